@@ -98,7 +98,7 @@ def test_message_says_what_where_found_expected_and_what_to_do() -> None:
 
 
 def test_message_leaves_out_what_is_not_known() -> None:
-    assert str(ConfigError("no such option")) == "no such option"
+    assert str(ConfigError("unknown option")) == "unknown option"
     assert str(Corrupt("a wrong value", offset_bytes=0, found=0)) == "a wrong value at byte 0: found 0"
     assert str(NotFound("no such key", path="a", hint="Look again")) == "a: no such key. Look again"
 

@@ -108,7 +108,7 @@ KNOWN: dict[str, str] = {
     "mix/repeats.py": "compares paths with links resolved, and leaves URLs as they are",
     "reshape/pieces.py": "files that workers leave in a work folder of this machine",
     "reshape/reorder.py": _SCRATCH,
-    "view/mount.py": "the folder to mount at: `local_path` refuses another",
+    "view/mount.py": "the mount point: `local_path` refuses another",
     "view/pages/jobs.py": _SCRATCH,
     "work/folder.py": "a work folder is local where `is_local` was asked",
     "work/shared.py": "walks over a work folder of a local store",
@@ -140,7 +140,7 @@ def test_a_url_that_got_through_makes_no_folder(path: str, tmp_path: Path, monke
     monkeypatch.chdir(tmp_path)
     store = LocalStore()
     for start in (store.stage, store.stage_folder, store.claim):
-        with pytest.raises(ConfigError, match="a URL where a path of this machine must be"):
+        with pytest.raises(ConfigError, match="a URL instead of a local path"):
             start(path)
     assert list(tmp_path.iterdir()) == []
 

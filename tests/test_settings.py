@@ -71,13 +71,13 @@ def test_the_command_line_comes_first(
         ("xyzzy = 1", ConfigError, ("unknown key 'xyzzy'", "penstock doctor")),
         ('url_auth = "me:secret@host"', ConfigError, ("unknown key 'url_auth'",)),
         ("cache = 5", ConfigError, ("'cache'", "a path")),
-        ('cache = "relative"', ConfigError, ("no absolute path",)),
+        ('cache = "relative"', ConfigError, ("is not an absolute path",)),
         ('progress = "loud"', ConfigError, ("'loud'", "auto | plain | json | none")),
         ("debug = 1", ConfigError, ("true | false",)),
         ("remote_tries = true", ConfigError, ("whole number",)),
         ("remote_tries = 1.5", ConfigError, ("whole number",)),
-        ("cache = ", FormatError, ("no TOML",)),
-        ("\x00", FormatError, ("no TOML",)),
+        ("cache = ", FormatError, ("not valid TOML",)),
+        ("\x00", FormatError, ("not valid TOML",)),
         ("a" * (1 << 20 | 1), FormatError, ("more than 1 MiB",)),
     ],
 )
@@ -95,7 +95,7 @@ def test_what_the_file_can_not_say_is_refused(
 
 
 def test_a_file_that_is_named_must_be_there(file: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no such settings file"):
+    with pytest.raises(NotFound, match="the settings file doesn't exist"):
         cache_folder()
     monkeypatch.delenv("PENSTOCK_SETTINGS")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))

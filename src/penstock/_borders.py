@@ -51,7 +51,7 @@ def checked_starts(starts: IntArray, length: int, num_tokens: int) -> IntArray:
     """int64[k]: first tokens of windows of `length`; raises `IndexError` where one is not inside the run."""
     starts = np.asarray(starts)
     if starts.ndim != 1 or (starts.dtype.kind not in "iu" and starts.size):
-        raise TypeError(f"starts are int64[k], not {starts.dtype} of shape {starts.shape}")
+        raise TypeError(f"starts must be int64[k], not {starts.dtype} of shape {starts.shape}")
     if length < 0:
         raise ValueError(f"a window of {length} tokens")
     if starts.size:

@@ -41,7 +41,7 @@ def in_memory(what: str, described: Any) -> Generator[None]:
 
 def no_room(what: str, found: str) -> NoRoom:
     """The error for what does not fit the memory."""
-    return NoRoom(f"{what} does not fit the memory", found=found, hint="Ask for fewer samples at once, or smaller ones")
+    return NoRoom(f"{what} doesn't fit in memory", found=found, hint="Request fewer or smaller samples at once")
 
 
 def stack(samples: Sequence[Sample]) -> Batch:
@@ -71,7 +71,7 @@ def stack(samples: Sequence[Sample]) -> Batch:
     except NoRoom as error:
         keys = [sample["__key__"] for sample in samples if "__key__" in sample]
         if keys:
-            error.found = f"{error.found}, of the samples {keys[0]!r} to {keys[-1]!r}"
+            error.found = f"{error.found}, in samples {keys[0]!r} to {keys[-1]!r}"
         raise
 
 

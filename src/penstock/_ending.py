@@ -158,7 +158,7 @@ def _end() -> None:
                 _join(worker, end_s)
     left = _workers()
     if left:
-        _say(f"penstock: {'; '.join(map(_where, left))}: not done after {_WAIT_S:g} s, the process ends without it")
+        _say(f"penstock: {'; '.join(map(_where, left))}: not finished after {_WAIT_S:g} s; exiting without it")
         _leave_behind()
 
 
@@ -260,8 +260,8 @@ def _watch_exit_handlers() -> None:
     def interrupt(_number: int, frame: Any) -> None:
         if frame is not None:
             code = frame.f_code
-            _say(f"penstock: an exit handler is not done after {_WAIT_S:g} s, in {code.co_qualname} "
-                 f"({code.co_filename}:{frame.f_lineno}): it is ended")  # fmt: skip
+            _say(f"penstock: an exit handler did not finish after {_WAIT_S:g} s, in {code.co_qualname} "
+                 f"({code.co_filename}:{frame.f_lineno}); skipping it")  # fmt: skip
             raise _Ended
 
     with contextlib.suppress(ValueError):  # only the main thread may

@@ -96,13 +96,13 @@ def _as_int64(values: Sequence[int] | NDArray[Any]) -> IntArray:
     if array.dtype == np.int64 and array.ndim == 1:
         return array
     if array.ndim != 1:
-        raise TypeError(f"expected a one-dimensional run of integers, found shape {array.shape}")
+        raise TypeError(f"expected a one-dimensional array of integers, found shape {array.shape}")
     if array.size == 0:
         return array.astype(np.int64)
     if array.dtype.kind in "uO":
         beyond = [value for value in array.tolist() if isinstance(value, int) and not -1 << 63 <= value < 1 << 63]
         if beyond:
-            raise IndexError(f"{beyond[0]} does not fit 64 bits")
+            raise IndexError(f"{beyond[0]} doesn't fit in 64 bits")
     if array.dtype.kind not in "iu":
         raise TypeError(f"expected integers, found {array.dtype}")
     return array.astype(np.int64)

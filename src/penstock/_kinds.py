@@ -229,8 +229,8 @@ def is_token_source(source: object) -> TypeGuard[TokenSource]:
 def require_tokens(source: object, what: str) -> None:
     """That `source` is a TokenSource, which `what` is made of; raises `ConfigError`."""
     if not is_token_source(source):
-        hint = "`penstock pack` makes tokens of text; tokens_column= opens a column of ids as documents"
-        raise ConfigError(f"{what} needs documents of tokens", found=f"a {type(source).__name__}", hint=hint)
+        hint = "`penstock pack` converts text to tokens; tokens_column= opens a column of token ids as documents"
+        raise ConfigError(f"{what} needs token documents", found=f"a {type(source).__name__}", hint=hint)
 
 
 def is_finite(made: object) -> bool:

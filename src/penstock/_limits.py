@@ -78,6 +78,6 @@ def require_memory_to_encode(text_bytes: int, bytes_per_byte: int) -> None:
 def require_window_length(length: int) -> None:
     """Raise `ConfigError` if a window has no token, or more than any array of windows holds."""
     if length < 1:
-        raise ConfigError("a window holds at least one token", found=f"length {length}", expected="1 or more")
+        raise ConfigError("a window needs at least one token", found=f"length {length}", expected="1 or more")
     if length > MOST_WINDOW_TOKENS:
         raise ConfigError("the window is too long", found=f"length {length}", expected=f"1 to {MOST_WINDOW_TOKENS:,}")

@@ -49,6 +49,6 @@ def function_name(
     qualname: str | None = getattr(fn, "__qualname__", None)
     if qualname is None:
         raise ConfigError(
-            f"{what} has no name by which a saved state could know it", found=type(fn).__name__, hint=hint
+            f"{what} needs a name, so that a saved state can identify it", found=type(fn).__name__, hint=hint
         )
     return f"{fn.__module__}:{qualname}"

@@ -37,7 +37,7 @@ def require(module: str, *, extra: str) -> Any:
         # A version is named only where a newer one would not do.
         wanted = (name + versions if "<" in versions else name for name, versions in packages.items())
         raise MissingExtra(
-            f"the package {package!r} is needed here and not installed",
+            f"the package {package!r} is needed but not installed",
             hint=f"Install the extra {extra!r} with: pip install {shlex.join(wanted)}",
         ) from error
 

@@ -16,7 +16,7 @@ from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray
 
 LOSS_MASK = "loss_mask"
-DROP = "Leave the planes behind: planes=None (--planes none)"
+DROP = "Drop the planes: planes=None (--planes none)"
 """What to do where they can't go along."""
 
 
@@ -46,7 +46,7 @@ def require_no_planes(source: Any, what: str, path: str | None = None) -> None:
     """Refuse a source whose planes would be lost without a word; raises `ConfigError`."""
     found = planes_of(source)
     if found:
-        raise ConfigError(f"{what} can't take planes along", path=path, found=", ".join(found), hint=DROP)
+        raise ConfigError(f"{what} can't have planes", path=path, found=", ".join(found), hint=DROP)
 
 
 def plane_fields(source: Any, length: int | None, *, labels: bool = False) -> tuple[Field, ...]:

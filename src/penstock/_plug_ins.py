@@ -31,5 +31,5 @@ def imported(point: EntryPoint) -> Any:
 def unusable(point: EntryPoint, why: str) -> ConfigError:
     """The error of a plug-in that is not as it has to be: whose it is, and how to be rid of it."""
     package = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
-    hint = f"Mend it, or take it out: pip uninstall {point.dist.name}" if point.dist else "Mend it, or take it out"
+    hint = f"Fix it, or remove it: pip uninstall {point.dist.name}" if point.dist else "Fix it, or remove it"
     return ConfigError(f"the plug-in {point.name!r}{package} {why}", hint=hint)

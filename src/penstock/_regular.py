@@ -88,8 +88,8 @@ def require_regular_path(path: str | os.PathLike[str]) -> None:
 def not_regular(path: str | os.PathLike[str], kind: str) -> FormatError | UnsafeData:
     """The error for what is no regular file."""
     return UnsafeData(
-        "this is no regular file", path=path, found=kind, expected="a file, which can be read at any place",
-        hint="Write what comes out of it to a file first",
+        "not a regular file", path=path, found=kind, expected="a file with random access",
+        hint="Write its output to a file first",
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ def substitutes_of(stream: Stream[Any]) -> SupportsSubstitutes:
         ConfigError: it names none.
     """
     if not isinstance(stream, SupportsSubstitutes):
-        raise ConfigError("the stream names no stand-ins for unreadable samples", found=type(stream).__name__)
+        raise ConfigError("the stream has no substitutes for unreadable samples", found=type(stream).__name__)
     return stream
 
 

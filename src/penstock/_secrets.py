@@ -69,7 +69,7 @@ def with_auth(url: str) -> str:
         user, _, known = one.rpartition("@")
         if user and known == wanted:
             return f"{scheme}://{user}@{place}"
-    raise ValueError(f"Set {AUTH}=user:password@{wanted}, or give the URL with them")
+    raise ValueError(f"Set {AUTH}=user:password@{wanted}, or include them in the URL")
 
 
 def _redact_record(record: logging.LogRecord) -> bool:

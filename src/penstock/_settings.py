@@ -50,41 +50,41 @@ class Setting:
 
 
 _REMOTE: tuple[tuple[str, Kind, str], ...] = (
-    ("gap_bytes", "whole number", "Ranges of a remote file that are at most so far apart are read by one request."),
-    ("part_bytes", "whole number", "A longer read becomes several requests at once."),
-    ("requests", "whole number", "Requests at once, a process."),
-    ("tries", "whole number", "Tries of one request, before its failure is an error."),
-    ("backoff_s", "number", "Seconds before the second try."),
-    ("timeout_s", "number", "Seconds without a byte, after which a try has failed."),
-    ("deadline_s", "number", "Seconds without an answer in all tries, after which a request has failed."),
-    ("spread_s", "number", "Seconds within which the hosts of a job make their first requests; 0: all at once."),
+    ("gap_bytes", "whole number", "Ranges of a remote file at most this far apart are read in one request."),
+    ("part_bytes", "whole number", "Longer reads are split into parallel requests of this size."),
+    ("requests", "whole number", "Parallel requests per process."),
+    ("tries", "whole number", "Attempts per request before it fails."),
+    ("backoff_s", "number", "Seconds before the first retry."),
+    ("timeout_s", "number", "Seconds without data after which an attempt fails."),
+    ("deadline_s", "number", "Seconds without a response, over all attempts, after which a request fails."),
+    ("spread_s", "number", "Seconds over which the hosts of a job spread their first requests; 0: no delay."),
 )
 
 SETTINGS: tuple[Setting, ...] = (
-    Setting(FILE_VARIABLE, "The settings file; empty: none. By default `~/.config/penstock/settings.toml`."),
+    Setting(FILE_VARIABLE, "The settings file; empty for none. Default: `~/.config/penstock/settings.toml`."),
     Setting(
-        "PENSTOCK_CACHE", "The cache folder; by default `penstock` in `$XDG_CACHE_HOME` or `~/.cache`.", "cache",
+        "PENSTOCK_CACHE", "The cache folder. Default: `penstock` in `$XDG_CACHE_HOME` or `~/.cache`.", "cache",
         kind="folder",
     ),
     Setting(
-        "PENSTOCK_CACHE_BYTES", "Room for copies of remote files in it.", "cache_bytes", kind="whole number"
+        "PENSTOCK_CACHE_BYTES", "Maximum size of cached copies of remote files.", "cache_bytes", kind="whole number"
     ),
-    Setting("PENSTOCK_DEBUG", "Tracebacks are shown.", "debug", "--debug", "flag"),
+    Setting("PENSTOCK_DEBUG", "Show tracebacks.", "debug", "--debug", "flag"),
     Setting(
-        "PENSTOCK_PROGRESS", "How progress is shown.", "progress", "--progress",
+        "PENSTOCK_PROGRESS", "How to show progress.", "progress", "--progress",
         choices=("auto", "plain", "json", "none"),
     ),
-    Setting("NO_COLOR", "No colours are shown.", "no_color", "--no-color", "flag"),
+    Setting("NO_COLOR", "Disable colours.", "no_color", "--no-color", "flag"),
     *(Setting(f"PENSTOCK_REMOTE_{name.upper()}", sets, f"remote_{name}", kind=kind) for name, kind, sets in _REMOTE),
-    Setting("PENSTOCK_URL_AUTH", "`user:password@host` for URLs whose own were left out; several with spaces between."),
-    Setting("TMPDIR", "The folder of temporary files, such as standard input that is packed."),
-    Setting("HF_HOME", "Where the local cache of the Hugging Face Hub is, in which `--tokenizer gpt2` is looked for."),
-    Setting("AWS_ENDPOINT_URL", "Where an S3 store answers that is not Amazon's."),
-    Setting("AWS_ALLOW_HTTP", "Whether it may be asked without TLS."),
-    Setting("AWS_REGION", "The region of buckets."),
+    Setting("PENSTOCK_URL_AUTH", "`user:password@host` for URLs without credentials; separate several with spaces."),
+    Setting("TMPDIR", "The folder for temporary files, such as packed standard input."),
+    Setting("HF_HOME", "The local Hugging Face cache, which is searched for `--tokenizer gpt2`."),
+    Setting("AWS_ENDPOINT_URL", "Endpoint of an S3-compatible store."),
+    Setting("AWS_ALLOW_HTTP", "Allow access without TLS."),
+    Setting("AWS_REGION", "Region of the buckets."),
     Setting("RAY_ADDRESS", "The cluster that `--executor ray` joins.", option="--executor ray:HOST:PORT"),
     Setting("SLURM_ARRAY_TASK_ID", "I of `--part auto/N`.", option="--part I/N"),
-    Setting("JOB_COMPLETION_INDEX", "I of `--part auto/N`, where Slurm says none.", option="--part I/N"),
+    Setting("JOB_COMPLETION_INDEX", "I of `--part auto/N`, if Slurm doesn't set it.", option="--part I/N"),
 )  # fmt: skip
 
 SECRETS = frozenset({"PENSTOCK_URL_AUTH"})
@@ -104,7 +104,7 @@ def setting(variable: str) -> str | None:
     value, where = said_by(variable)
     choices = _BY_VARIABLE[variable].choices
     if value and choices and value not in choices:
-        raise ConfigError(f"{variable} can't be this", path=where, found=repr(value), expected=" | ".join(choices))
+        raise ConfigError(f"invalid value for {variable}", path=where, found=repr(value), expected=" | ".join(choices))
     return value or None
 
 
@@ -145,16 +145,18 @@ def _read(path: str, is_named: bool) -> Mapping[str, str]:
             data = file.read(_MOST_BYTES + 1)
     except (FileNotFoundError, NotADirectoryError):
         if is_named:
-            raise NotFound("no such settings file", path=path, hint=f"Mend {FILE_VARIABLE}, or unset it") from None
+            raise NotFound(
+                "the settings file doesn't exist", path=path, hint=f"Fix {FILE_VARIABLE}, or unset it"
+            ) from None
         return {}
     if len(data) > _MOST_BYTES:
-        raise FormatError("this is no settings file", path=path, found="more than 1 MiB")
+        raise FormatError("not a settings file", path=path, found="more than 1 MiB")
     import tomllib  # needed where there is a file alone
 
     try:
         found = tomllib.loads(data.decode())
     except (ValueError, RecursionError) as error:
-        raise FormatError("the settings file is no TOML", path=path, found=str(error)) from None
+        raise FormatError("the settings file is not valid TOML", path=path, found=str(error)) from None
     known = {one.key: one for one in SETTINGS if one.key is not None}
     return {key: text for key, value in found.items() if (text := _text(path, key, value, known)) is not None}
 
@@ -164,16 +166,18 @@ def _text(path: str, key: str, value: Any, known: Mapping[str, Setting]) -> str 
     one = known.get(key)
     if one is None:
         close = nearest(key, known)
-        hint = f"Did you mean {close!r}?" if close else "`penstock doctor` lists what can be set"
+        hint = f"Did you mean {close!r}?" if close else "`penstock doctor` lists all settings"
         raise ConfigError(f"the settings file has an unknown key {key!r}", path=path, hint=hint)
     is_right = isinstance(value, _TYPES[one.kind]) and (one.kind == "flag" or not isinstance(value, bool))
     if not is_right or (one.choices and value not in one.choices):
         expected = " | ".join(one.choices) or {"flag": "true | false", "folder": "a path"}.get(one.kind, one.kind)
-        raise ConfigError(f"the settings file's {key!r} can't be this", path=path, found=repr(value), expected=expected)
+        raise ConfigError(
+            f"invalid value for {key!r} in the settings file", path=path, found=repr(value), expected=expected
+        )
     if one.kind == "folder":
         folder = os.path.expanduser(str(value))
         if not os.path.isabs(folder):
-            raise ConfigError(f"the settings file's {key!r} is no absolute path", path=path, found=folder)
+            raise ConfigError(f"{key!r} in the settings file is not an absolute path", path=path, found=folder)
         return folder
     if one.kind == "flag":
         return "1" if value else None

@@ -105,8 +105,8 @@ def test_an_edited_weight_is_refused_and_accepted_with_an_account(corpus: Path) 
     was, now = before.reads(80), after.reads(80)
     assert was["books"] < now["books"]
     assert account[0].endswith(
-        f"of books its positions [{was['books']}, {now['books']}) are left out; "
-        f"of web its positions [{now['web']}, {was['web']}) come again"
+        f"positions of books: [{was['books']}, {now['books']}) are skipped; "
+        f"positions of web: [{now['web']}, {was['web']}) are repeated"
     )
     kept = run.state_dict()
     assert [(entry[0], entry[1]) for entry in kept["accepted"]] == [(80, "recipe")]

@@ -85,7 +85,7 @@ def stated(size_bytes: int) -> bytes:
 def test_a_frame_that_states_3_gb(confined: Callable[..., Any]) -> None:
     found = confined(lambda: decompress(stated(3 << 30), "zstd", limit_bytes=1 << 32))
     assert isinstance(found, Corrupt), found
-    assert "more than 1 blocks can hold" in str(found)
+    assert "too many for 1 blocks" in str(found)
 
 
 def test_frames_that_hold_what_they_state() -> None:
@@ -112,7 +112,7 @@ def test_frames_without_content_are_counted(family: str, monkeypatch: pytest.Mon
     begun: list[int] = []
     real = codec.FrameCount.begin
     monkeypatch.setattr(codec.FrameCount, "begin", lambda *given: begun.append(1) or real(*given))
-    with pytest.raises(Corrupt, match="frames that hold 0 bytes"):
+    with pytest.raises(Corrupt, match="frames with 0 bytes"):
         decompress(EMPTY[family] * 300_000, family, limit_bytes=1 << 20)
     assert len(begun) == FRAMES + 1
     small = {"zstd": zstandard.ZstdCompressor().compress, "gz": gzip.compress, "bz2": bz2.compress}[family](b"x" * 64)
@@ -123,7 +123,7 @@ def test_frames_without_content_are_counted(family: str, monkeypatch: pytest.Mon
 def test_frames_of_compressed_lines_are_counted(compression: str, family: str, tmp_path: Path) -> None:
     path = tmp_path / "x"
     path.write_bytes(EMPTY[family] * 30_000)
-    with pytest.raises(Corrupt, match="frames that hold 0 bytes"):
+    with pytest.raises(Corrupt, match="frames with 0 bytes"):
         list(cut_stream(place_of(path), compression, MIB))
     line = b'{"text": "' + b"x" * 64 + b'"}\n'
     packed = gzip.compress(line) if family == "gz" else zstandard.ZstdCompressor().compress(line)

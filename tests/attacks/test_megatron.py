@@ -124,6 +124,6 @@ def test_a_side_file_that_calls_a_negative_number_an_id(tmp_path: Path) -> None:
     assert told is not None
     side.write_bytes(encode_manifest(replace(told, max_token_id=2**32 - 1, digest=None, block_digests={})))
     source: Any = ps.open(tmp_path / "a", format="megatron")
-    with pytest.raises(Corrupt, match="no id"):
+    with pytest.raises(Corrupt, match="not a valid id"):
         source.tokens(2000, 3000)
     assert [one.code for one in ps.verify(tmp_path / "a", format="megatron", depth="full")] == ["megatron.id"]

@@ -253,7 +253,7 @@ def test_what_a_killed_writer_left_is_not_taken_for_done(place: Path) -> None:
     changed(lambda data: struct.pack("<QI", 0, 2) + data[12 : 12 + half], "docs.pbin")
     readers_refuse("docs.pbin", Truncated)
     refused(modalities("pack_encoded_data", write_config()), "exists")
-    refused(modalities("pack_encoded_data", write_config(), "--file_existence_policy", "skip"), "no complete packed")
+    refused(modalities("pack_encoded_data", write_config(), "--file_existence_policy", "skip"), "not a complete packed")
     done = modalities("pack_encoded_data", write_config(), "--file_existence_policy", "override")
     assert done.returncode == 0, done.stderr
     assert Path("docs.pbin").read_bytes() == Path("good.pbin").read_bytes()
@@ -271,7 +271,7 @@ def test_a_line_that_fails_takes_no_other_with_it(place: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert len(ps.open("docs.pbin")) == 34
     last = done.stdout.splitlines()[-1]
-    assert "6 lines hold no document" in last
+    assert "6 lines contain no document" in last
     assert "line 5 " in last
 
 

@@ -73,7 +73,7 @@ def test_in_the_place_of_a_lock(format: str, here: Path, outside: Path) -> None:
     lock = here / f".{path.name}{'.bin' if format == 'megatron' else ''}.lock.staged"
     for what, plant in plants(outside).items():
         plant(lock)
-        with pytest.raises(ConfigError, match="in the place of the lock") as caught:
+        with pytest.raises(ConfigError, match="the path of the lock file is taken") as caught:
             write(path, format, "new")
         assert caught.value.path == str(lock), what
         assert os.listdir(here) == [lock.name]
@@ -85,7 +85,7 @@ def test_in_the_place_of_a_lock(format: str, here: Path, outside: Path) -> None:
 def test_in_the_place_of_another_lock(here: Path, outside: Path) -> None:
     for plant in plants(outside).values():
         plant(here / "lock")
-        with pytest.raises(FileExistsError, match="in the place of the lock"), hold_lock(str(here / "lock")):
+        with pytest.raises(FileExistsError, match="the path of the lock file is taken"), hold_lock(str(here / "lock")):
             pass
         drop(here / "lock")
 
@@ -158,11 +158,11 @@ WORK = {".out.pbin.work": packing, ".out.work": converting, ".nv-meta.work": pre
 def test_in_the_place_of_a_work_folder(name: str, here: Path, outside: Path) -> None:
     before = files_in(outside)
     (here / name).symlink_to(outside)
-    with pytest.raises(ConfigError, match="in the place of the work folder"):
+    with pytest.raises(ConfigError, match="the path of the work folder is taken"):
         WORK[name](here)
     (here / name).unlink()
     (here / name).write_text("precious")
-    with pytest.raises(ConfigError, match="in the place of the work folder"):
+    with pytest.raises(ConfigError, match="the path of the work folder is taken"):
         WORK[name](here)
     assert (here / name).read_text() == "precious"
     assert files_in(outside) == before
@@ -225,7 +225,10 @@ def test_a_dataset_that_lists_files_of_others_as_its_own(name: str, tmp_path: Pa
     told = decode_manifest(side.read_bytes())
     assert told is not None
     side.write_bytes(encode_manifest(dataclasses.replace(told, block_digests={**names, **told.block_digests})))
-    with pytest.raises(ConfigError, match="the folder holds"), ps.create(home, format="folder", overwrite=True) as new:
+    with (
+        pytest.raises(ConfigError, match=r"the folder (contains files|doesn't contain a dataset)"),
+        ps.create(home, format="folder", overwrite=True) as new,
+    ):
         new.write({"__key__": "d", "txt": "new"})
     assert (tmp_path / "victim" / "a.txt").read_text() == "precious"
     assert (home / "b" / "c.txt").read_text() == "old"

@@ -127,7 +127,7 @@ def test_nodes_of_a_metadataset_inside_of_a_recipe_count(tmp_path: Path) -> None
 
 def test_as_deep_as_allowed(tmp_path: Path) -> None:
     read_metadataset(metadatasets(tmp_path, MOST_FILES_DEEP, 1), "train")
-    with pytest.raises(TooLarge, match=r"inside of too many others.*m0\.yaml → … → "):
+    with pytest.raises(TooLarge, match=r"too many nested.*m0\.yaml → … → "):
         read_metadataset(metadatasets(tmp_path, MOST_FILES_DEEP + 1, 1), "train")
 
 

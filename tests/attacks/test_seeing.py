@@ -89,7 +89,7 @@ def test_a_text_of_a_gigabyte(tmp_path: Path) -> None:
         file.write(b'{"id": 0}\n{"text": "' + b"long " * 10_000)
         file.truncate(1 << 30)  # a hole: it takes no room
     (tmp_path / "a.idx").write_bytes(pickle.dumps([(0, 9), (10, (1 << 30) - 10)]))
-    first, long, _ = looked_at(path, "no report")
+    first, long, _ = looked_at(path, "is not a report")
     assert first["panels"][0]["name"] == "id"
     [panel] = long["panels"]
     assert panel["text"].startswith('{"text": "long ')
@@ -115,7 +115,7 @@ def test_parts_without_number_and_values_deep_and_wide(tmp_path: Path) -> None:
     rows = ["{" + ",".join(f'"{number}":1' for number in range(300_000)) + "}"]
     rows += ["[" * 90 + "]" * 90, '{"a": [' + "[]," * 300_000 + "[]]}", '{"n": ' + "9" * 4000 + "}", '{"s": "\\ud800"}']
     (tmp_path / "a.jsonl").write_text("\n".join(rows) + "\n")
-    shown = looked_at(tmp_path / "a.jsonl", "no report")
+    shown = looked_at(tmp_path / "a.jsonl", "is not a report")
     assert shown[0]["of"] == shown[-1]["of"] == 300_000
     assert len(shown[0]["panels"]) == 64
     for one in shown:

@@ -257,11 +257,11 @@ def test_no_file_takes_the_place_of_what_is_none(tmp_path: Path, kind: str, monk
     path, late = tmp_path / "one", tmp_path / "late"
     stand(kind, path)
     before = os.lstat(path)
-    with pytest.raises(ConfigError, match="no regular file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         put(LocalStore(), str(path), b"x")
     staged = LocalStore().stage(str(late), overwrite=True)
     stand(kind, late)  # while it is written
-    with pytest.raises(ConfigError, match="no regular file"):
+    with pytest.raises(ConfigError, match="not a regular file"):
         staged.commit()
     assert os.path.samestat(os.lstat(path), before)
     assert not stat.S_ISREG(os.lstat(late).st_mode)
@@ -288,5 +288,5 @@ def test_modalities_commands_leave_a_device(
     with pytest.raises(SystemExit) as ended:
         main(["modalities", "data", command, *options[command].split(), "--file_existence_policy", "override"])
     assert ended.value.code == ConfigError.exit_status
-    assert "no regular file" in capsys.readouterr().err
+    assert "not a regular file" in capsys.readouterr().err
     assert not stat.S_ISREG(os.lstat("out").st_mode)

@@ -71,7 +71,7 @@ def test_programs_in_the_place_of_tables(name: str, verb: str, folder: Path, con
         assert "folder.media-index" in found
     else:
         assert isinstance(found, PenstockError), found
-        assert "only tables are read" in str(found)
+        assert "only plain tables are allowed" in str(found)
 
 
 @pytest.mark.parametrize("store", [LocalStore, MemoryStore])

@@ -248,7 +248,7 @@ def test_a_key_in_two_samples_names_none(prepared: Path) -> None:
     )
     source: Any = ps.open(prepared, raw=True)
     for read in (source.index_of, lambda key: source.get(f"{key}.txt")):
-        with pytest.raises(Corrupt, match="'same' comes in two samples"):
+        with pytest.raises(Corrupt, match="'same' is in two samples"):
             read("same")
     found = [one for one in ps.verify(prepared) if one.code == "webdataset.repeated-key"]
     assert [one.severity for one in found] == ["warning"]

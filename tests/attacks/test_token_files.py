@@ -87,7 +87,7 @@ def test_counts_that_no_file_holds_take_no_memory(tmp_path: Path, what: str) -> 
             "documents": [lambda: source[len(source) - 1], lambda: source.get_batch([len(source) - 1])],
         }
         for read in [lambda: source.doc_starts, *reads[what]]:
-            with pytest.raises(Corrupt, match=r"not the one that index\.json lists"):
+            with pytest.raises(Corrupt, match=r"differs from the one listed in index\.json"):
                 read()
         assert any(one.code == "token-files.counts" for one in ps.verify(folder, depth="full"))
         _, peak_bytes = tracemalloc.get_traced_memory()

@@ -101,7 +101,7 @@ def test_a_file_that_ends_its_process_is_loaded_in_another_one_first(
     monkeypatch.setattr(tokenizer_json, "MOST_TOKEN_ID", 1 << 40)
     monkeypatch.setattr(tokenizer_json, "_PROBE_BYTES", 1 << 29)
     path = written(tmp_path / "tokenizer.json", {"model": {"type": "BPE", "vocab": {"</s>": 1 << 31}, "merges": []}})
-    with pytest.raises(Corrupt, match="ends the process that uses it: found signal 6"):
+    with pytest.raises(Corrupt, match="crashes the process that uses it: found signal 6"):
         require_loadable(path.read_bytes(), str(path))
 
 

@@ -176,7 +176,7 @@ def test_what_a_dataset_yaml_says_for_nothing_is_logged(
     assert not caplog.messages
     (path / ".nv-meta" / "dataset.yaml").write_text(f"{TEXT}{said}\n")
     training(path)
-    assert f"{said.replace(': ', '=')} changes nothing here" in caplog.text
+    assert f"{said.replace(': ', '=')} has no effect" in caplog.text
 
 
 class Cooks(en.DefaultTaskEncoder[Any, Any, Any, Any]):

@@ -74,7 +74,7 @@ def test_names_that_count_no_ranks(rows: Path, tmp_path: Path, names: str, capsy
         torch.save(loader(rows, rank=rank, world=2).save_state_rank(), file)
         files.append(file)
     redist(*files, tmp_path / "out", "--new-world-size", 2, status=1)
-    assert "don't count the ranks" in capsys.readouterr().err
+    assert "aren't numbered by rank" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -86,7 +86,7 @@ def test_what_is_refused(rows: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     for name, state in (("theirs.pt", ALONE), ("plain.pt", {"a": 1})):
         torch.save(state, tmp_path / name)
         redist(tmp_path / name, tmp_path / "out", "--new-world-size", 1, status=1)
-        assert "no state of this loader" in capsys.readouterr().err
+        assert "not a state of this loader" in capsys.readouterr().err
     redist(*files, tmp_path / "out", "--new-world-size", 0, status=2)
     assert not (tmp_path / "out").exists()
 
@@ -96,7 +96,7 @@ def test_what_is_there_stays(rows: Path, tmp_path: Path, capsys: pytest.CaptureF
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "state_1.pt").write_bytes(b"mine")
     redist(*files, tmp_path / "out", "--new-world-size", 2, status=1)
-    assert "state_1.pt: the output exists, and is no state" in capsys.readouterr().err
+    assert "state_1.pt: the output exists and is not a state" in capsys.readouterr().err
     assert [(file.name, file.read_bytes()) for file in (tmp_path / "out").iterdir()] == [("state_1.pt", b"mine")]
 
 

@@ -99,7 +99,7 @@ def test_on_other_ranks_no_sample_comes_twice(rows: Path) -> None:
 
 @pytest.mark.parametrize("state", [ALONE, [WORKERS]])
 def test_what_is_lost_is_said(rows: Path, state: Any) -> None:
-    with pytest.raises(ResumeMismatch, match=r"another order.*6 batches of 4.*after 24 samples.*come again.*left out"):
+    with pytest.raises(ResumeMismatch, match=r"a different order.*6 batches of 4.*after 24 samples.*repeated.*skipped"):
         loader(rows).restore_state_rank(state)
 
 
@@ -112,13 +112,13 @@ def test_where_a_number_of_samples_is_no_place(rows: Path, more: dict[str, Any])
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        (SavableDataLoaderState([{"_sample_index": 6}], 0, None), "no fixed size"),
-        ([ALONE, SavableDataLoaderState([{"_sample_index": 6}], 0, 8)], "no fixed size"),
-        (SavableDataLoaderState([{}], 0, 4), "how far it was"),
-        (SavableDataLoaderState([SavableDatasetCheckpoint(None, -1)], 0, 4), "how far it was"),
-        ("state", "no state of this loader"),
-        ([], "no state of this loader"),
-        ([{"version": 1}], "no state of this loader"),
+        (SavableDataLoaderState([{"_sample_index": 6}], 0, None), "without a fixed batch size"),
+        ([ALONE, SavableDataLoaderState([{"_sample_index": 6}], 0, 8)], "without a fixed batch size"),
+        (SavableDataLoaderState([{}], 0, 4), "without a position"),
+        (SavableDataLoaderState([SavableDatasetCheckpoint(None, -1)], 0, 4), "without a position"),
+        ("state", "not a state of this loader"),
+        ([], "not a state of this loader"),
+        ([{"version": 1}], "not a state of this loader"),
     ],
 )
 def test_what_is_no_such_state(rows: Path, state: Any, said: str) -> None:

@@ -80,7 +80,7 @@ def test_samples_by_hand() -> None:
     assert config.active_worker_config is None
     with pytest.raises(ConfigError, match="active_worker_sample_index"):
         _ = config.active_worker_sample_index
-    with pytest.raises(ConfigError, match="index alone"):
+    with pytest.raises(ConfigError, match="only the index of the sample"):
         config.worker_activate(0, override_global_rank=1)
 
 

@@ -21,9 +21,9 @@ CELLS = {
         "x",
     ),
     "from penstock.load.plan import plan\nplan(stream, global_batch=4, steps=10)": ("40", "padding"),
-    "ps.verify('a.pbin')": ("Nothing was found",),
+    "ps.verify('a.pbin')": ("No findings",),
     "ps.verify('broken.pbin')": ("1 error",),
-    "%load_ext penstock\nbatch": ("Batch of 4 samples", "a document begins", "loss_mask"),
+    "%load_ext penstock\nbatch": ("Batch of 4 samples", "start of a document", "loss_mask"),
 }
 
 

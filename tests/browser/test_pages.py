@@ -188,7 +188,7 @@ def test_the_rail_and_links_by_mouse(url: str, driver: Any) -> None:
     link = driver.find_element(By.LINK_TEXT, "in run.yaml")
     link.click()
     WebDriverWait(driver, 30).until(
-        lambda one: "does not read this dataset" in one.find_element(By.CSS_SELECTOR, ".answer").text
+        lambda one: "doesn't read this dataset" in one.find_element(By.CSS_SELECTOR, ".answer").text
     )
     driver.get(f"{url}d/stdlib.pbin/sample/3")
     driver.find_element(By.LINK_TEXT, "in run.yaml").click()

@@ -82,5 +82,5 @@ def test_a_name_that_leaves_the_folder_names_the_sample(folder: Path, name: str)
         return {"data": images.get(wanted)}
 
     cooked = cook(ps.WithAux(rows, images=images), read)
-    with pytest.raises(UnsafeData, match=r"the sample '.*1'.* leaves its folder"):
+    with pytest.raises(UnsafeData, match=r"the sample '.*1'.* points outside the folder"):
         cooked[1]

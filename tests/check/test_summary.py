@@ -25,7 +25,7 @@ def test_every_token_format(tmp_path: Path, name: str, format: str) -> None:
     found = summarise(tmp_path / name)
     assert (found["format"], found["samples"], found["tokens"], found["max_token_id"]) == (format, 4, 8, 300)
     assert found["token_bytes"] == (4 if format == "flat-tokens" else 2)
-    assert found["eos_rule"] == "nothing is recorded; all of 3 documents looked at end in id 0"
+    assert found["eos_rule"] == "not recorded; all 3 checked documents end with id 0"
     assert found["lengths"]["quantiles"]["1"] == 4
     assert found["lengths"]["histogram"] == [(0, 0, 1), (1, 1, 1), (2, 3, 1), (4, 7, 1)]
     files = [path for path in tmp_path.rglob("*") if path.is_file() and not path.name.endswith(".penstock")]
@@ -39,12 +39,12 @@ def test_eos_rule(tmp_path: Path) -> None:
                 writer.write({"tokens": doc})
         return summarise(tmp_path / "a.pbin", **opened)["eos_rule"]
 
-    assert rule([[1, 0], [2, 0]], {}, eos_id=0) == "documents end in id 0, as the side file says"
-    assert rule([[1, 0], [2, 0]], {"eos_id": 0}) == "documents end in id 0, as given"
+    assert rule([[1, 0], [2, 0]], {}, eos_id=0) == "documents end with id 0, as recorded in the side file"
+    assert rule([[1, 0], [2, 0]], {"eos_id": 0}) == "documents end with id 0, as given"
     assert "different ids" in rule([[1, 0], [2, 1]], {})
-    assert rule([[1, 0]], {}) == "none is recorded"  # one document proves nothing
-    assert rule([[], []], {}) == "no document to tell by"
-    assert rule([], {}) == "no document to tell by"
+    assert rule([[1, 0]], {}) == "not recorded"  # one document proves nothing
+    assert rule([[], []], {}) == "no documents to inspect"
+    assert rule([], {}) == "no documents to inspect"
 
 
 def test_documents_that_are_not_marked(golden: Path) -> None:

@@ -102,9 +102,11 @@ def test_the_same_findings_by_any_executor(
 
 def test_what_has_no_tasks_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(ConfigError, match=r"'jsonl' is checked by this process alone at depth full.*Leave --executor "):
+    with pytest.raises(
+        ConfigError, match=r"'jsonl' can only be checked by a single process at depth full.*Omit --executor "
+    ):
         verify(tmp_path / "a.jsonl", depth="full", workers=2)
-    with pytest.raises(ConfigError, match=r"alone at depth sample.*or check at depth full"):
+    with pytest.raises(ConfigError, match=r"single process at depth sample.*or check at depth full"):
         verify(pbin(tmp_path), executor=Counting())
     assert verify(tmp_path / "a.pbin", workers=1) == verify(tmp_path / "a.pbin", executor="inline") == []
 
@@ -158,22 +160,26 @@ def test_marks_of_another_check_and_of_data_that_changed_are_refused(tmp_path: P
     verify_shared(path, work=work, part=(0, 2))
     with pytest.raises(ConfigError, match="unfinished work for this output differs: --depth"):
         verify_shared(path, work=work, part=(1, 2), depth="full")
-    with pytest.raises(ConfigError, match="lies in the dataset"):
+    with pytest.raises(ConfigError, match="is inside the dataset"):
         verify_shared(path, work=path / "marks", part=(0, 2))
-    with pytest.raises(ConfigError, match=r"'pbin' at depth sample is not shared.*At --depth full it is"):
+    with pytest.raises(ConfigError, match=r"'pbin' at depth sample can't be distributed.*Use --depth full"):
         verify_shared(pbin(tmp_path), work=work, part=(0, 2))
     with ps.create(path, format="mds", columns={"t": "str"}, overwrite=True) as writer:
         writer.write({"t": "another"})
-    with pytest.raises(ConfigError, match=r"the input .*index\.json changed after this work began"):
+    with pytest.raises(ConfigError, match=r"the input .*index\.json changed after this job started"):
         verify_shared(path, work=work)
     verify_shared(path, work=work, no_work=True, restart=True)
     verify_shared(path, work=work, part=(0, 2))
     (mark,) = work.rglob("*.part")
     flip(mark, 3)
-    with pytest.raises(Corrupt, match=r"a mark of shared work is damaged.*Check anew: restart \(--finish --restart\)"):
+    with pytest.raises(
+        Corrupt, match=r"a record of the distributed job is damaged.*Check again: restart \(--finish --restart\)"
+    ):
         verify_shared(path, work=work)
     assert not (path / ".work").exists()
-    with pytest.raises(ConfigError, match=r"found restart.*once, with --finish --no-work --restart"):
+    with pytest.raises(
+        ConfigError, match=r"found restart.*Discard finished work once with --finish --no-work --restart"
+    ):
         verify_shared(path, work=work, part=(1, 2), restart=True)
     assert verify_shared(path, work=work, no_work=True, restart=True).missing == (0,)
     verify_shared(path, work=work, part=(0, 3))  # by another N, as nothing is left

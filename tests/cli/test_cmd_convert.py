@@ -67,7 +67,7 @@ def test_refusals(packed: Path, tmp_path: Path) -> None:
         (8, "fit", ("--vocab-size", 3)),
         (2, "NAME=VALUE", ("-O", "chunk_tokens")),
         (2, "Invalid value", ("--eos", "drop", 0)),
-        (10, "no such split", ("--split", "test")),
+        (10, "unknown split", ("--split", "test")),
     ):
         done = run(packed, tmp_path / "x.zarr", *arguments)
         assert done.returncode == status, done.stderr

@@ -64,7 +64,7 @@ def test_a_fall_back_is_said(path: Path, tmp_path: Path, golden: Path, caplog: p
     small = golden / "modalities" / "tokenizers" / "small1"
     done = run(path, "-o", tmp_path / "o.pbin", "--tokenizer", small, "--on-error", "skip", "--json")
     assert json.loads(done.stdout)["engine"] == "tokenizers"
-    assert "gigatoken can't take it" in caplog.text
+    assert "gigatoken can't load it" in caplog.text
     refused = run(path, "-o", tmp_path / "p.pbin", "--tokenizer", small, "--engine", "gigatoken")
     assert refused.returncode == 10
     assert not (tmp_path / "p.pbin").exists()

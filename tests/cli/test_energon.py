@@ -65,14 +65,14 @@ def test_a_file_in_place_of_a_directory(tmp_path: Path, run: Run) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
     (tmp_path / "point").mkdir()
     assert "not a directory of tar shards" in run("mount", tmp_path / "a.jsonl", tmp_path / "point", status=9)
-    assert "a file, where a folder is wanted" in run("prepare-media", tmp_path / "a.jsonl", status=9)
+    assert "a file instead of a folder" in run("prepare-media", tmp_path / "a.jsonl", status=9)
 
 
 def test_refusals(folder: Path, run: Run) -> None:
     assert "--ratio" in run("prepare", folder, status=2)
     assert "three numbers" in run("prepare", folder, "--split-ratio", "8,1", status=10)
     assert "matches no shard" in run("prepare", folder, "--split-parts", "train:train-*", status=10)
-    assert "no such sample type" in run("prepare", folder, "--split-ratio", "1,0,0", "--sample-type", "X", status=10)
+    assert "unknown sample type" in run("prepare", folder, "--split-ratio", "1,0,0", "--sample-type", "X", status=10)
     wrong = ("prepare", folder, "--split-ratio", "1,0,0", "--sample-type", "CaptioningSample", "--field-map")
     assert "no part 'png'" in run(*wrong, '{"image": "png", "caption": "txt"}', status=10)
     assert "no caption" in run(*wrong, '{"image": "jpg"}', status=10)
@@ -148,7 +148,7 @@ def test_recorded_dialogs(folder: Path, dialog: dict[str, Any]) -> None:
 
 def test_again_and_tar_index_only(folder: Path, run: Run) -> None:
     run("prepare", folder, "--split-ratio", "1,1,0")
-    assert "prepared already" in run("prepare", folder, "--split-ratio", "1,0,0", status=10)
+    assert "already prepared" in run("prepare", folder, "--split-ratio", "1,0,0", status=10)
     run("prepare", folder, "--split-ratio", "1,0,0", "--overwrite", "--non-interactive")
     assert len(ps.open(folder, split="train")) == 40
     (index,) = folder.rglob("shard_001.tar.idx")
@@ -212,7 +212,7 @@ def test_lint_says_where_and_why(folder: Path, run: Run) -> None:
     assert "sample 1 of train, key 'bad'" in bad["found"]
     assert "json" in bad["found"]
     assert found["samples"] == {"train": 2}
-    assert "no such split" in run("energon", "lint", folder, "--split-parts", "test,nothing", status=1)
+    assert "unknown split" in run("energon", "lint", folder, "--split-parts", "test,nothing", status=1)
 
 
 def test_lint_of_a_layout_that_is_named(tmp_path: Path, run: Run) -> None:
@@ -333,8 +333,8 @@ def test_energons_last_words_are_there_for_scripts_that_look_for_them(folder: Pa
 def test_energons_commands_end_with_energons_statuses(folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     flags = ("--non-interactive", "--split-ratio", "1,0,0")
     run("energon", "prepare", folder, *flags)
-    assert "prepared already" in run("energon", "prepare", folder, *flags, status=1)
-    assert "prepared already" in run("prepare", folder, *flags, status=10)
+    assert "already prepared" in run("energon", "prepare", folder, *flags, status=1)
+    assert "already prepared" in run("prepare", folder, *flags, status=10)
     assert yaml.safe_load((folder / ".nv-meta" / "split.yaml").read_text())["split_parts"]["val"] == []
     assert "penstock explain" in run("energon", "analyze-debug", "log.jsonl", status=1)
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))  # no, do not prepare it again

@@ -38,11 +38,11 @@ def test_verbs_on_rows_honour_or_refuse(verb: str, lines: Path, tmp_path: Path) 
     given = [verb, str(lines), "-o", output, *ROWS[verb]]
     status, said = run(*given, "--executor", "rays")
     assert status == 10  # a ConfigError
-    assert "no such executor" in said
+    assert "unknown executor" in said
     assert not Path(output).is_file()
     status, said = run(*given, "--workers", "2", "--executor", "inline")
     assert status == 10
-    assert "inline does one task after another: found workers=2. Leave --workers out" in said
+    assert "inline runs one task at a time: found workers=2. Omit --workers" in said
     assert not Path(output).is_file()
     status, said = run(*given, "--workers", "1", "--executor", "inline")
     assert status == 0, said
@@ -51,7 +51,7 @@ def test_verbs_on_rows_honour_or_refuse(verb: str, lines: Path, tmp_path: Path) 
 def test_an_index_over_shards_has_nothing_to_copy(lines: Path, tmp_path: Path) -> None:
     status, said = run("merge", str(lines), "-o", str(tmp_path / "out"), "--no-copy", "--workers", "2")
     assert status == 10  # a ConfigError
-    assert "only an index is written, and nothing is copied" in said
+    assert "no_copy only writes an index and copies no data" in said
 
 
 def test_an_index_by_an_executor(lines: Path, tmp_path: Path) -> None:
@@ -65,12 +65,12 @@ def test_an_index_by_an_executor(lines: Path, tmp_path: Path) -> None:
     assert made[0] == made[1]
     status, said = run("index", str(lines), "--executor", "rays")
     assert status == 10  # a ConfigError
-    assert "no such executor" in said
+    assert "unknown executor" in said
     status, said = run("index", str(lines), "--executor", "rays", "--flavor", "energon")
     assert status == 10  # a ConfigError
-    assert "by this process alone" in said
+    assert "in a single process" in said
     for more, why in (
-        (("--workers", "2"), "several files are indexed side by side"),
+        (("--workers", "2"), "Several files are indexed in parallel"),
         (("--no-validate",), "each line"),
     ):
         for verb in ("index", "prepare") if more[0] == "--workers" else ("index",):

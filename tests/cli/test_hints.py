@@ -61,9 +61,9 @@ def test_prepare_of_shards_with_a_common_key_names_the_option_that_works(tmp_pat
 
 
 def test_hints_name_the_options_of_the_command_and_no_arguments_of_python() -> None:
-    hint = "Give token_bytes= or vocab_size="
-    assert with_options(hint, COMMANDS["convert"]) == "Give --token-bytes or --vocab-size"
-    assert with_options(hint, COMMANDS["merge"]) == "Give --token-bytes"
+    hint = "Pass token_bytes= or vocab_size="
+    assert with_options(hint, COMMANDS["convert"]) == "Pass --token-bytes or --vocab-size"
+    assert with_options(hint, COMMANDS["merge"]) == "Pass --token-bytes"
     assert with_options(hint, COMMANDS["doctor"]) == hint
     hint = "Name it: --split (split=), or eos= (--eos), with to='mds'; overwrite=True (--overwrite); image=image.jpg"
     expected = "Name it: --split, or --eos, with --to mds; --overwrite; image=image.jpg"
@@ -79,7 +79,7 @@ def test_no_option_in_a_hint_is_followed_or_preceded_by_its_argument() -> None:
 def test_errors_and_findings_have_hints_for_the_command_line(tmp_path: Path) -> None:
     data = Path(__file__).parents[1] / "golden" / "litdata"
     refused = called("convert", data / "samples", tmp_path / "x.pbin", "--eos-id", "3")
-    assert (refused.returncode, "Name the column of ids: --tokens-column [" in refused.stderr) == (10, True)
+    assert (refused.returncode, "Specify the column of token ids: --tokens-column [" in refused.stderr) == (10, True)
     for verb in ("head", "energon preview"):
         shown = called(*verb.split(), data / "samples-pickle")
         assert (shown.returncode != 0, "columns=" in shown.stdout + shown.stderr) == (True, False)

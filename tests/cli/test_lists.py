@@ -81,7 +81,7 @@ def test_what_is_no_dataset(files: list[Path], tmp_path: Path, capsys: pytest.Ca
     assert "nowhere.jsonl: no such file" in said
     ps.convert(files, tmp_path / "mds", to="mds")
     _, said = run(capsys, "info", files[0], tmp_path / "mds", status=Unsupported.exit_status)
-    assert "several paths are one dataset" in said
+    assert "only JSONL, Parquet and token files can be combined into one dataset" in said
     _, said = run(
         capsys, "filter", *files, "-o", files[2], "--to", "jsonl", "--where", "len(text) > 0", "--overwrite", status=10
     )

@@ -140,11 +140,11 @@ def test_doctor_names_a_foreign_package_of_the_same_import_name(
 @pytest.mark.parametrize(
     ("variable", "value", "told"),
     [
-        ("PENSTOCK_CACHE", "s3://b/x", "s3://b/x: the cache folder is a path of this machine. Set PENSTOCK_CACHE"),
-        ("XDG_CACHE_HOME", "s3://b/x", "s3://b/x/penstock: the cache folder is a path of this machine"),
+        ("PENSTOCK_CACHE", "s3://b/x", "s3://b/x: the cache folder must be a local path. Set PENSTOCK_CACHE"),
+        ("XDG_CACHE_HOME", "s3://b/x", "s3://b/x/penstock: the cache folder must be a local path"),
         ("PENSTOCK_CACHE", "/dev/null", "/dev/null: the cache path is not a directory"),
-        ("PENSTOCK_REMOTE_TRIES", "x", "PENSTOCK_REMOTE_TRIES can't be this: found 'x'"),
-        ("PENSTOCK_CACHE_BYTES", "-3", "PENSTOCK_CACHE_BYTES can't be this"),
+        ("PENSTOCK_REMOTE_TRIES", "x", "invalid value for PENSTOCK_REMOTE_TRIES: found 'x'"),
+        ("PENSTOCK_CACHE_BYTES", "-3", "invalid value for PENSTOCK_CACHE_BYTES"),
         ("PENSTOCK_CACHE_BYTE", "3", "PENSTOCK_CACHE_BYTE is not a known setting. Did you mean PENSTOCK_CACHE_BYTES?"),
     ],
 )

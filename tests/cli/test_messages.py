@@ -41,7 +41,7 @@ def test_a_list_in_one_line(
     path.write_text('[{"text": "a"}, {"text": "a"}]')
     status, message = run(capsys, "pack", path, "-o", tmp_path / "o.pbin", "--tokenizer", tokenizer("<eos>"))
     assert status == 14
-    assert "`jq -c '.[]' IN > OUT.jsonl` makes lines of a list" in message
+    assert "`jq -c '.[]' IN > OUT.jsonl` turns a list into lines" in message
     if name.endswith(".jsonl"):
         status, message = run(capsys, "prepare", path)
         assert (status, "jq -c '.[]'" in message) == (6, True)
@@ -96,7 +96,7 @@ def test_a_folder_without_tar_shards(verb: str, tmp_path: Path, capsys: pytest.C
     assert run(capsys, "prepare", tmp_path / "a.jsonl")[0] == 0
     more = {"mount": [tmp_path / "point"], "info": ["--format", "webdataset"], "prepare": ["--split-ratio", "1,0,0"]}
     status, message = run(capsys, verb, tmp_path, *more[verb])
-    assert (status, "no tar shards in this folder" in message, "never prepared" in message) == (9, True, False)
+    assert (status, "no tar shards in this folder" in message, "isn't prepared" in message) == (9, True, False)
 
 
 def test_prepare_without_a_sample_type(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +139,7 @@ def test_a_dry_run_of_a_part_has_one_text(
     }[verb]
     status, message = run(capsys, verb, path, *output, "--dry-run", "--part", "0/2")
     assert status == 10
-    assert "a dry run covers the whole work" in message
+    assert "a dry run always covers the whole job" in message
 
 
 @pytest.mark.parametrize(
@@ -178,4 +178,4 @@ def test_stored_code_does_not_run_and_is_not_needed_to_look_at_data(
     assert status == 0, message
     assert not (tmp_path / "ran").exists()
     status, message = run(capsys, "energon", "lint", folder)
-    assert (status != 0, "Pass --trust if you trust whoever wrote it" in message) == (True, True)
+    assert (status != 0, "Pass --trust if you trust its author" in message) == (True, True)

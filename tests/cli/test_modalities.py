@@ -63,7 +63,7 @@ def test_index_and_pack(place: Path, capsys: pytest.CaptureFixture[str]) -> None
     _, said = run(capsys, "pack_encoded_data", "configs/pack_part0.yaml", status=10)
     assert "--file_existence_policy override" in said
     out, _ = run(capsys, "pack_encoded_data", "configs/pack_part0.yaml", "--file_existence_policy", "skip")
-    assert "left as it is" in out
+    assert "exists and is kept" in out
     out, _ = run(capsys, "pack_encoded_data", "configs/pack_special.yaml")
     assert out.splitlines()[-1] == "note: unknown settings are ignored: bogus"
 

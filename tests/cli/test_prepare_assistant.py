@@ -164,7 +164,7 @@ def test_all_questions(folder: Path, tmp_path: Path, kind: str) -> None:
     assert "matches no shard" in shown
     assert "three numbers" in shown
     assert "likely: " in shown
-    assert "no such sample type" in shown
+    assert "unknown sample type" in shown
     assert "has no part 'png'" in shown
     assert "json[nothing] finds nothing" in shown
     assert "wrote .nv-meta/" in shown

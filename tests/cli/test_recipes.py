@@ -78,7 +78,7 @@ def test_explain_by_a_state(capsys: pytest.CaptureFixture[str], place: Path) -> 
     _, said = run(
         capsys, "explain", str(MDS / "blend.yaml"), "--seed", "4", "--state", "state.json", "--step", "1", status=11
     )
-    assert "another stream" in said
+    assert "a different stream" in said
     run(capsys, "explain", *given[:-1], "none.json", "--step", "1", status=9)
     (place / "state.json").write_text("{")
     run(capsys, "explain", *given, "--step", "1", status=4)
@@ -96,7 +96,7 @@ def test_explain_our_own(capsys: pytest.CaptureFixture[str]) -> None:
     out, _ = run(capsys, "explain", "recipe.yaml", "--document", str(document), "--step", "0")
     assert "not read in the first" in out
     _, err = run(capsys, "explain", "recipe.yaml", "--document", "77777", status=9)
-    assert "no source of this run has such a document: found 77777" in err
+    assert "no source in this run contains document '77777'" in err
     run(capsys, "explain", "recipe.yaml", status=2)
 
 
@@ -120,7 +120,7 @@ def test_plan_says_which_stage_starves(capsys: pytest.CaptureFixture[str]) -> No
     out, _ = run(capsys, "plan", str(MDS / "blend.yaml"), "--global-batch", "20", "--profile", "30", "--workers", "1")
     assert "30 batches in" in out
     assert "1 workers:" in out
-    assert "Training waits" in out or "does not wait" in out
+    assert "Training waits" in out or "doesn't wait" in out
     given = ("--global-batch", "4", "--world", "2", "--profile", "3", "--workers", "0")
     found = report(capsys, "plan", str(MDS / "blend.yaml"), *given)["profile"]
     assert (found["step"], found["consumed"], found["samples"], found["workers"]) == (3, 12, 6, 0)
@@ -171,7 +171,7 @@ def test_a_step_is_read_as_text(capsys: pytest.CaptureFixture[str], place: Path)
         most = max(most, documents)
         _, head, body = shown.partition(f"\n{position}: ")[2].split("\n")[:3]
         told = f"{len(tokens)} tokens, {documents} document{'' if documents == 1 else 's'}"
-        told += f", {row['loss_mask'].sum()} count in the loss"
+        told += f", {row['loss_mask'].sum()} in the loss"
         assert (head, body) == (f"  {told}", f"  {written}{'⟧' if is_off else ''}")
     assert most > 2
     one, _ = run(capsys, "explain", "windows.yaml", "--step", "0", "--show", "--index", stream.locate(7).index)

@@ -26,7 +26,7 @@ def test_tars_of_a_pattern_are_named_alike_here_and_in_a_bucket(
     messages: list[str] = []
     for folder in (str(tmp_path), "s3://bucket/pattern"):
         status, text = cli("info", f"{folder}/*.tar")
-        assert (status, "o file fits" in text) == (7, False), text
+        assert (status, "o file matches" in text) == (7, False), text
         messages.append(re.sub(r"[abc]\.tar", "x.tar", text.replace(folder, "FOLDER")))
     assert "`penstock prepare FOLDER`" in messages[0]
     assert messages[0] == messages[1]

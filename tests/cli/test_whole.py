@@ -35,7 +35,7 @@ def test_widths_and_formats(place: Path, capsys: pytest.CaptureFixture[str]) -> 
     run(capsys, "merge", "a.pbin", "-o", "c.pbin", "--token-bytes", "4")
     assert Path("c.pbin").read_bytes()[8] == 4
     _, said = run(capsys, "merge", "a.pbin", "c.pbin", "-o", "d.pbin", status=10)
-    assert "different widths" in said
+    assert "different token widths" in said
     run(capsys, "shuffle", "a.pbin", "-o", "d", "--seed", "1", "--to", "flat-tokens")
     assert sorted(documents_in("d")) == sorted(documents_in("a.pbin"))
 

@@ -102,9 +102,9 @@ def test_a_worker_of_another_version(on_cluster: Executor, monkeypatch: pytest.M
     from penstock.executors import on_ray
 
     monkeypatch.setattr(on_ray, "__version__", "0.0.1")
-    with pytest.raises(ConfigError, match=r"another version of Penstock: found .*, expected 0\.0\.1"):
+    with pytest.raises(ConfigError, match=r"a different version of Penstock: found .*, expected 0\.0\.1"):
         list(on_cluster.map(operator.neg, [1]))
-    with pytest.raises(ConfigError, match=r"node .* can't do this work: found Penstock .* and not 0\.0\.1"):
+    with pytest.raises(ConfigError, match=r"node .* can't run this job: found Penstock .* and not 0\.0\.1"):
         make_executor("ray", None).__enter__()
 
 
@@ -122,7 +122,7 @@ def test_paths_that_a_worker_does_not_see(on_cluster: Any, tmp_path: Path, monke
         yield [seen.Seen(str(tmp_path / "a.jsonl"), 99, "another")]
 
     monkeypatch.setattr(on_ray, "to_be_seen", put_elsewhere)
-    with pytest.raises(ConfigError, match=r"it sees another .*a\.jsonl: 3 bytes, and here are 99"):
+    with pytest.raises(ConfigError, match=r"it has a different .*a\.jsonl: 3 bytes instead of 99"):
         on_cluster.require_seen([place], [])
 
     @seen.contextlib.contextmanager
@@ -130,7 +130,7 @@ def test_paths_that_a_worker_does_not_see(on_cluster: Any, tmp_path: Path, monke
         yield [seen.Seen(str(tmp_path / "gone"), 1, "")]
 
     monkeypatch.setattr(on_ray, "to_be_seen", nowhere)
-    with pytest.raises(ConfigError, match=r"it sees no .*gone"):
+    with pytest.raises(ConfigError, match=r"it can't access .*gone"):
         on_cluster.require_seen([place], [])
 
 
@@ -143,7 +143,9 @@ def test_a_node_that_joins_later_and_sees_something_else(ray_cluster: RayCluster
         path.write_text("")
         assert list(executor.map(operator.neg, [1, 2, 3])) == [-1, -2, -3]
         ray_cluster.replace_a_node()
-        with pytest.raises(ConfigError, match=r"node .* can't do this work: found it sees another .*a\.jsonl: 0 bytes"):
+        with pytest.raises(
+            ConfigError, match=r"node .* can't run this job: found it has a different .*a\.jsonl: 0 bytes"
+        ):
             list(executor.map(time.sleep, [0.5] * 60))
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
@@ -159,9 +161,9 @@ def test_addresses_that_can_not_be(ray_settings: None) -> None:
         "    print(error)\n"
     )
     for name, said in (
-        ("ray:127.0.0.1:1", "there is no Ray cluster to join"),
-        ("ray:nowhere", "there is no Ray cluster to join"),
-        ("ray:ray://127.0.0.1:10001", "are not taken"),
+        ("ray:127.0.0.1:1", "no Ray cluster to join"),
+        ("ray:nowhere", "no Ray cluster to join"),
+        ("ray:ray://127.0.0.1:10001", "aren't supported"),
     ):
         lines = python("-c", code, name).stdout.splitlines()
         assert len(lines) == 1

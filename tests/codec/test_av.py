@@ -118,9 +118,9 @@ def test_wrong_wishes() -> None:
             decoder.get_clips(ranges)
     with pytest.raises(ConfigError, match="unit"):
         decoder.get_clips([(0, 1)], video_unit="minutes")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="no sound"):
+    with pytest.raises(ConfigError, match="no audio"):
         decoder.get_audio()
-    with pytest.raises(ConfigError, match="no pictures"):
+    with pytest.raises(ConfigError, match="no video"):
         AVDecoder(wav()).get_video()
 
 

@@ -232,7 +232,7 @@ def test_a_damaged_packet_is_reported_and_not_counted() -> None:
     assert facts.metadata.audio_num_samples == sum(some.shape[1] for _, _, some in decode(data).audio)
     counted = read_av_facts(media_bytes(data))
     assert counted is not None
-    assert "cut short" in (counted.problem or "")
+    assert "truncated" in (counted.problem or "")
 
 
 def test_one_file_is_read_once_at_most() -> None:

@@ -64,15 +64,15 @@ def test_damage_is_an_error_or_numbers(changes: list[tuple[int, int]]) -> None:
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"", "ends inside"),
-        (GOOD[:-1], "ends inside"),
+        (b"", "ends in the middle"),
+        (GOOD[:-1], "ends in the middle"),
         (b"\x1c" * 300, "nested too deeply"),
-        (b"\x1f\0", "no type 15"),
-        (b"\x45\2\0", "type 5 in the place of a list"),
-        (b"\x49\x15\2\0", "type 5 in the place of structs"),
+        (b"\x1f\0", "unknown type 15"),
+        (b"\x45\2\0", "type 5 instead of a list"),
+        (b"\x49\x15\2\0", "type 5 instead of structs"),
         (b"\x16" + b"\xff" * 11, "longer than 64 bits"),
-        (b"\x49\xfc" + b"\xff" * 8 + b"\1", "ends inside"),
-        (b"\x18\xff\xff\xff\xff\7a\0", "ends inside"),
+        (b"\x49\xfc" + b"\xff" * 8 + b"\1", "ends in the middle"),
+        (b"\x18\xff\xff\xff\xff\7a\0", "ends in the middle"),
     ],
 )
 def test_no_footer(data: bytes, what: str) -> None:

@@ -398,7 +398,7 @@ REFUSED: Mapping[str, tuple[Any, Callable[[Any, Path], Any], tuple[str, ...]]] =
 def test_an_override_that_is_never_called_is_refused(name: str, hook: str, tmp_path: Path) -> None:
     base, make, _ = REFUSED[name]
     own: Any = type("Own", (base,), {hook: lambda self, *args, **kwargs: None})
-    with pytest.raises(ConfigError, match=f"Own overrides what is never called here: found {hook}"):
+    with pytest.raises(ConfigError, match=f"Own overrides a method that is never called here: found {hook}"):
         make(own, tmp_path)
 
 

@@ -169,7 +169,7 @@ BAD_TABLES: dict[str, tuple[Any, Any, type[PenstockError], str]] = {
     "below 0": ([[1], [2, -100]], pa.list_(pa.int32()), TooLarge, "row 1 .* -100"),
     "beyond 32 bits": ([[1], [1 << 33]], pa.list_(pa.int64()), TooLarge, "row 1 .* 8589934592"),
     "a null row": ([[1], [2], None], pa.list_(pa.int32()), Corrupt, "row 2 is null"),
-    "a null id": ([[1], [2], [3, None]], pa.list_(pa.int32()), Corrupt, "an id of row 2 is null"),
+    "a null id": ([[1], [2], [3, None]], pa.list_(pa.int32()), Corrupt, "row 2 contains a null id"),
     "lists in lists": ([[[1]], [[2], [3]]], pa.list_(pa.list_(pa.int32())), Unsupported, "holds no token ids"),
     "floats": ([[1.5]], pa.list_(pa.float32()), Unsupported, "holds no token ids"),
     "text": (["a"], pa.string(), Unsupported, "holds no token ids"),
@@ -214,9 +214,9 @@ def test_options_that_the_data_have_no_use_for_are_refused(tmp_path: Path) -> No
     ps.convert(rows, tmp_path / "ids.pbin")
     for source, options, match in (
         (tmp_path / "ids.pbin", {"tokens_column": "tokens"}, "has no columns"),
-        (tmp_path / "ids.pbin", {"one_document": True}, "say where documents are"),
-        (rows, {"one_document": True}, "before a column is named"),
-        (rows, {"tokens_dtype": "int64"}, "Name the column"),
+        (tmp_path / "ids.pbin", {"one_document": True}, "stores document borders"),
+        (rows, {"one_document": True}, "unless a column is specified"),
+        (rows, {"tokens_dtype": "int64"}, "Specify the column"),
         (rows, {"tokens_column": "input_ids", "tokens_dtype": "int64"}, "columns of bytes"),
         (rows, {"tokens_column": "ids"}, "no column 'ids'"),
     ):
@@ -232,14 +232,14 @@ def test_excluded_rows_are_left_out_of_documents(tmp_path: Path) -> None:
     report = ps.convert(source, tmp_path / "out.pbin")
     assert report.excluded == 1
     assert documents(tmp_path / "out.pbin") == [doc for index, doc in enumerate(DOCS) if index != 2]
-    with pytest.raises(ConfigError, match="one document has no rows"):
+    with pytest.raises(ConfigError, match="but one_document ignores rows"):
         ps.open(source, tokens_column="input_ids", one_document=True)
 
 
 @pytest.mark.parametrize("options", [{}, {"workers": 2}, {"file_tokens": 2}])
 def test_an_eos_that_rows_do_not_end_in_is_not_recorded(tmp_path: Path, options: dict[str, Any]) -> None:
     path = lines(tmp_path / "a.jsonl", {"ids": [5, 0]}, {"ids": [6, 7]})
-    with pytest.raises(ConfigError, match="document 1 does not end in the EOS that --eos-id"):
+    with pytest.raises(ConfigError, match="document 1 doesn't end with the EOS given by --eos-id"):
         ps.convert(path, tmp_path / "a", to="pbin", tokens_column="ids", eos_id=0, **options)
     with pytest.raises(PenstockError):
         ps.open(tmp_path / "a")

@@ -53,7 +53,7 @@ def test_it_is_never_added_twice() -> None:
 
 def test_a_promised_end_is_looked_at() -> None:
     tokens, lengths = np.array([5, 0, 6, 7], np.uint16), np.array([2, 0, 2])
-    with pytest.raises(ConfigError, match="document 101 does not end in the EOS that --eos-id") as caught:
+    with pytest.raises(ConfigError, match="document 101 doesn't end with the EOS given by --eos-id") as caught:
         EosRule(promised=0).apply(tokens, lengths, 100, "a")
     assert caught.value.found == "no token"
     with pytest.raises(ConfigError, match="document 101") as caught:
@@ -101,6 +101,6 @@ def test_an_open_end_is_not_said_to_end_in_the_id(tmp_path: Path, verb: str, cap
         shuffle(source, out, seed=1, to="pbin", layout="uint16", eos_id=0)
     else:
         convert(source, out, layout="uint16", eos_id=0, **({"workers": 2} if verb == "by parts" else {}))
-    assert "the last document does not end in id 0" in caplog.text
+    assert "the last document doesn't end with id 0" in caplog.text
     assert ps.open(out).eos_id is None
     assert not ps.verify(out, depth="full")

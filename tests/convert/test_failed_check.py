@@ -61,7 +61,7 @@ def _wrong_byte(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 def _failed_check(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     def fail(*_args: Any) -> None:
-        raise ps.errors.Corrupt("the converted dataset reads back differently")
+        raise ps.errors.Corrupt("the converted dataset differs from the source when read back")
 
     for name in ("verify_samples", "verify_tokens"):
         monkeypatch.setattr(convert_run, name, fail)
@@ -115,6 +115,6 @@ def test_purge_publishes_nothing_that_fails_its_check(
     digests: Any = purge_module._digests
     answers = iter((lambda found: found, lambda found: ("other", None)))
     monkeypatch.setattr(purge_module, "_digests", lambda *args: next(answers)(digests(*args)))
-    with pytest.raises(ps.errors.Corrupt, match="reads back differently"):
+    with pytest.raises(ps.errors.Corrupt, match="differs from the source when read back"):
         purge_module.purge(source, out / "x.pbin", overwrite=replaces)
     assert _files(out) == before

@@ -321,7 +321,7 @@ def test_numbered_parts_with_gaps_or_twice_are_no_list(cli: Cli, tmp_path: Path,
     source = _tars(tmp_path / "tars", {"a": whole, "b": dict.fromkeys(parts, JPG) | {"txt": b"b"}})
     status, output = cli("convert", str(source), str(tmp_path / "out"), "--to", "mds")
     assert status == 6
-    assert "sample 1: the numbered parts 'images' are no list" in output
+    assert "sample 1: the numbered parts 'images' don't form a list" in output
     assert ", ".join(parts) in output
 
 
@@ -412,5 +412,5 @@ def test_no_part_replaces_the_key_of_a_sample(tmp_path: Path, name: str) -> None
     source = ps.open(_tars(tmp_path / "tars", {"a": {"txt": b"a"}, "b": {"txt": b"b", name: b"x"}}), raw=True)
     assert source[0]["__key__"] == "a"
     for read in (lambda: source[1], lambda: source.get_batch([0, 1]), lambda: list(source)):
-        with pytest.raises(Corrupt, match=f"name of a field that readers add.*{name}"):
+        with pytest.raises(Corrupt, match=f"a part has a reserved name.*{name}"):
             read()

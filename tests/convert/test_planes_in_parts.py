@@ -80,7 +80,7 @@ def test_one_digest_for_any_number_of_workers(kind: str, path: str, tmp_path: Pa
         found[way] = bytes_of(Path(target))
         # Nothing is left of the work, and nobody can replace these data unseen.
         assert not [one.name for one in (tmp_path / way).rglob("*") if one.name.endswith((".next", ".work", "-new"))]
-        with pytest.raises(ConfigError, match="planes are not replaced"):
+        with pytest.raises(ConfigError, match="data with planes can't be replaced"):
             ps.convert(path, target, overwrite=True, drop_planes=True, **given, **how)
         assert held(target) == held(path)
     assert found["one"] == found["two"] == found["array"]

@@ -71,10 +71,10 @@ def test_what_the_side_file_contradicts_is_not_copied(tmp_path: Path, to: str, j
             break
     else:
         pytest.fail("no place that is not sampled")
-    with pytest.raises(Corrupt, match="other documents than the side file says"):
+    with pytest.raises(Corrupt, match="the documents differ from the side file"):
         ps.convert(path, tmp_path / "out", to=to)
     assert not [name for name in os.listdir(tmp_path) if "out" in name]
-    with pytest.raises(Corrupt, match="not those that their side file knows"):
+    with pytest.raises(Corrupt, match="differs from its side file"):
         ps.convert(path, tmp_path / "added", to=to, eos=("add", 0))  # other documents, of which it says nothing
     os.unlink(f"{path}.penstock")
     ps.convert(path, tmp_path / "added", to=to, eos=("add", 0))
@@ -318,7 +318,7 @@ def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return manifest
 
     monkeypatch.setattr(run_module, "write_tokens", damaged)
-    with pytest.raises(Corrupt, match="reads back differently"):
+    with pytest.raises(Corrupt, match="differs from the source when read back"):
         ps.convert(PBIN, tmp_path / "b.pbin")
 
 

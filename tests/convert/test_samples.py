@@ -157,7 +157,7 @@ def test_a_folder_gives_samples_by_key(tmp_path: Path) -> None:
     }.items():
         (tmp_path / "f" / name).write_bytes(data)
     report = convert(tmp_path / "f", tmp_path / "w", to="webdataset")
-    assert report.lost == ("1 files without an extension, hidden, or left by an operating system",)
+    assert report.lost == ("1 files (without an extension, hidden, or created by the operating system)",)
     assert stored(tmp_path / "w") == [
         {"__key__": "d/a-b", "jpg": jpeg(2), "txt": b"b"}, {"__key__": "d/a", "jpg": jpeg(1), "txt": b"a"},
     ]  # fmt: skip
@@ -174,7 +174,7 @@ def test_parquet_and_hf(tmp_path: Path, golden: Path) -> None:
         "__key__": "000000004", "n.cls": b"4", "t.txt": b"r4", "l.json": b"[1]", "b.bin": b"xxxx"
     }  # fmt: skip
     report = convert(golden / "hf", tmp_path / "h", to="mds")
-    assert report.lost == ("difference between null and nothing in 'text'",)
+    assert report.lost == ("difference between null and missing in 'text'",)
     assert [one["text"] for one in ps.open(tmp_path / "h")] == [one["text"] for one in ps.open(golden / "hf")]
     assert len(convert(golden / "hf", tmp_path / "t", to="mds", split="test").digest or "") == 32
     assert len(ps.open(tmp_path / "t")) == 3
@@ -227,11 +227,11 @@ def test_tokens_and_back(tmp_path: Path) -> None:
         ([{"a": b"x"}], {"to": "json-shards"}, Unsupported, "json-shards can't hold the column 'a'"),
         ([{"a": 1}, {"a": b"x"}], {"to": "mds"}, Unsupported, "mixed values"),
         ([{"a": 1}], {"to": "mds", "columns": {"b": "int"}}, ConfigError, "no column 'b'"),
-        ([{"a": 1}], {"to": "mds", "columns": {"a": "nope"}}, ConfigError, "no such encoding"),
+        ([{"a": 1}], {"to": "mds", "columns": {"a": "nope"}}, ConfigError, "unknown encoding"),
         ([{"a": "x"}], {"to": "mds", "columns": {"a": "int"}}, ConfigError, "sample 0, column 'a'"),
         ([{"a": "x,y"}], {"to": "csv"}, ConfigError, "sample 0"),
         ([], {"to": "mds"}, PenstockError, "no column"),
-        ([1], {"to": "mds"}, ConfigError, "no dict"),
+        ([1], {"to": "mds"}, ConfigError, "is not a dict"),
         ([{"a": 1}], {"to": "parquet"}, Unsupported, "read-only"),
         ([{"a": 1}], {"to": "pbin"}, ConfigError, "path"),
         ([{"a": 1}], {"to": "mds", "eos": ("add", 0)}, ConfigError, "EOS"),
@@ -278,7 +278,7 @@ def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         return manifest
 
     monkeypatch.setattr(groups_module, "assemble", damaged)
-    with pytest.raises(Corrupt, match="reads back differently"):
+    with pytest.raises(Corrupt, match="differs from the source when read back"):
         convert(iter([{"a": "xyz"}]), tmp_path / "out", to="mds")
 
 
@@ -444,7 +444,7 @@ def test_a_published_output_is_checked_and_not_written_again(tmp_path: Path) -> 
     leave_published(tmp_path / "a.jsonl", tmp_path / "bad", to="mds", group_rows=10)
     shard = tmp_path / "bad/shard.00000.mds"
     shard.write_bytes(shard.read_bytes()[:-1] + b"x")
-    with pytest.raises(Corrupt, match="reads back differently"):
+    with pytest.raises(Corrupt, match="differs from the source when read back"):
         convert(tmp_path / "a.jsonl", tmp_path / "bad", to="mds", group_rows=10)
 
 

@@ -255,7 +255,7 @@ def test_other_work_is_refused(tmp_path: Path, share: Share) -> None:
         ({"finish": True, "compression": "zstd"}, "unfinished work for this output differs: --compression"),
         ({"part": (1, 3), "restart": True}, "restart"),
         ({"no_work": True}, "--finish"),
-        ({"part": (3, 3)}, "no such part"),
+        ({"part": (3, 3)}, "the part is out of range"),
         ({"to": "csv"}, "unfinished work for this output differs"),
         ({"finish": True, "overwrite": True}, "unfinished work for this output differs: --overwrite"),
     ):
@@ -266,10 +266,10 @@ def test_other_work_is_refused(tmp_path: Path, share: Share) -> None:
 
 @pytest.mark.parametrize("options", [{"part": (0, 2)}, {"finish": True}, {"restart": True}])
 def test_what_is_one_stream_can_not_be_shared(tmp_path: Path, share: Share, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"jsonl is written in one stream.*tokens.*mds.*webdataset"):
+    with pytest.raises(ConfigError, match=r"jsonl is written by a single process.*tokens.*mds.*webdataset"):
         ps.convert(tmp_path / "a.jsonl", tmp_path / "out", to="jsonl", **options)
     if "restart" not in options:
-        with pytest.raises(ConfigError, match="come once"):
+        with pytest.raises(ConfigError, match="from an iterator"):
             ps.convert(iter([{"a": 1}]), tmp_path / "out", to="mds", **options)
     assert not (tmp_path / "out").exists()
 
@@ -311,7 +311,7 @@ def test_work_that_another_version_began_is_refused_by_name(
     with monkeypatch.context() as patch:
         patch.setattr(Plan.__init__, "__defaults__", (*(Plan.__init__.__defaults__ or ())[:-1], 99))
         for late in ({"part": (1, 2)}, {"finish": True}, {"finish": True, "no_work": True}):
-            with pytest.raises(ConfigError, match=r"the version of Penstock that began it.*--restart"):
+            with pytest.raises(ConfigError, match=r"the version of Penstock that started it.*--restart"):
                 share(**late, **options)
     assert files_in(tmp_path) == before
     assert share(finish=True, **options).samples == ROWS
@@ -345,12 +345,12 @@ def test_a_part_that_is_damaged(tmp_path: Path, share: Share) -> None:
 def test_what_lies_in_an_object_store(share: Share, s3_bucket: str, whole: dict[str, bytes]) -> None:
     place = place_of(f"{s3_bucket}/out")
     put(place.store, place.child("thesis.tex").path, b"precious")
-    with pytest.raises(ConfigError, match=r"files are there, and no index\.json.*thesis"):
+    with pytest.raises(ConfigError, match=r"files exist, but no index\.json.*thesis"):
         share(place.path)
     assert files_of(place.path) == {"thesis.tex": b"precious"}
     share(f"{s3_bucket}/b")
     for options in ({"overwrite": True}, {"overwrite": True, "part": (0, 2), "group_rows": 30}):
-        with pytest.raises(ConfigError, match="can't be replaced in one step"):
+        with pytest.raises(ConfigError, match="can't be replaced atomically"):
             share(f"{s3_bucket}/b", **options)
     share(f"{s3_bucket}/c", part=(0, 1))
     shards = place_of(f"{s3_bucket}/c").child("shard.00000.mds")
@@ -358,7 +358,7 @@ def test_what_lies_in_an_object_store(share: Share, s3_bucket: str, whole: dict[
     for path in list(shards.store.list(f"{s3_bucket}/.c.work")):
         if "/files/" in path:
             shards.store.delete(path)
-    with pytest.raises(PrepareError, match="another run has written a file of this name"):
+    with pytest.raises(PrepareError, match="another run wrote a file with this name"):
         share(f"{s3_bucket}/c", finish=True)
     assert files_of(f"{s3_bucket}/b") == whole
 

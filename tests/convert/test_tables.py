@@ -84,7 +84,7 @@ def test_long_cells_are_read(tmp_path: Path) -> None:
 def test_a_header_without_rows_is_an_empty_dataset(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("id,text\n")
     assert converted(tmp_path / "a.csv", tmp_path) == []
-    with pytest.raises(ConfigError, match="the source has no sample"):  # an index of shards could not name the columns
+    with pytest.raises(ConfigError, match="the source has no samples"):  # an index of shards could not name the columns
         ps.convert(tmp_path / "a.csv", tmp_path / "m", to="mds")
     (tmp_path / "b.csv").write_text("")
     with pytest.raises(Corrupt, match="no header"):
@@ -104,7 +104,7 @@ def test_files_of_a_directory_a_pattern_and_a_list_are_one_dataset(tmp_path: Pat
     ps.convert(folder, tmp_path / "m", to="mds", workers=2, group_rows=7)
     assert [dict(row) for row in ps.open(tmp_path / "m")] == ROWS
     (folder / "d.csv").write_text("id,other\n1,2\n")
-    with pytest.raises(Corrupt, match=r"d\.csv: the header names other columns.*id, other.*id, text"):
+    with pytest.raises(Corrupt, match=r"d\.csv: the columns in the header differ.*id, other.*id, text"):
         converted(folder, tmp_path)
 
 

@@ -62,12 +62,12 @@ def test_what_select_gets_wrong_is_said(fns: Any) -> None:
     def run(select: Any, **options: Any) -> list[Any]:
         return list(ps.PackStream(stream(), 10, select, fns.join, name="x", **options).outputs(0, 0))
 
-    with pytest.raises(ConfigError, match="leaves samples out: found 8 of a window of 10"):
+    with pytest.raises(ConfigError, match="omits samples: found 8 from a window of 10"):
         run(lambda samples: [[0, 1]])
     assert len(run(lambda samples: [[0, 1]], leftover="drop")) == 1
     with pytest.raises(ConfigError, match="into two groups"):
         run(lambda samples: [[0], [0]])
-    with pytest.raises(ConfigError, match="not in the window"):
+    with pytest.raises(ConfigError, match="outside the window"):
         run(lambda samples: [[10]])
     with pytest.raises(ConfigError, match="needs merge="):
         list(ps.PackStream(stream(), 10, fns.first_fit).outputs(0, 0))
@@ -78,7 +78,7 @@ def test_arguments(fns: Any) -> None:
         ps.PackStream(stream().source, 10)
     with pytest.raises(ConfigError, match="at least one"):
         ps.PackStream(stream(), 0)
-    with pytest.raises(ConfigError, match="no such leftover"):
+    with pytest.raises(ConfigError, match="unknown leftover"):
         ps.PackStream(stream(), 1, leftover="keep")  # pyright: ignore
     one = ps.PackStream(stream(), 10, fns.first_fit, fns.join)
     other = ps.PackStream(stream(), 11, fns.first_fit, fns.join)

@@ -29,7 +29,7 @@ from verbs import Verb
 LIMIT_S = 60
 OTHER_USER = 65534
 SYSTEM = 18
-FULL = r"No space left on device: (?:[\d,]+ bytes more to write, )?[\d,]+ bytes free there"
+FULL = r"No space left on device: (?:[\d,]+ bytes left to write, )?[\d,]+ bytes free there"
 _HIDDEN = (".staged", ".work", ".unfinished")
 _WAITING = ".penstock.exclude.jsonl.next"
 READS = ("info", "head", "verify", "plan", "explain", "energon")

@@ -168,7 +168,7 @@ def test_a_map_that_is_left_is_never_a_short_one() -> None:
         left = executor.map(operator.neg, range(100))
         assert next(left) == 0
         assert list(executor.map(operator.neg, range(100))) == [-n for n in range(100)]
-        with pytest.raises(PrepareError, match="left in the middle"):
+        with pytest.raises(PrepareError, match="was interrupted"):
             list(left)
 
 
@@ -233,10 +233,10 @@ def test_no_guard_is_needed_around_the_callers_main(tmp_path: Path) -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(ConfigError, match="no such executor"):
+    with pytest.raises(ConfigError, match="unknown executor"):
         make_executor("rays", 2)
     for name in EXECUTORS:
-        with pytest.raises(ConfigError, match="needs a worker"):
+        with pytest.raises(ConfigError, match="at least one worker is needed"):
             make_executor(name, 0)
 
 
@@ -278,7 +278,7 @@ def test_an_executor_of_ones_own_gets_little_work_too(tmp_path: Path, options: d
     ps.convert(iter(samples), tmp_path / "in", to="mds", executor="inline")
     ps.convert(tmp_path / "in", tmp_path / "out", to="mds", executor=own, **options)
     assert own.num_tasks >= 2  # at least a group that is written, and a range that is read back
-    with pytest.raises(ConfigError, match=r"no such executor.*Did you mean 'inline'"):
+    with pytest.raises(ConfigError, match=r"unknown executor.*Did you mean 'inline'"):
         ps.convert(tmp_path / "in", tmp_path / "other", to="mds", executor="inlin", **options)
     assert sorted(os.listdir(tmp_path)) == ["in", "out"]
 
@@ -286,7 +286,7 @@ def test_an_executor_of_ones_own_gets_little_work_too(tmp_path: Path, options: d
 def test_an_executor_of_ones_own_makes_tokens_too(tmp_path: Path) -> None:
     with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2) as writer:
         writer.write({"tokens": np.arange(5, dtype=np.uint16)})
-    with pytest.raises(ConfigError, match=r"no such executor.*Did you mean 'inline'"):
+    with pytest.raises(ConfigError, match=r"unknown executor.*Did you mean 'inline'"):
         ps.convert(tmp_path / "a.pbin", tmp_path / "b.zarr", executor="inlin")
     assert not (tmp_path / "b.zarr").exists()
     own = Counting()

@@ -31,11 +31,11 @@ def test_the_same_files_are_seen(tmp_path: Path) -> None:
         assert Path(seen[2].path).parent == tmp_path
         assert [looked_at(one) for one in seen] == [None, None, None]
         (tmp_path / "a.jsonl").write_text("[]\n")
-        assert "it sees another" in str(looked_at(seen[0]))
+        assert "it has a different" in str(looked_at(seen[0]))
         os.remove(tmp_path / "data" / "b" / "shard")
-        assert "it sees no" in str(looked_at(seen[1]))
+        assert "it can't access" in str(looked_at(seen[1]))
         assert is_staged_name(Path(seen[2].path).name), "what a killed run leaves goes with the next one"
-    assert "it sees no" in str(looked_at(seen[2]))
+    assert "it can't access" in str(looked_at(seen[2]))
     assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "data"]
 
 
@@ -69,11 +69,11 @@ def test_a_node_that_joins_later_is_looked_at_by_its_first_task(
         inputs.write_text("")
         assert on_ray.run_task(abs, -2, __version__, str(tmp_path), before) == (2, None), "once a process"
         refused = str(first_task("second"))
-        assert "the Ray node late (10.0.0.9) can't do this work: found it sees another" in refused
-        assert "a.jsonl: 0 bytes, and here are 3" in refused
+        assert "the Ray node late (10.0.0.9) can't run this job: found it has a different" in refused
+        assert "a.jsonl: 0 bytes instead of 3" in refused
         assert first_task("first") == 1, "a node that was looked at before the work"
         inputs.write_text("{}\n")
-    assert "it sees no" in str(first_task("second")), "where the output's folder is another one"
+    assert "it can't access" in str(first_task("second")), "where the output's folder is another one"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is not None, reason="Ray is installed")
@@ -84,5 +84,5 @@ def test_without_ray_its_extra_is_named(name: str) -> None:
 
 
 def test_rays_clients_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"Ray's clients \(ray://\) are not taken.*ray job submit"):
+    with pytest.raises(ConfigError, match=r"Ray clients \(ray://\) aren't supported.*ray job submit"):
         make_executor("ray:ray://127.0.0.1:10001", 2).__enter__()

@@ -269,5 +269,5 @@ def test_a_prepared_webdataset_is_found_in_few_requests(
 
 
 def test_writing_shards_to_a_web_server_is_refused_at_once(web: FileServer) -> None:
-    with pytest.raises(Unsupported, match="only read"):
+    with pytest.raises(Unsupported, match="read-only"):
         ps.create(f"{web.url}/out", format="mds", columns={"a": "int"})

@@ -15,7 +15,7 @@ from penstock.store.local import LocalStore
 _TROUBLE = {
     "EIO": lambda path: OSError(errno.EIO, os.strerror(errno.EIO), path),
     "EACCES": lambda path: PermissionError(errno.EACCES, os.strerror(errno.EACCES), path),
-    "unreachable": lambda path: Unreachable("the store does not answer", path=path),
+    "unreachable": lambda path: Unreachable("the store doesn't answer", path=path),
 }
 
 

@@ -109,7 +109,9 @@ def test_padding_and_marks(kind: str, name: str, marks: Any, tmp_path: Path) -> 
         return
     for read in (lambda: documents(ps.open(path, **options)), lambda: ps.open(path, **options).num_tokens,
                  lambda: ps.convert(path, tmp_path / "d.pbin", **options)):  # fmt: skip
-        with pytest.raises(ConfigError, match=rf"row 0, id 0: .*'{name}' marks tokens that don't count.*mask-column"):
+        with pytest.raises(
+            ConfigError, match=rf"row 0, id 0: .*'{name}' marks tokens excluded from the loss.*mask-column"
+        ):
             read()
     assert not (tmp_path / "d.pbin").exists()
 
@@ -133,15 +135,15 @@ ROWS = {"input_ids": [[1, 2, 3], [4, 5, 6]]}
 @pytest.mark.parametrize(
     ("columns", "mask_column", "fault"),
     [
-        ({"labels": [[1, 2, 3], [5, 6, -100]]}, "labels", "row 1, id 0: the column 'labels' holds other ids"),
-        ({"labels": [[1, 2, 3], [4, -100, 7]]}, None, "row 1, id 2: the column 'labels' holds other ids"),
-        ({"labels": [[1, 2, 3], [4, 5]]}, None, "row 1 has another number of values in 'labels' than ids"),
-        ({"labels": [[1, 2, 3], None]}, "labels", "row 1 has another number of .*: found null"),
+        ({"labels": [[1, 2, 3], [5, 6, -100]]}, "labels", "row 1, id 0: the column 'labels' holds different ids"),
+        ({"labels": [[1, 2, 3], [4, -100, 7]]}, None, "row 1, id 2: the column 'labels' holds different ids"),
+        ({"labels": [[1, 2, 3], [4, 5]]}, None, "row 1 has a different number of values in 'labels' than ids"),
+        ({"labels": [[1, 2, 3], None]}, "labels", "row 1 has a different number of .*: found null"),
         ({"loss_mask": [[1, 1, 1], [1, 0.5, 1]]}, "loss_mask", "row 1, id 1: .* isn't a mask: found 0.5"),
         ({"loss_mask": [[1, 1, 1], [1, 2, 1]]}, None, "row 1, id 1: the column 'loss_mask' isn't a mask: found 2"),
         ({"attention_mask": [[1, 1, 1], [1, 0, 1]]}, None, "row 1, id 1: .* zeros between ones"),
         ({"attention_mask": [[1, 1, 1], [1, 2, 2]]}, None, "row 1, id 1: .*found 2.*number packed documents"),
-        ({"attention_mask": [[1, 1, 1], [1, 1]]}, None, "row 1 has another number of values in 'attention_mask'"),
+        ({"attention_mask": [[1, 1, 1], [1, 1]]}, None, "row 1 has a different number of values in 'attention_mask'"),
         ({}, "nothing", "no column 'nothing'|found null"),
         ({"attention_mask": [[1, 1, 1], [1, 1, 0]]}, "attention_mask", "'attention_mask' can't be the loss mask"),
     ],

@@ -53,6 +53,6 @@ def test_columns_of_different_lengths_are_refused_before_the_first_row(name: str
 @pytest.mark.parametrize("name", ["out", "out/"])
 def test_a_folder_of_token_files_is_made_of_one_dataset(format: str, name: str, tmp_path: Path) -> None:
     given: Any = {"token_bytes": 2, "file_tokens": 100}
-    with pytest.raises(ConfigError, match=r"no folder of token files.*convert --file-tokens"):
+    with pytest.raises(ConfigError, match=r"can't create a folder of token files.*convert --file-tokens"):
         penstock.create(f"{tmp_path}/{name}", format=format, **given)
     assert not list(tmp_path.iterdir())

@@ -152,9 +152,9 @@ def test_messages_name_the_path_as_given(here: Path) -> None:
 
 def test_a_working_directory_that_was_removed(here: Path) -> None:
     here.rmdir()
-    with pytest.raises(NotFound, match=r"a\.pbin: a relative path, and the working directory was removed"):
+    with pytest.raises(NotFound, match=r"a\.pbin: a relative path, but the working directory was deleted"):
         ps.open("a.pbin")
-    with pytest.raises(NotFound, match="the working directory was removed"):
+    with pytest.raises(NotFound, match="the working directory was deleted"):
         ps.create("a.pbin", format="pbin", token_bytes=2, eos_id=0)
 
 

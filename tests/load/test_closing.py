@@ -169,6 +169,6 @@ def test_a_mapped_file_that_is_cut_is_an_error_where_processes_read(tmp_path: Pa
         batches = iter(opened)
         next(batches)
         os.truncate(path, 4096)
-        with pytest.raises(PenstockError, match=r"SIGBUS.*was cut"):
+        with pytest.raises(PenstockError, match=r"SIGBUS.*was truncated"):
             ids(batches, 2000)
         assert opened.step < 1000

@@ -71,7 +71,7 @@ def test_a_batch_is_one_copy_of_what_was_read(monkeypatch: pytest.MonkeyPatch) -
 
 def test_what_can_not_be() -> None:
     stream = Sequential(MemorySource([{"id": 1}]))
-    with pytest.raises(ConfigError, match="no such device"):
+    with pytest.raises(ConfigError, match="doesn't know this device"):
         torch_loader(stream, 1, device="nowhere")
     if not torch.cuda.is_available():
         with pytest.raises(ConfigError, match="no CUDA device"):

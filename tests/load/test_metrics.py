@@ -40,7 +40,7 @@ def test_the_stage_that_starves_is_named() -> None:
     found = ld.metrics()
     name = f"Map {slow.__module__}:slow"
     assert found.stages[name] >= 4 * 8 * 0.002
-    assert found.profile().endswith(f"most of the workers' time goes to: {name}")
+    assert found.profile().endswith(f"The workers spend most of their time on: {name}")
     assert "idle" in found.profile()
 
 

@@ -19,7 +19,7 @@ from penstock.order import Shuffle
     [
         ({"global_batch": 0}, "a number of samples"),
         ({"global_batch": -4}, "a number of samples"),
-        ({"workers": 0, "worker_kind": "fibers"}, "no such worker_kind"),
+        ({"workers": 0, "worker_kind": "fibers"}, "unknown worker_kind"),
         ({"timeout_seconds": -1}, "timeout_seconds=-1"),
         ({"timeout_seconds": float("nan")}, "timeout_seconds=nan"),
     ],
@@ -41,4 +41,4 @@ def test_stages_that_begin_inside_a_batch_are_told(numbers: Any, caplog: pytest.
         Loader(stages, 20, rank=0, world=1)
         assert caplog.messages == []
         Loader(stages, 25, rank=0, world=1)
-    assert "begins at position 160" in caplog.text
+    assert "the stage at position 160 starts" in caplog.text

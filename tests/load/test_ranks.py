@@ -55,8 +55,8 @@ def test_the_environment_is_used_with_one_line_that_says_so(caplog: pytest.LogCa
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"rank": 1, "world": None}, "belong together"),
-        ({"rank": None, "world": 4}, "belong together"),
+        ({"rank": 1, "world": None}, "must be given together"),
+        ({"rank": None, "world": 4}, "must be given together"),
         ({"rank": 4, "world": 4}, "no such rank"),
         ({"rank": -1, "world": 4}, "no such rank"),
         ({"rank": 0, "world": 0}, "no such rank"),

@@ -118,14 +118,14 @@ def test_what_is_refused(server: FileServer, monkeypatch: pytest.MonkeyPatch) ->
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"hosts": 2, "host": 2}, "no such host"),
         ({"hosts": 3, "host": 0, "world": 4}, "the hosts don't divide the ranks"),
-        ({"hosts": 2, "host": 0, "steps": 3}, "number of samples in a step"),
+        ({"hosts": 2, "host": 0, "steps": 3}, "number of samples per step"),
         ({"hosts": 2, "host": 0, "world": 4, "global_batch": 6}, "the ranks don't divide"),
     ]
     for options, what in wrong:
         with pytest.raises(ConfigError, match=what):
             stage(stream, **options)
     monkeypatch.setenv("PENSTOCK_CACHE_BYTES", "20000")
-    with pytest.raises(ConfigError, match="the cache can't hold") as caught:
+    with pytest.raises(ConfigError, match="the cache is too small") as caught:
         stage(stream, hosts=2, host=0)
     assert "PENSTOCK_CACHE_BYTES" in str(caught.value.hint)
     assert not fetched(server)

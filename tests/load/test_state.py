@@ -79,16 +79,18 @@ def test_the_file_of_what_differs_is_named(tmp_path: Path) -> None:
 def test_an_account_says_what_it_means() -> None:
     assert "its first 12 positions" in account(Difference("books", "b1", "b2"), 40, DESCRIPTION.reads)
     assert "its part of the first 40 samples" in account(Difference("web/de", "d1", "d2"), 40, DESCRIPTION.reads)
-    assert "is gone" in account(Difference("books", "b1", "none"), 40, {})
+    assert "no longer exists" in account(Difference("books", "b1", "none"), 40, {})
     assert "is new" in account(Difference("books", "none", "b1"), 40, {})
-    assert "anew, so some" in account(Difference("recipe", "a", "b"), 40, {})
+    assert "reassigned to positions, so parts" in account(Difference("recipe", "a", "b"), 40, {})
 
 
 def test_an_account_of_other_weights_says_which_positions_come_again() -> None:
     told = account(
         Difference("recipe", "a", "b"), 40, {"books": 15, "web": 25, "same": 3}, {"books": 12, "web": 28, "same": 3}
     )
-    assert told.endswith("anew; of books its positions [12, 15) are left out; of web its positions [25, 28) come again")
+    assert told.endswith(
+        "reassigned to positions; positions of books: [12, 15) are skipped; positions of web: [25, 28) are repeated"
+    )
     many = {f"{i:02}": i for i in range(20)}
     assert account(Difference("recipe", "a", "b"), 40, many, dict.fromkeys(many, 30)).endswith("; and 4 more")
 

@@ -204,7 +204,7 @@ def test_a_worker_that_is_gone_is_an_error_whatever_becomes_of_signals(tmp_path:
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert "told:" in done.stdout
-    assert "is dead" in done.stdout
+    assert "has died" in done.stdout
 
 
 def test_a_forked_process_that_can_start_none_is_told_so() -> None:

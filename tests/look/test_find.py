@@ -129,23 +129,23 @@ def test_documents_of_tokens_are_decoded(tmp_path: Path) -> None:
     assert indices(found) == [n for n, one in enumerate(texts) if "dog" in one]
     with pytest.raises(ConfigError, match="--tokenizer"):
         ps.find(tmp_path / "a.pbin", text="dog")
-    with pytest.raises(ConfigError, match="documents of tokens have no keys"):
+    with pytest.raises(ConfigError, match="token documents have no keys"):
         ps.find(tmp_path / "a.pbin", key="1")
-    with pytest.raises(ConfigError, match="documents of tokens have no fields"):
+    with pytest.raises(ConfigError, match="token documents have no fields"):
         ps.find(tmp_path / "a.pbin", where="text == 'a'")
 
 
 def test_what_is_refused(dataset: Path) -> None:
     wrongs: tuple[tuple[dict[str, Any], str], ...] = (
-        ({}, "one thing is looked for"),
+        ({}, "exactly one search condition is needed"),
         ({"key": "a", "text": "b"}, "key and text"),
         ({"where": "lanng == 'en'"}, "no sample has this field"),
         ({"where": "meta.lanng == 'en'"}, "did you mean 'meta.lang'"),
         ({"key": "1", "key_field": "idd"}, "no sample has this field"),
         ({"where": "open('x')"}, "not allowed"),
         ({"text": "a", "limit": 0}, "limit"),
-        ({"text": "a", "tokenizer": "x"}, "no documents of tokens"),
-        ({"text": "a", "key_field": "id"}, "goes with a key"),
+        ({"text": "a", "tokenizer": "x"}, "these samples aren't token documents"),
+        ({"text": "a", "key_field": "id"}, "only works with a key"),
     )
     for wrong, what in wrongs:
         with pytest.raises(ConfigError, match=f"(?i){what}"):
@@ -160,18 +160,18 @@ def test_a_regex_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.Mo
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "a" * 40 + "b"}) + "\n")
     monkeypatch.setattr("penstock.look.find.EXPRESSION_SECONDS", 0.0)
-    with pytest.raises(PrepareError, match="goes back too often"):
+    with pytest.raises(PrepareError, match="backtracks too much"):
         ps.find(path, where="match(text, '(a+)+$')")
 
 
 def test_sources_and_samples_without_keys() -> None:
     plain = MemorySource([{"a": 1}, {"a": "word"}])
     assert indices(ps.find(plain, text="word")) == [1]
-    with pytest.raises(ConfigError, match="no sample has a key"):
+    with pytest.raises(ConfigError, match="the samples have no keys"):
         ps.find(plain, key="1")
     keyed = KeyedSource([{"__key__": f"x{n}"} for n in range(5)])
     assert ps.find(keyed, key="x3").looked_at == 0
-    with pytest.raises(ConfigError, match="open already"):
+    with pytest.raises(ConfigError, match="already open"):
         ps.find(plain, text="word", format="jsonl")
 
 

@@ -138,7 +138,7 @@ def exclude_undo(call: Call, path: Path, key: str) -> Iterator[Any]:
 
 
 def exclude_also(call: Call, path: Path, key: str) -> Iterator[Any]:
-    """The other dataset holds the same samples, and no side file says so."""
+    """The other dataset holds the same samples, and no side file records so."""
     other = path.parent / "other.jsonl"
     other.write_text("".join(json.dumps({"key": one}) + "\n" for one in chain(KEYS[::-1], PLAIN[::-1])))
     call("exclude", path, "--key", key, "--reason", "asked for", "--also", other)

@@ -147,7 +147,7 @@ def test_the_command(packed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     first, second, *_ = capsys.readouterr().out.splitlines()
     assert "few.jsonl: output, 10 samples; filter" in first
     assert second.startswith("  ")
-    with pytest.raises(NotFound, match="no side file says"):
+    with pytest.raises(NotFound, match="no side file records"):
         lineage(packed / "a.jsonl")
     with pytest.raises(NotFound):
         lineage(packed / "nothing.jsonl")

@@ -105,7 +105,7 @@ def test_stores_of_several_layers_are_all_given() -> None:
     both = WithAux(Shuffle(WithAux(numbers(9), inner=inner), 1), outer=outer)
     assert aux_of(both) == {"inner": inner, "outer": outer}
     assert both.aux == {"outer": outer}
-    with pytest.raises(ConfigError, match="taken"):
+    with pytest.raises(ConfigError, match="already in use"):
         WithAux(both, inner=files())
     assert aux_of(Concat([numbers(3), numbers(4)])) == {}
 
@@ -115,7 +115,7 @@ def test_what_gives_no_files_is_refused() -> None:
         WithAux(numbers(3), texts=numbers(3))  # type: ignore[arg-type]
     with pytest.raises(ConfigError):
         WithAux(numbers(3))
-    with pytest.raises(ConfigError, match="taken"):
+    with pytest.raises(ConfigError, match="already in use"):
         WithAux(numbers(3), source=files())
 
 

@@ -69,11 +69,11 @@ def test_planned_packs_bring_their_costs() -> None:
 def test_arguments() -> None:
     with pytest.raises(ConfigError, match="only an order over one source"):
         ps.Balance(ps.Map(shuffled(), dict, name="x"), 4, COSTS)  # pyright: ignore
-    with pytest.raises(ConfigError, match="has one lane"):
+    with pytest.raises(ConfigError, match="must have one lane"):
         ps.Balance(shuffled(lanes=4), 4, COSTS)
-    with pytest.raises(ConfigError, match="no such block"):
+    with pytest.raises(ConfigError, match="world × steps is out of range"):
         ps.Balance(shuffled(), 0, COSTS)
-    with pytest.raises(ConfigError, match="the costs don't fit"):
+    with pytest.raises(ConfigError, match="the costs don't match"):
         ps.Balance(shuffled(), 4, COSTS[1:])
     with pytest.raises(ConfigError, match="found none"):
         ps.Balance(shuffled(), 4)

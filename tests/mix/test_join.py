@@ -232,7 +232,7 @@ def test_parts_and_concatenations_are_joined() -> None:
     assert pairs(Join(Take(A, 0, 3), B, how="none")) == [(0, 3), (1, None), (2, 2)]
     with pytest.raises(ConfigError, match=r"7 of 8 keys of '0' are not in '1'"):
         Join(A, Take(B, 0, 1))
-    with pytest.raises(ConfigError, match=r"more than once in '1'.*'c' at 2 and 7, 5 of them"):
+    with pytest.raises(ConfigError, match=r"repeated in '1'.*'c' at 2 and 7, 5 in total"):
         Join(A, Concat([B, B]))
     joined = Join(Take(A, 0, 3), B, how="skip")
     assert (joined.key_of(1), joined.index_of("c")) == ("c", 1)

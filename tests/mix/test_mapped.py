@@ -97,7 +97,7 @@ class NoStandIns:
 
 @pytest.mark.parametrize("wrap", [lambda stream: Map(stream, squared), lambda stream: Skip(stream, [])])
 def test_a_stream_without_stand_ins(wrap: Any) -> None:
-    with pytest.raises(ConfigError, match="stand-ins"):
+    with pytest.raises(ConfigError, match="no substitutes"):
         wrap(NoStandIns()).substitute(0, 0)
 
 

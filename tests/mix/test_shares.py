@@ -120,7 +120,7 @@ def test_a_blend_whose_shares_are_off_says_by_how_much() -> None:
     mix = ps.Blend(children, weights={"big": 1, "small": 1e-5}, seed=1)
     # 0.655 of 65,536 places are rounded to one, which is 53 % more.
     [warning] = [one for one in plan(mix, global_batch=8, steps=1)["warnings"] if "instead of" in one]
-    assert warning.startswith("small: its share is 0.0015% instead of 0.0010% (+53%): shares are multiples of 1/65,536")
+    assert warning.startswith("small: the share is 0.0015% instead of 0.0010% (+53%): shares are multiples of 1/65,536")
     huge = ps.Blend(children, weights={"big": 1.5e308, "small": 1.5e308}, seed=1)
-    assert "asked 50.0000%" in str(huge)
+    assert "requested 50.0000%" in str(huge)
     assert not [one for one in plan(huge, global_batch=8, steps=1)["warnings"] if "instead of" in one]

@@ -284,11 +284,11 @@ def test_sources_of_different_columns() -> None:
         (Shards([]), {}, "without samples"),
         ([], {}, "no source"),
         ([(Shards([4]), {"weight": 1})], {}, "proportion, repeat or choose"),
-        (Shards([40]), {"world": (1, 1)}, "world is"),
+        (Shards([40]), {"world": (1, 1)}, "world must be"),
         (Shards([40]), {"world": (1, 3, 1), "replication": 2}, "replication"),
-        (Shards([40]), {"world": (0, 1, 1)}, "counted from 1"),
+        (Shards([40]), {"world": (0, 1, 1)}, "at least 1"),
         (Shards([40]), {"epoch_size": "1.5"}, "number of samples"),
-        (Shards([40]), {"batching_method": "stratified", "batch_size": 64}, "whole batch"),
+        (Shards([40]), {"batching_method": "stratified", "batch_size": 64}, "smaller than one batch"),
     ],
 )
 def test_arguments_that_do_not_fit(source: Any, more: dict[str, Any], says: str) -> None:
@@ -322,7 +322,7 @@ def test_states_that_are_none(state: Any) -> None:
 
 def test_a_state_beyond_the_epoch() -> None:
     order = main_order()
-    with pytest.raises(ConfigError, match="not so many"):
+    with pytest.raises(ConfigError, match="fewer samples"):
         order.load_state_dict({**STATE, "sample_in_epoch": 2000})
     order.load_state_dict({**STATE, "sample_in_epoch": 1000})
     assert order.locate(0).epoch == 1

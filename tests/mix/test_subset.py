@@ -89,7 +89,7 @@ def test_ranges_that_are_none(bounds: Any) -> None:
 
 
 def test_numbers_in_a_part_by_percentages_are_refused() -> None:
-    with pytest.raises(ConfigError, match="Take the numbers first"):
+    with pytest.raises(ConfigError, match="Apply the range in samples"):
         subset(subset(numbers(20), ["0%", "50%"]), [0, 3])
     with pytest.raises(ConfigError, match="inside the part"):
         subset(subset(numbers(20), [3, 8]), [0, 6])

@@ -50,7 +50,7 @@ def test_an_empty_source_is_refused() -> None:
 
 @pytest.mark.parametrize("order", [Shuffle, Sequential, lambda stream: Take(stream, 0, 1)])
 def test_a_stream_is_no_source(order: Any) -> None:
-    with pytest.raises(ConfigError, match="a stream has its order already"):
+    with pytest.raises(ConfigError, match="a stream is endless and already has an order"):
         order(Shuffle(MemorySource([{"n": 0}]), 1))
 
 

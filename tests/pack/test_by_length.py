@@ -83,12 +83,12 @@ def test_samples_longer_than_the_room() -> None:
 def test_arguments() -> None:
     source = samples([1, 2])
     for arguments, said in (
-        ((0, [1, 2]), "no such room"),
-        ((5, [1]), "don't fit the source"),
-        ((5, [1.0, 2.0]), "don't fit the source"),
+        ((0, [1, 2]), "room is out of range"),
+        ((5, [1]), "don't match the source"),
+        ((5, [1.0, 2.0]), "don't match the source"),
         ((5, [1, 0]), "0 of sample 1"),
     ):
         with pytest.raises(ConfigError, match=said):
             ps.PackByLength(source, *arguments)  # pyright: ignore
-    with pytest.raises(ConfigError, match="no such too_long"):
+    with pytest.raises(ConfigError, match="unknown too_long"):
         ps.PackByLength(source, 5, [1, 2], too_long="cut")  # pyright: ignore

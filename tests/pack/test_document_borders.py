@@ -244,7 +244,7 @@ def test_an_explicit_eos_id_cuts_there(name: str, tmp_path: Path) -> None:
 def test_another_eos_id_than_the_recorded_one_is_an_error(name: str, tmp_path: Path) -> None:
     path: Any = SOURCES[name](tmp_path, DOCS).recipe()["path"]
     assert ps.open(path, eos_id=EOS).eos_id == EOS
-    with pytest.raises(ConfigError, match="records another EOS id") as caught:
+    with pytest.raises(ConfigError, match="records a different EOS id") as caught:
         ps.open(path, eos_id=3)
     assert (caught.value.found, caught.value.expected) == (3, EOS)
 
@@ -265,13 +265,13 @@ def test_rows_that_may_be_windows_ask_what_documents_are(tmp_path: Path) -> None
     assert first(eos_id=9, documents="eos") == [1, 1, 1, 2, 2, 3, 3, 3]
     with pytest.raises(ConfigError, match="unknown"):
         first(documents="eos")
-    with pytest.raises(ConfigError, match="unknown documents"):
+    with pytest.raises(ConfigError, match="unknown value for documents"):
         first(documents="lines")
-    with pytest.raises(ConfigError, match="contradict"):
+    with pytest.raises(ConfigError, match="can't be combined"):
         first(eos_id=9, documents="rows", one_document=True)
     plain: Any = ps.open(tmp_path / "a.parquet", tokens_column="ids", eos_id=9)
     assert ps.Chunk(3)(plain)[1]["tokens"].tolist() == [3, 9, 4]  # without labels nobody needs borders
-    with pytest.raises(ConfigError, match="document 1 does not end in the EOS"):
+    with pytest.raises(ConfigError, match="document 1 doesn't end with the EOS"):
         ps.convert(tmp_path / "a.parquet", tmp_path / "a.pbin", tokens_column="ids", eos_id=9)
 
 

@@ -140,11 +140,11 @@ def test_it_is_a_token_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"rate": 1.5}, "rate is no share"),
-        ({"spm_rate": -1}, "spm_rate is no share"),
-        ({"prefix_id": 70000}, "prefix_id is no token"),
-        ({"middle_id": EOS}, "middle_id is no token"),
-        ({"middle_id": PRE}, "have to differ"),
+        ({"rate": 1.5}, "rate must be a fraction"),
+        ({"spm_rate": -1}, "spm_rate must be a fraction"),
+        ({"prefix_id": 70000}, "prefix_id is not a valid token"),
+        ({"middle_id": EOS}, "middle_id is not a valid token"),
+        ({"middle_id": PRE}, "must differ"),
     ],
 )
 def test_what_can_not_be(options: dict[str, Any], said: str) -> None:
@@ -200,7 +200,7 @@ def test_a_document_that_holds_one_of_the_tokens_is_named_once(caplog: pytest.Lo
     _ = [one["tokens"] for one in source]
     _ = source.tokens(0, source.num_tokens)
     assert [one.getMessage() for one in caplog.records] == [
-        "document 1 holds the token 1002 of filling in the middle itself, and looks cut there; there may be more"
+        "document 1 already contains the fill-in-the-middle token 1002 and looks split there; there may be more"
     ]
     caplog.clear()
     _ = [one["tokens"] for one in fim(memory(documents(50)), rate=1.0)]

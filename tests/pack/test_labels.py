@@ -50,7 +50,7 @@ def test_a_token_after_eos_starts_a_document() -> None:
 
 
 def kept_slowly(row: list[int], begin_id: int, end_id: int) -> list[bool] | None:
-    """The rule for one token after another; None where markers do not take turns."""
+    """The rule for one token after another; None where markers don't alternate."""
     kept: list[bool] = []
     depth = 0
     for place, token in enumerate(row):
@@ -73,7 +73,7 @@ def test_masks_between_markers(rows: int, length: int, data: st.DataObject) -> N
         return
     expected = [kept_slowly(row, 1, 2) for row in targets.tolist()]
     if None in expected:
-        with pytest.raises(ConfigError, match=f"row {expected.index(None)} do not take turns"):
+        with pytest.raises(ConfigError, match=f"row {expected.index(None)} don't alternate"):
             mask_between(targets, 1, 2)
     else:
         assert mask_between(targets, 1, 2).tolist() == expected
@@ -86,7 +86,7 @@ def test_markers_are_two() -> None:
 
 def test_masks_of_one_window() -> None:
     assert mask_between(np.array([9, 1, 7, 2, 9]), 1, 2).tolist() == [False, False, True, False, False]
-    with pytest.raises(ConfigError, match="markers do not take turns: found an end marker without a begin at 0"):
+    with pytest.raises(ConfigError, match="markers don't alternate: found an end marker without a begin at 0"):
         mask_between(np.array([2, 1, 7, 2]), 1, 2)
     with pytest.raises(ConfigError, match="two begins by 2"):
         mask_between(np.array([1, 1, 7, 2]), 1, 2)

@@ -25,7 +25,7 @@ PACKINGS: dict[str, Callable[[Any], Any]] = {
 def test_rows_are_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"text": "a"}\n' * 9)
     rows: Any = ps.open(tmp_path / "rows.jsonl")
-    with pytest.raises(ConfigError, match=f"{name} needs documents of tokens.*penstock pack"):
+    with pytest.raises(ConfigError, match=f"{name} needs token documents.*penstock pack"):
         PACKINGS[name](rows)
 
 
@@ -35,7 +35,7 @@ def test_windows_are_refused(name: str, tmp_path: Path) -> None:
         writer.write({"tokens": [1, 2, 3, 4, 5, 6, 7, 0]})
     tokens: Any = ps.open(tmp_path / "a.pbin")
     windows = ps.Chunk(4)(tokens)
-    with pytest.raises(ConfigError, match=f"{name} needs documents of tokens: found a Windows"):
+    with pytest.raises(ConfigError, match=f"{name} needs token documents: found a Windows"):
         PACKINGS[name](windows)
 
 
@@ -44,5 +44,5 @@ def test_a_stream_is_not_concatenated(tmp_path: Path) -> None:
     rows: Any = ps.open(tmp_path / "rows.jsonl")
     lists: list[Any] = [[ps.Shuffle(rows, 1)], [rows, ps.Shuffle(rows, 1)]]
     for given in lists:
-        with pytest.raises(ConfigError, match="only sources, which end, are concatenated: found a OrderedStream"):
+        with pytest.raises(ConfigError, match="only finite sources can be concatenated: found a OrderedStream"):
             ps.Concat(given)

@@ -35,9 +35,9 @@ def make(workers):
 FAULTS = {
     "zz_gone:FORMAT": "can't be imported (ModuleNotFoundError: No module named 'zz_gone')",
     "zz_broken:FORMAT": "can't be imported (AttributeError: module 'zz_broken' has no attribute 'FORMAT')",
-    "zz_broken:half": "is no format: zz_broken:half has no name, traits, sniff, open",
-    "zz_broken:promising": "is no format: zz_broken:promising has no name, create, check",
-    "zz_broken:named": "calls itself 'other': the entry point and FORMAT.name must be one name",
+    "zz_broken:half": "is not a format: zz_broken:half has no name, traits, sniff, open",
+    "zz_broken:promising": "is not a format: zz_broken:promising has no name, create, check",
+    "zz_broken:named": "has the name 'other': the entry point and FORMAT.name must be the same",
 }
 
 
@@ -62,7 +62,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 @pytest.mark.parametrize("target", FAULTS)
 def test_it_is_named_to_who_has_use_for_it_alone(install: Install, tmp_path: Path, target: str) -> None:
     install(f"[penstock.formats]\nzz = {target}\n")
-    expected = f"he plug-in 'zz' of zz-broken 1.5 {FAULTS[target]}. Mend it, or take it out: pip uninstall zz-broken"
+    expected = f"he plug-in 'zz' of zz-broken 1.5 {FAULTS[target]}. Fix it, or remove it: pip uninstall zz-broken"
     lines, unknown = tmp_path / "a.jsonl", tmp_path / "a.zz"
     lines.write_text('{"text": "a"}\n')
     unknown.write_bytes(b"\0zz")
@@ -82,7 +82,9 @@ def test_an_executor(install: Install) -> None:
     install("[penstock.executors]\ngone = zz_gone:make\nmade = zz_broken:make\n")
     with pytest.raises(ConfigError, match=r"'gone' of zz-broken 1\.5 can't be imported \(ModuleNotFoundError"):
         make_executor("gone", 1)
-    with pytest.raises(ConfigError, match=r"'made' of zz-broken 1\.5 makes no executor \(TypeError: make\(\) takes 1"):
+    with pytest.raises(
+        ConfigError, match=r"'made' of zz-broken 1\.5 doesn't return an executor \(TypeError: make\(\) takes 1"
+    ):
         make_executor("made", 1)
 
 

@@ -84,7 +84,7 @@ def test_it_holds_the_laws_of_formats(installed: Path, tmp_path: Path) -> None:
 def test_its_executor_holds_the_laws(installed: Path, tmp_path: Path) -> None:
     shutil.copy(PACKAGE / "threads_suite.py", tmp_path)
     said = run(installed, "-m", "pytest", "-q", "-p", "no:cacheprovider", "threads_suite.py", cwd=tmp_path)
-    assert "8 passed, 4 skipped" in said  # threads do not die, and nothing crosses to other processes
+    assert "8 passed, 4 skipped" in said  # threads do not die, and nothing is sent to other processes
 
 
 def test_commands_know_it(installed: Path, tmp_path: Path) -> None:

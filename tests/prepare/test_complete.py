@@ -99,7 +99,7 @@ def test_a_folder_that_is_prepared(tmp_path: Path) -> None:
     assert again.splits["train"] == (2, 3)
     assert {name: data for name, data in before.items() if "unfinished" not in name} == files_in(path)
     assert hidden(path) == []
-    with pytest.raises(ConfigError, match="prepared already"):
+    with pytest.raises(ConfigError, match="already prepared"):
         prepare(path)
 
 
@@ -107,5 +107,5 @@ def test_a_folder_that_is_prepared(tmp_path: Path) -> None:
 def test_a_folder_that_is_prepared_otherwise(tmp_path: Path, options: dict[str, Any]) -> None:
     path = tars(tmp_path)
     killed_at_the_end(lambda: prepare(path))
-    with pytest.raises(ConfigError, match="prepared already"):
+    with pytest.raises(ConfigError, match="already prepared"):
         prepare(path, **options)

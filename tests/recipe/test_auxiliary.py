@@ -19,7 +19,9 @@ def test_a_jsonl_cannot_be_an_auxiliary_dataset(tmp_path: Path) -> None:
         (tmp_path / name).write_text('{"a": 1}\n')
     path = tmp_path / "meta.yaml"
     path.write_text(f"{HEAD}    aux:\n      more: more.jsonl\n")
-    with pytest.raises(Unsupported, match=r"more\.jsonl: a JSONL can't be an auxiliary dataset.*filesystem://FOLDER"):
+    with pytest.raises(
+        Unsupported, match=r"more\.jsonl: a JSONL file can't be an auxiliary dataset.*filesystem://FOLDER"
+    ):
         ps.open_metadataset(path)
     verified = called("verify", path)
     assert (verified.returncode, "more.jsonl" in verified.stdout + verified.stderr) == (1, True)

@@ -60,7 +60,7 @@ def test_a_recipe_as_it_was_is_read_as_it_was() -> None:
 def test_trust_is_recorded_and_has_to_be_given() -> None:
     made = crude(DecodeOptions(trust=True))
     assert made.recipe()["trust"] is True
-    with pytest.raises(UnsafeData, match=r"comes with the data.*Pass trust=True"):
+    with pytest.raises(UnsafeData, match=r"code that is part of the dataset.*Pass trust=True"):
         open_recipe(made.recipe())
     again = open_recipe(made.recipe(), trust=True)
     assert again.recipe() == made.recipe()
@@ -79,7 +79,7 @@ def test_costs_are_given_by_their_digest(rows: Any) -> None:
         open_recipe(recipe, functions={"costs": costs})
     for given in (costs, costs.tolist(), costs.astype(np.int32)):
         assert open_recipe(recipe, functions={key: given}).fingerprint == made.fingerprint
-    with pytest.raises(ConfigError, match="gives another costs"):
+    with pytest.raises(ConfigError, match="has a different costs"):
         open_recipe(recipe, functions={key: costs + 1})
 
 
@@ -120,7 +120,7 @@ def test_lengths_are_given_by_their_digest(rows: Any, merge: Any) -> None:
     assert again.fingerprint == made.fingerprint
     assert again[2] == made[2]
     assert open_recipe(recipe, functions={recipe["fn"]: (lengths, merge)}).fingerprint == made.fingerprint
-    with pytest.raises(ConfigError, match="other lengths than the recipe's"):
+    with pytest.raises(ConfigError, match="the lengths differ from those of the recipe"):
         open_recipe(recipe, functions={key: lengths[::-1], **given})
 
 
@@ -144,7 +144,7 @@ def test_a_share_of_0_is_left_out(tmp_path: Path) -> None:
 
 def test_shares_that_are_none() -> None:
     there = {"path": str(GOLDEN / "data" / "ds_b")}
-    with pytest.raises(ConfigError, match=r"nothing is left of the recipe: all weights are 0.*ds_b, ds_b-2"):
+    with pytest.raises(ConfigError, match=r"the recipe is empty: all weights are 0.*ds_b, ds_b-2"):
         open_recipe({"blend": [{**there, "weight": 0}, {**there, "weight": 0}]})
     with pytest.raises(ConfigError, match="0 or more"):
         open_recipe({"blend": [{**there, "weight": -1}, there]})
@@ -166,7 +166,7 @@ def test_a_metadatasets_member_in_another_format(tmp_path: Path, rows: Any) -> N
             with pytest.raises(Unsupported) as refused:
                 ps.open_metadataset(tmp_path / "mix.yaml")
             said = str(refused.value)
-            assert f"{name}: this is no prepared WebDataset: found {found}" in said
+            assert f"{name}: not a prepared WebDataset: found {found}" in said
             assert "recipe" in said
             assert "penstock prepare" not in said
     (tmp_path / "mix.yaml").write_text(HEAD + "    path: tars\n")

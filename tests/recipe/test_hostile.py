@@ -134,5 +134,5 @@ def test_deep_nesting() -> None:
     node: Any = {"path": "a"}
     for _ in range(400):
         node = {"kind": "take", "start": 0, "stop": 1, "source": node}
-    with pytest.raises(PenstockError, match="too deep"):
+    with pytest.raises(PenstockError, match="too deeply"):
         open_recipe(json.loads(json.dumps(node)))

@@ -229,5 +229,5 @@ def test_a_stage_is_nothing_but_its_options(data: Path) -> None:  # noqa: F811
     for wrong in ({"kind": "sequential"}, {"source": rows}):
         with pytest.raises(ConfigError, match="unknown key"):
             open_recipe({**rows, "shuffle": wrong})
-    with pytest.raises(ConfigError, match="the first member decides the rows"):
+    with pytest.raises(ConfigError, match="the first member determines the rows"):
         open_recipe({"join": [{**rows, "nonmatch": "skip"}, rows]})

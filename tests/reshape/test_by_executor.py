@@ -218,7 +218,7 @@ def test_a_task_that_kills_its_workers_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("penstock.reshape.merge.Copied", importlib.import_module("deadly_make").Deadly)
     source = write_lines(tmp_path / "a.jsonl", [str(number) for number in range(300)])
     with pytest.raises(
-        PrepareError, match=r"killed 3 workers, and was set aside: found task 1 \(.*a.jsonl, samples \d"
+        PrepareError, match=r"killed 3 workers and was given up: found task 1 \(.*a.jsonl, samples \d"
     ) as refused:
         ps.merge([source], tmp_path / "b.jsonl", workers=2)
     assert str(refused.value).count(KEPT) == 1
@@ -268,8 +268,10 @@ def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:
 
 def test_workers_elsewhere_and_an_output_elsewhere_are_refused(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["x"])
-    with pytest.raises(ConfigError, match="no such executor"):
+    with pytest.raises(ConfigError, match="unknown executor"):
         ps.merge([source], tmp_path / "b.jsonl", executor="rays")
     assert not [name for name in os.listdir(tmp_path) if "b.jsonl" in name]
-    with pytest.raises(ConfigError, match=r"leave what they make beside the output.*Write it there and copy it"):
+    with pytest.raises(
+        ConfigError, match=r"need a shared file system for intermediate files.*Write there and copy the result"
+    ):
         pieces.pieces_for(pieces.Workers("ray"), Place(MemoryStore(), "mem://b.jsonl")).files(2, [], len, [])

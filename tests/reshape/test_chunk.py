@@ -53,5 +53,5 @@ def test_widened(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("chunk_id", "num_chunks"), [(0, 0), (-1, 2), (2, 2), (5, 2)])
 def test_no_such_chunk(tmp_path: Path, chunk_id: int, num_chunks: int) -> None:
     source = write_tokens(tmp_path / "a.pbin", [[1], [2], [3]])
-    with pytest.raises(ConfigError, match=r"no such chunk|no chunks"):
+    with pytest.raises(ConfigError, match=r"chunk number is out of range|number of chunks must be positive"):
         chunk(source, tmp_path / "b.pbin", chunk_id=chunk_id, num_chunks=num_chunks)

@@ -97,7 +97,7 @@ def test_refused_indices(lines: Path, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="not a list of indices"):
             filter(lines, tmp_path / "b.jsonl", indices=tmp_path / name)
     for indices in ([6], [-1]):
-        with pytest.raises(ConfigError, match="no such document or line"):
+        with pytest.raises(ConfigError, match="index out of range"):
             filter(lines, tmp_path / "b.jsonl", indices=indices)
     with pytest.raises(NotFound):
         filter(lines, tmp_path / "b.jsonl", indices=tmp_path / "nothing.txt")
@@ -107,12 +107,12 @@ def test_refused_indices(lines: Path, tmp_path: Path) -> None:
 def test_refusals(lines: Path, tmp_path: Path) -> None:
     tokens = write_tokens(tmp_path / "a.pbin", [[1]])
     for source, conditions, what in (
-        (lines, {}, "nothing to filter by"),
+        (lines, {}, "no filter condition"),
         (lines, {"min_tokens": 3}, "lines have no tokens"),
         (tokens, {"match": "x"}, "no fields"),
         (tokens, {"where": "x"}, "no fields"),
         (lines, {"match": "("}, "regular expression"),
-        (lines, {"where": "import os"}, "not an expression"),
+        (lines, {"where": "import os"}, "syntax error in the expression"),
     ):
         with pytest.raises(ConfigError, match=what):
             filter(source, tmp_path / "b.jsonl", **conditions)

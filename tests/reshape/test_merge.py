@@ -81,9 +81,9 @@ def test_an_older_layout_becomes_todays(golden: Path, tmp_path: Path) -> None:
 
 def test_widths(tmp_path: Path) -> None:
     narrow, wide = write_tokens(tmp_path / "a.pbin", [[1]], 2), write_tokens(tmp_path / "b.pbin", [[70_000]], 4)
-    with pytest.raises(ConfigError, match=r"different widths.*--token-bytes 4"):
+    with pytest.raises(ConfigError, match=r"different token widths.*--token-bytes 4"):
         merge([narrow, wide], tmp_path / "c.pbin")
-    with pytest.raises(ConfigError, match="never made narrower"):
+    with pytest.raises(ConfigError, match="can't be made narrower"):
         merge([narrow, wide], tmp_path / "c.pbin", token_bytes=2)
     merge([narrow, wide], tmp_path / "c.pbin", token_bytes=4)
     assert documents_in(tmp_path / "c.pbin") == [[1], [70_000]]
@@ -154,8 +154,8 @@ def test_refusals(tmp_path: Path) -> None:
     for sources, target, error, what in (
         ([], "b.pbin", ConfigError, "nothing to merge"),
         ([a], "a.pbin", ConfigError, "would replace an input"),
-        ([a, lines], "b.pbin", ConfigError, "don't mix"),
-        ([a], "b.jsonl", Unsupported, "can't hold documents"),
+        ([a, lines], "b.pbin", ConfigError, "can't be combined"),
+        ([a], "b.jsonl", Unsupported, "can't hold token documents"),
         ([lines], "b.pbin", Unsupported, "can't hold lines"),
     ):
         with pytest.raises(error, match=what):

@@ -128,7 +128,7 @@ def test_nobody_opens_the_data_before_their_list_is_there(tmp_path: Path, format
     visible = [one for one in made if Path(one).exists()]
     assert visible
     for one in visible:
-        with pytest.raises(PrepareError, match="their list is not there yet"):
+        with pytest.raises(PrepareError, match="their exclude list is missing"):
             ps.open(one)
     expected = sorted(n for one in work() for n in numbers(one) if n in GONE)
     assert expected == list(GONE)
@@ -141,5 +141,5 @@ def test_nobody_opens_the_data_before_their_list_is_there(tmp_path: Path, format
         pytest.raises(OSError, match="full"),
     ):
         ps.merge([path], tmp_path / "again" / out.name, keep_excluded=True)
-    with pytest.raises(PrepareError, match="their list is not there yet"):
+    with pytest.raises(PrepareError, match="their exclude list is missing"):
         ps.open(tmp_path / "again" / out.name)

@@ -148,7 +148,7 @@ def test_planes_whose_index_is_gone_are_not_left_behind(tmp_path: Path, verb: st
         for one in documents():
             writer.write({"tokens": one, "loss_mask": one > 5})
     source.with_name("in.pbin.planes").unlink()
-    with pytest.raises(Corrupt, match=r"no index lists|which the side file records, is missing"):
+    with pytest.raises(Corrupt, match=r"no index lists|is recorded in the side file but missing"):
         VERBS[verb](source, out)
     assert not out.exists()
     merge([source], out, drop_planes=True)

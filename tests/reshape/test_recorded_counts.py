@@ -21,7 +21,7 @@ from penstock.reshape.split import split
 SAMPLES = 30
 SHARDS = ("mds", "csv", "tsv", "json-shards")
 FORMATS = (*SHARDS, "jsonl", "jsonl-energon", "jsonl-files", "webdataset", "folder")
-REFUSED = "data that are to be copied are not those that their side file knows"
+REFUSED = "the data to copy differs from its side file"
 
 
 def make(folder: Path, format: str, count: int = SAMPLES, *, in_one: bool = False) -> Path:

@@ -301,7 +301,7 @@ def test_a_finisher_that_was_killed_between_two_outputs_goes_on(
         with pytest.raises(KeyboardInterrupt):
             split(source, f"{tmp_path}/out", finish=True)
     assert "in_train" in files_of(f"{tmp_path}/out/parts")
-    with pytest.raises(ConfigError, match="shared work for this output is unfinished"):
+    with pytest.raises(ConfigError, match="a distributed job for this output is unfinished"):
         split(source, f"{tmp_path}/out")
     split(source, f"{tmp_path}/out", finish=True)
     assert files_of(f"{tmp_path}/out") == files_of(f"{tmp_path}/alone")
@@ -347,10 +347,10 @@ def test_a_second_finisher_waits_for_the_first(
 @pytest.mark.parametrize(
     ("verb", "source", "how", "said"),
     [
-        ("shuffle", "mds.zstd", {}, "lie in chunks that are read whole.*without compression"),
-        ("shuffle", "pbin", {"memory_bytes": 1 << 30}, "holds 64 MiB of rows.*--memory-mb"),
-        ("filter", "pbin", {"dry_run": True}, "a dry run covers the whole work"),
-        ("filter", "pbin", {"token_bytes": 1}, "never made narrower"),
+        ("shuffle", "mds.zstd", {}, "needs random access to rows.*without compression"),
+        ("shuffle", "pbin", {"memory_bytes": 1 << 30}, "a fixed 64 MiB of rows.*--memory-mb"),
+        ("filter", "pbin", {"dry_run": True}, "a dry run always covers the whole job"),
+        ("filter", "pbin", {"token_bytes": 1}, "can't be made narrower"),
     ],
 )
 def test_what_can_not_be_shared_is_refused_first(
@@ -375,7 +375,7 @@ def test_a_dataset_of_files_in_a_bucket_is_never_replaced_whoever_works(
     (other := tmp_path / "other").mkdir()
     source = str(excluded(SOURCES[format])(other))
     for how in ({}, {"executor": own}, {"part": (0, 2)}, {"finish": True}, {"finish": True, "no_work": True}):
-        with pytest.raises(ConfigError, match=r"can't be replaced in one step.*Write it beside it"):
+        with pytest.raises(ConfigError, match=r"can't be replaced atomically.*Write to a new path"):
             do(source, s3_folder, overwrite=True, **how)
     assert not own.num_tasks  # before anything is made
     assert files_of(s3_folder) == before
@@ -386,11 +386,11 @@ def test_other_work_is_refused_by_name_and_thrown_away_when_asked(tmp_path: Path
     ps.filter(source, output, min_tokens=20, part=(0, 2))
     with pytest.raises(ConfigError, match=r"differs: --min_tokens: found 21, expected 20.*--restart"):
         ps.filter(source, output, min_tokens=21, part=(1, 2))
-    with pytest.raises(ConfigError, match="disagree on how many"):
+    with pytest.raises(ConfigError, match="different numbers of parts"):
         ps.filter(source, output, min_tokens=20, part=(1, 3))
-    with pytest.raises(ConfigError, match="shared work for this output is unfinished"):
+    with pytest.raises(ConfigError, match="a distributed job for this output is unfinished"):
         ps.merge([source], output)
-    with pytest.raises(ConfigError, match=r"throws away shared work.*--finish"):
+    with pytest.raises(ConfigError, match=r"only applies to distributed jobs.*--finish"):
         ps.filter(source, output, min_tokens=21, restart=True)
     assert ps.filter(source, output, min_tokens=21, finish=True, restart=True).output.samples
     ps.filter(source, tmp_path / "alone", min_tokens=21)
@@ -424,9 +424,9 @@ def test_another_version_another_plan_and_a_stale_worker_are_refused_by_name(
     with monkeypatch.context() as patch:
         patch.setattr(Plan.__init__, "__defaults__", (*(Plan.__init__.__defaults__ or ())[:-1], 99))
         for late in ({"part": (1, 3)}, {"finish": True}, {"finish": True, "no_work": True}):
-            with pytest.raises(ConfigError, match=r"the version of Penstock that began it.*--restart"):
+            with pytest.raises(ConfigError, match=r"the version of Penstock that started it.*--restart"):
                 do(source, folder, **late)
-    with pytest.raises(ConfigError, match="disagree on how many"):
+    with pytest.raises(ConfigError, match="different numbers of parts"):
         do(source, folder, part=(1, 2))
     if verb != "merge":
         ps.exclude(source, indices=[11], reason="asked for meanwhile")

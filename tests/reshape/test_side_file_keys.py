@@ -29,7 +29,7 @@ OTHER_OPTIONS = {
     (format, verb): reason
     for format in ("mds", "json-shards")
     for verb, reason in (
-        ("merge", "shards are copied as they are, with the options of the writers that made them"),
+        ("merge", "shards are copied unchanged, with the options of the writers that made them"),
         ("convert", "shards are joined from groups, whose options follow from the plan that is recorded"),
     )
 }

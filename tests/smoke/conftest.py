@@ -28,7 +28,7 @@ def skip_what_lacks(may_lack_extras: bool) -> Callable[[Any, str], None]:
     """Skips by the exit status of a command, or by what it says where its status is another tool's."""
 
     def skip(status: Any, said: str) -> None:
-        if may_lack_extras and (status == MissingExtra.exit_status or "is needed here and not" in said):
+        if may_lack_extras and (status == MissingExtra.exit_status or "is needed but not" in said):
             pytest.skip(said)
 
     return skip

@@ -268,6 +268,6 @@ def test_a_url_is_no_path(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     store = LocalStore()
     for start in (store.stage, store.stage_folder, store.claim):
         for path in (url, f"{tmp_path}/{url}"):
-            with pytest.raises(ConfigError, match="a URL where a path of this machine must be"):
+            with pytest.raises(ConfigError, match="a URL instead of a local path"):
                 start(path)
     assert not any(tmp_path.iterdir())

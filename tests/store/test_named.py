@@ -17,7 +17,7 @@ from penstock.store._named import named
 from penstock.store.local import LocalStore
 from penstock.testing import FaultStore, count_operations
 
-FULL = r"No space left on device: ([\d,]+ bytes more to write, )?[\d,]+ bytes free there"
+FULL = r"No space left on device: ([\d,]+ bytes left to write, )?[\d,]+ bytes free there"
 
 
 def test_a_write_that_fails_names_the_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,14 +30,14 @@ def test_a_write_that_fails_names_the_output(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(OSError, match=FULL) as error:
         staged.commit()
     assert error.value.filename == str(tmp_path / "out")
-    assert "3,000 bytes more to write" in str(error.value)
+    assert "3,000 bytes left to write" in str(error.value)
     assert str(pickle.loads(pickle.dumps(error.value))) == str(error.value)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_system_without_room_for_a_file_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     there = list(os.statvfs(tmp_path))
-    for free_files, said in ((0, ", but for no new file (df -i)"), (7, "")):
+    for free_files, said in ((0, ", but no free inodes (df -i)"), (7, "")):
         there[5:8] = 100, free_files, free_files
         monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(there))
         text = named(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), str(tmp_path / "a")).strerror

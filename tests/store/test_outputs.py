@@ -232,7 +232,7 @@ def test_inputs_are_known_by_any_name(tmp_path: Path) -> None:
             require_other([str(one)], str(tmp_path / name))
     with pytest.raises(ConfigError, match="would replace an input"):
         require_other([str(one)], str(tmp_path / "out"), str(one))
-    with pytest.raises(ConfigError, match="holds an input"):
+    with pytest.raises(ConfigError, match="contains an input"):
         require_other([str(one)], str(tmp_path))
     require_other([str(one)], str(tmp_path / "two.jsonl"))
 
@@ -243,7 +243,7 @@ def test_the_name_of_a_megatron_pair_is_no_output(tmp_path: Path, monkeypatch: p
     with ps.create("m", format="megatron", token_bytes=2) as writer:
         writer.write({"tokens": [1, 2, 3]})
     for name in ("m", "./m", str(tmp_path / "m")):
-        with pytest.raises(ConfigError, match="the name of an input"):
+        with pytest.raises(ConfigError, match="one of the inputs"):
             ps.convert("m", name, to="mds")
     assert not (tmp_path / "m").exists()
     (tmp_path / "m").mkdir()
@@ -270,7 +270,7 @@ def test_a_folder_that_is_searched_may_hold_the_output(tmp_path: Path) -> None:
     (tmp_path / "texts").mkdir()
     require_outside([str(tmp_path / "texts")], str(tmp_path / "texts" / "x.pbin"))
     write(tmp_path / "set", "mds", "old")
-    with pytest.raises(ConfigError, match="lies in an input"):
+    with pytest.raises(ConfigError, match="is inside an input"):
         require_outside([str(tmp_path / "set")], str(tmp_path / "set" / "x.pbin"))
 
 

@@ -54,7 +54,7 @@ def test_what_is_no_pattern(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
     with pytest.raises(NotFound, match=r"b\.jsonl"):
         pattern_of([tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
-    with pytest.raises(ConfigError, match="several stores"):
+    with pytest.raises(ConfigError, match="different stores"):
         pattern_of(["s3://one/a.jsonl", "s3://two/a.jsonl"])
     assert pattern_of(["s3://one/a.jsonl", "s3://one/b.jsonl"]) == "s3://one/{a.jsonl,b.jsonl}"
     with pytest.raises(ConfigError, match="no path"):

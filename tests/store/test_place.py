@@ -77,5 +77,5 @@ def test_a_dataset_is_read_within_its_folder(tmp_path: Path) -> None:
 
 
 def test_a_url_that_lost_a_slash() -> None:
-    with pytest.raises(ConfigError, match="lost a slash"):
+    with pytest.raises(ConfigError, match="a missing slash"):
         place_of("s3:/bucket/a")

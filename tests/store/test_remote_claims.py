@@ -82,7 +82,7 @@ def test_a_writer_elsewhere_is_named(folder: str) -> None:
     staged = store.stage(f"{root}/{lock_of('pbin')}", overwrite=True)
     staged.write(b'{"writer":' * 100_000)
     staged.commit()
-    with pytest.raises(PrepareError, match="is at work here, or was killed"):
+    with pytest.raises(PrepareError, match="has an unfinished write of this output"):
         begun(url, "pbin", 1, 5)
     assert list(objects(folder)) == [lock_of("pbin")]
 
@@ -94,7 +94,7 @@ def test_another_cache_folder_of_this_machine_is_asked_for_its_lock(
     first = begun(url, "pbin", 1, 5)
     with monkeypatch.context() as patch:
         patch.setenv("PENSTOCK_CACHE", str(tmp_path / "other"))
-        with pytest.raises(PrepareError, match="with another cache folder"):
+        with pytest.raises(PrepareError, match="another machine or cache folder"):
             begun(url, "pbin", 2, 9)
     first.commit()
     assert len(ps.open(url)) == 5

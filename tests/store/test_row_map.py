@@ -78,7 +78,7 @@ def test_samples_and_origins_are_inverse(rows: list[int], sizes: list[int]) -> N
 def test_a_map_of_other_data_is_refused_and_goes_with_them(tmp_path: Path, other: Manifest | None) -> None:
     place = Place(STORE, str(tmp_path / "x.pbin"))
     wrote(place)
-    with pytest.raises(ConfigError, match="of other data"):
+    with pytest.raises(ConfigError, match="belongs to different data"):
         read_row_map(place, other)
     settle_row_map(place, other)
     assert read_row_map(place, other) is None
@@ -111,7 +111,7 @@ def test_damage_is_said(tmp_path: Path) -> None:
     path.write_bytes(b"\xff" * 8 + data[8:])
     found = read_row_map(place, MADE)
     assert found is not None
-    with pytest.raises(Corrupt, match="no input has"):
+    with pytest.raises(Corrupt, match="isn't in the input"):
         found.origin_of(0)
 
 
@@ -131,7 +131,7 @@ def test_what_is_no_map_stays_and_costs_no_output(tmp_path: Path, kind: str, end
     other = Path(row_map_path(str(tmp_path / "out.jsonl")) + end)
     OTHERS[kind](other)
     before = os.lstat(other)
-    with pytest.raises(ConfigError, match="another thing"):
+    with pytest.raises(ConfigError, match="taken by something else"):
         merge([tmp_path / "a.jsonl"], tmp_path / "out.jsonl", keep_map=True)
     assert not (tmp_path / "out.jsonl").exists()
     merge([tmp_path / "a.jsonl"], tmp_path / "out.jsonl")

@@ -115,11 +115,11 @@ def test_a_contradiction_says_what_differs() -> None:
     facts = Facts("pbin", "34", 101, 3, 13)
     found = contradiction(FULL, facts)
     assert found is not None
-    assert (found.found, found.stated) == ("101 bytes, 13 tokens", "100 bytes, 12 tokens, as the side file says")
+    assert (found.found, found.stated) == ("101 bytes, 13 tokens", "100 bytes, 12 tokens, as recorded in the side file")
     assert contradiction(FULL, Facts("pbin", "34", 100, 3, 12)) is None
     edges = contradiction(FULL, Facts("pbin", "35", 100))
     assert edges is not None
-    assert "beginning or the end" in str(edges.found)
+    assert "beginning or end" in str(edges.found)
     too_many = contradiction(dataclasses.replace(FULL, num_samples=10**15), Facts(most_samples=20))
     assert too_many is not None
     assert "1000000000000000 samples" in str(too_many.stated)

@@ -60,7 +60,7 @@ def test_files_that_are_left_out_are_named(tmp_path: Path, caplog: pytest.LogCap
         (tmp_path / name).write_bytes(data)
     assert len(ps.open(str(tmp_path))) == 1
     for name in ("b.jsonl.bz2", "c.JSONL.xz", "d.JSON"):
-        assert sum(f"{name}: this file isn't read" in message for message in caplog.messages) == 1
+        assert sum(f"{name}: this file is ignored" in message for message in caplog.messages) == 1
     assert not any("dataset_info.json" in message for message in caplog.messages)
 
 
@@ -93,7 +93,7 @@ def test_files_with_another_suffix_are_named(
     )
     run("convert", root, str(tmp_path / "out.jsonl"), *(["--format", format] if format == "parquet" else []))
     assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_bytes().splitlines()] == [{"text": "a"}]
-    warned = [message.partition(": this file isn't read")[0] for message in caplog.messages if "isn't read" in message]
+    warned = [message.partition(": this file is ignored")[0] for message in caplog.messages if "is ignored" in message]
     assert sorted(warned) == sorted(f"{root}/{one}" for one in names)
 
 
@@ -119,7 +119,7 @@ def test_files_that_may_be_read_twice_are_named(
     root = fill({one: packed(one, data), two: packed(two, data)})
     run("convert", root, str(tmp_path / "out.jsonl"))
     assert len((tmp_path / "out.jsonl").read_bytes().splitlines()) == 2  # as before
-    warned = [message for message in caplog.messages if "may hold the same samples" in message]
+    warned = [message for message in caplog.messages if "may contain the same samples" in message]
     assert len(warned) == copies
     assert all(f"{root}/{name}" in message for message in warned for name in (one, two))
 

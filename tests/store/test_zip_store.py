@@ -64,7 +64,7 @@ def test_members(tmp_path: Path, method: int) -> None:
     with pytest.raises(NotFound):
         store.get(f"{root}/z")
     for refused in (lambda: store.stage(f"{root}/new"), lambda: store.delete(f"{root}/d")):
-        with pytest.raises(Unsupported, match="only read"):
+        with pytest.raises(Unsupported, match="read-only"):
             refused()
     assert pickle.loads(pickle.dumps(store)).get(f"{root}/d", 0, 4) == b"text"
 
@@ -140,7 +140,7 @@ def test_a_member_that_expands_to_too_much(tmp_path: Path) -> None:
     path = tmp_path / "x.zip"
     store = make(path, zipfile.ZIP_DEFLATED, {"small": bytes(1 << 20), "big": bytes(40 << 20)})
     assert len(store.get(f"{path}/small")) == 1 << 20
-    with pytest.raises(TooLarge, match="expands to too much"):
+    with pytest.raises(TooLarge, match="expands too far"):
         store.get(f"{path}/big")
 
 
@@ -190,7 +190,7 @@ def test_a_list_that_says_otherwise_than_the_header(at: int, value: bytes, tmp_p
     data[at : at + len(value)] = value
     path.write_bytes(data)
     store = ZipStore(LocalStore(), str(path))
-    with pytest.raises(Corrupt, match="another one by its own header"):
+    with pytest.raises(Corrupt, match="contradicts its own header"):
         store.get_ranges(f"{path}/a", [(0, 10)])
 
 
@@ -227,7 +227,7 @@ def test_a_member_without_a_name(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("b", b"data")
         file.writestr(nameless, b"data")
-    with pytest.raises(Corrupt, match=r"this is no whole zip file.*a member without a name"):
+    with pytest.raises(Corrupt, match=r"not a complete zip file.*a member without a name"):
         ZipStore(LocalStore(), str(path)).size(f"{path}/b")
     with pytest.raises(Corrupt, match="a member without a name"):
         decode_part("x.npz", path.read_bytes(), DecodeOptions())

@@ -31,7 +31,7 @@ def left(function: str) -> str:
     """The one line about a thread that was left behind."""
     return (
         rf"penstock: thread penstock-load-0 at positions 8 to 11, in [\w.]*{function} \(.*\.py:\d+\): "
-        r"not done after 10 s, the process ends without it\n"
+        r"not finished after 10 s; exiting without it\n"
     )
 
 
@@ -64,7 +64,7 @@ class Case:
 CASES = [
     # Those that take longest come first.
     Case("handler_needs_a_lock", 2, ("done", "needs the lock", "another handler ran"),
-         left("holds_a_lock") + r"penstock: an exit handler is not done after 10 s, in needs .*: it is ended\n"),
+         left("holds_a_lock") + r"penstock: an exit handler did not finish after 10 s, in needs .*; skipping it\n"),
     Case("comes_back_too_late", 4, err=left("wait")),
     Case("sample_sleeps", 5, err=left("sleeps")),
     Case("sample_spins_in_cpp", 1, err="the script's own\n" + left("minutes_in_torch")),

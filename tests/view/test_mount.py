@@ -89,7 +89,7 @@ def test_what_is_not_there_and_what_is_not_allowed(folder: Path) -> None:
 @pytest.mark.parametrize("key", ["../up", "/abs", "a/../../up", "a/.."])
 @pytest.mark.parametrize("by_sample", [True, False])
 def test_keys_that_leave_the_folder(key: str, by_sample: bool) -> None:
-    with pytest.raises(UnsafeData, match="leaves the folder"):
+    with pytest.raises(UnsafeData, match="points outside the folder"):
         build_tree(iter([(0, key, "txt", 0, 1)]), by_sample=by_sample)
 
 
@@ -111,7 +111,7 @@ def test_data_of_old_versions_and_awkward_ones(tmp_path: Path) -> None:
 
 
 def test_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(NotFound, match="no such folder to mount at"):
+    with pytest.raises(NotFound, match="the mount point doesn't exist"):
         mount(folder, str(tmp_path / "nowhere"))
     with pytest.raises(ConfigError, match="not empty"):
         mount(folder, str(folder))
@@ -172,7 +172,7 @@ def processes_at(point: Path) -> list[str]:
     return found
 
 
-@pytest.mark.skipif(not _has_fuse(), reason="no FUSE")
+@pytest.mark.skipif(not _has_fuse(), reason="FUSE isn't available")
 @pytest.mark.parametrize("command", [["mount"], ["energon", "mount"]])
 def test_detached(folder: Path, tmp_path: Path, command: list[str]) -> None:
     """From a relative path; the process in the background ends when the folder is unmounted."""
@@ -194,7 +194,7 @@ def test_detached(folder: Path, tmp_path: Path, command: list[str]) -> None:
     assert processes_at(point) == []
 
 
-@pytest.mark.skipif(not _has_fuse(), reason="no FUSE")
+@pytest.mark.skipif(not _has_fuse(), reason="FUSE isn't available")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_relative_path_and_a_clean_end(folder: Path, tmp_path: Path, number: signal.Signals) -> None:
     with mounted(Path(folder.name), Path("point"), cwd=tmp_path, ends_by=number):

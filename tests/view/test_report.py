@@ -62,7 +62,7 @@ def test_a_dataset(tmp_path: Path) -> None:
     assert (found.kind, found.examples, found.size_bytes) == ("dataset", 5, len(page.encode()))
     require_one_file(page)
     assert "<svg" in page
-    for word in ("60", "documents", "Lengths", "Nothing was found", ps.open(tmp_path / "books.pbin").fingerprint):
+    for word in ("60", "documents", "Lengths", "No findings", ps.open(tmp_path / "books.pbin").fingerprint):
         assert word in page
 
 
@@ -88,7 +88,7 @@ def test_a_run(tmp_path: Path) -> None:
         "until sample 80",
         "The batch of step 11",
         "segment_ids",
-        "count in the loss",
+        "in the loss",
         "epoch",
     ):
         assert word in page
@@ -154,7 +154,7 @@ def test_only_a_report_is_replaced(tmp_path: Path) -> None:
     ps.report(target, page, overwrite=True)
     assert page.read_bytes() == before
     page.write_text("<!doctype html> a page of somebody's")
-    with pytest.raises(ConfigError, match="no report"):
+    with pytest.raises(ConfigError, match="is not a report"):
         ps.report(target, page, overwrite=True)
     target = target.rename(tmp_path / "books.html")
     kept = target.read_bytes()

@@ -157,7 +157,7 @@ def test_a_writer_of_other_work_is_refused(run: Callable[..., Any], folder: str,
     with on_host("a"):
         run("pack", url, part=(0, 1))
         other = RemoteClaim(place_of(url).store, place_of(url).path, "0123456789abcdef")
-    with on_host("b"), pytest.raises(PrepareError, match="on another machine"):
+    with on_host("b"), pytest.raises(PrepareError, match="another machine"):
         run("pack", url, finish=True)
     with on_host("a"):
         other.release()

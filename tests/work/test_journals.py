@@ -225,7 +225,7 @@ def test_in_the_place_of_the_folder(what: str, kind: Kind, out: Path, outside: P
         place.write_text("precious")
     else:
         place.symlink_to(outside if what == "a link" else outside / "nothing")
-    with pytest.raises(ConfigError, match="in the place of the work folder") as caught, kind.open(out, "a"):
+    with pytest.raises(ConfigError, match="the path of the work folder is taken") as caught, kind.open(out, "a"):
         pass
     assert caught.value.path == str(place)
     assert os.path.lexists(place)
@@ -242,7 +242,7 @@ def test_in_the_place_of_the_lock(what: str, kind: Kind, out: Path, outside: Pat
         lock.mkdir()
     else:
         os.link(outside / "file", lock)
-    with pytest.raises(ConfigError, match="in the place of the lock") as caught, kind.open(out, "a"):
+    with pytest.raises(ConfigError, match="the path of the lock file is taken") as caught, kind.open(out, "a"):
         pass
     assert caught.value.path == str(lock)
     assert files_in(outside) == {"file": b"precious"}
@@ -291,7 +291,7 @@ def test_shards_of_an_older_version_are_named(out: Path) -> None:
     Path(folder.path).mkdir(parents=True)
     (Path(folder.path) / f"{'0' * 32}.shard").write_bytes(b"old")
     opened = working(energon.folder_of)
-    with pytest.raises(ConfigError, match="an earlier version of Penstock began work"), opened(out, "a"):
+    with pytest.raises(ConfigError, match="an earlier version of Penstock left unfinished work"), opened(out, "a"):
         pass
     with opened(out, "a", restart=True):
         assert files_in(Path(folder.path)).keys() == {"lock", "plan", f"{A}/plan-00000"}
@@ -328,7 +328,9 @@ def test_work_of_an_earlier_version_is_named(old: str, plan: str, out: Path) -> 
     (folder / plan).write_text("{}")
     before = files_in(folder)
     for use in (lambda: packing(out, "a").__enter__(), lambda: status_of(place_of(out))):
-        with pytest.raises(ConfigError, match=r"an earlier version of Penstock began work.*--restart") as caught:
+        with pytest.raises(
+            ConfigError, match=r"an earlier version of Penstock left unfinished work.*--restart"
+        ) as caught:
             use()
         assert caught.value.path == str(folder)
     assert {name: data for name, data in files_in(folder).items() if name != "lock"} == before

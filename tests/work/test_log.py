@@ -24,12 +24,12 @@ def test_only_what_was_not_made_good_is_told(folder: Place) -> None:
     assert log.unsettled(folder) == []
     killed = log.begin(folder, (1, 3))
     failed = log.begin(folder, (2, 3))
-    log.end(folder, failed, ConfigError("no such tokenizer"))
+    log.end(folder, failed, ConfigError("unknown tokenizer"))
     assert [(one.share, one.host) for one in log.unsettled(folder)] == [
         ("1/3", platform.node()),
         ("2/3", platform.node()),
     ]
-    assert log.unsettled(folder)[1].error == "no such tokenizer"
+    assert log.unsettled(folder)[1].error == "unknown tokenizer"
     log.end(folder, killed, None)
     assert [one.share for one in log.unsettled(folder)] == ["2/3"]
 

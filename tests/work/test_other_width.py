@@ -1,4 +1,4 @@
-"""A folder of token files is not replaced by the same documents with ids of another width."""
+"""A folder of token files is not replaced by the same documents with ids of a different id width."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_another_width_is_an_error_that_leaves_the_folder_as_it_is(tmp_path: Pat
             writer.write({"tokens": np.arange(first, first + 30, dtype=np.uint16)})
     ps.convert(source, target, to=to, file_tokens=70, token_bytes=2)
     before = {path.name: path.read_bytes() for path in target.iterdir() if path.is_file()}
-    with pytest.raises(ConfigError, match="another width") as error:
+    with pytest.raises(ConfigError, match="a different id width") as error:
         ps.convert(source, target, to=to, file_tokens=70, token_bytes=4, overwrite=True)
     assert "delete this folder" in str(error.value.hint)
     assert {path.name: path.read_bytes() for path in target.iterdir() if path.is_file()} == before

@@ -167,12 +167,12 @@ def _open_splits(
 ) -> dict[str, Source[Sample]]:
     store, root = place.store, place.path
     if split_config is not None and not store.exists(meta_path(root, split_config)):
-        raise NotFound("no such list of splits", path=meta_path(root, split_config))
+        raise NotFound("unknown split file", path=meta_path(root, split_config))
     known = read_splits(store, root) if split_config is None else read_splits(store, root, (split_config,))
     missing = [name for name in wanted or () if name not in known.parts]
     if missing:
         have = ", ".join(known.parts) or "none"
-        raise ConfigError("no such split", path=root, found=", ".join(missing), expected=have)
+        raise ConfigError("unknown split", path=root, found=", ".join(missing), expected=have)
     names: list[str | None] = list(wanted or [name for name, shards in known.parts.items() if shards]) or [None]
     return {name or "": _open_split(place, name, known, dataset_config, given) for name in names}
 
@@ -232,7 +232,7 @@ def _finding(source: Any, index: int, split: str, format: str, fault: str) -> Fi
     where = f"sample {index}" + (f" of {split}" if split else "") + keys
     return Finding(
         f"{format}.sample", "error", path, offset_bytes, f"{where}: {fault}",
-        fix="Mend the sample, leave it out (`exclude` in split.yaml), or mend what says how it is read",
+        fix="Fix the sample, exclude it (`exclude` in split.yaml), or fix the configuration that decodes it",
     )  # fmt: skip
 
 
@@ -289,6 +289,6 @@ def decoding_findings(
     name = find_format(dataset_at(path, follow_links=follow_links), format, OpenOptions()).name
     for trait, count in report.traits.items():
         what = f"{count:,} images have {trait}"
-        fix = f'decode="uint8" {PIXELS[trait]}; other ways of decoding may not'
+        fix = f'decode="uint8" {PIXELS[trait]}; other decoders may not'
         found.append(Finding(f"{name}.pixels", "warning", os.fspath(path), None, what, fix=fix))
     return found

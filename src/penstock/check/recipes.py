@@ -75,7 +75,9 @@ def _missing_in(source: Any, stores: Mapping[str, Any], most: int | None) -> Ite
             expected = f"a file in {' or '.join(sorted(stores))}"
             fix = "Add the file, or remove the sample: `penstock exclude`"
             offset_bytes = None if extent is None else extent.offset_bytes
-            yield Finding("recipe.missing-file", "error", where, offset_bytes, f"{label} names {name!r}", expected, fix)
+            yield Finding(
+                "recipe.missing-file", "error", where, offset_bytes, f"{label} refers to {name!r}", expected, fix
+            )
 
 
 def _references(value: Any) -> Iterator[str]:

@@ -8,7 +8,7 @@ from penstock.store.place import Place
 from penstock.store.row_map import is_damaged, read_row_map, row_map_path
 from penstock.types import Depth, Finding, Manifest, OpenOptions
 
-_FIX = "Make the dataset again with --keep-map, or remove the map: `exclude` and `explain` must not go by it"
+_FIX = "Rebuild the dataset with --keep-map, or remove the map so that `exclude` and `explain` don't use it"
 
 
 def check_row_map(chosen: Format, place: Place, given: OpenOptions, depth: Depth) -> list[Finding]:
@@ -21,7 +21,7 @@ def check_row_map(chosen: Format, place: Place, given: OpenOptions, depth: Depth
         manifest = getattr(chosen.open(place.store, place.path, given), "manifest", None)
         row_map = read_row_map(place, manifest if isinstance(manifest, Manifest) else None)
         if row_map is not None and depth == "full" and is_damaged(row_map, place.store):
-            found = "other rows than were written"
+            found = "the rows differ from those written"
     except (ConfigError, Corrupt) as error:
         found = error.what
     except (PenstockError, OSError):

@@ -26,8 +26,8 @@ from penstock.work.parts import PartName
 from penstock.work.plan import Plan, require_same
 from penstock.work.shared import SharedWork, open_shared, work_folder
 
-_APART = "Name another folder for the marks: work= (--work)"
-_OVER = "Check anew: restart (--finish --restart), or name another folder for the marks: work= (--work)"
+_APART = "Choose another folder for the records: work= (--work)"
+_OVER = "Check again: restart (--finish --restart), or choose another folder for the records: work= (--work)"
 
 
 class _Mark(msgspec.Struct):
@@ -106,7 +106,7 @@ def check_in_shares(
             work.require_unchanged_inputs()
         for share, mark in marks.items():
             if (mark.tasks, mark.digest) != (tasks.total, tasks.digest()):
-                what = f"the dataset changed after share {share} had looked at it"
+                what = f"the dataset changed after part {share} checked it"
                 raise Corrupt(what, path=place.path, found=f"{tasks.total} tasks", hint=_OVER)
         work.clear()
         return SharedReport(findings, tasks.done)
@@ -141,7 +141,7 @@ def _read_mark(work: SharedWork, name: PartName) -> _Mark:
             return msgspec.json.decode(data, type=_Mark)
     except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
-    raise Corrupt("a mark of shared work is damaged", path=path, hint=_OVER)
+    raise Corrupt("a record of the distributed job is damaged", path=path, hint=_OVER)
 
 
 class _Tasks:
@@ -218,5 +218,5 @@ def require_apart(marks: Place, dataset: Place) -> None:
     """Refuse marks that would lie in the dataset; raises `ConfigError`."""
     if f"{marks.absolute.rstrip('/')}/".startswith(f"{dataset.absolute.rstrip('/')}/"):
         raise ConfigError(
-            "the folder of the marks lies in the dataset, which a check never writes to", path=marks.path, hint=_APART
+            "the folder for records is inside the dataset, which a check never modifies", path=marks.path, hint=_APART
         )

@@ -177,7 +177,7 @@ def _tokens(source: TokenSource, manifest: Manifest | None, given_eos_id: int | 
     try:
         doc_starts = source.doc_starts
     except ConfigError:
-        return found | {"samples": None, "lengths": None, "eos_rule": "not known: name an id with --eos-id"}
+        return found | {"samples": None, "lengths": None, "eos_rule": "unknown: specify an id with --eos-id"}
     rule = eos_rule(source, doc_starts, given_eos_id)
     return found | {"samples": len(doc_starts) - 1, "lengths": length_summary(np.diff(doc_starts)), "eos_rule": rule}
 
@@ -185,20 +185,20 @@ def _tokens(source: TokenSource, manifest: Manifest | None, given_eos_id: int | 
 def eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> str:
     """How documents end, in words: as recorded, else as up to 1,024 of them do."""
     if source.eos_id is not None:
-        source_of_id = "as given" if given is not None else "as the side file says"
-        return f"documents end in id {source.eos_id}, {source_of_id}"
+        source_of_id = "as given" if given is not None else "as recorded in the side file"
+        return f"documents end with id {source.eos_id}, {source_of_id}"
     manifest = manifest_of(source)
     if manifest is not None and manifest.options.get("eos") == "none":
-        return "documents have no EOS token, as the side file says"
+        return "documents have no EOS token, as recorded in the side file"
     docs = np.unique(np.linspace(0, len(doc_starts) - 2, _SAMPLED_DOCS).astype(np.int64)) if len(doc_starts) > 1 else []
     ends = doc_starts[np.asarray(docs, np.int64) + 1] - 1
     ends = ends[ends >= doc_starts[docs]] if len(docs) else ends
     if not len(ends):
-        return "no document to tell by"
+        return "no documents to inspect"
     last = np.unique(source.gather(ends, 1))
     if len(last) == 1 and len(ends) > 1:
-        return f"nothing is recorded; all of {len(ends):,} documents looked at end in id {int(last[0])}"
-    return "none is recorded, and documents end in different ids" if len(ends) > 1 else "none is recorded"
+        return f"not recorded; all {len(ends):,} checked documents end with id {int(last[0])}"
+    return "not recorded; documents end with different ids" if len(ends) > 1 else "not recorded"
 
 
 def _size_bytes(place: Place, source: Source[Sample]) -> int:

@@ -140,7 +140,7 @@ def _of_old_chats(chosen: Format, place: Place, given: OpenOptions) -> Iterator[
     except (PenstockError, OSError):
         return
     if isinstance(manifest, Manifest) and (split := manifest.options.get("chat-split-markers")):
-        what = f"{', '.join(map(str, split))} in the chat template were not tokens of the tokenizer"
+        what = f"{', '.join(map(str, split))} in the chat template aren't single tokens of the tokenizer"
         fix = "Add them to the tokenizer and pack again"
         yield Finding(f"{chosen.name}.chat-markers", "warning", place.path, None, what, "one token each", fix)
     if not isinstance(manifest, Manifest) or "chat" not in manifest.options or "chat-eos" in manifest.options:
@@ -152,9 +152,9 @@ def _of_old_chats(chosen: Format, place: Place, given: OpenOptions) -> Iterator[
         "warning",
         place.path,
         None,
-        f"conversations packed by {manifest.tool or 'penstock 0.2.0'}: marks in messages, such as weight, were "
-        "ignored, null and reasoning keys of messages, and null fields of tables, may have been rendered as text or "
-        "dropped, and the EOS that was appended is not trained on",
+        f"conversations packed by {manifest.tool or 'penstock 0.2.0'}: message marks such as weight were "
+        "ignored; null and reasoning keys of messages and null fields of tables may have been rendered as text or "
+        "dropped; the appended EOS is not trained on",
         None,
         f"Pack again: penstock pack {inputs}{' ...' if len(manifest.inputs) > 3 else ''} -o {shlex.quote(place.shown)} "
         f"--tokenizer {manifest.tokenizer or 'TOKENIZER'} {eos}--chat --field {shlex.quote(str(field))} --overwrite",
@@ -211,9 +211,9 @@ def verify_shared(
     require_apart(marks, place)
     chosen = find_format(place, format, given)
     if not isinstance(chosen, _ChecksByTasks) or depth not in getattr(chosen, "share_depths", ()):
-        what = f"the check of the format {chosen.name!r} at depth {depth} is not shared by processes of an array"
+        what = f"the check of the format {chosen.name!r} at depth {depth} can't be distributed"
         depths = getattr(chosen, "share_depths", ())
-        hint = f"At --depth {' or '.join(depths)} it is" if depths else "Leave --part (part=) out"
+        hint = f"Use --depth {' or '.join(depths)}" if depths else "Omit --part (part=)"
         raise ConfigError(what, path=place.path, hint=hint)
     said = were_given(options)
     said |= {"excludes": named.shown} if (named := _list_named(given)) is not None else {}
@@ -266,8 +266,8 @@ def _check(
         return chosen.check(place.store, place.path, given, depth)
     if not isinstance(chosen, _ChecksByTasks) or depth not in chosen.task_depths:
         depths = " or ".join(chosen.task_depths) if isinstance(chosen, _ChecksByTasks) else None
-        what = f"the format {chosen.name!r} is checked by this process alone at depth {depth}"
-        hint = "Leave --executor and --workers (executor=, workers=) out"
+        what = f"the format {chosen.name!r} can only be checked by a single process at depth {depth}"
+        hint = "Omit --executor and --workers (executor=, workers=)"
         raise ConfigError(what, path=place.path, hint=f"{hint}, or check at depth {depths}" if depths else hint)
     name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
     with make_executor(name, workers, preload, reads=[place]) as pool:
@@ -320,7 +320,7 @@ def write_side_file(
     place = dataset_at(path, follow_links=given.follow_links)
     chosen = find_format(place, format, given)
     if not isinstance(chosen, _MakesManifest):
-        raise Unsupported(f"the format {chosen.name!r} keeps no side file", path=place.path)
+        raise Unsupported(f"the format {chosen.name!r} has no side file", path=place.path)
     more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word
     with claimed(place.store, *files_at(chosen.name, place.path)) as held:
         planes = _planes_to_record(chosen, held, place.path, given, replace=replace)

@@ -128,7 +128,7 @@ def _checked(pairs: NDArray[Any]) -> IntArray:
         low, high = int(pairs.min()), int(pairs.max())
         if low < 0 or high > MAX:
             raise TooLarge(
-                "a number does not fit the index", found=low if low < 0 else high, expected="0 to 9223372036854775807"
+                "a number doesn't fit in the index", found=low if low < 0 else high, expected="0 to 9223372036854775807"
             )
     return pairs.astype(np.int64, copy=False)
 

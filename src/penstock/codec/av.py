@@ -118,7 +118,7 @@ class AVDecoder:
         depth = "exact" if exact else "headers" if headers_only else "counts"
         metadata = read_av_header(media_bytes(self._data), depth=depth)
         if metadata is None:
-            raise Corrupt("this holds neither audio nor video", found=f"{len(self._data)} bytes")
+            raise Corrupt("neither audio nor video", found=f"{len(self._data)} bytes")
         return metadata
 
     def get_video_fps(self) -> float:
@@ -212,7 +212,7 @@ class AVDecoder:
             frames = self._index_frames(decode=True)
             clips = self._read_video_clips(frames, video_clip_ranges, video_unit, video_out_frame_size)
         if clips is None:
-            raise Corrupt("frames of this video change from one decoding to the next", hint="Encode the video again")
+            raise Corrupt("the frames of this video differ between two decodings", hint="Encode the video again")
         self._frames = frames
         return clips
 
@@ -300,9 +300,9 @@ class AVDecoder:
         with opened(media_bytes(self._data)) as container:
             stream = audio_stream(container)
             if stream is None:
-                raise ConfigError("there is no sound in this file", hint="Ask for video clips")
+                raise ConfigError("the file has no audio", hint="Request video clips")
             if not stream.codec_context.sample_rate:
-                raise Corrupt("this sound has no sample rate", hint="Encode it again")
+                raise Corrupt("the audio has no sample rate", hint="Encode it again")
             yield container, stream
 
     @contextlib.contextmanager
@@ -311,7 +311,7 @@ class AVDecoder:
         with opened(media_bytes(self._data)) as container:
             stream = video_stream(container)
             if stream is None:
-                raise ConfigError("there are no pictures in this file", hint="Ask for audio clips")
+                raise ConfigError("the file has no video", hint="Request audio clips")
             stream.codec_context.options = {"max_pixels": str(MOST_PIXELS)}
             yield container, stream
 
@@ -346,12 +346,12 @@ def _again(data: bytes, most_bytes: int) -> AVDecoder:
 
 def _given(value: Any, what: str) -> Any:
     if value is None:
-        raise Corrupt(f"this file has no {what}")
+        raise Corrupt(f"the file has no {what}")
     return value
 
 
 def _too_much(most_bytes: int) -> TooLarge:
-    hint = "Ask for shorter clips, or for smaller frames"
+    hint = "Request shorter clips or smaller frames"
     return TooLarge("the clips are too large to decode at once", expected=f"at most {most_bytes} bytes", hint=hint)
 
 
@@ -364,7 +364,7 @@ def _require_ranges(ranges: Ranges, unit: str, units: tuple[str, str]) -> None:
         raise ConfigError("no such unit", found=unit, expected=" | ".join(units))
     for start, end in ranges:
         if not 0 <= start <= end or start == float("inf"):
-            raise ConfigError("a range that can't be", found=f"({start}, {end})", expected="0 <= start <= end")
+            raise ConfigError("invalid range", found=f"({start}, {end})", expected="0 <= start <= end")
 
 
 # --- pictures ----------------------------------------------------------------------------------------------------

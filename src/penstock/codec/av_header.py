@@ -36,7 +36,7 @@ _TOLERANCE = 0.05
 _PACKET_BYTES_RATIO = 4
 _AAC_SAMPLES = 1024
 _MOST_FRAME_SECONDS = 86_400
-_CUT = "the file ends before its last frame: it may be cut short"
+_CUT = "the file ends before its last frame, so it may be truncated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def opened(media: MediaBytes) -> Generator[Any]:
     except PenstockError:
         raise
     except (av.FFmpegError, EOFError, ValueError, OverflowError, ZeroDivisionError, MemoryError) as error:
-        hint = "Copy the file again, or make it again"
-        raise Corrupt("this can't be read as audio or video", found=str(error) or repr(error), hint=hint) from None
+        hint = "Copy or recreate the file"
+        raise Corrupt("the file can't be read as audio or video", found=str(error) or repr(error), hint=hint) from None
 
 
 def read_start_time(media: MediaBytes, kind: Literal["video", "audio"]) -> float:
@@ -609,7 +609,7 @@ def _decode(container: Any, streams: list[Any]) -> dict[int, _Length]:
             if is_video and span.size is None:
                 span.size = frame.width, frame.height
     if any(span.num_cut for span in spans.values()) and not any(span.count for span in spans.values()):
-        raise Corrupt("no packet of this file can be decoded", hint="Copy the file again, or make it again")
+        raise Corrupt("no packet of the file can be decoded", hint="Copy or recreate the file")
     return {stream.index: _decoded_length(stream, spans[stream.index]) for stream in streams}
 
 

@@ -24,14 +24,14 @@ def decode_cbor(data: bytes) -> Any:
     """
     value, end = _value(data, 0, 0)
     if end != len(data):
-        raise ValueError(f"{len(data) - end} bytes come behind the value")
+        raise ValueError(f"{len(data) - end} bytes after the value")
     return value
 
 
 def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:
     """A value, and where it ends."""
     if depth > MOST_NESTING:
-        raise ValueError(f"more than {MOST_NESTING} values inside of one another at byte {at}")
+        raise ValueError(f"more than {MOST_NESTING} nested values at byte {at}")
     kind, how = divmod(_taken(data, at, 1)[0], 32)
     if kind == _SIMPLE:
         return _simple(data, at, how)
@@ -59,7 +59,7 @@ def _count(data: bytes, at: int, kind: int, how: int) -> tuple[int, int]:
     if how == _OPEN and kind in (_BYTES, _TEXT, _ARRAY, _MAP):
         return -1, at + 1
     if how > 27:
-        raise ValueError(f"no CBOR: a length of kind {how} at byte {at}")
+        raise ValueError(f"invalid CBOR: a length of type {how} at byte {at}")
     n_bytes = 1 << (how - 24)
     return int.from_bytes(_taken(data, at + 1, n_bytes)), at + 1 + n_bytes
 
@@ -70,7 +70,7 @@ def _simple(data: bytes, at: int, how: int) -> tuple[Any, int]:
     if how in _FLOATS:
         size = struct.calcsize(_FLOATS[how])
         return struct.unpack(_FLOATS[how], _taken(data, at + 1, size))[0], at + 1 + size
-    raise ValueError(f"no CBOR: a simple value of kind {how} at byte {at}")
+    raise ValueError(f"invalid CBOR: a simple value of type {how} at byte {at}")
 
 
 def _string(data: bytes, at: int, kind: int, count: int) -> tuple[bytes, int]:
@@ -79,7 +79,7 @@ def _string(data: bytes, at: int, kind: int, count: int) -> tuple[bytes, int]:
     parts: list[bytes] = []
     while (first := _taken(data, at, 1)[0]) != _BREAK:
         if first >> 5 != kind or first & 31 == _OPEN:
-            raise ValueError(f"no CBOR: a string with something else in it at byte {at}")
+            raise ValueError(f"invalid CBOR: a string that contains another type at byte {at}")
         count, at = _count(data, at, kind, first & 31)
         parts.append(_taken(data, at, count))
         at += count
@@ -109,7 +109,7 @@ def _mapping(items: _Items, at: int) -> dict[Any, Any]:
             value = next(walk)
             made[key] = value
         except StopIteration:
-            raise ValueError(f"no CBOR: a key without a value in the map at byte {at}") from None
+            raise ValueError(f"invalid CBOR: a key without a value in the map at byte {at}") from None
         except TypeError:
             raise ValueError(f"a {type(key).__name__} as a key in the map at byte {at}") from None
     return made
@@ -118,14 +118,14 @@ def _mapping(items: _Items, at: int) -> dict[Any, Any]:
 def _tagged(tag: int, value: Any) -> Any:
     if tag in (_BIG, _BIG_NEGATIVE):
         if not isinstance(value, bytes):
-            raise ValueError(f"no CBOR: a big number of {type(value).__name__}")
+            raise ValueError(f"invalid CBOR: a big number of type {type(value).__name__}")
         number = int.from_bytes(value)
         return number if tag == _BIG else -1 - number
     if tag == _TIME and isinstance(value, int | float):
         try:
             return datetime.fromtimestamp(value, UTC).replace(tzinfo=None)
         except (OverflowError, OSError) as error:
-            raise ValueError(f"a time that there is not: {error}") from None
+            raise ValueError(f"an invalid time: {error}") from None
     return value
 
 

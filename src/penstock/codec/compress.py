@@ -64,7 +64,7 @@ def parse_compression(text: str | None) -> Compression | None:
         return Compression(family)
     number = count_in(level)
     if levels is None or number is None or not levels[0] <= number <= levels[1]:
-        raise ConfigError("not a compression", found=repr(text), expected=_choices())
+        raise ConfigError("unknown compression", found=repr(text), expected=_choices())
     return Compression(family, number)
 
 
@@ -116,7 +116,7 @@ def decompress(data: Buffer, family: str, *, limit_bytes: int, path: str | None 
     """
     decoder = _DECODERS.get(family)
     if decoder is None:
-        raise ConfigError("not a family of compression", path=path, found=repr(family), expected=", ".join(FAMILIES))
+        raise ConfigError("unknown compression family", path=path, found=repr(family), expected=", ".join(FAMILIES))
     output = _Output(limit_bytes)
     try:
         for piece in decoder(byte_view(data), output):
@@ -126,7 +126,7 @@ def decompress(data: Buffer, family: str, *, limit_bytes: int, path: str | None 
         error.path = path
         raise
     except MemoryError:
-        raise TooLarge("what the compressed file holds does not fit into memory", path=path) from None
+        raise TooLarge("the decompressed file doesn't fit into memory", path=path) from None
 
 
 class FrameCount:
@@ -141,7 +141,7 @@ class FrameCount:
         """Count one more, after `held_bytes` bytes of content; raises `Corrupt` if most of them must be empty."""
         self._begun += 1
         if self._begun > FRAMES + held_bytes // BYTES_PER_FRAME:
-            raise _damaged(offset_bytes, f"{self._begun} frames that hold {held_bytes} bytes")
+            raise _damaged(offset_bytes, f"{self._begun} frames with {held_bytes} bytes")
 
 
 class _Output:
@@ -245,7 +245,7 @@ def _unsnappy(view: memoryview, output: _Output) -> Iterator[bytes]:
     if size_bytes > output.limit_bytes:
         raise _too_large(output.limit_bytes, f"{size_bytes} bytes")
     if size_bytes > len(view) * _SNAPPY_MAX_RATIO:
-        raise _damaged(0, f"a length of {size_bytes} bytes, more than {len(view)} compressed bytes can hold")
+        raise _damaged(0, f"a length of {size_bytes} bytes, too many for {len(view)} compressed bytes")
     try:
         yield bytes(snappy.uncompress(view))
     except Exception as error:  # the package lets errors of its own and of cramjam through
@@ -280,7 +280,7 @@ def _unzstd(view: memoryview, output: _Output) -> Iterator[bytes]:
 def _zstd_frame(zstandard: Any, frame: memoryview, blocks: int, output: _Output) -> Iterator[bytes]:
     size_bytes = zstandard.frame_content_size(frame)
     if size_bytes > blocks * _ZSTD_BLOCK_BYTES:
-        raise _damaged(0, f"a length of {size_bytes} bytes, more than {blocks} blocks can hold")
+        raise _damaged(0, f"a length of {size_bytes} bytes, too many for {blocks} blocks")
     if size_bytes > output.left_bytes:
         raise _too_large(output.limit_bytes, f"{output.limit_bytes - output.left_bytes + size_bytes} bytes")
     decoder = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
@@ -303,7 +303,7 @@ def _zstd_frame_end(view: memoryview, start: int) -> tuple[int, int]:
             raise _cut_off(view)
         return stop, 0
     if magic != _ZSTD_MAGIC:
-        raise _damaged(start, "no zstd frame")
+        raise _damaged(start, "not a zstd frame")
     flags = view[start + 4]
     single = flags >> 5 & 1
     at = start + 5 + (not single) + (0, 1, 2, 4)[flags & 3] + (single, 2, 4, 8)[flags >> 6]
@@ -335,7 +335,7 @@ def _too_large(limit_bytes: int, found: str) -> TooLarge:
 
 
 def _cut_off(view: memoryview) -> Truncated:
-    return Truncated("the compressed file is cut off", offset_bytes=len(view), hint="Copy it again")
+    return Truncated("the compressed file is truncated", offset_bytes=len(view), hint="Copy it again")
 
 
 def _damaged(offset_bytes: int, why: object) -> Corrupt:

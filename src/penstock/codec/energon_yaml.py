@@ -113,14 +113,14 @@ def _value(event: Any, events: Iterator[Any], path: str, depth: int) -> Any:
         elif isinstance(inner, yaml.ScalarEvent):
             key = inner.value
         else:
-            raise _fault(path, inner, "a list or a map as a key", "text")
+            raise _fault(path, inner, "a list or mapping as a key", "text")
         mapping[key] = _value(next(events), events, path, depth + 1)
     return mapping
 
 
 def _fault(path: str, event: Any, found: str, expected: str) -> FormatError:
     line = event.start_mark.line + 1
-    return FormatError(f"this YAML is not a plain document, in line {line}", path=path, found=found, expected=expected)
+    return FormatError(f"the YAML is not a plain document in line {line}", path=path, found=found, expected=expected)
 
 
 def _plain(value: Any) -> Any:

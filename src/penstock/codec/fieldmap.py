@@ -41,12 +41,14 @@ def parse_field_map(fields: object, path: str | None = None) -> dict[str, Access
         ConfigError: it is no map of texts.
     """
     if not isinstance(fields, Mapping):
-        raise ConfigError("a field map is no map", path=path, found=type(fields).__name__, expected="field: part")
+        raise ConfigError(
+            "the field map is not a mapping", path=path, found=type(fields).__name__, expected="field: part"
+        )
     for name, text in fields.items():
         if not isinstance(text, str):
             found = f"{name}: {text!r}"
             raise ConfigError(
-                "a value of a field map is no text", path=path, found=found, expected="such as json[caption]"
+                "a value in the field map is not a string", path=path, found=found, expected="such as json[caption]"
             )
     return {str(name): parse_access(text) for name, text in fields.items()}
 
@@ -82,10 +84,10 @@ def find(access: Access, parts: Mapping[str, Any], name: str = "") -> Any:
             continue
     have = ", ".join(part for part in parts if not part.startswith("__")) or "no part"
     raise Corrupt(
-        f"the sample has no value for the field {name!r}" if name else "the sample has no such value",
+        f"the sample has no value for the field {name!r}" if name else "the sample lacks a value",
         found=have,
         expected=" or ".join(map(_show, access)),
-        hint="Mend the sample, or the field map in dataset.yaml",
+        hint="Fix the sample, or the field map in dataset.yaml",
     )
 
 
@@ -104,7 +106,7 @@ def _walk(option: tuple[str, ...], parts: Mapping[str, Any]) -> Any:
         elif isinstance(value, list):
             value = value[int(key)]
         else:
-            raise TypeError(f"nothing can be looked up in a {type(value).__name__}")
+            raise TypeError(f"can't look up a key in a {type(value).__name__}")
     return value
 
 

@@ -44,7 +44,7 @@ def hex_digest(algorithm: str, data: Buffer) -> str:
         return _XXHASH[algorithm](view)
     if algorithm in _HASHLIB:
         return hashlib.new(algorithm, view, usedforsecurity=False).hexdigest()
-    raise ConfigError("not a hash algorithm", found=repr(algorithm), expected=", ".join(ALGORITHMS))
+    raise ConfigError("unknown hash algorithm", found=repr(algorithm), expected=", ".join(ALGORITHMS))
 
 
 def hasher(algorithm: str) -> Any:
@@ -53,7 +53,7 @@ def hasher(algorithm: str) -> Any:
         return getattr(xxhash, _XXHASH[algorithm].__name__.removesuffix("_hexdigest"))()
     if algorithm in _HASHLIB:
         return hashlib.new(algorithm, usedforsecurity=False)
-    raise ConfigError("not a hash algorithm", found=repr(algorithm), expected=", ".join(ALGORITHMS))
+    raise ConfigError("unknown hash algorithm", found=repr(algorithm), expected=", ".join(ALGORITHMS))
 
 
 def hash_blocks(data: NDArray[np.uint8], block_bytes: int = BLOCK_BYTES) -> tuple[str, ...]:

@@ -72,19 +72,19 @@ def open_by_pillow(media: MediaBytes) -> ImageMetadata | None:
     except pillow.UnidentifiedImageError:
         return None
     except pillow.DecompressionBombError as error:
-        raise TooLarge("the image is larger than Pillow opens", found=str(error)) from None
+        raise TooLarge("the image is larger than Pillow can open", found=str(error)) from None
     except Exception as error:  # plug-ins raise whatever their parsing comes upon
         raise Corrupt("the header of the image can't be read", found=f"{type(error).__name__}: {error}") from None
 
 
 def _metadata(width: int, height: int, format_name: str, mode: str) -> ImageMetadata:
     if width < 1 or height < 1 or width >= _MOST_SIDE or height >= _MOST_SIDE:
-        raise Corrupt("an image without extent", found=f"{width} x {height}", expected="1 x 1 or more")
+        raise Corrupt("an image without pixels", found=f"{width} x {height}", expected="1 x 1 or more")
     return ImageMetadata(width, height, format_name, mode)
 
 
 def _refused(media: MediaBytes, what: str) -> FormatError:
-    return Corrupt(f"the header of a {what} is wrong", found=f"{media.size_bytes} bytes", hint="Make the file again")
+    return Corrupt(f"the header of a {what} is invalid", found=f"{media.size_bytes} bytes", hint="Recreate the file")
 
 
 # --- PNG ---------------------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class JoinedDigest:
         stops = np.cumsum(doc_lengths, dtype=np.int64)
         if int(np.min(doc_lengths, initial=0)) < 0 or (int(stops[-1]) if len(stops) else 0) != len(tokens):
             found = f"{len(tokens)} tokens in documents of {int(stops[-1]) if len(stops) else 0}"
-            raise ConfigError("document lengths and tokens differ", found=found)
+            raise ConfigError("the document lengths don't add up to the number of tokens", found=found)
         first = 0
         while first < len(stops):
             start = int(stops[first - 1]) if first else 0
@@ -68,8 +68,8 @@ class JoinedDigest:
         """Add documents that were digested elsewhere; raises `ConfigError` for what is no digest of version 2."""
         found = _TEXT.fullmatch(digest)
         if found is None:
-            hint = "Digests of version 1 can't be joined: digest the documents again"
-            raise ConfigError("no document digest of version 2", found=repr(digest[:80]), hint=hint)
+            hint = "Version 1 digests can't be joined. Compute the digest of the documents again"
+            raise ConfigError("not a version 2 document digest", found=repr(digest[:80]), hint=hint)
         documents = int(found[2])
         self._value = (self._value * pow(_BASE, documents, _MODULUS) + int(found[1], 16)) % _MODULUS
         self._documents += documents

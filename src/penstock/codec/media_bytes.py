@@ -51,11 +51,11 @@ class MediaBytes:
         data = self.read(start_bytes, length_bytes)
         if len(data) < length_bytes:
             raise Truncated(
-                "the file ends inside its header",
+                "the file ends in the middle of its header",
                 offset_bytes=start_bytes,
                 found=f"{self.size_bytes} bytes",
                 expected=f"{start_bytes + length_bytes} bytes",
-                hint="Copy the file again, or make it again",
+                hint="Copy or recreate the file",
             )
         return data
 

@@ -75,7 +75,7 @@ def row_group_extents(footer: bytes) -> list[tuple[int, int]]:
             else:
                 reader.skip(kind)
     except IndexError:
-        raise ValueError("the footer ends inside a value") from None
+        raise ValueError("the footer ends in the middle of a value") from None
     return found
 
 
@@ -94,7 +94,7 @@ def row_group_columns(footer: bytes) -> list[list[ColumnChunk]]:
             else:
                 reader.skip(kind)
     except IndexError:
-        raise ValueError("the footer ends inside a value") from None
+        raise ValueError("the footer ends in the middle of a value") from None
     return groups
 
 
@@ -197,10 +197,10 @@ class _Reader:
     def items(self, kind: int) -> Iterator[None]:
         """One for each struct of a list."""
         if kind not in _LISTS:
-            raise ValueError(f"a value of type {kind} in the place of a list")
+            raise ValueError(f"a value of type {kind} instead of a list")
         count, item = self._list()
         if count and item != _STRUCT:
-            raise ValueError(f"a list of type {item} in the place of structs")
+            raise ValueError(f"a list of type {item} instead of structs")
         for _ in range(count):
             yield None
 
@@ -251,7 +251,7 @@ class _Reader:
         elif kind in _FIXED_BYTES:
             self.at += _FIXED_BYTES[kind]
         else:
-            raise ValueError(f"no type {kind}")
+            raise ValueError(f"unknown type {kind}")
         if self.at > len(self.data):
             raise IndexError
 

@@ -72,12 +72,12 @@ AVIF_SUFFIXES = frozenset(("avif", "avifs"))
 """Images that Energon leaves as bytes."""
 
 
-NO_PART = 'None stands for a part that is not there; the null of JSON is given as b"null"'
+NO_PART = 'None marks a missing part. For JSON null, pass b"null"'
 """The hint of writers for a sample without a part."""
 
 _CODE_SUFFIXES = frozenset(("pkl", "pickle", "pyd", "pth"))
 _RUNS_CODE = "a part {!r} runs code when it is decoded"
-_BY_TRUST = "Pass --trust (trust=True) if you trust whoever wrote it. In Python, raw=True gives its bytes"
+_BY_TRUST = "Pass --trust (trust=True) if you trust its author. In Python, raw=True returns its bytes"
 _PROGRAMS = frozenset(("EPS", "MPEG", "WMF", "HDF5", "BUFR", "GRIB"))
 _TENSOR_MAGIC = b"~TenBin~"
 _MOST_DIMENSIONS = 32
@@ -116,7 +116,7 @@ class DecodeOptions:
 
     def __post_init__(self) -> None:
         if self.image not in IMAGE_KINDS:
-            raise ConfigError("no such way to decode images", found=self.image, expected=" | ".join(IMAGE_KINDS))
+            raise ConfigError("unknown way to decode images", found=self.image, expected=" | ".join(IMAGE_KINDS))
 
 
 _ARRAYS = {"uint8": DecodeOptions("rgb8", upright=True), "uint8-0.2": DecodeOptions("rgb8")}
@@ -125,7 +125,7 @@ _ARRAYS = {"uint8": DecodeOptions("rgb8", upright=True), "uint8-0.2": DecodeOpti
 def array_options(decode: str | None) -> DecodeOptions | None:
     """Options for the `decode=` of `penstock.open`, None for None; raises `ConfigError`."""
     if decode is not None and decode not in _ARRAYS:
-        raise ConfigError("no such way to decode images", found=f"decode={decode!r}", expected=" | ".join(_ARRAYS))
+        raise ConfigError("unknown way to decode images", found=f"decode={decode!r}", expected=" | ".join(_ARRAYS))
     return None if decode is None else _ARRAYS[decode]
 
 
@@ -206,7 +206,7 @@ def _unpacked_limit(how: DecodeOptions, stored_bytes: int) -> int:
 
 def _damaged(what: str, found: str) -> Corrupt:
     return Corrupt(
-        f"a part {what!r} can't be decoded", found=found, hint="Fix the sample. In Python, raw=True gives its bytes"
+        f"a part {what!r} can't be decoded", found=found, hint="Fix the sample. In Python, raw=True returns its bytes"
     )
 
 
@@ -230,7 +230,7 @@ def _decode_npy(data: bytes) -> NDArray[Any]:
         shape, fortran, dtype = np.lib.format.read_array_header_2_0(file)
     if dtype.hasobject:
         raise UnsafeData(
-            "an array of pickled objects", hint="Store numbers. In Python, raw=True gives the stored bytes"
+            "an array of pickled objects", hint="Store numbers. In Python, raw=True returns the stored bytes"
         )
     return _array(data, file.tell(), dtype, shape, order="F" if fortran else "C")
 
@@ -267,14 +267,14 @@ def _decode_tensors(data: bytes) -> list[NDArray[Any]]:
     while place < len(data):
         header, place = _chunk(data, place)
         if len(header) < 24:
-            raise ValueError("a tensor's header is cut")
+            raise ValueError("the header of a tensor is truncated")
         words = np.frombuffer(header, "<i8", len(header) // 8)[2:].tolist()
         if not 0 <= words[0] <= min(_MOST_DIMENSIONS, len(words) - 1):
             raise ValueError(f"a tensor of {words[0]} dimensions")
         dtype = np.dtype(header[:8].rstrip(b"\0 ").decode("ascii"))
         if dtype.hasobject:
             raise UnsafeData(
-                "a tensor of pickled objects", hint="Store numbers. In Python, raw=True gives the stored bytes"
+                "a tensor of pickled objects", hint="Store numbers. In Python, raw=True returns the stored bytes"
             )
         numbers, place = _chunk(data, place)
         arrays.append(_array(numbers, 0, dtype, tuple(words[1 : 1 + words[0]])))
@@ -283,7 +283,7 @@ def _decode_tensors(data: bytes) -> list[NDArray[Any]]:
 
 def _chunk(data: bytes, place: int) -> tuple[bytes, int]:
     if data[place : place + 8] != _TENSOR_MAGIC:
-        raise ValueError(f"no tensor begins at byte {place}")
+        raise ValueError(f"no tensor starts at byte {place}")
     length = int.from_bytes(data[place + 8 : place + 16], "little", signed=True)
     start = place + 16
     if not 0 <= length <= len(data) - start:
@@ -338,7 +338,7 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
     """
     metadata = read_image_header(media_bytes(data))
     if metadata is None or metadata.format in _PROGRAMS:
-        raise Corrupt("this is no image", found=f"{len(data)} bytes, {data[:8]!r}…")
+        raise Corrupt("not an image", found=f"{len(data)} bytes, {data[:8]!r}…")
     if metadata.width * metadata.height > how.most_pixels:
         found = f"{metadata.width} x {metadata.height} pixels in {len(data)} bytes"
         raise TooLarge("an image is larger than allowed", found=found, expected=f"at most {how.most_pixels} pixels")
@@ -348,7 +348,7 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
         found = f"{metadata.width} x {metadata.height} pixels"
         with in_memory("an image", found):
             np.empty(metadata.width * metadata.height * _PIXEL_BYTES, np.uint8)  # as its pixels would take
-        raise TooLarge("an image takes more memory than its pixels", found=found) from None
+        raise TooLarge("an image needs more memory than its pixels", found=found) from None
 
 
 def _pixels_of(data: bytes, metadata: ImageMetadata, how: DecodeOptions) -> Any:
@@ -421,9 +421,9 @@ def encode_part(part: str, value: Any) -> bytes:
             np.lib.format.write_array(file, value, allow_pickle=False)
             return file.getvalue()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"a part {part!r} that can't hold its value", found=str(error)) from None
-    hint = "Give its bytes, or name the part txt, json, cls, npy or mp"
-    raise ConfigError(f"a part {part!r} that can't hold its value", found=type(value).__name__, hint=hint)
+        raise ConfigError(f"the part {part!r} can't store its value", found=str(error)) from None
+    hint = "Pass its bytes, or use a part named txt, json, cls, npy or mp"
+    raise ConfigError(f"the part {part!r} can't store its value", found=type(value).__name__, hint=hint)
 
 
 def _plain(value: Any) -> Any:

@@ -209,7 +209,7 @@ class _Reader:
 
     def read_list(self) -> None:
         if self._byte() != PROTO or not 2 <= self._byte() <= 5:
-            raise self._corrupt("this is no pickle of protocol 2 to 5", 0)
+            raise self._corrupt("not a pickle of protocol 2 to 5", 0)
         if (opcode := self._opcode()) != LIST:
             raise self._refusal(opcode, "a list")
         self._list_memos = int(self._memo_put())
@@ -293,7 +293,7 @@ class _Reader:
         tuple_number = self._unsigned(size_bytes) - self._list_memos
         known = self._count - self._repeats
         if self._memos != known or not 0 <= tuple_number < known:
-            raise self._corrupt("the list repeats a tuple that it does not hold", start)
+            raise self._corrupt("the list repeats a tuple that isn't in it", start)
         self._repeats += 1
         self._add(tuple_number, _REPEAT)
 
@@ -329,7 +329,7 @@ class _Reader:
                 path=self._path,
                 offset_bytes=self._base_bytes + start,
                 found=f"a number of {value.bit_length()} bits",
-                expected="63 bits at most",
+                expected="at most 63 bits",
             )
         return value
 
@@ -346,7 +346,7 @@ class _Reader:
             number = self._unsigned(1 if opcode == BINPUT else 4)
             expected = self._list_memos + self._memos
             if number != expected:
-                raise self._corrupt("a memo number out of turn", self._place, found=number, expected=expected)
+                raise self._corrupt("a memo number out of order", self._place, found=number, expected=expected)
         return True
 
     # --- bytes ---------------------------------------------------------------------------------------------------
@@ -382,7 +382,7 @@ class _Reader:
     # --- refusals ------------------------------------------------------------------------------------------------
 
     def _truncated(self, start: int, expected: str) -> Truncated:
-        found = f"{self._size - start} bytes to the end"
+        found = f"{self._size - start} bytes before the end"
         offset_bytes = self._base_bytes + start
         return Truncated(
             "the pickled index ends early", path=self._path, offset_bytes=offset_bytes, found=found, expected=expected
@@ -403,7 +403,7 @@ class _Reader:
             offset_bytes=self._base_bytes + start,
             found=f"the opcode {name}",
             expected=expected,
-            hint="Do not open this file with pickle; an index holds nothing but numbers",
+            hint="Don't open this file with pickle: an index only contains numbers",
         )
 
 

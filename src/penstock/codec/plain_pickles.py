@@ -47,7 +47,7 @@ def decode_plain_pickle(data: bytes) -> Any:
         Corrupt: it is no such pickle, or ends early.
     """
     if data[:1] != b"\x80" or not 2 <= data[1] <= 5:
-        raise Corrupt("this is no pickle of protocol 2 to 5", found=f"{data[:2]!r}…")
+        raise Corrupt("not a pickle of protocol 2 to 5", found=f"{data[:2]!r}…")
     try:
         return _Machine(data).value()
     except (IndexError, KeyError, TypeError, ValueError, AttributeError, struct.error) as error:

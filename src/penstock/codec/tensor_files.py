@@ -25,16 +25,16 @@ def decode_tensor_file(data: bytes, most_bytes: int) -> Any:
     # Before torch 2.6 `weights_only` could be led to run code. A file that is no zip is older than torch 1.6, and its
     # sizes are believed before they are read.
     if torch.__version__ < "2.6" or not data.startswith(b"PK"):
-        raise UnsafeData("a file of tensors that can't be read without running it")
+        raise UnsafeData("the tensor file can't be read without running code")
     file = io.BytesIO(data)
     with zipfile.ZipFile(file) as archive:
         size_bytes = sum(entry.file_size for entry in archive.infolist())
     if size_bytes > most_bytes:
-        raise TooLarge("a file of tensors is too large", found=f"{size_bytes} bytes", expected=f"{most_bytes}")
+        raise TooLarge("the tensor file is too large", found=f"{size_bytes} bytes", expected=f"{most_bytes}")
     file.seek(0)
     try:
         return torch.load(file, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         named = re.search(r"GLOBAL (\S+)", str(error))
-        found = named[1] if named else "more than tensors and plain values"
-        raise UnsafeData("a file of tensors runs code", found=found) from None
+        found = named[1] if named else "objects other than tensors and plain values"
+        raise UnsafeData("the tensor file would run code", found=found) from None

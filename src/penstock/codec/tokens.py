@@ -30,7 +30,7 @@ def token_bytes_for_vocab(vocab_size: int) -> int:
         ConfigError: no entries, or more than 2^32.
     """
     if not 1 <= vocab_size <= 1 << 32:
-        raise ConfigError("a vocabulary of this size has no token width", found=vocab_size, expected=f"1 to {1 << 32}")
+        raise ConfigError("no token width supports this vocabulary size", found=vocab_size, expected=f"1 to {1 << 32}")
     needed_bytes = -(-(vocab_size - 1).bit_length() // 8)
     return needed_bytes if needed_bytes in (1, 2) else 4
 
@@ -44,13 +44,13 @@ def token_bytes_for_id(max_token_id: int) -> int:
     for token_bytes in TOKEN_BYTES:
         if 0 <= max_token_id < 1 << 8 * token_bytes:
             return token_bytes
-    raise ConfigError("no token width holds this id", found=max_token_id, expected=f"0 to {(1 << 32) - 1}")
+    raise ConfigError("no token width supports this id", found=max_token_id, expected=f"0 to {(1 << 32) - 1}")
 
 
 def dtype_for(token_bytes: int, byte_order: ByteOrder = "=") -> np.dtype[Any]:
     """uint8, uint16 or uint32, in the machine's byte order or in `"<"` or `">"`; raises `ConfigError`."""
     if token_bytes not in _DTYPES:
-        raise ConfigError("no such token width", found=token_bytes, expected="1, 2 or 4 bytes")
+        raise ConfigError("unsupported token width", found=token_bytes, expected="1, 2 or 4 bytes")
     return _DTYPES[token_bytes].newbyteorder(byte_order)
 
 
@@ -60,7 +60,7 @@ def as_tokens(values: Any) -> NDArray[Any]:
     if array.ndim == 1 and (array.dtype.kind in "iu" or array.size == 0):
         return array if array.dtype.kind in "iu" else array.astype(np.uint8)
     raise ConfigError(
-        "tokens are a one-dimensional array of integers", found=f"{array.dtype} of shape {list(array.shape)}"
+        "tokens must be a one-dimensional array of integers", found=f"{array.dtype} of shape {list(array.shape)}"
     )
 
 
@@ -102,9 +102,9 @@ def check_ids(
 
 def _hint_for(vocab_size: int) -> str:
     """What to do about an id that is `vocab_size` or more: the limit is that of a width, or of a vocabulary."""
-    tokenizer = "tokenise with the tokenizer that the vocabulary belongs to"
+    tokenizer = "tokenize with the tokenizer of this vocabulary"
     if vocab_size in (1 << 8, 1 << 16):
         return f"Choose a wider token_bytes, or {tokenizer}"
     if vocab_size == 1 << 31:
-        return f"Signed ids go no further: write pbin with token_bytes=4, or {tokenizer}"
+        return f"Signed ids can't be larger: write pbin with token_bytes=4, or {tokenizer}"
     return tokenizer.capitalize()

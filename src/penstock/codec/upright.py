@@ -117,7 +117,7 @@ def _eight_bits(image: Any) -> Any:
         return require("PIL.Image", extra="media").fromarray(eight.astype(np.uint8))
     if image.mode in ("I", "F"):
         raise Unsupported(
-            "an image of 32 bits per channel has no known range",
+            "the value range of an image with 32 bits per channel is unknown",
             found=f"mode {image.mode!r}",
             expected="8 or 16 bits per channel",
             hint="Store it with 8 or 16 bits, or open it without decode= and scale it yourself",

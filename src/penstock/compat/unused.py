@@ -23,7 +23,7 @@ def say_unused(owner: str, because: str, given: Mapping[str, Any], defaults: Map
     """
     asked = [f"{name}={value!r}" for name, value in given.items() if value is not None and value != defaults.get(name)]
     if asked:
-        _log.warning("%s: %s changes nothing here: %s", owner, ", ".join(asked), because)
+        _log.warning("%s: %s has no effect: %s", owner, ", ".join(asked), because)
 
 
 def refuse_overrides(cls: type[Any], base: type[Any], hooks: Iterable[str], hint: str) -> None:
@@ -40,5 +40,5 @@ def refuse_overrides(cls: type[Any], base: type[Any], hooks: Iterable[str], hint
     """
     found = [name for name in hooks if getattr_static(cls, name, None) is not getattr_static(base, name, None)]
     if found:
-        what = f"{cls.__name__} overrides what is never called here"
+        what = f"{cls.__name__} overrides a method that is never called here"
         raise ConfigError(what, found=", ".join(found), hint=hint)

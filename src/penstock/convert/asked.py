@@ -124,9 +124,9 @@ def understand(
         of_target["flavor"] = of_source.pop("flavor")
     if source_format != TABLE and any(value is not None for value in of_table.values()):
         refused = " and ".join(f"--{name} (source_{name}=)" for name, value in of_table.items() if value is not None)
-        raise ConfigError(f"{refused}: for CSV and TSV files with a header", found=source_format or "no file")
+        raise ConfigError(f"{refused}: only for CSV and TSV files with a header", found=source_format or "no file")
     if prefix_keys and source_format != "webdataset":
-        what, hint = "only the samples of tars have keys and shards", "Leave --prefix-keys (prefix_keys=) out"
+        what, hint = "only tar samples have keys and shards", "Omit --prefix-keys (prefix_keys=)"
         raise ConfigError(f"prefix_keys: {what}", path=target.path, found=source_format or "no dataset", hint=hint)
     # The usual column of ids is found when rows are opened, and what needs it is checked then.
     is_rows = isinstance(source, Place) and source_format != TABLE and not get_format(source_format).traits.tokens
@@ -147,12 +147,12 @@ def understand(
     if keep_excluded:
         _require_kept(source, target, sharing, overwrite=overwrite)
     if missing not in MISSING:
-        raise ConfigError("no such rule for missing values", found=repr(missing), expected=" | ".join(MISSING))
+        raise ConfigError("unknown rule for missing values", found=repr(missing), expected=" | ".join(MISSING))
     if missing != "error" and chosen.traits.tokens:
-        raise ConfigError("tokens have no columns that could be missing", path=target.path, hint="Leave --missing out")
+        raise ConfigError("tokens have no columns, so none can be missing", path=target.path, hint="Omit --missing")
     if missing == "skip" and keep_excluded:
         what = "excluded samples can't be copied with their entries while others are skipped"
-        raise ConfigError(what, path=target.path, hint="Leave --missing or --keep-excluded out")
+        raise ConfigError(what, path=target.path, hint="Omit --missing or --keep-excluded")
     how = (rule, columns, group_rows, count, executor, overwrite, file_tokens, sharing)
     sides = (of_source, of_target, keep_excluded, missing)
     return Asked(source, source_format, target, chosen, *how, *sides, table=table, prefix_keys=prefix_keys)
@@ -160,13 +160,13 @@ def understand(
 
 def _require_kept(source: Place | Samples, target: Place, sharing: Sharing, *, overwrite: bool) -> None:
     """That entries can go along; raises `ConfigError`."""
-    found = "samples that are at no place" if not isinstance(source, Place) else None
-    found = "a share of the work" if sharing.joins else found
-    found = "a target that is not on this machine" if not target.is_local else found
-    found = "a dataset that is to be replaced" if overwrite and target.exists() else found
+    found = "samples that aren't stored" if not isinstance(source, Place) else None
+    found = "a part of a distributed job" if sharing.joins else found
+    found = "a target that isn't local" if not target.is_local else found
+    found = "a dataset to be replaced" if overwrite and target.exists() else found
     if found:
         what = "excluded samples can't be copied with their entries here"
-        raise ConfigError(what, path=target.path, found=found, hint="Leave --keep-excluded (keep_excluded=) out")
+        raise ConfigError(what, path=target.path, found=found, hint="Omit --keep-excluded (keep_excluded=)")
 
 
 def can_be_shared(to: str, target: Place) -> bool:
@@ -181,11 +181,11 @@ def _require_shareable(sharing: Sharing, source: Place | Samples, target: Place,
         return
     if not (to.traits.tokens or can_be_shared(to.name, target)):
         asked = "part (--part)" if sharing.part else "finish (--finish)" if sharing.finish else "restart (--restart)"
-        what = f"{to.name} is written in one stream by one process: there is no work to share, or to throw away"
-        hint = f"Leave it out; or share a conversion to tokens, or to one of {', '.join((*GROUPED, *PART_FORMATS))}"
+        what = f"{to.name} is written by a single process: there is no work to distribute or restart"
+        hint = f"Omit it. Distributed conversion works to token formats and to {', '.join((*GROUPED, *PART_FORMATS))}"
         raise ConfigError(what, path=target.path, found=asked, hint=hint)
     if sharing.joins and not (isinstance(source, Place) or hasattr(source, "fingerprint")):
-        what = "samples that come once can't be shared by workers"
+        what = "samples from an iterator can't be distributed to workers"
         raise ConfigError(what, path=target.path, hint="Save them as a dataset")
 
 
@@ -197,26 +197,26 @@ def _target_format(target: Place, to: str | None, file_tokens: int | None) -> Fo
     fitting = [to] if to else formats_of_name(target.path, broken)
     writable = [name for name in fitting if get_format(name).traits.write]
     if fitting and not writable:
-        hint = instead_of(get_format(fitting[0])) if to else "Name another with --to (to=)"
+        hint = instead_of(get_format(fitting[0])) if to else "Choose another one with --to (to=)"
         raise Unsupported(f"the format {get_format(fitting[0]).name!r} is read-only", path=target.path, hint=hint)
     if len(writable) != 1:
-        hint = " ".join(("Name it with --to (to=).", *broken)) if broken else "Name it with --to (to=)"
-        raise ConfigError("the target's format is not clear from its name", path=target.path, hint=hint)
+        hint = " ".join(("Specify it with --to (to=).", *broken)) if broken else "Specify it with --to (to=)"
+        raise ConfigError("the target format isn't clear from its name", path=target.path, hint=hint)
     return get_format(writable[0])
 
 
 def _format_of_files(target: Place, to: str | None, file_tokens: int) -> Format:
     """As `pack` has it."""
     if file_tokens < 1:
-        raise ConfigError("a token file holds tokens", found=f"file_tokens={file_tokens}", expected="1 or more")
+        raise ConfigError("file_tokens must be positive", found=f"file_tokens={file_tokens}", expected="1 or more")
     if any(get_format(name).traits.tokens for name in formats_of_name(target.path)):
-        hint = "Name a folder, or leave out file_tokens (--file-tokens)"
+        hint = "Give a folder name, or omit file_tokens (--file-tokens)"
         raise ConfigError(
-            "this is the name of one dataset, not of a folder of token files", path=target.path, hint=hint
+            "this is the name of a single dataset, not a folder of token files", path=target.path, hint=hint
         )
     to = "pbin" if to is None else get_format(to).name
     if to not in SUFFIXES:
-        raise ConfigError("no format of token files", path=target.path, found=to, expected=" | ".join(SUFFIXES))
+        raise ConfigError("not a token file format", path=target.path, found=to, expected=" | ".join(SUFFIXES))
     return get_format(to)
 
 
@@ -234,39 +234,42 @@ def _sides(given: Mapping[str, Any], target: Format) -> tuple[dict[str, Any], di
 def _require_taken(source: Place | Samples, format: str, of_source: Mapping[str, Any]) -> None:
     """That the source can follow its options; an `eos_id` is recorded in any case. Raises `ConfigError`."""
     if not isinstance(source, Place):
-        refused, why = [name for name in of_source if name != "eos_id"], "the source is open already"
+        refused, why = [name for name in of_source if name != "eos_id"], "the source is already open"
     elif format == TABLE:
-        refused, why = [name for name in of_source if name in _OF_DATASETS], "a file of a table has no such options"
+        refused, why = (
+            [name for name in of_source if name in _OF_DATASETS],
+            "a table file doesn't support these options",
+        )
     else:
         chosen = {
             name: value for name, value in of_source.items() if name in ("split", "layout", "planes", *_OF_TOKENS)
         }
         return require_taken(get_format(format), source.path, OpenOptions(**chosen))
     if any(of_source[name] or name == "planes" for name in refused):
-        raise ConfigError(why, found=", ".join(refused), hint="Leave them out")
+        raise ConfigError(why, found=", ".join(refused), hint="Omit them")
 
 
 def _require_columns(columns: Any) -> None:
     """That columns are names, or names and what they are written as; raises `ConfigError`."""
     texts: Any = [*columns, *columns.values()] if isinstance(columns, Mapping) else columns
     if columns is not None and not (isinstance(texts, list | tuple) and all(isinstance(one, str) for one in texts)):
-        raise ConfigError("columns are names, or names and encodings", found=repr(columns))
+        raise ConfigError("columns must be names, or names and encodings", found=repr(columns))
 
 
 def _require_values(options: Mapping[str, Any]) -> None:
     """That texts are UTF-8 and an EOS is an id; a writer looks at the others. Raises `ConfigError`."""
     for name, value in options.items():
         if isinstance(value, str) and value != value.encode(errors="ignore").decode():
-            raise ConfigError(f"the option {name} is no UTF-8", found=repr(value))
+            raise ConfigError(f"the option {name} is not UTF-8", found=repr(value))
     eos_id = options.get("eos_id")
     if eos_id is not None and (isinstance(eos_id, bool) or not hasattr(eos_id, "__index__")):
-        raise ConfigError("the option eos_id has no such value", found=repr(eos_id), expected="an integer")
+        raise ConfigError("invalid value for eos_id", found=repr(eos_id), expected="an integer")
 
 
 def _count_workers(workers: int | None) -> int | None:
     """As asked for; raises `ConfigError`."""
     if workers is not None and workers < 1:
-        raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
+        raise ConfigError("at least one worker is needed", found=f"workers={workers}", expected="1 or more")
     return workers
 
 

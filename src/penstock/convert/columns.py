@@ -85,7 +85,7 @@ Missing = Literal["error", "skip", "null"]
 
 MISSING: tuple[Missing, ...] = get_args(Missing)
 _NULL = b"null"
-_OTHER_PART = "Name another part for one of them with --columns NAME=PART,… (columns=)"
+_OTHER_PART = "Choose another part for one of them with --columns NAME=PART,… (columns=)"
 _MEDIA = ("jpeg", "png", "bytes")
 _OPENED = frozenset(("jpg", "png", "webp", "gif", "bmp", "tif"))
 """What readers of MDS open, whatever the encoding is called."""
@@ -202,7 +202,7 @@ def choose_columns(
     for one in found:
         column = _column(to, one, wanted.get(one.name), shown, missing)
         if column.missing == "null":
-            lost.append(f"difference between null and nothing in {one.name!r}")
+            lost.append(f"difference between null and missing in {one.name!r}")
         if one.kind == "time" or (one.kind == "decimal" and to != "mds"):
             lost.append(f"type of {one.name!r}, which becomes text")
         columns.append(column)
@@ -359,9 +359,9 @@ def _column(to: str, one: Found, wanted: str | None, shown: str, rule: Missing) 
     if way is None:
         what, found = f"{to} can't hold the column {one.name!r}", f"{one.kind} values"
         more = f", some of them missing or null, first in sample {one.first_gap}" if one.missing else ""
-        hint = "Leave it out, or name its encoding: --columns NAME=ENCODING,… (columns=)"
+        hint = "Omit it, or specify its encoding: --columns NAME=ENCODING,… (columns=)"
         if one.missing and to not in PART_FORMATS:
-            hint = f"Leave such samples out with --missing skip (missing=), or the column {one.name!r} (--columns)"
+            hint = f"Skip these samples with --missing skip (missing=), or omit the column {one.name!r} (--columns)"
         raise Unsupported(what, path=shown, found=found + more, hint=hint)
     return Column(one.name, name, one.form, write, way, missing)
 
@@ -379,7 +379,7 @@ def _column_of_images(to: str, one: Found, wanted: str | None, shown: str, rule:
     encoding = wanted or f"list[{one.dtype}]"
     if encoding not in _LISTS or one.missing:
         gap = f", some of them missing or null, first in sample {one.first_gap}" if one.missing else ""
-        hint = f"Leave such samples out with --missing skip (missing=), or the column {one.name!r} (--columns)"
+        hint = f"Skip these samples with --missing skip (missing=), or omit the column {one.name!r} (--columns)"
         what = f"mds can't hold the column {one.name!r}"
         raise Unsupported(what, path=shown, found=f"lists of images as {encoding}{gap}", hint=hint)
     way = partial(_encoded_list, encoding)
@@ -457,7 +457,7 @@ def _require_encoding(to: str, name: str, wanted: str, shown: str) -> None:
         elif to in TEXT_FORMATS:
             text_field(wanted)
         elif to in PART_FORMATS and (not suffix_of(wanted) or "/" in wanted):
-            raise ConfigError("no name for a part", found=repr(wanted), expected="such as txt, jpg, label.cls")
+            raise ConfigError("not a valid part name", found=repr(wanted), expected="such as txt, jpg, label.cls")
     except PenstockError as error:
         error.what = f"column {name!r}: {error.what}"
         error.path = shown
@@ -507,7 +507,7 @@ class RowMaker:
                 continue
             if value is None:
                 if column.missing == "error":
-                    hint = "Leave such samples out with --missing skip (missing=), or the column (--columns)"
+                    hint = "Skip these samples with --missing skip (missing=), or omit the column (--columns)"
                     what = f"sample {index} lacks the column {column.source!r}, or it is null"
                     raise ConfigError(what, path=self.shown, hint=hint)
                 if column.source not in sample or column.write != "json":
@@ -517,7 +517,7 @@ class RowMaker:
                 parts = made if column.spreads else {column.name: made}
                 for name in parts:
                     if name in row:
-                        raise ConfigError(f"another column becomes {name!r} too", hint=_OTHER_PART)
+                        raise ConfigError(f"another column also becomes {name!r}", hint=_OTHER_PART)
                 row |= parts
             except PenstockError as error:
                 error.what = f"sample {index}, column {column.source!r}: {error.what}"
@@ -533,5 +533,5 @@ class RowMaker:
                 continue
             if self.rest == "error":
                 what = f"sample {index} has a field {name!r} that the first samples lack"
-                raise ConfigError(what, path=self.shown, hint="Name the columns with --columns (columns=)")
+                raise ConfigError(what, path=self.shown, hint="Select the columns with --columns (columns=)")
             row[name] = value

@@ -78,7 +78,10 @@ def write_tokens(plan: TokenPlan, output: Output, advance: Advance) -> Written:
             raise
         found = digest.text() if isinstance(digest, JoinedDigest) else digest.hexdigest()
         if told not in (None, found):
-            what, hint = "other documents than the side file says", "`penstock verify --depth full` names the place"
+            what, hint = (
+                "the documents differ from the side file",
+                "`penstock verify --depth full` finds the first difference",
+            )
             raise Corrupt(what, path=plan.shown, found=found, expected=told, hint=hint)
         manifest = output.publish(writer.commit)
     return Written(manifest.digest, manifest)
@@ -110,7 +113,10 @@ def verify_tokens(plan: TokenPlan, output: Output, written: Written) -> ReadBack
     found = _joined_digest(source) if is_joinable(expected) else token_digest(source)
     if found != expected:
         raise Corrupt(
-            "the converted dataset reads back differently", path=output.place.path, found=found, expected=expected
+            "the converted dataset differs from the source when read back",
+            path=output.place.path,
+            found=found,
+            expected=expected,
         )
     _verify_planes(planes_of(plan.source), planes_of(source), source.num_tokens, output.place)
     return ReadBack(len(source), found, size_bytes, source.num_tokens, source.dtype.itemsize)
@@ -122,7 +128,9 @@ def _verify_planes(given: Mapping[str, Plane], found: Mapping[str, Plane], num_t
         for start in range(0, num_tokens, RUN_TOKENS):
             stop = min(num_tokens, start + RUN_TOKENS)
             if name not in found or found[name].read(start, stop).tobytes() != one.read(start, stop).tobytes():
-                raise Corrupt(f"the plane {name} of the converted dataset reads back differently", path=place.path)
+                raise Corrupt(
+                    f"the plane {name} of the converted dataset differs from the source when read back", path=place.path
+                )
 
 
 def _joined_digest(source: TokenSource) -> str:

@@ -46,7 +46,7 @@ class EosRule:
             case ("add" | "strip" as action, int() as eos_id) if 0 <= eos_id < 1 << 32 and eos_id is not True:
                 return cls(action, eos_id)
             case _:
-                raise ConfigError("no such rule for EOS", found=repr(given), expected='("add", id) or ("strip", id)')
+                raise ConfigError("unknown EOS rule", found=repr(given), expected='("add", id) or ("strip", id)')
 
     def known_after(self, before: int | None) -> int | None:
         """Return the id that ends every document afterwards, if known, from the one before."""
@@ -66,7 +66,7 @@ class EosRule:
         if before is None or self.action == "keep" or (self.action == "strip" and self.eos_id == before):
             return
         raise ConfigError(
-            "documents have an EOS already" if self.action == "add" else "documents end in another EOS",
+            "documents already have an EOS" if self.action == "add" else "documents end with a different EOS",
             path=shown,
             found=f"id {before} at the end of each",
             expected=None if self.action == "add" else f"id {self.eos_id}",
@@ -99,10 +99,10 @@ class EosRule:
             has_one = np.flatnonzero((doc_lengths > 0) & (tokens[last] == self.eos_id if len(tokens) else False))
             if len(has_one):
                 raise ConfigError(
-                    f"document {first_doc + int(has_one[0])} ends already in the EOS that is to be added",
+                    f"document {first_doc + int(has_one[0])} already ends with the EOS to add",
                     path=shown,
-                    found=f"{len(has_one)} such documents of the {len(doc_lengths)} looked at",
-                    hint="Keep documents as they are, without --eos; or name the source's own EOS with --eos-id",
+                    found=f"{len(has_one)} of {len(doc_lengths)} checked documents",
+                    hint="Keep documents as they are, without --eos; or specify the EOS of the source with --eos-id",
                 )
             return self._added(tokens, ends), doc_lengths + 1
         keeps = self.action == "keep"
@@ -111,10 +111,10 @@ class EosRule:
         wrong = np.flatnonzero(has_none)
         if len(wrong) and not self.only_recorded:
             place = int(wrong[0])
-            which = "that --eos-id (eos_id=) names" if keeps else "that is to be stripped"
-            hint = "Leave --eos-id out; where rows cut documents: --one-document" if keeps else STAY
+            which = "given by --eos-id (eos_id=)" if keeps else "to strip"
+            hint = "Omit --eos-id; if rows cut through documents, use --one-document" if keeps else STAY
             raise ConfigError(
-                f"document {first_doc + place} does not end in the EOS {which}",
+                f"document {first_doc + place} doesn't end with the EOS {which}",
                 path=shown,
                 found=f"id {int(tokens[last[place]])}" if doc_lengths[place] else "no token",
                 expected=f"id {eos_id}",

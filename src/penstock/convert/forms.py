@@ -107,7 +107,7 @@ def _as_stored(write: str) -> str:
 def _of_file(rest: Convert, value: Any) -> Any:
     data = value.get("bytes") if isinstance(value, dict) else value  # pyright: ignore[reportUnknownMemberType]
     if not isinstance(data, bytes):
-        raise ConfigError("a file that is not in the dataset, only its path", found=repr(value)[:80])
+        raise ConfigError("a path to a file that isn't in the dataset", found=repr(value)[:80])
     return rest(data)
 
 
@@ -152,7 +152,7 @@ def _array(data: bytes) -> Any:
     try:
         return np.load(io.BytesIO(data), allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
-        raise Corrupt("not an array of NumPy", found=str(error)) from None
+        raise Corrupt("not a NumPy array", found=str(error)) from None
 
 
 _PART_DECODERS: dict[str, Convert] = {
@@ -216,7 +216,7 @@ def _to_text(value: Any) -> str:
         return value.isoformat()
     if isinstance(value, decimal.Decimal):
         return str(value)
-    raise ConfigError("a value that is no text", found=type(value).__name__, expected="str")
+    raise ConfigError("a value that is not a string", found=type(value).__name__, expected="str")
 
 
 def _to_int(value: Any) -> int:
@@ -227,7 +227,7 @@ def _to_int(value: Any) -> int:
             return int(value)
         except ValueError:
             pass
-    raise ConfigError("a value that is no integer", found=repr(value)[:40], expected="int")
+    raise ConfigError("a value that is not an integer", found=repr(value)[:40], expected="int")
 
 
 def _to_float(value: Any) -> float:
@@ -240,7 +240,7 @@ def _to_float(value: Any) -> float:
             return float(value)
         except ValueError:
             pass
-    raise ConfigError("a value that is no number", found=repr(value)[:40], expected="float")
+    raise ConfigError("a value that is not a number", found=repr(value)[:40], expected="float")
 
 
 def _exact_float(value: int) -> float:
@@ -250,7 +250,9 @@ def _exact_float(value: int) -> float:
     except OverflowError:
         made = 0.0
     if made != value:
-        raise ConfigError("an integer that no float equals", found=value, expected="at most 2^53, or a multiple")
+        raise ConfigError(
+            "an integer that float can't represent exactly", found=value, expected="at most 2^53, or a multiple"
+        )
     return made
 
 

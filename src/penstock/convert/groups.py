@@ -134,7 +134,7 @@ def require_makeable(plan: SamplePlan) -> None:
 
 
 def _no_sample(plan: SamplePlan) -> ConfigError:
-    return ConfigError("the source has no sample", path=plan.given.shown, hint="An index would have no columns")
+    return ConfigError("the source has no samples", path=plan.given.shown, hint="The index would have no columns")
 
 
 # --- what is there ---------------------------------------------------------------------------------------------------
@@ -243,7 +243,7 @@ class _Pass:
         if not ordered and family is None:
             raise _no_sample(plan)
         if rows is not None and samples != len(rows):
-            raise Corrupt("the source changed while it was read", path=plan.given.shown)
+            raise Corrupt("the source changed while it was being read", path=plan.given.shown)
         with Pool(1 if place.is_local else _THREADS, "convert") as pool:
             found = list(pool.map(functools.partial(read_group, work=work.place), ordered))
         digest = shown_digest(sum(int(group.part.digest) for group in found))
@@ -354,8 +354,8 @@ def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
     samples = group.read(rows, job.batch_rows)
     if known is not None:
         if str(write_rows(samples, job.maker, None, format)[1]) != read_group(known, job.work).part.digest:
-            hint = "Give the same samples as before, or throw the finished work away: restart (--restart)"
-            what = f"group {group.number} of the unfinished work holds other samples"
+            hint = "Use the same samples as before, or discard the finished work: restart (--restart)"
+            what = f"group {group.number} of the unfinished work has different samples"
             raise ConfigError(what, path=job.work.path, hint=hint)
         return known
     with scratch(job.work.child(SCRATCH)) as folder:
@@ -406,7 +406,7 @@ def _require_same(job: Job, group: Group, place: Place, total: int) -> None:
     rows = enumerate(itertools.chain.from_iterable(batches(written, 0, len(written), job.batch_rows)), group.start)
     format = job.dataset.format
     if sum(sample_digest(digest_number(format, index), row) for index, row in rows) != total:
-        raise Corrupt(f"group {group.number} reads back differently", path=place.path)
+        raise Corrupt(f"group {group.number} differs from the source when read back", path=place.path)
 
 
 def write_rows(

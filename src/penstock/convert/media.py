@@ -40,7 +40,7 @@ _UNDECODED = ("heic", "svg")
 _BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
 _SAME = {"jpeg": "jpg", "jpe": "jpg", "jfif": "jpg", "tiff": "tif"}
 _NUMBERED = re.compile(r"(?:(.+)\.)?(\d+)\.([^.]+)", re.DOTALL)
-_HINT = "Name its part with --columns NAME=PART (columns=), such as image=image.jpg"
+_HINT = "Specify its part with --columns NAME=PART (columns=), such as image=image.jpg"
 
 
 def media_suffix(data: bytes) -> str | None:
@@ -138,9 +138,9 @@ def numbered_values(stem: str, first: int, sample: Mapping[str, Any]) -> list[An
     numbers = [number for number, _ in found]
     if numbers != [*range(first, first + len(found))]:
         raise Corrupt(
-            f"the numbered parts {stem!r} are no list",
+            f"the numbered parts {stem!r} don't form a list",
             found=", ".join(name for _, name in found),
-            expected=f"each number from {first} on once",
+            expected=f"consecutive numbers starting at {first}",
             hint="Rename the parts of this sample, or choose other columns with --columns (columns=)",
         )
     return [sample[name] for _, name in found]
@@ -164,7 +164,7 @@ def field_map_of(columns: Sequence[str], parts: Sequence[str]) -> dict[str, str]
 def _part(name: str, value: Any) -> dict[str, bytes]:
     data, path = _content(value)
     if not isinstance(data, bytes):
-        raise ConfigError("a file that is not in the dataset, only its path", found=repr(value)[:80])
+        raise ConfigError("a path to a file that isn't in the dataset", found=repr(value)[:80])
     suffix = media_suffix(data) or _suffix_of(path)
     if not suffix:
         raise ConfigError("content of an unknown kind", found=f"{len(data)} bytes, {data[:12]!r}…", hint=_HINT)

@@ -64,9 +64,9 @@ def write_partition(
         [0, 1, 2, 10, 11, 12]
     """
     if format not in GROUPED:
-        raise ConfigError("partitions are of shards", found=format, expected=", ".join(GROUPED))
+        raise ConfigError("partitions are only supported for shards", found=format, expected=", ".join(GROUPED))
     if index < 0:
-        raise ConfigError("a partition has a number", found=index, expected="0 or more")
+        raise ConfigError("a partition needs a number", found=index, expected="0 or more")
     place = place_of(out).child(f"{index:05d}")
     chosen = {"columns": dict(columns), **options}
     with get_format(format).create(place.store, place.path, chosen, overwrite=overwrite) as writer:

@@ -69,8 +69,8 @@ def write_parts(plan: TokenPlan, advance: Advance, verify: Callable[[Written], N
     """
     plan = _plain(plan)
     if not plan.token_bytes:
-        hint = "Leave workers and shares out"
-        raise Unsupported(f"the format {plan.to!r} takes no parts", path=plan.output.place.path, hint=hint)
+        hint = "Omit workers and distributed options"
+        raise Unsupported(f"the format {plan.to!r} can't be written in parts", path=plan.output.place.path, hint=hint)
     while True:
         made = None if plan.sharing.restart else _made(plan)
         if made is not None:
@@ -355,7 +355,9 @@ class _Pass:
         if sharing.part is not None:
             return self._told(mine, listed)
         if not names:
-            raise ConfigError("the source holds no document", path=plan.shown, hint="A folder needs a token file")
+            raise ConfigError(
+                "the source has no documents", path=plan.shown, hint="A folder needs at least one token file"
+            )
         with planes_along(plan):
             manifest = files.commit(names)
         return replace(self._told(names, listed), digest=manifest.digest, manifest=manifest)

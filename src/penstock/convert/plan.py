@@ -94,7 +94,9 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     """
     place, to = asked.source, asked.to.name
     if not isinstance(place, Place):
-        raise ConfigError(f"{to} is made from a dataset with a path", path=asked.target.path, hint="Use create")
+        raise ConfigError(
+            f"{to} can only be created from a dataset with a path", path=asked.target.path, hint="Use create"
+        )
     if isinstance(asked.columns, Mapping) or asked.group_rows is not None:
         raise ConfigError("documents of tokens have no columns and no groups", path=place.path)
     # Read into memory that is given back: what is mapped counts as ours for as long as the system has room.
@@ -115,7 +117,7 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     if asked.keep_excluded or excluded:
         dataset = dataset.whole() if asked.keep_excluded else dataset.settled(seen)
     if not is_token_source(opened):
-        hint = "It takes documents of tokens: use pack first, or name the column of ids with --tokens-column"
+        hint = "It needs token documents: use pack first, or specify the column of token ids with --tokens-column"
         raise Unsupported(f"{to} can't hold these samples", path=place.path, hint=hint)
     asked.rule.require_sense(place.path, opened.eos_id)
     options = _token_options(opened, place, asked) | dict(asked.of_target)
@@ -157,10 +159,10 @@ def _planes(opened: TokenSource, place: Place, asked: Asked) -> dict[str, str]:
     """Name → dtype of the planes that go along; raises `ConfigError` where an EOS rule would need values of them."""
     found = {name: str(one.dtype) for name, one in planes_of(opened).items()}
     if found and asked.rule.action != "keep":
-        what = "planes have no values for EOS tokens that are added, and tokens are as the planes know them"
+        what = "planes can't be combined with adding or stripping EOS"
         raise ConfigError(what, path=place.path, found=f"--eos {asked.rule.action}", hint=DROP)
     if found and base_of(asked.to.name, asked.target.path) is None:
-        what = f"the format {asked.to.name!r} has no place for planes"
+        what = f"the format {asked.to.name!r} can't have planes"
         raise ConfigError(what, path=place.path, found=", ".join(found), hint=DROP)
     require_intact(planes_of(opened).values())
     given: Mapping[str, Any] = asked.of_source

@@ -135,10 +135,10 @@ def plan_samples(asked: Asked) -> SamplePlan:
     if asked.missing == "skip":
         given, first = _complete(given, first, columns)
     if isinstance(given.rows, FolderRows) and given.rows.left_out:
-        lost.append(f"{given.rows.left_out} files without an extension, hidden, or left by an operating system")
+        lost.append(f"{given.rows.left_out} files (without an extension, hidden, or created by the operating system)")
     tars = stored(_source_of(given.rows))
     if isinstance(tars, WebdatasetSource) and tars.ignored is not None:
-        lost.append(f"tar members that no sample has: {tars.ignored}")
+        lost.append(f"tar members that belong to no sample: {tars.ignored}")
     rest = "copy" if to in PART_FORMATS and format in PART_FORMATS else "error"
     rest = "ignore" if asked.columns is not None else rest
     maker = RowMaker(columns, to in PART_FORMATS and KEY not in [one.name for one in columns], given.shown, rest)
@@ -179,7 +179,7 @@ def _complete(given: Input, first: list[Sample], columns: Sequence[Column]) -> t
     indices = np.array([index for index, sample in found if is_complete(sample)], np.int64)
     if not len(indices):
         names = ", ".join(column.source for column in columns)
-        hint = "Name fewer columns with --columns (columns=)"
+        hint = "Select fewer columns with --columns (columns=)"
         raise ConfigError("no sample has all columns", path=given.shown, found=names, hint=hint)
     rows, dataset = given.rows, Selected(given.dataset, indices)
     skipped = len(rows) - len(indices)
@@ -203,14 +203,14 @@ def _shared(what: Mapping[str, Any]) -> Plan:
 def _require_sense(asked: Asked) -> None:
     path = asked.target.path
     if asked.rule.action != "keep":
-        raise ConfigError("an EOS is added and stripped between token formats", path=path)
+        raise ConfigError("EOS can only be added or stripped between token formats", path=path)
     if asked.to.name not in TARGETS and (asked.to.name in BUILT_IN or asked.to.traits.tokens):
         raise Unsupported(f"{asked.to.name} can't hold these samples", path=path, expected=", ".join(TARGETS))
     if asked.group_rows is not None and asked.group_rows < 1:
-        raise ConfigError("a group needs a sample", found=asked.group_rows)
+        raise ConfigError("a group needs at least one sample", found=asked.group_rows)
     if asked.of_target.get("split_ratio") is not None:
-        hint = "Convert without, then `penstock prepare --ratio …`"
-        raise ConfigError("split_ratio can't be checked in a conversion", path=path, hint=hint)
+        hint = "Convert without it, then run `penstock prepare --ratio …`"
+        raise ConfigError("split_ratio isn't supported in a conversion", path=path, hint=hint)
 
 
 # --- the source ----------------------------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
             carried = carried_list(seen).entries if asked.keep_excluded else ()
             dataset = dataset.whole() if asked.keep_excluded else dataset.settled(seen)
         if carried and asked.source_format == "folder":
-            what, hint = "files of a folder become parts of samples with other numbers", "Leave --keep-excluded out"
+            what, hint = "files of a folder become parts of samples with different indices", "Omit --keep-excluded"
             raise ConfigError(what, path=shown, hint=hint)
     elif hasattr(source, "__getitem__") and hasattr(source, "fingerprint"):
         carried, unread = (), ()
@@ -313,7 +313,7 @@ def _require_samples(samples: Sequence[Any]) -> None:
     for index, sample in enumerate(samples):
         if not isinstance(sample, dict):
             found = type(sample).__name__
-            raise ConfigError(f"sample {index} is no dict", found=found, expected="{name: value, …}")
+            raise ConfigError(f"sample {index} is not a dict", found=found, expected="{name: value, …}")
 
 
 def _encodings(given: Input) -> dict[str, str]:

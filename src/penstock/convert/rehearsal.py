@@ -22,7 +22,7 @@ def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
     require_executor(asked.executor, asked.workers)
     asked.sharing.require_sense(dry_run=True)
     if isinstance(plan, SamplePlan) and plan.given.rows is None:
-        raise ConfigError("a dry run would use up samples that come once", hint="Save them as a dataset")
+        raise ConfigError("a dry run would consume samples from an iterator", hint="Save them as a dataset")
     if isinstance(plan, SamplePlan) and plan.is_grouped:
         require_makeable(plan)
     output = plan.output

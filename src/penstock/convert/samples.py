@@ -66,8 +66,8 @@ def verify_samples(plan: SamplePlan, output: Output, written: Written, advance: 
             advance(stop, f"of {len(rows):,} read back")
     digest = shown_digest(total)
     for what, found, expected in (
-        ("the converted dataset has another number of samples", len(rows), written.samples),
-        ("the converted dataset reads back differently", digest, written.digest),
+        ("the converted dataset has a different number of samples", len(rows), written.samples),
+        ("the converted dataset differs from the source when read back", digest, written.digest),
     ):
         if found != expected:
             raise Corrupt(what, path=output.place.path, found=found, expected=expected)

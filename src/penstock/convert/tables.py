@@ -205,12 +205,12 @@ class TableRows:
         """The cells of each row of a file, in the order of `names`."""
         header, lines = self._opened(place)
         if sorted(header) != sorted(self.names):
-            what = "the header names other columns than that of the first file"
+            what = "the columns in the header differ from the first file"
             raise Corrupt(what, path=place.path, found=", ".join(header)[:200], expected=", ".join(self.names)[:200])
         order = None if header == self.names else [header.index(name) for name in self.names]
         for line, row in lines:
             if len(row) != len(header):
-                what = f"line {line} has another number of cells than the header"
+                what = f"line {line} has a different number of cells than the header"
                 raise Corrupt(what, path=place.path, found=len(row), expected=len(header))
             yield row if order is None else [row[column] for column in order]
 
@@ -237,7 +237,7 @@ class TableRows:
                     path=place.path,
                     found=repr(header[0][:80]),
                     expected=f"columns separated by {separator!r}",
-                    hint=f"Name the separator: --separator {others[0]!r} (source_separator=)",
+                    hint=f"Specify the separator: --separator {others[0]!r} (source_separator=)",
                 )
         return header, lines
 
@@ -258,7 +258,7 @@ class TableRows:
                     if row:
                         yield line, row
         except UnicodeError as error:
-            hint = "Name the encoding of the file: --encoding (source_encoding=), such as cp1252 or utf-16"
+            hint = "Specify the encoding of the file: --encoding (source_encoding=), such as cp1252 or utf-16"
             what = f"line {line + 1} or a later one is not {self._options.encoding or 'UTF-8'}"
             raise Corrupt(what, path=place.path, found=str(error), hint=hint) from error
         except csv.Error as error:
@@ -270,7 +270,7 @@ class TableRows:
 def _bounded_lines(text: IO[str], path: str) -> Iterator[str]:
     while line := text.readline(_LINE_LIMIT + 1):
         if len(line) > _LINE_LIMIT:
-            raise TooLarge("a line is too long", path=path, found=f"over {_LINE_LIMIT:,} characters")
+            raise TooLarge("a line is too long", path=path, found=f"more than {_LINE_LIMIT:,} characters")
         yield line
 
 

@@ -126,7 +126,7 @@ def as_cook_error(error: Exception, name: str, sample: Any) -> Exception:
     return CookError(
         f"{name} failed on the sample {_key_of(sample)!r}",
         found=f"{type(error).__name__}: {error}"[:400],
-        hint="Mend the sample or the function, or load with on_error='substitute'",
+        hint="Fix the sample or the function, or load with on_error='substitute'",
     )
 
 
@@ -175,10 +175,10 @@ class Cookers:
                 return one
         known = "; ".join(f"{name_of(one)} for {dict(one.has_subflavors or {})}" for one in self.all)
         raise ConfigError(
-            "no cooker takes samples with these subflavors",
+            "no cooker accepts samples with these subflavors",
             found=dict(subflavors or {}),
             expected=known or "one or more cookers",
-            hint="Add a Cooker with such has_subflavors, or one without",
+            hint="Add a Cooker with matching has_subflavors, or one without has_subflavors",
         )
 
     def bind(self, subflavors: Mapping[str, Any] | None, aux: Mapping[str, Any], primary: FileStore | None) -> Bound:
@@ -191,13 +191,13 @@ class Cookers:
         name = name_of(one)
         taken = [given for given in aux if given in (*_GIVEN, *self.extra)]
         if taken:
-            raise ConfigError("the name of an auxiliary store is taken", found=", ".join(taken))
+            raise ConfigError("the name of an auxiliary store is already in use", found=", ".join(taken))
         parameters = inspect.signature(one.cook).parameters
         wants = {given for given in (*_GIVEN, *self.extra) if given in parameters}
         if "primary" in wants and primary is None:
             raise ConfigError(
-                f"{name} wants the store of its own dataset, which gives no files by name",
-                hint="Leave out the parameter primary",
+                f"{name} needs the store of its dataset, which can't return files by name",
+                hint="Omit the parameter primary",
             )
         stores = {**aux, **{given: self.extra[given] for given in wants & self.extra.keys()}}
         _check_call(one.cook, name, {*stores, *(wants & set(_GIVEN))})
@@ -218,7 +218,7 @@ def _check_call(fn: CookFn, name: str, given: set[str]) -> None:
         inspect.signature(fn).bind({}, **dict.fromkeys(given))
     except TypeError as error:
         raise ConfigError(
-            f"{name} can't be called with what this dataset has",
+            f"{name} can't be called with the inputs of this dataset",
             found=str(error),
             expected=f"cook(sample, *, {', '.join(sorted(given)) or 'nothing'})",
             hint="Each auxiliary store is a keyword argument; **stores takes them all",

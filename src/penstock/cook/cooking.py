@@ -370,7 +370,7 @@ def position_of(key: Any) -> int:
             return found[1]
         found = found[-1]
     raise ConfigError(
-        "no restore key of a cooked sample", found=repr(key)[:120], expected=f"({RESTORE_KIND!r}, number)"
+        "not a restore key of a cooked sample", found=repr(key)[:120], expected=f"({RESTORE_KIND!r}, number)"
     )
 
 

@@ -80,12 +80,12 @@ class PackStream:
             raise ConfigError(
                 "packing on the fly needs an endless stream of addressable samples",
                 found=type(stream).__name__,
-                hint="Give a stream such as Shuffle(source, seed, lanes=8)",
+                hint="Use a stream such as Shuffle(source, seed, lanes=8)",
             )
         if window < 1:
-            raise ConfigError("a window holds at least one sample", found=window)
+            raise ConfigError("a window needs at least one sample", found=window)
         if leftover not in ("error", "drop"):
-            raise ConfigError("no such leftover", found=repr(leftover), expected="'error' or 'drop'")
+            raise ConfigError("unknown leftover", found=repr(leftover), expected="'error' or 'drop'")
         self.stream = stream
         self.window = window
         self.select = select
@@ -175,9 +175,9 @@ class PackStream:
             raise ConfigError("select puts a sample into two groups", found=sorted(used))
         if self.leftover == "error" and len(used) < len(samples):
             raise ConfigError(
-                "select leaves samples out",
-                found=f"{len(samples) - len(used)} of a window of {len(samples)}",
-                hint="Put each into a group, or say leftover='drop'",
+                "select omits samples",
+                found=f"{len(samples) - len(used)} from a window of {len(samples)}",
+                hint="Put each into a group, or use leftover='drop'",
             )
         return found
 
@@ -188,9 +188,9 @@ def _place(one: Any, by_identity: Mapping[int, int], count: int) -> int:
         return int(one)
     if place is None:
         raise ConfigError(
-            "select names what is not in the window",
+            "select refers to samples outside the window",
             found=repr(one)[:80],
-            expected=f"places 0 to {count - 1}, or the samples that it was given",
+            expected=f"indices 0 to {count - 1}, or the samples passed to it",
         )
     return place
 

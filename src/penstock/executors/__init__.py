@@ -106,9 +106,9 @@ def require_executor(executor: AnyExecutor, workers: int | None) -> None:
         penstock.errors.ConfigError: ...
     """
     if workers is not None and workers < 1:
-        raise ConfigError("the work needs a worker", found=f"workers={workers}", expected="1 or more")
+        raise ConfigError("at least one worker is needed", found=f"workers={workers}", expected="1 or more")
     if executor == "inline" and workers not in (None, 1):
-        what, hint = "inline does one task after another", 'Leave workers= (--workers) out, or name "processes"'
+        what, hint = "inline runs one task at a time", 'Omit workers= (--workers), or use "processes"'
         raise ConfigError(what, found=f"workers={workers}", hint=hint)
     if not isinstance(executor, str) or executor in EXECUTORS or executor.startswith("ray:"):
         return
@@ -116,7 +116,7 @@ def require_executor(executor: AnyExecutor, workers: int | None) -> None:
     if executor not in known:
         close = nearest(executor, [*EXECUTORS, *known])
         hint = f"Did you mean {close!r}?" if close else None
-        raise ConfigError("no such executor", found=executor, expected=" | ".join([*EXECUTORS, *known]), hint=hint)
+        raise ConfigError("unknown executor", found=executor, expected=" | ".join([*EXECUTORS, *known]), hint=hint)
 
 
 @contextlib.contextmanager
@@ -135,7 +135,7 @@ def _of_plug_in(point: EntryPoint, workers: int, preload: Sequence[str]) -> Abst
     except PenstockError:
         raise
     except Exception as error:
-        raise unusable(point, f"makes no executor ({type(error).__name__}: {error})") from error
+        raise unusable(point, f"doesn't return an executor ({type(error).__name__}: {error})") from error
 
 
 @contextlib.contextmanager

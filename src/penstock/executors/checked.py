@@ -71,11 +71,11 @@ class CheckedExecutor:
             if callable(close):
                 close()
         if taken != sent.count or not sent.is_over:
-            raise self._broken(f"{taken} results", "one for each task")
+            raise self._broken(f"{taken} results", "one per task")
 
     def _value(self, found: Any, taken: int) -> Any:
         if not isinstance(found, _Result):
-            raise self._broken(f"{type(found).__name__} for task {taken}", "what the function gives")
+            raise self._broken(f"{type(found).__name__} for task {taken}", "the result of the function")
         if found.number != taken:
             raise self._broken(f"task {found.number} after {taken} results", f"task {taken}")
         if found.error is not None:
@@ -84,10 +84,10 @@ class CheckedExecutor:
 
     def _broken(self, found: str, expected: str) -> PrepareError:
         return PrepareError(
-            f"the executor {type(self.executor).__name__} does not give the results of its tasks in order",
+            f"the executor {type(self.executor).__name__} doesn't return the results of its tasks in order",
             found=found,
             expected=expected,
-            hint="See the laws of penstock.abc.Executor",
+            hint="See the requirements in penstock.abc.Executor",
         )
 
 

@@ -78,7 +78,7 @@ class Books:
         """The worker died that had this task under way: it is run again, or set aside."""
         deaths = self._deaths[place] = self._deaths.get(place, 0) + 1
         named = f"task {place} ({described(task)})"
-        _log.warning("a worker was killed, or ended by itself, in %s: %d of %d times", named, deaths, MOST_DEATHS)
+        _log.warning("a worker was killed or exited in %s: %d of %d times", named, deaths, MOST_DEATHS)
         if deaths < MOST_DEATHS:
             self.give_back(place, task)
         else:
@@ -115,7 +115,7 @@ class Books:
         if self._aside:
             raise set_aside([self._aside[place] for place in sorted(self._aside)]) from cause
         if self.turn < self.taken:
-            raise PrepareError("a map was left in the middle for another one of the same executor")
+            raise PrepareError("a map was interrupted by another one of the same executor")
 
     def _fetch(self) -> bool:
         try:
@@ -136,16 +136,16 @@ def set_aside(named: list[str]) -> PrepareError:
     more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
     what = "a task" if len(named) == 1 else f"{len(named):,} tasks, each of which"
     return PrepareError(
-        f"{what} killed {MOST_DEATHS} workers, and was set aside",
+        f"{what} killed {MOST_DEATHS} workers and was given up",
         found="; ".join(named[:_NAMED]) + more,
-        hint="The system kills processes when memory is short: use fewer workers (--workers), or look at this input",
+        hint="The system kills processes when memory is short: use fewer workers (--workers), or check this input",
     )
 
 
 def never_started() -> PrepareError:
     """The error where workers end before they have begun anything."""
     hint = "The system kills processes when memory is short: use fewer workers (--workers)"
-    return PrepareError(f"{MOST_DEATHS} workers, one after the other, ended before their first task", hint=hint)
+    return PrepareError(f"{MOST_DEATHS} workers in a row exited before their first task", hint=hint)
 
 
 def described(task: Any) -> str:

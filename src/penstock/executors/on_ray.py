@@ -136,7 +136,7 @@ class RayExecutor:
                 asked[remote.options(scheduling_strategy=on_node).remote(__version__, list(seen))] = node
         answers, silent = ray.wait(list(asked), num_returns=len(asked), timeout=_LOOK_S)
         for one in silent:
-            raise ConfigError("a node of the Ray cluster does not answer", found=_name(asked[one]))
+            raise ConfigError("a node of the Ray cluster doesn't answer", found=_name(asked[one]))
         for one in answers:
             try:
                 said = ray.get(one)
@@ -233,9 +233,9 @@ class _Run:
             return
         except errors.RayTaskError as failed:
             # It never came to our own function, or its result did not cross.
-            error = PrepareError("Ray could not run a task, or take its result", found=_line(failed.cause or failed))
+            error = PrepareError("Ray couldn't run a task or take its result", found=_line(failed.cause or failed))
         except errors.RayError as failed:
-            error = PrepareError("Ray could not run a task", found=_line(failed))
+            error = PrepareError("Ray couldn't run a task", found=_line(failed))
         except Exception as failed:
             error = PrepareError("the result of a task can't be read here", found=_line(failed))
         else:
@@ -266,7 +266,7 @@ def run_task(fn: Function, task: Any, version: str, folder: str, before: LookedA
     if version != __version__:
         hint = "Install the same version on every node"
         return None, ConfigError(
-            "a node has another version of Penstock", found=__version__, expected=version, hint=hint
+            "a node has a different version of Penstock", found=__version__, expected=version, hint=hint
         )
     if (error := _late_look(before)) is not None:
         return None, error
@@ -283,7 +283,7 @@ def run_task(fn: Function, task: Any, version: str, folder: str, before: LookedA
 def _look(version: str, seen: Sequence[Seen]) -> str | None:
     """What keeps a node from doing the work; runs there."""
     if version != __version__:
-        return f"Penstock {__version__} and not {version}"
+        return f"Penstock {__version__} instead of {version}"
     return next((said for said in map(looked_at, seen) if said is not None), None)
 
 
@@ -304,8 +304,8 @@ def _here() -> tuple[str, str]:
 
 
 def _unfit(name: str, said: str) -> ConfigError:
-    hint = "Every node needs the same version of Penstock, and the same files"
-    return ConfigError(f"the Ray node {name} can't do this work", found=said, hint=hint)
+    hint = "Every node needs the same version of Penstock and the same files"
+    return ConfigError(f"the Ray node {name} can't run this job", found=said, hint=hint)
 
 
 def _name(node: dict[str, Any]) -> str:
@@ -326,8 +326,8 @@ def _joined(workers: int | None, address: str | None) -> Generator[tuple[Any, bo
     """Ray, connected, and whether the cluster was started here; a connection that was there before stays."""
     named = address or os.environ.get("RAY_ADDRESS")
     if named is not None and "://" in named:
-        hint = "Run it on a node of the cluster, as `ray job submit` does, with ray:HOST:PORT of the head"
-        raise ConfigError("Ray's clients (ray://) are not taken", found=named, hint=hint)
+        hint = "Run it on a node of the cluster, such as with `ray job submit`, and pass ray:HOST:PORT of the head node"
+        raise ConfigError("Ray clients (ray://) aren't supported", found=named, hint=hint)
     ray = require("ray", extra="ray")
     require("ray.util.scheduling_strategies", extra="ray")
     is_ours = False
@@ -336,7 +336,7 @@ def _joined(workers: int | None, address: str | None) -> Generator[tuple[Any, bo
         if ray.is_initialized():
             joined = ray.get_runtime_context().gcs_address
             if named not in (None, "auto", joined):
-                raise ConfigError("this process has joined another Ray cluster", found=joined, expected=named)
+                raise ConfigError("this process already joined another Ray cluster", found=joined, expected=named)
         else:
             stack.enter_context(_warnings_kept_back())
             # Ray prints deaths to standard output, which is not ours to fill; we log each of them.
@@ -348,8 +348,8 @@ def _joined(workers: int | None, address: str | None) -> Generator[tuple[Any, bo
                 _start(ray, workers, stack)
                 is_ours = True
             else:
-                hint = "Start one with `ray start --head`, or leave the address out"
-                raise ConfigError("there is no Ray cluster to join", found=named, expected="host:port", hint=hint)
+                hint = "Start one with `ray start --head`, or omit the address"
+                raise ConfigError("no Ray cluster to join", found=named, expected="host:port", hint=hint)
             stack.callback(ray.shutdown)
         yield ray, is_ours
 

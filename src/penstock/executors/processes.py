@@ -76,7 +76,7 @@ class ProcessExecutor:
 
     def __init__(self, workers: int, preload: Sequence[str] = ()) -> None:
         if not sys.executable:
-            raise ConfigError("no Python interpreter is known to start workers with", hint='Use executor="inline"')
+            raise ConfigError("no Python interpreter to start workers with", hint='Use executor="inline"')
         self._crew = _Crew(list(preload))
         self._workers = [_Worker() for _ in range(workers)]
         self._crew.start(self._workers)
@@ -279,7 +279,7 @@ class _Stopped:
         """Log the workers that were not logged already."""
         stopped = set(_stopped_in(self.groups))
         for pid in sorted(stopped - self.reported):
-            _log.warning("worker process %d is stopped, and the work waits for it: `kill -CONT %d`", pid, pid)
+            _log.warning("worker process %d is stopped and the job waits for it: `kill -CONT %d`", pid, pid)
         self.reported = stopped
 
 

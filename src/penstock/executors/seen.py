@@ -46,9 +46,9 @@ def looked_at(expected: Seen) -> str | None:
     try:
         found = _seen(expected.path)
     except OSError as error:
-        return f"it sees no {expected.path} ({error.strerror})"
+        return f"it can't access {expected.path} ({error.strerror})"
     if found != expected:
-        return f"it sees another {expected.path}: {found.size_bytes} bytes, and here are {expected.size_bytes}"
+        return f"it has a different {expected.path}: {found.size_bytes} bytes instead of {expected.size_bytes}"
     return None
 
 

@@ -177,14 +177,14 @@ def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None 
         if len(several := alternatives(path)) > 1:
             lost = next((one for one in several if not is_pattern(one) and not store.exists(one)), None)
             if lost is None:
-                what = "several paths are one dataset where they are JSONL, or Parquet, or token files"
-                raise Unsupported(what, path=path, hint="Make them one format, and `penstock merge` them")
+                what = "only JSONL, Parquet and token files can be combined into one dataset"
+                raise Unsupported(what, path=path, hint="Convert them to one format, then `penstock merge` them")
             path = lost
         if is_pattern(path) and (first := next(find_files(path, [("",)], "data", follow_links=True), None)):
-            what, hint = "no format reads the files of this pattern as one dataset", f"Open one by itself: {first}"
+            what, hint = "no format can read the files of this pattern as one dataset", f"Open a single file: {first}"
             if first.endswith(".tar"):
                 folder = first.rpartition("/")[0] or "."
-                hint = f"Name their folder, prepared by `penstock prepare {folder}`"
+                hint = f"Run `penstock prepare {folder}`, then open the folder"
             raise Unsupported(what, path=path, found=first, hint=hint)
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     _require_no_writer(store, path)
@@ -326,17 +326,20 @@ def _open_one(path: str | os.PathLike[str], format: str | None, options: OpenOpt
 def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> Source[Sample]:
     """One source of several files, folders and patterns."""
     if not paths:
-        raise ConfigError("no path to open", hint="Name files, folders or patterns")
+        raise ConfigError("no path to open", hint="Pass files, folders or patterns")
     paths = [fixed_place(path).path for path in paths]
     named = (name for path in paths for name in _built_in_of_name(path))
     kinds = sorted({_KINDS[name] for name in named if name in _KINDS})
     if len(kinds) > 1:
-        what = f"{' and '.join(kinds)} are not one dataset"
-        raise ConfigError(what, hint="Open each by itself, and join them: ps.Concat")
+        what = f"{' and '.join(kinds)} can't be combined into one dataset"
+        raise ConfigError(what, hint="Open each one separately and join them with ps.Concat")
     several = _LISTS.get(format or _format_of_first(paths[0]), "jsonl-files")
     chosen = get_format(several)
     if format not in (None, "jsonl", several) and _LISTS.get(format or "") != several:
-        what, hint = "a list of paths is JSONL, Parquet or token files", "Open each by itself, and join them: ps.Concat"
+        what, hint = (
+            "a list of paths must be JSONL, Parquet or token files",
+            "Open each one separately and join them with ps.Concat",
+        )
         raise ConfigError(what, found=f"format={format!r}", hint=hint)
     require_taken(chosen, paths[0], options)
     source = cast(_OpensLists, chosen).open_list(paths, options)
@@ -386,13 +389,13 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
         raise Unsupported(f"the format {format!r} is read-only", path=path, hint=_instead_of(chosen))
     given = os.fspath(path)
     if format in _LISTS and "file_tokens" in options:
-        what, hint = "one writer makes no folder of token files", "Make one of a file: `penstock convert --file-tokens`"
+        what, hint = "a writer can't create a folder of token files", "Convert a file: `penstock convert --file-tokens`"
         raise ConfigError(what, path=path, found="file_tokens=", hint=hint)
     if format in _ONE_FILE and given.endswith("/") and format not in _built_in_of_name(given):
-        hint = f"Name the file, such as {given}data{SUFFIXES[format][0]}"
+        hint = f"Give a file name, such as {given}data{SUFFIXES[format][0]}"
         if format in _LISTS:
-            hint += "; `penstock convert FILE FOLDER/ --file-tokens N` makes a folder of token files of it"
-        what = f"a slash names a folder, and a dataset of the format {format!r} is a file"
+            hint += "; `penstock convert FILE FOLDER/ --file-tokens N` turns it into a folder of token files"
+        what = f"a trailing slash means a folder, but a dataset in the format {format!r} is a file"
         raise ConfigError(what, path=path, hint=hint)
     place = fixed_place(path)
     store, root = place.store, place.path

@@ -26,7 +26,7 @@ def choose_default_split(path: str, names: Sequence[str]) -> str:
     if len(names) == 1:
         return names[0]
     if DEFAULT_SPLIT not in names:
-        what, hint = "the dataset has several splits", "Name one with --split (split=)"
+        what, hint = "the dataset has several splits", "Choose one with --split (split=)"
         raise ConfigError(what, path=path, found=", ".join(names) or "none", hint=hint)
     _name_split(path, tuple(names))
     return DEFAULT_SPLIT
@@ -60,11 +60,11 @@ def lacks_file(path: str, split: str, required_file: str, names: Sequence[str]) 
     return NotFound(
         f"the split {split} has no {required_file}",
         path=f"{path}/{split}",
-        hint=f"Finish writing or copying it, or name another split with --split (split=): {', '.join(names)}",
+        hint=f"Finish writing or copying it, or choose another split with --split (split=): {', '.join(names)}",
     )
 
 
 @functools.lru_cache(maxsize=1024)  # a verb opens a dataset more than once
 def _name_split(path: str, names: tuple[str, ...]) -> None:
     where, listed = redact(printable(path)), printable(", ".join(names))
-    _log.warning("%s: reads split %s of %s; name another with --split (split=)", where, DEFAULT_SPLIT, listed)
+    _log.warning("%s: reads split %s of %s; choose another with --split (split=)", where, DEFAULT_SPLIT, listed)

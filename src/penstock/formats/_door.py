@@ -19,13 +19,13 @@ from penstock.types import OpenOptions, Sample
 def open_options(options: Mapping[str, Any]) -> OpenOptions:
     """A verb's options of `penstock.open` as one object; raises `ConfigError` for an unknown one."""
     if options.get("decode") is not None:  # verbs take samples as they are stored
-        raise ConfigError("decode is an option of penstock.open alone", hint="Leave decode= out")
+        raise ConfigError("decode is only an option of penstock.open", hint="Omit decode=")
     try:
         return OpenOptions(**options)
     except TypeError:
         known = [name for name in OpenOptions.__slots__ if not name.startswith("_") and name != "decode"]
         unknown = sorted(set(options) - set(known))
-        what = f"unknown option {', '.join(unknown)} of what is read"
+        what = f"unknown option {', '.join(unknown)}"
         raise ConfigError(what, expected=", ".join(known)) from None
 
 
@@ -51,11 +51,11 @@ def without_excluded(
     found = exclusions_of(chosen, store, path, options, source)
     if found is not None and options.tokens_column is not None and _joins_rows(options):
         what, hint = (
-            "rows are excluded, and one document has no rows",
-            "Leave --one-document (one_document=) out",
+            "rows are excluded, but one_document ignores rows",
+            "Omit --one-document (one_document=)",
         )
         if not options.one_document:
-            what, hint = "rows are excluded, so they must be documents", "Give --documents rows (documents=)"
+            what, hint = "rows are excluded, so each row must be a document", "Give --documents rows (documents=)"
         raise ConfigError(what, path=path, found=f"{len(found.indices)} excluded", hint=hint)
     read = as_tokens(chosen, store, path, options, source)
     return read if found is None else excluding(read, found)

@@ -110,16 +110,18 @@ def require_no_list_above(paths: Collection[str], own: str | None = None, *, kno
     """
     listed = list_above(paths, own, known)
     if listed is not None:
-        what = "this is a part of a dataset that has an exclude list"
-        raise ConfigError(what, path=min(paths), found=listed, hint=f"Open the whole: {os.path.dirname(listed)}")
+        what = "this is part of a dataset that has an exclude list"
+        raise ConfigError(
+            what, path=min(paths), found=listed, hint=f"Open the whole dataset: {os.path.dirname(listed)}"
+        )
 
 
 def require_whole(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> None:
     """Refuse a list for a part of what is one dataset: who opens that would not see it. Raises `ConfigError`."""
     folder, _, last = path.rstrip("/").rpartition("/")
     if TOKEN_FILE.match(last) and store.exists(f"{folder or '.'}/index.json"):
-        what = "this is one file of a dataset, which is under one list"
-        raise ConfigError(what, path=path, hint=f"Exclude in the whole: {folder or '.'}")
+        what = "this is one file of a dataset, which has one exclude list"
+        raise ConfigError(what, path=path, hint=f"Exclude samples of the whole dataset: {folder or '.'}")
     if isinstance(store, LocalStore) and _several(source) is None:
         members = _members(source, path)
         _require_no_member_list(store, path, members)
@@ -151,8 +153,8 @@ def require_list_named(chosen: Format, store: Store, path: str, options: OpenOpt
             listed = place_of_list(chosen, store, path, options, source)[0]
             found = listed if store.exists(listed) else ""
     if found:
-        what = "an exclude list lies beside these data, which are far away"
-        raise ConfigError(what, path=path, found=found, hint="Name it: --excludes URL (excludes=)")
+        what = "there is an exclude list next to this remote dataset"
+        raise ConfigError(what, path=path, found=found, hint="Specify it: --excludes URL (excludes=)")
 
 
 def _require_no_member_list(store: LocalStore, path: str, files: Sequence[str]) -> None:
@@ -161,7 +163,9 @@ def _require_no_member_list(store: LocalStore, path: str, files: Sequence[str]) 
         return
     for listed in sorted(with_lists(store, files).values()):
         what = "one of the files has an exclude list of its own"
-        raise ConfigError(what, path=path, found=listed, hint="Exclude in the whole, and take this list away")
+        raise ConfigError(
+            what, path=path, found=listed, hint="Exclude samples of the whole dataset, and remove this list"
+        )
 
 
 def place_of_list(
@@ -178,10 +182,8 @@ def require_no_exclusions(store: Store, path: str) -> None:
     manifest = load_side_file_of_list(store, listed)
     recorded = manifest is not None and manifest.has_exclude_list
     if recorded or (isinstance(store, LocalStore) and store.exists(listed)):
-        what = "this dataset has an exclude list, whose entries are of the splits of split.yaml"
-        raise ConfigError(
-            what, path=path, found=listed, hint="Open it without split_config, or purge it: penstock purge"
-        )
+        what = "this dataset has an exclude list whose entries refer to the splits of split.yaml"
+        raise ConfigError(what, path=path, found=listed, hint="Open it without split_config, or run `penstock purge`")
 
 
 def as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
@@ -264,8 +266,10 @@ def require_lists_not_recorded(store: Store, paths: Collection[str], known: Coll
 def require_list_not_recorded(list_path: str, manifest: Manifest | None) -> None:
     """Raise `Corrupt` if a side file records an exclude list that is missing at `list_path`."""
     if manifest is not None and manifest.has_exclude_list:
-        what = "the exclude list that the side file records is missing"
-        hint = "Restore it, or name it: excludes= (--excludes); to read the excluded samples too: False (none)"
+        what = "the exclude list recorded in the side file is missing"
+        hint = (
+            "Restore it, or specify it with excludes= (--excludes). To read the excluded samples too, pass False (none)"
+        )
         raise Corrupt(what, path=list_path, hint=hint)
 
 
@@ -318,8 +322,8 @@ def unsettle(chosen: Format, place: Place) -> None:
 
 def _require_none_waits(store: Store, path: str) -> None:
     if store.exists(path):
-        what = "excluded samples were copied here, and their list is not there yet"
-        hint = "Run the command that copied them again: it finishes; or remove that, if other data are here since then"
+        what = "excluded samples were copied here, but their exclude list is missing"
+        hint = "Re-run the command that copied them to finish it. If the data was replaced since, remove that file"
         raise PrepareError(what, path=path.removesuffix(WAITING), found=path, hint=hint)
 
 
@@ -337,13 +341,13 @@ def _require_same(listed: ExcludeList, entries: Any, whole: Source[Any], samples
     found = sorted({one.dataset for one in entries})
     if not found:
         return
-    again = "Restore the data, or take the list away and make it again: penstock exclude"
+    again = "Restore the data, or remove the list and create it again with `penstock exclude`"
     if found != [whole.fingerprint]:
-        what = "the exclude list is of other data than these"
+        what = "the exclude list belongs to different data"
         raise Corrupt(what, path=listed.path, found=", ".join(found), expected=whole.fingerprint, hint=again)
     beyond = [one.index for one in entries if one.index >= len(whole)]
     if beyond or len(whole) != samples:
-        what = "the exclude list does not fit the data as they are opened"
+        what = "the exclude list doesn't match the data with these options"
         raise Corrupt(what, path=listed.path, found=f"{samples} samples", expected=f"{len(whole)}", hint=again)
 
 

@@ -80,7 +80,9 @@ class Exclusions:
         """Raise the error for a sample."""
         reason = self.entries[int(np.searchsorted(self.indices, index))].reason
         what = f"sample {index} is excluded ({reason})"
-        hint = "Streams and loaders put another one in its place; `penstock exclude --show` lists what is excluded"
+        hint = (
+            "Streams and loaders replace it with another sample; `penstock exclude --show` lists the excluded samples"
+        )
         raise Excluded(what, path=path, found=self.listed.path, hint=hint)
 
 
@@ -206,7 +208,7 @@ class ExcludingSource:
         # A file is its sample's where it is called like it, or by its key, a dot, and the part.
         dots = (place for place, letter in enumerate(name) if letter == ".")
         if name in self._keys or any(name[:dot] in self._keys for dot in dots):
-            what = f"the file {name!r} is of an excluded sample"
+            what = f"the file {name!r} belongs to an excluded sample"
             raise Excluded(what, path=_path_of(self.stored_source), found=self.exclusions.listed.path)
 
 
@@ -227,7 +229,9 @@ class ExcludingTokens:
         self.gather_flagged = self._gather_flagged if hasattr(source, "gather_flagged") else None
         mask_id, largest = self.exclusions.mask_id, int(np.iinfo(source.dtype).max)
         if mask_id is not None and not 0 <= mask_id <= largest:
-            raise ConfigError("mask_tokens is no id of these tokens", found=mask_id, expected=f"0 to {largest}")
+            raise ConfigError(
+                "mask_tokens is not a token id of this dataset", found=mask_id, expected=f"0 to {largest}"
+            )
 
     @property
     def excluded_indices(self) -> IntArray:

@@ -15,8 +15,8 @@ _log = logger(__name__)
 
 def no_such_mark(path: str, mark: int) -> ConfigError:
     """The error for data without the id that was said to part documents."""
-    what = "no token has the id that is said to part documents"
-    hint = "Name the right one with --eos-id (eos_id=); or leave it out, and say that all is one: --one-document"
+    what = "no token has the id given as the end of documents"
+    hint = "Give the right one with --eos-id (eos_id=), or omit it and use --one-document"
     return ConfigError(what, path=path, found=f"eos_id {mark}", hint=hint)
 
 
@@ -25,11 +25,11 @@ def require_recorded_eos(path: str, eos_id: int | None, manifest: Manifest | Non
     recorded = None if manifest is None else manifest.eos_id
     if eos_id is not None and recorded is not None and eos_id != recorded:
         raise ConfigError(
-            "the data records another EOS id",
+            "the data records a different EOS id",
             path=path,
             found=eos_id,
             expected=recorded,
-            hint="Leave --eos-id (eos_id=) out; to cut labelled windows at another id, use Chunk(eos_id=)",
+            hint="Omit --eos-id (eos_id=); to cut labelled windows at another id, use Chunk(eos_id=)",
         )
 
 
@@ -42,6 +42,6 @@ def certain_eos(source: Any, shown: str) -> int | None:
         return source.eos_id
     total = source.num_tokens
     if total and int(source.tokens(total - 1, total)[0]) != source.eos_id:
-        _log.warning("%s: the last document does not end in id %d: no EOS id is recorded", shown, source.eos_id)
+        _log.warning("%s: the last document doesn't end with id %d, so no EOS id is recorded", shown, source.eos_id)
         return None
     return source.eos_id

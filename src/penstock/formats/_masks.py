@@ -88,7 +88,7 @@ def mask_beside(format: str, store: Store, path: str, num_tokens: int, read: Rea
         return None
     size_bytes = store.size(beside)
     if size_bytes != num_tokens:
-        what, expected = "the loss mask is of another length than the tokens", f"{num_tokens} bytes, one a token"
+        what, expected = "the loss mask and the tokens have different lengths", f"{num_tokens} bytes, one per token"
         raise Truncated(what, path=beside, found=f"{size_bytes} bytes", expected=expected, hint=f"Restore it. {DROP}")
     return MaskFile(num_tokens, PlaneValues(store, beside, num_tokens, np.dtype("u1"), read))
 

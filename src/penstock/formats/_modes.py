@@ -32,11 +32,11 @@ def way_to_read(store: Store, path: str, read: ReadMode) -> Literal["mmap", "pre
 
 
 def map_least(
-    store: Any, path: str, least_bytes: int, what: str = "the file is shorter than it was when it was opened"
+    store: Any, path: str, least_bytes: int, what: str = "the file became shorter after it was opened"
 ) -> NDArray[np.uint8]:
     """uint8[n]: a file of a store that maps, read-only; raises `Truncated`, and says `what`, below `least_bytes`."""
     mapped: NDArray[np.uint8] = store.mmap(path)
     if len(mapped) < least_bytes:
-        hint = "Don't replace a dataset that is being read"
+        hint = "Don't replace a dataset while it is being read"
         raise Truncated(what, path=path, offset_bytes=len(mapped), expected=f"{least_bytes} bytes", hint=hint)
     return mapped

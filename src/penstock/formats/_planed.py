@@ -53,7 +53,7 @@ def _require_whole(store: Store, base: str) -> None:
     folder, _, name = base.rpartition("/")
     whole = f"{folder or '.'}/index.json"
     if TOKEN_FILE.match(name) and store.exists(whole + INDEX):
-        what, hint = "one file of a dataset whose planes belong to the whole", f"Open {folder or '.'}. {DROP}"
+        what, hint = "this is one file of a dataset with planes", f"Open {folder or '.'}. {DROP}"
         raise ConfigError(what, path=base, found=whole + INDEX, hint=hint)
 
 

@@ -44,7 +44,7 @@ from penstock.store.side_file import promote
 from penstock.types import Batch, IntArray, Manifest, OpenOptions, Sample
 
 _COPY_BYTES = 1 << 24
-_PLACES = "pbin, megatron, or flat-tokens as a whole"
+_PLACES = "pbin, megatron, or flat-tokens without splits"
 
 
 def create_planed(
@@ -67,7 +67,7 @@ def create_planed(
     planes = require_planes(planes, path)
     base = base_at(chosen.name, store, output_path(store, path))
     if base is None or options.get("split") is not None:
-        what = f"{'a split' if base is not None else f'the format {chosen.name!r}'} has no place for planes"
+        what = f"{'a split' if base is not None else f'the format {chosen.name!r}'} can't have planes"
         raise Unsupported(what, path=path, found=", ".join(planes), expected=_PLACES)
     store = replacing_planes(store)
     writer = chosen.create(store, path, options, overwrite=overwrite)
@@ -232,7 +232,7 @@ class PlaneFiles:
     def __init__(self, chosen: Format, store: Store, path: str, planes: Mapping[str, str]) -> None:
         base = base_at(chosen.name, store, output_path(store, path)) or path
         if waiting_index(store, base) == base + INDEX and is_visible(chosen.name, store, base):
-            what, hint = "data in this store are not replaced by data with planes", "Name another output"
+            what, hint = "data in this store can't be replaced with data that has planes", "Choose another output"
             raise ConfigError(what, path=base, found=", ".join(planes), hint=hint)
         self._chosen = chosen
         self._store = store
@@ -254,7 +254,7 @@ class PlaneFiles:
         """The values of so many tokens in their dtypes; raises `ConfigError` where that would change one."""
         stored = {name: _as_stored(name, planes[name], one.dtype, self._base) for name, one in self._planes.items()}
         if any(len(one) != num_tokens for one in stored.values()):
-            raise ConfigError("planes of another length than the tokens", path=self._base, expected=num_tokens)
+            raise ConfigError("planes and tokens have different lengths", path=self._base, expected=num_tokens)
         return stored
 
     def write(self, stored: Mapping[str, NDArray[Any]]) -> None:
@@ -384,7 +384,7 @@ class PlanedWriter:
         require_fields(batch, self._path)
         if batch.keys() != {"tokens", *self._dtypes}:
             found, expected = ", ".join(map(str, batch)), ", ".join(["tokens", *self._dtypes])
-            raise ConfigError("a document has other fields", path=self._path, found=found, expected=expected)
+            raise ConfigError("a document has different fields", path=self._path, found=found, expected=expected)
         documents = [as_tokens(value) for value in batch["tokens"]]
         lengths = np.array([len(one) for one in documents], np.int64)
         planes: dict[str, NDArray[Any]] = {}
@@ -393,7 +393,7 @@ class PlanedWriter:
             shapes = [one.shape for one in values]
             wrong = next((n for n, (a, b) in enumerate(zip(shapes, lengths.tolist(), strict=False)) if a != (b,)), None)
             if len(values) != len(documents) or wrong is not None:
-                what = f"the plane {name} is of another length than the tokens"
+                what = f"the plane {name} and the tokens have different lengths"
                 found = f"{len(values)} documents" if wrong is None else f"shape {shapes[wrong]} in document {wrong}"
                 expected = f"{len(documents)} documents" if wrong is None else f"({lengths[wrong]},)"
                 raise ConfigError(what, path=self._path, found=found, expected=expected)
@@ -469,5 +469,5 @@ def _as_stored(name: str, values: NDArray[Any], dtype: str, path: str) -> NDArra
         place = int(np.flatnonzero(~fits)[0])
         what, found = f"a value does not fit the plane {name}", f"{given[place]} at token {place}"
         raise ConfigError(what, path=path, found=found, expected=dtype)
-    what = f"values of another kind than the plane {name} holds"
+    what = f"values have the wrong type for the plane {name}"
     raise ConfigError(what, path=path, found=f"{given.dtype}", expected=dtype)

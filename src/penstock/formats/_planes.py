@@ -63,7 +63,7 @@ _TAKEN = frozenset((
 ))  # fmt: skip
 _MOST_BYTES = 1 << 20
 _READ_BYTES = 1 << 24
-_RESTORE = "Restore it; or open the bare tokens: planes=None (--planes none)"
+_RESTORE = "Restore it, or open only the tokens: planes=None (--planes none)"
 
 
 class PlaneEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -90,17 +90,21 @@ def require_planes(planes: object, path: str) -> dict[str, str]:
         ConfigError: no mapping of names to dtypes, or a name or a dtype that can't be.
     """
     if not isinstance(planes, Mapping):
-        raise ConfigError("planes are named with their dtypes", path=path, found=repr(planes)[:80],
+        raise ConfigError("planes must be a mapping of names to dtypes", path=path, found=repr(planes)[:80],
                           expected='such as {"loss_mask": "bool"}')  # fmt: skip
     found: dict[str, str] = {}
     for name, dtype in cast(Mapping[object, object], planes).items():
         if not isinstance(name, str) or not _may_be_named(name):
             what = "a plane can't have this name"
-            raise ConfigError(what, path=path, found=repr(name), expected="letters, digits and _, no name of a column")
+            raise ConfigError(
+                what, path=path, found=repr(name), expected="letters, digits and _, and not the name of a column"
+            )
         found[name] = _dtype_name(dtype)
         if found[name] not in DTYPES:
             expected = ", ".join(DTYPES)
-            raise ConfigError(f"the plane {name} can't hold this", path=path, found=found[name], expected=expected)
+            raise ConfigError(
+                f"unsupported dtype for the plane {name}", path=path, found=found[name], expected=expected
+            )
     return found
 
 
@@ -197,16 +201,16 @@ def decode_planes(data: bytes, path: str) -> _Index:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(path, str(error)) from None
     if found.version != 1:
-        raise Unsupported("an index of planes of another version", path=path, found=found.version, expected=1)
+        raise Unsupported("unsupported version of the plane index", path=path, found=found.version, expected=1)
     if found.check != _check(found):
-        raise _damaged(path, "other content than was written")
+        raise _damaged(path, "content that differs from its checksum")
     for one in found.planes:
         named = _may_be_named(one.name)  # or it would stand in the place of a column
         fits = named and one.dtype in DTYPES and re.match(r"[0-9a-f]{32}\Z", one.digest)
         if not fits or one.size_bytes != size_of(one.dtype, found.num_tokens):
             raise _damaged(path, f"the plane {one.name!r}: {one.dtype}, {one.size_bytes} bytes")
     if len({one.name for one in found.planes}) < len(found.planes):
-        raise _damaged(path, "two planes of one name")
+        raise _damaged(path, "two planes with the same name")
     return found
 
 
@@ -216,13 +220,13 @@ def _check(found: _Index) -> str:
 
 
 def _damaged(path: str, found: str) -> Corrupt:
-    return Corrupt("the index of planes can't be read", path=path, found=found, hint=_RESTORE)
+    return Corrupt("the plane index can't be read", path=path, found=found, hint=_RESTORE)
 
 
 def _read_index(store: Store, path: str) -> _Index | None:
     try:
         if store.size(path) > _MOST_BYTES:
-            raise _damaged(path, "a file of more than 1 MiB")
+            raise _damaged(path, "a file larger than 1 MiB")
         return decode_planes(store.get(path), path)
     except (NotFound, Denied) as error:
         if isinstance(store, LocalStore) and store.exists(path):
@@ -256,9 +260,11 @@ def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEn
     if fitting or final is None:  # without an index a writer may have been killed before its tokens came
         _require_listed(store, base, fitting[0].planes if fitting else (), recorded)
         return ()
-    found = f"{final.num_tokens} tokens" if final.num_tokens != source.num_tokens else "other ids at an edge"
-    expected = f"{source.num_tokens} tokens, as the data hold" if "other" not in found else None
-    raise Corrupt("the index of planes is of other tokens", path=path, found=found, expected=expected, hint=_RESTORE)
+    found = f"{final.num_tokens} tokens" if final.num_tokens != source.num_tokens else "different token ids"
+    expected = f"{source.num_tokens} tokens, as in the data" if "different" not in found else None
+    raise Corrupt(
+        "the plane index belongs to different tokens", path=path, found=found, expected=expected, hint=_RESTORE
+    )
 
 
 def has_no_planes(source: Any) -> bool:
@@ -305,11 +311,11 @@ def _require_listed(store: Store, base: str, planes: Iterable[PlaneEntry], recor
     for name, digest in recorded.items():
         if name not in digests:
             path = base + INDEX if digest is None or not digests else f"{base}.plane.{name}-{digest[:8]}"
-            what = f"the plane {name}, which the side file records, is missing"
-            found = "an index of planes without it" if store.exists(base + INDEX) else "no index of planes"
+            what = f"the plane {name} is recorded in the side file but missing"
+            found = "a plane index without it" if store.exists(base + INDEX) else "no plane index"
             raise Corrupt(what, path=path, found=found, expected=digest, hint=_RESTORE)
         if digest not in (None, digests[name]):
-            what = f"the plane {name} is not the one that the side file records"
+            what = f"the plane {name} differs from the one recorded in the side file"
             raise Corrupt(what, path=base + INDEX, found=digests[name], expected=digest, hint=_RESTORE)
 
 
@@ -456,7 +462,7 @@ def plane_problem(store: Store, base: str, entry: PlaneEntry) -> FormatError | U
     except NotFound:
         return Corrupt(f"the plane {entry.name} is missing", path=path, hint=_RESTORE)
     if size_bytes != entry.size_bytes:
-        what = f"the plane {entry.name} is of another size than its index says"
+        what = f"the plane {entry.name} has a different size than its index records"
         return Truncated(what, path=path, found=size_bytes, expected=entry.size_bytes, hint=_RESTORE)
     return None
 
@@ -489,7 +495,7 @@ def require_intact(planes: Iterable[object]) -> None:
             store, path = plane.file.place
             found = plane_digest(store, path)
             if found != plane.entry.digest:
-                what = f"the plane {plane.entry.name} holds other bytes than its index says"
+                what = f"the plane {plane.entry.name} differs from the digest in its index"
                 raise Corrupt(what, path=path, found=found, expected=plane.entry.digest, hint=_RESTORE)
 
 
@@ -504,7 +510,7 @@ def require_all_listed(format: str, store: Store, path: str, source: TokenSource
         return
     for one in check_planes(store, base, format, source, full=False):
         if one.code == f"{format}.plane-unlisted":
-            raise Corrupt("a plane beside the tokens that no index lists", path=one.path, hint=_RESTORE)
+            raise Corrupt("there is a plane next to the tokens that no index lists", path=one.path, hint=_RESTORE)
 
 
 def check_planes(store: Store, base: str, format: str, source: TokenSource, *, full: bool) -> Iterator[Finding]:
@@ -524,12 +530,12 @@ def check_planes(store: Store, base: str, format: str, source: TokenSource, *, f
             expected = None if problem.expected is None else str(problem.expected)
             yield Finding(f"{format}.plane", "error", path, None, problem.what, expected, _RESTORE)
         elif full and (digest := plane_digest(store, path)) != entry.digest:
-            what = f"the plane {entry.name} holds other bytes: {digest}"
+            what = f"the plane {entry.name} has the digest {digest}"
             yield Finding(f"{format}.plane", "error", path, None, what, entry.digest, _RESTORE)
     known = {plane_path(base, one) for one in (*entries, *_indexed_planes(store, base))}
     for path in plane_files(store, base):
         if path not in known:
-            fix = "Restore the index that lists it, or remove it"
+            fix = "Restore the index that lists it, or remove the plane"
             yield Finding(f"{format}.plane-unlisted", "error", path, None, "a plane that no index lists", None, fix)
 
 

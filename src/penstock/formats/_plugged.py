@@ -21,7 +21,7 @@ def of_plug_in(point: EntryPoint) -> Format:
     promised = [name for trait, name in _BY_TRAIT.items() if getattr(getattr(found, "traits", None), trait, False)]
     missing = [name for name in (*_OF_ALL, *promised) if not hasattr(found, name)]
     if missing:
-        raise unusable(point, f"is no format: {point.value} has no {', '.join(missing)}")
+        raise unusable(point, f"is not a format: {point.value} has no {', '.join(missing)}")
     if found.name != point.name:
-        raise unusable(point, f"calls itself {found.name!r}: the entry point and FORMAT.name must be one name")
+        raise unusable(point, f"has the name {found.name!r}: the entry point and FORMAT.name must be the same")
     return found

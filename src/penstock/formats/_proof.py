@@ -186,7 +186,7 @@ def require_size(format: str, store: Store, root: str, manifest: Manifest, names
 def require_none(findings: Iterable[Finding]) -> None:
     """Raise what the first finding says, as `Corrupt`."""
     for one in findings:
-        what = "data that are to be copied are not those that their side file knows"
+        what = "the data to copy differs from its side file"
         found = f"{one.found} [{one.code}]"
         place = one.offset_bytes
         raise Corrupt(what, path=one.path, offset_bytes=place, found=found, expected=one.expected, hint=RESTORE)

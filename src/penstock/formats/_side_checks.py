@@ -15,7 +15,7 @@ from penstock.store.backup import back_up
 from penstock.store.side_file import NEXT, REPLACE, Facts, is_damaged, judged_manifest
 from penstock.types import Action, Finding, Manifest
 
-RESTORE = f"Restore the data; if the change was meant, {REPLACE}"
+RESTORE = f"Restore the data; if the change was intended, {REPLACE}"
 """What to do about data that contradict their side file."""
 
 
@@ -46,14 +46,14 @@ def check_side_file(
 
 
 def _not_proved(format_name: str, path: str, what: str) -> Finding:
-    stated = f"a side file that {what}, so the data are not proved"
-    fix = f"Restore it; if the data are right, {REPLACE}"
+    stated = f"the side file {what}, so the data can't be checked"
+    fix = f"Restore it; if the data is right, {REPLACE}"
     return Finding(f"{format_name}.side-file", "error", path, None, stated, None, fix)
 
 
 def not_mended(format_name: str, path: str, side_path: str) -> Action:
     """What `repair` answers where the data are not those that their side file knows: it proves nothing then."""
-    what = f"not mended: the data are not those that {side_path} knows. Restore them, or move it away first"
+    what = f"not repaired: the data differs from {side_path}. Restore the data, or move that file away first"
     return Action(f"{format_name}.changed", path, what, possible=False)
 
 
@@ -82,13 +82,13 @@ def side_file_replaced(
     """
     if not store.exists(side_path):
         return ""
-    stated = "says nothing of these data"
+    stated = "belongs to other data"
     if known is not None:
         if known.num_samples == num_samples and num_tokens in (None, known.num_tokens):
             return ""
         tokens = "" if num_tokens is None or known.num_tokens is None else f" with {known.num_tokens:,} tokens"
         stated = f"counts {known.num_samples:,} {samples}{tokens}"
-    return f"; the side file {stated}" + (f", and is kept as {back_up(store, side_path)}" if write else "")
+    return f"; the old side file {stated}" + (f", and is kept as {back_up(store, side_path)}" if write else "")
 
 
 def begins_otherwise(
@@ -173,17 +173,17 @@ def check_names(format_name: str, side_path: str, manifest: Manifest, names: Col
     """The digests of files that the data don't have: what proves no file of theirs proves nothing."""
     unknown = [name for name in manifest.block_digests if name not in names]
     for name in unknown[:MOST_FINDINGS]:
-        found = f"digests of {name!r}, which is no file of these data"
+        found = f"digests of {name!r}, which is not a file of this dataset"
         yield Finding(f"{format_name}.side-file", "error", side_path, None, found, None, RESTORE)
     if len(unknown) > MOST_FINDINGS:
-        found = f"{len(unknown) - MOST_FINDINGS} more names of files that these data don't have"
+        found = f"{len(unknown) - MOST_FINDINGS} more names of files that aren't in this dataset"
         yield Finding(f"{format_name}.side-file", "error", side_path, None, found, None, RESTORE)
 
 
 def check_bytes(format_name: str, path: str, manifest: Manifest, size_bytes: int) -> Iterator[Finding]:
     """What a side file says of the bytes of all files, held against what they are."""
     if size_bytes != manifest.size_bytes:
-        stated = f"{manifest.size_bytes} bytes, as the side file says"
+        stated = f"{manifest.size_bytes} bytes, as recorded in the side file"
         yield Finding(f"{format_name}.changed", "error", path, None, f"{size_bytes} bytes", stated, RESTORE)
 
 

@@ -10,7 +10,7 @@ _NEEDS = {
     "split": ("splits", "splits"),
     "layout": ("layouts", "layouts to choose from"),
     "eos_id": ("tokens", "documents of tokens"),
-    "vocab_size": ("tokens", "ids of tokens"),
+    "vocab_size": ("tokens", "token ids"),
     "validate_hash": ("hashes", "digests in an index"),
     "decode": ("images", "images"),
 }
@@ -27,49 +27,54 @@ def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
         if trait == "tokens" and options.tokens_column is not None:
             continue
         if getattr(options, option) is not None and not getattr(chosen.traits, trait):
-            what = f"{option} needs {needs}, and the format {chosen.name!r} has none"
+            what = f"{option} needs {needs}, which the format {chosen.name!r} doesn't have"
             found = f"{option}={getattr(options, option)!r}"
-            raise ConfigError(what, path=path, found=found, hint=f"Leave --{option.replace('_', '-')} ({option}=) out")
+            raise ConfigError(what, path=path, found=found, hint=f"Omit --{option.replace('_', '-')} ({option}=)")
 
 
 def _require_tokens_read(chosen: Format, path: str, options: OpenOptions) -> None:
     """That options for reading rows as documents meet rows; raises `ConfigError`."""
     if options.tokens_dtype is not None and options.tokens_column is None:
-        hint = "Name the column: --tokens-column (tokens_column=)"
-        raise ConfigError("tokens_dtype is that of ids in a column of bytes", path=path, hint=hint)
+        hint = "Specify the column: --tokens-column (tokens_column=)"
+        raise ConfigError("tokens_dtype only applies to token ids in a column of bytes", path=path, hint=hint)
     if options.mask_column is not None and options.tokens_column is None:
-        hint = "Name the column: --tokens-column (tokens_column=)"
-        raise ConfigError("mask_column is for tokens of a column", path=path, hint=hint)
+        hint = "Specify the column: --tokens-column (tokens_column=)"
+        raise ConfigError("mask_column only applies to tokens in a column", path=path, hint=hint)
     if options.mask_column is not None and options.planes is None:
-        hint = "Leave --drop-planes (planes=), or --mask-column (mask_column=), out"
-        raise ConfigError("a loss mask is both named and left behind", path=path, found=options.mask_column, hint=hint)
+        hint = "Omit --drop-planes (planes=) or --mask-column (mask_column=)"
+        raise ConfigError("a loss mask is both requested and dropped", path=path, found=options.mask_column, hint=hint)
     if options.documents is not None:
         _require_documents_known(path, options)
     if options.one_document and options.tokens_column is None and not chosen.traits.borderless:
-        what = f"data of the format {chosen.name!r} say where documents are"
+        what = f"the format {chosen.name!r} stores document borders"
         if not chosen.traits.tokens:
-            what = "rows have no tokens before a column is named"
-        hint = "Name it: --tokens-column (tokens_column=)" if not chosen.traits.tokens else "Leave --one-document out"
+            what = "rows have no tokens unless a column is specified"
+        hint = "Specify it: --tokens-column (tokens_column=)" if not chosen.traits.tokens else "Omit --one-document"
         raise ConfigError(what, path=path, found="one_document", hint=hint)
 
 
 def _require_documents_known(path: str, options: OpenOptions) -> None:
     if options.documents not in ("rows", "eos"):
-        raise ConfigError("unknown documents", path=path, found=repr(options.documents), expected="'rows' or 'eos'")
+        raise ConfigError(
+            "unknown value for documents", path=path, found=repr(options.documents), expected="'rows' or 'eos'"
+        )
     if options.tokens_column is None:
-        what, hint = "documents is for a column of tokens", "Name the column: --tokens-column (tokens_column=)"
+        what, hint = (
+            "documents only applies to a column of tokens",
+            "Specify the column: --tokens-column (tokens_column=)",
+        )
         raise ConfigError(what, path=path, found=f"documents={options.documents!r}", hint=hint)
     if options.one_document:
-        what, hint = "one_document and documents contradict each other", "Leave --one-document (one_document=) out"
+        what, hint = "one_document and documents can't be combined", "Omit --one-document (one_document=)"
         raise ConfigError(what, path=path, found=f"documents={options.documents!r}", hint=hint)
 
 
 def _require_planes_read(chosen: Format, path: str, options: OpenOptions) -> None:
     if options.planes not in ("auto", None):
-        what, hint = "planes are found beside the data, or left behind", "Leave planes= out, or give None"
+        what, hint = "planes= only accepts None", "Omit planes=, or pass None"
         raise ConfigError(what, path=path, found=f"planes={options.planes!r}", hint=hint)
     if options.planes is None and not (chosen.traits.tokens or options.tokens_column):
-        what, hint = f"data of the format {chosen.name!r} have no planes", "Leave --drop-planes (planes=) out"
+        what, hint = f"the format {chosen.name!r} has no planes", "Omit --drop-planes (planes=)"
         raise ConfigError(what, path=path, found="planes=None", hint=hint)
 
 
@@ -78,5 +83,5 @@ def _require_arrays(path: str, options: OpenOptions) -> None:
 
     array_options(options.decode)
     if options.raw:
-        what = "raw is samples as stored bytes, and decode images as arrays"
-        raise ConfigError(what, path=path, hint="Leave one out")
+        what = "raw returns stored bytes and decode returns images as arrays"
+        raise ConfigError(what, path=path, hint="Omit one of them")

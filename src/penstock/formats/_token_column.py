@@ -88,7 +88,7 @@ def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, row
     if options.tokens_column is None:
         return rows
     if is_token_source(rows):
-        what, hint = "a dataset of tokens has no columns", "Leave --tokens-column (tokens_column=) out"
+        what, hint = "a token dataset has no columns", "Omit --tokens-column (tokens_column=)"
         raise ConfigError(what, path=path, found=f"{chosen.name}, tokens_column={options.tokens_column!r}", hint=hint)
     require_mask_column(options.mask_column, options.tokens_column, path)
 
@@ -106,7 +106,7 @@ def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, row
     if options.documents == "eos":
         eos_id = _known_eos(rows) if options.eos_id is None else options.eos_id
         if eos_id is None:
-            what, hint = "the EOS id that ends documents is unknown", "Name it: --eos-id (eos_id=)"
+            what, hint = "the EOS id that ends documents is unknown", "Specify it: --eos-id (eos_id=)"
             raise ConfigError(what, path=path, found="documents='eos'", hint=hint)
         options = replace(options, one_document=True, eos_id=eos_id)
     # Files of a table may differ in their other columns: nobody looks at these.
@@ -138,8 +138,8 @@ def _mark_columns(rows: Source[Any], options: OpenOptions, opened: Callable[[str
         found = [name for name in wanted if schema.open or name in listed]
     if used is not None and used not in found:
         what, hint = (
-            f"no column {used!r} with lists",
-            "Name another one: --mask-column (mask_column=)",
+            f"no column {used!r} of lists",
+            "Choose another one: --mask-column (mask_column=)",
         )
         raise ConfigError(what, hint=hint)
     return tuple(found)
@@ -244,7 +244,7 @@ class ColumnTokens:
         try:
             fields = self._whole.schema.fields
         except Unsupported:
-            return ("columns that some files have and others have not",)
+            return ("columns that only some of the files have",)
         taken = (self._name, self._options.mask_column, PADDING if PADDING in self._names else None)
         return tuple(f"column {field.name!r}" for field in fields if field.name not in taken)
 
@@ -282,7 +282,7 @@ class ColumnTokens:
             return self._scanned[1]
         if self._looks_for_windows and (row := int(self._scanned[0][-1])) >= 0:
             raise ConfigError(
-                f"row {row} contains the EOS id but doesn't end with it, so it may be a window that cuts documents",
+                f"row {row} contains the EOS id but doesn't end with it, so it may be a window across documents",
                 path=_file_of(self._only, row, self._shown),
                 found=f"EOS id {self.eos_id} inside the row",
                 expected="rows that end with it, or don't contain it",
@@ -504,11 +504,11 @@ class ColumnTokens:
     def _refuse_id(self, ids: NDArray[Any], lengths: IntArray, first: int, limit: int) -> None:
         at = int(np.argmax((ids < 0) | (ids >= limit)))
         row = first + int(np.searchsorted(np.cumsum(lengths), at, side="right"))
-        hint = "Ids below 0 are marks of padding or labels: name the column of ids with --tokens-column"
+        hint = "Ids below 0 mark padding or labels. Specify the column of token ids with --tokens-column"
         raise TooLarge(
-            f"row {row} holds a number that is no token id", path=_file_of(self._only, row, self._shown),
+            f"row {row} holds a number that is not a token id", path=_file_of(self._only, row, self._shown),
             found=int(ids[at]), expected=f"0 to {limit - 1}",
-            hint=hint if ids[at] < 0 else "Is this the tokenizer's column, and its vocabulary?",
+            hint=hint if ids[at] < 0 else "Check that this is the column of token ids and the right vocabulary size",
         )  # fmt: skip
 
 
@@ -526,11 +526,14 @@ class ValueColumn:
         known = {field.name: field for field in self._rows.schema.fields}.get(self._name)
         if self._of_bytes is not None:
             if known is not None and known.kind != "bytes":
-                what, hint = "tokens_dtype is for columns of bytes", "Leave --tokens-dtype (tokens_dtype=) out"
+                what, hint = "tokens_dtype only applies to columns of bytes", "Omit --tokens-dtype (tokens_dtype=)"
                 raise ConfigError(what, path=self._shown, found=f"column {self._name!r} of {known.kind}", hint=hint)
             return self._of_bytes
         if known is not None and known.kind == "bytes":
-            what, hint = "the dtype of ids in bytes is not known", "Name it: --tokens-dtype int64 (tokens_dtype=)"
+            what, hint = (
+                "the dtype of the ids in the bytes is unknown",
+                "Specify it: --tokens-dtype int64 (tokens_dtype=)",
+            )
             raise ConfigError(what, path=self._shown, found=f"column {self._name!r} of bytes", hint=hint)
         if known is None or known.kind != "ndarray":
             return np.dtype(np.int64)
@@ -572,15 +575,17 @@ class ValueColumn:
         found = [sample.get(self._name) for sample in samples]
         for row, value in enumerate(found, first):
             if not isinstance(value, list | np.ndarray | bytes) or (isinstance(value, bytes) and not self._of_bytes):
-                said = "null, or no such column" if value is None else type(value).__name__
-                raise self._fault(row, f"row {row} has no list of ids in {self._name!r}", said, "a list of integers")
+                said = "null, or a missing column" if value is None else type(value).__name__
+                raise self._fault(
+                    row, f"row {row} has no list of token ids in {self._name!r}", said, "a list of integers"
+                )
         return found
 
     def _from_bytes(self, values: list[bytes], lengths: IntArray, first: int) -> tuple[NDArray[Any], IntArray]:
         dtype = self.dtype()
         width = dtype.itemsize
         for row in np.flatnonzero(lengths % width)[:1].tolist():
-            what = f"the bytes of row {first + row} do not end with an id"
+            what = f"the bytes of row {first + row} don't hold whole ids"
             raise self._fault(first + row, what, f"{lengths[row]} bytes", f"a multiple of {width}, for {dtype}")
         ids = np.frombuffer(b"".join(values), dtype.newbyteorder("<"))
         return ids.astype(dtype, copy=False), lengths // width
@@ -588,7 +593,7 @@ class ValueColumn:
     def _from_arrays(self, values: list[NDArray[Any]], first: int, expected: np.dtype[Any]) -> NDArray[Any]:
         for row, one in enumerate(values, first):
             if one.ndim != 1 or one.dtype != expected:
-                what = f"row {row} is no document"
+                what = f"row {row} is not a document"
                 raise self._fault(row, what, f"{one.dtype} of shape {list(one.shape)}", f"{expected}, one axis")
         return np.concatenate([*values, np.empty(0, expected)])
 
@@ -603,11 +608,13 @@ class ValueColumn:
                 for value in one:
                     if type(value) is not int or not -(1 << 63) <= value < 1 << 63:
                         found = f"{value!r:.40}"
-                        raise self._fault(row, f"row {row} holds no token id", found, "integers") from None
+                        raise self._fault(
+                            row, f"row {row} holds values that are not token ids", found, "integers"
+                        ) from None
             raise
 
     def _fault(self, row: int, what: str, found: str, expected: str) -> PenstockError:
-        hint = "Mend the row, or leave it out: `penstock filter`"
+        hint = "Fix the row, or drop it with `penstock filter`"
         path = _file_of(self._rows, row, self._shown)
         return Corrupt(what, path=path, found=found, expected=expected, hint=hint)
 
@@ -616,7 +623,7 @@ def stored_dtype(name: str) -> np.dtype[Any]:
     """The integer dtype that is called so; raises `ConfigError`."""
     known = [f"{sign}int{bits}" for sign in ("u", "") for bits in (8, 16, 32, 64)]
     if name not in known:
-        raise ConfigError("no dtype of token ids", found=repr(name), expected=" | ".join(known))
+        raise ConfigError("not a dtype for token ids", found=repr(name), expected=" | ".join(known))
     return np.dtype(name)
 
 

@@ -94,8 +94,8 @@ class Marking:
                 mask = counts[keep]
             elif not counts[keep].all():
                 at = int(np.argmin(counts | ~keep))
-                hint = f"Use it as the loss mask: --mask-column {name} (mask_column=). Or leave it: {_LEAVE}"
-                what = f"the column {name!r} marks tokens that don't count, and isn't used"
+                hint = f"Use it as the loss mask: --mask-column {name} (mask_column=). Or ignore it: {_LEAVE}"
+                what = f"the column {name!r} marks tokens excluded from the loss, but isn't used"
                 self._fail(at, lengths, first, what, hint=hint, kind=ConfigError)
         if keep.all():
             return MarkedRows(ids, lengths, mask, 0)
@@ -106,7 +106,7 @@ class Marking:
     def _unpadded(self, values: Values, lengths: IntArray, first: int) -> NDArray[np.bool_]:
         """Return which ids aren't padding."""
         mask = self._per_id(PADDING, values, lengths, first)
-        packed = "Rows with several documents can't be read by their mask: write a row per document"
+        packed = "Rows with several documents can't be split by their mask: write one row per document"
         self._require_bits(PADDING, mask, lengths, first, hint=f"Values above 1 number packed documents. {packed}")
         keep = mask.astype(np.bool_)
         starts = keep.copy()
@@ -139,9 +139,9 @@ class Marking:
             rows = np.searchsorted(row_starts, places, side="right")
             inside = places[1:][is_border & (rows[1:] == rows[:-1])]
         if len(inside):
-            what = f"the column {name!r} shows that another document begins inside the row"
-            hint = "Write a row per document, or read rows by their EOS ids: --documents eos (documents='eos'). "
-            self._fail(int(inside[0]), lengths, first, what, hint=f"{hint}Or leave it: {_LEAVE}", kind=ConfigError)
+            what = f"the column {name!r} shows that several documents are in one row"
+            hint = "Write one row per document, or read rows by their EOS ids: --documents eos (documents='eos'). "
+            self._fail(int(inside[0]), lengths, first, what, hint=f"{hint}Or ignore it: {_LEAVE}", kind=ConfigError)
 
     def _counts(
         self, name: str, values: Values, ids: NDArray[Any], lengths: IntArray, keep: NDArray[np.bool_], first: int
@@ -153,10 +153,10 @@ class Marking:
             wrong = counts & keep & (labels != ids)
             if wrong.any():
                 at = int(np.argmax(wrong))
-                what = f"the column {name!r} holds other ids than the row"
-                hint = "Labels are −100 or the id at the same place, as transformers has them, not shifted"
+                what = f"the column {name!r} holds different ids than the row"
+                hint = "Labels must be −100 or the id at the same position, not shifted, as in transformers"
                 if name != self.used:
-                    hint += f". Or leave it: {_LEAVE}"
+                    hint += f". Or ignore it: {_LEAVE}"
                 self._fail(at, lengths, first, what, found=labels[at], expected=f"{ids[at]} or {_NO_LOSS}", hint=hint)
             return counts
         mask = self._per_id(name, values, lengths, first)
@@ -173,9 +173,9 @@ class Marking:
         wrong = (counts != lengths) & (~absent if name != self.used else True)
         if wrong.any():
             row = int(np.argmax(wrong))
-            what = f"row {first + row} has another number of values in {name!r} than ids"
+            what = f"row {first + row} has a different number of values in {name!r} than ids"
             hint = "Write one value per id"
-            hint += "" if name == PADDING else f", or leave it: {_LEAVE}"
+            hint += "" if name == PADDING else f", or ignore it: {_LEAVE}"
             shown = "null" if absent[row] else int(counts[row])
             raise Corrupt(what, path=self.path(first + row), found=shown, expected=int(lengths[row]), hint=hint)
         if not absent.any():
@@ -237,7 +237,7 @@ def require_mask_column(mask_column: str | None, tokens_column: str, path: str) 
     """Raise `ConfigError` for a column that can't be the mask of these tokens."""
     if mask_column in (PADDING, tokens_column):
         what = f"the column {mask_column!r} can't be the loss mask"
-        hint = f"{PADDING} tells padding, which is dropped anyway. Name a column of masks or labels"
+        hint = f"{PADDING} marks padding, which is dropped anyway. Specify a column of masks or labels"
         raise ConfigError(what, path=path, hint=hint)
 
 

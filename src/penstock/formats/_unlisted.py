@@ -22,6 +22,6 @@ def find_unlisted(
     with contextlib.suppress(PenstockError):
         for one in store.list(folder):
             if one not in known and names.fullmatch(one[start:]):
-                fix = "It is not read: remove it, or leave it"
+                fix = "It isn't read. Remove it or ignore it"
                 found.append(Finding(code, "warning", one, None, "a data file that is not listed", None, fix))
     return found

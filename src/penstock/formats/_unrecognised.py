@@ -16,7 +16,7 @@ from penstock.store.powers import PeekingStore
 Cause = tuple[str, str]
 """What stands there, and what to do about it."""
 
-LINES_OF_A_LIST = "`jq -c '.[]' IN > OUT.jsonl` makes lines of a list"
+LINES_OF_A_LIST = "`jq -c '.[]' IN > OUT.jsonl` turns a list into lines"
 
 _ARRAY_BEGINS = re.compile(rb"^[\xef\xbb\xbf\s]*\[\s*(\{|\Z)")
 _OBJECT_BEGINS = re.compile(rb"^[\xef\xbb\xbf\s]*\{\s*\n\s*\"")
@@ -26,13 +26,19 @@ _LOOKED_AT = 1000
 TAR_PACKERS = (".tar.gz", ".tgz", ".tar.zst", ".tar.bz2", ".tar.xz")
 _PACKERS: Mapping[bytes, str] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _MAGIC: Mapping[bytes, Cause] = {
-    b"PAR1": ("a Parquet file that is cut off", "Copy it again: it has to end with PAR1"),
-    b"PK\x03\x04": ("a zip archive", "Unpack it, and name what was in it"),
-    b"\x89PNG": ("one picture", "Name its folder"),
-    b"\xff\xd8\xff": ("one picture", "Name its folder"),
-    b"\x93NUMPY": ("an array of NumPy", "`penstock convert --tokens-column` takes arrays; format='raw-tokens' ids"),
+    b"PAR1": ("a Parquet file that is cut off", "Copy it again. A complete file ends with PAR1"),
+    b"PK\x03\x04": ("a zip archive", "Unpack it and pass the files in it"),
+    b"\x89PNG": ("one picture", "Pass its folder"),
+    b"\xff\xd8\xff": ("one picture", "Pass its folder"),
+    b"\x93NUMPY": (
+        "a NumPy array",
+        "`penstock convert --tokens-column` reads arrays; format='raw-tokens' reads token ids",
+    ),
 }
-UNKNOWN: Cause = "bytes of no known kind", "Name one with format= (--format); ids alone: format='raw-tokens'"
+UNKNOWN: Cause = (
+    "bytes of an unknown format",
+    "Specify one with format= (--format). For bare token ids: format='raw-tokens'",
+)
 _MARKS: Mapping[str, str] = {
     "index.json": "a dataset of shards or token files",
     ".nv-meta": "a prepared WebDataset",
@@ -66,7 +72,7 @@ def unrecognised(
     try:
         found, hint = _of_folder(store, path) if store.is_folder(path) else _of_file(store, path)
     except (PenstockError, OSError):
-        found, hint = "what could not be read", "Name its format with format= (--format)"
+        found, hint = "a folder or file that can't be read", "Specify its format with format= (--format)"
     telling = [one for one in reasons if one.startswith((*_NOT_ONLY_NO, *(f"{name}: " for name in by_name)))]
     if telling and not found.startswith(("an empty", "a tokenizer", "one JSON", "JSON objects")):
         found = telling[0].partition(": ")[2]
@@ -110,9 +116,9 @@ def of_binary(head: bytes) -> Cause | None:
         if head.startswith(magic):
             return cause
     if head[257:262] == b"ustar":
-        return "one tar", "Name its folder, or `penstock prepare` that"
+        return "one tar", "Pass its folder, after `penstock prepare` if needed"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return "text in UTF-16", "`iconv -f UTF-16 -t UTF-8 IN > OUT` makes UTF-8 of it"
+        return "text in UTF-16", "`iconv -f UTF-16 -t UTF-8 IN > OUT` converts it to UTF-8"
     # All zeros are what a crash leaves of lines.
     return UNKNOWN if b"\0" in head and head.strip(b"\0") else None
 
@@ -124,7 +130,7 @@ def of_text(head: bytes, path: str) -> Cause | None:
         return None
     suffix = os.path.splitext(path)[1]
     if start in (b"{", b"[") and is_tokenizer(head, path):
-        return "a tokenizer, not data", "Give it to `penstock pack` as --tokenizer"
+        return "a tokenizer, not data", "Pass it to `penstock pack` as --tokenizer"
     if start in (b"{", b"[") and _is_lines(head):
         return f"JSON objects, one per line, in a file called {suffix or path}", "Rename it to .jsonl"
     if suffix in (".json", ".yaml", ".yml") and _RECIPE.search(head):
@@ -135,7 +141,7 @@ def of_text(head: bytes, path: str) -> Cause | None:
         what = "one JSON document, not one object per line"
         return what, f"{LINES_OF_A_LIST}; as text: `penstock pack --input-format text`"
     if path.lower().endswith((".csv", ".tsv")):
-        return "a table as text, not shards", "`penstock convert FILE OUT/ --to mds` reads one with a header"
+        return "a text table, not shards", "`penstock convert FILE OUT/ --to mds` reads a table with a header"
     return "plain text", "`penstock pack FILE --input-format text` packs it"
 
 
@@ -150,7 +156,7 @@ def of_document(head: bytes, *, one_line: bool) -> Cause | None:
     if _ARRAY_BEGINS.match(head if one_line else first) and (one_line or not rest.lstrip().startswith(b"[")):
         return "one JSON array", LINES_OF_A_LIST
     if not one_line and _OBJECT_BEGINS.match(head):
-        return "one JSON object over several lines", "`jq -c . IN > OUT.jsonl` makes one line of each object"
+        return "one JSON object over several lines", "`jq -c . IN > OUT.jsonl` puts each object on one line"
     return None
 
 
@@ -166,10 +172,10 @@ def _is_lines(head: bytes) -> bool:
 def _of_file(store: Store, path: str) -> Cause:
     head = store.get(path, 0, _HEAD_BYTES)
     if not head:
-        return "an empty file", "See whether what wrote it has ended, or leave it out"
+        return "an empty file", "Check whether the program that writes it has finished, or omit the file"
     for magic, name in _PACKERS.items():
         if head.startswith(magic) and path.lower().endswith((".tar", *TAR_PACKERS)):
-            return f"a tar compressed with {name}", "Decompress it: shards are read by place"
+            return f"a tar compressed with {name}", "Decompress it: shards need random access"
         if head.startswith(magic):
             what = f"{name} under a name that doesn't end in .jsonl.gz, .jsonl.zst, .ndjson.gz or .ndjson.zst"
             return what, "Rename it if its lines are JSON objects; `penstock pack FILE --input-format text` packs text"
@@ -179,11 +185,11 @@ def _of_file(store: Store, path: str) -> Cause:
 def _of_folder(store: Store, path: str) -> Cause:
     names = sorted(_below(store, path.rstrip("/") or path))
     if not names:
-        return "an empty folder", "See whether what wrote it has ended"
+        return "an empty folder", "Check whether the program that writes it has finished"
     if all(name.endswith(".json") for name in names):
         return "a directory of JSON files", f"Rename them to .jsonl if each line is an object; {LINES_OF_A_LIST}"
     shown = ", ".join(names[:_SHOWN]) + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
-    return f"a folder, and no dataset itself, with {shown}", "Name what lies below, or a pattern of it"
+    return f"a folder that is not a dataset, with {shown}", "Pass a dataset in it, or a pattern"
 
 
 def _below(store: Store, root: str) -> Iterator[str]:

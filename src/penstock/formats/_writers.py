@@ -42,7 +42,7 @@ def require_fields(fields: object, path: str) -> None:
     """Raise `ConfigError` for a sample or a batch that is no mapping from names to values."""
     if not isinstance(fields, Mapping):
         found = f"a {type(fields).__name__}"
-        raise ConfigError("a sample and a batch have fields", path=path, found=found, expected="{name: value}")
+        raise ConfigError("a sample or batch must be a mapping", path=path, found=found, expected="{name: value}")
 
 
 def rows_of(batch: Batch, path: str) -> Iterator[Sample]:
@@ -73,7 +73,7 @@ def require_known(options: Mapping[str, Any], known: Sequence[str], path: str) -
     for name, value in options.items():
         fits, expected = _KINDS.get(name, _ANY)
         if value is not None and not fits(value):
-            raise ConfigError(f"the option {name} has no such value", path=path, found=repr(value), expected=expected)
+            raise ConfigError(f"invalid value for the option {name}", path=path, found=repr(value), expected=expected)
 
 
 def _is_count(value: Any) -> bool:
@@ -108,12 +108,12 @@ _KINDS: dict[str, _Kind] = {
     **dict.fromkeys(("chunk_tokens", "chunk_starts", "shard_tokens"), _COUNT),
     **dict.fromkeys(("tokenizer", "tokenizer_digest", "compression", "split", "pattern"), _TEXT),
     "shuffle_tars": (lambda value: isinstance(value, bool), "true or false"),
-    "dtype": (lambda value: isinstance(value, Hashable), "the name of a dtype"),
+    "dtype": (lambda value: isinstance(value, Hashable), "a dtype name"),
     "hashes": (_are_names, "a list of names"),
     "inputs": (_are_texts, "name → digest"),
-    "options": (_is_plain, "name → value, as JSON has them"),
+    "options": (_is_plain, "name → JSON value"),
     "dataset": (_is_plain, "keys and values of dataset.yaml"),
-    "code": (lambda value: isinstance(value, Mapping), "name of a file → its content"),
+    "code": (lambda value: isinstance(value, Mapping), "file name → content"),
     "size_limit": (lambda value: _is_count(value) or _is_text(value), "bytes, or a text such as 64mb"),
 }
 """Option → what it may be; a writer says by itself which of these values it takes."""

@@ -82,10 +82,10 @@ class TensorBoard:
         self._before: Metrics | None = None
         self._write: Callable[[dict[str, float], int], None] | None = None
         if isinstance(target, str | os.PathLike):
-            self._folder = self._target = fixed_path(local_path(target, "a folder of TensorBoard"))
+            self._folder = self._target = fixed_path(local_path(target, "a TensorBoard folder"))
         elif not hasattr(target, "add_scalar"):
-            hint = "Give a folder, or a writer with add_scalar"
-            raise ConfigError("nothing that TensorBoard writes to", found=type(target).__name__, hint=hint)
+            hint = "Pass a folder, or a writer with add_scalar"
+            raise ConfigError("not a TensorBoard folder or writer", found=type(target).__name__, hint=hint)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (TensorBoard, (self._target, self._prefix))
@@ -138,8 +138,8 @@ class WandB:
 
     def __init__(self, run: Any, prefix: str = "data", log: Callable[[dict[str, Any]], Any] | None = None) -> None:
         if not isinstance(run, _Logs):
-            hint = "Give what wandb.init returns"
-            raise ConfigError("no run of Weights & Biases", found=type(run).__name__, hint=hint)
+            hint = "Pass the result of wandb.init"
+            raise ConfigError("not a Weights & Biases run", found=type(run).__name__, hint=hint)
         self._run: Any = run
         self._prefix, self._log = prefix, log or run.log
         self._before: Metrics | None = None

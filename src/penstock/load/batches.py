@@ -101,7 +101,7 @@ class Batches(Iterator[Any]):
         try:
             # One that an interrupt left is this thread's own.
             if cursor.taken.setdefault(process, thread) != thread:
-                hint = "Take them in one thread, which hands them on, or give each thread a loader of its own"
+                hint = "Take batches in a single thread and pass them on, or give each thread its own loader"
                 raise ConfigError("another thread is taking a batch of this loader", hint=hint)
             return self._take(cursor)
         finally:
@@ -164,5 +164,5 @@ def closed() -> ConfigError:
     """The error of a loader that is read after `close`."""
     return ConfigError(
         "the loader is closed",
-        hint="Make another one; load_state_dict(closed.state_dict()) goes on where this one stopped",
+        hint="Create a new loader; load_state_dict(closed.state_dict()) resumes where this one stopped",
     )

@@ -57,7 +57,7 @@ def join_cu_seqlens(windows: list[NDArray[Any]]) -> tuple[NDArray[np.int32], int
     ends = np.cumsum(all_lengths)
     if ends.size and int(ends[-1]) > np.iinfo(np.int32).max:
         raise ConfigError(
-            "a batch holds more tokens than int32 cu_seqlens can count",
+            "a batch has more tokens than int32 cu_seqlens can count",
             found=f"{int(ends[-1])} tokens",
             hint="Use a smaller micro_batch",
         )

@@ -107,10 +107,12 @@ def checked_device(device: Any) -> Any:
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ConfigError("torch knows no such device", found=repr(device), hint="Such as 'cuda' or 'cpu'") from error
+        raise ConfigError(
+            "torch doesn't know this device", found=repr(device), hint="Such as 'cuda' or 'cpu'"
+        ) from error
     if found.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(
-            "torch finds no CUDA device", found=f"device={device!r}", hint="device='cpu' takes the same way"
+            "torch finds no CUDA device", found=f"device={device!r}", hint="device='cpu' works the same way"
         )
     return found
 

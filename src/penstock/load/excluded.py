@@ -65,7 +65,7 @@ def decode(value: Any) -> Rows:
         fits = isinstance(row, list | tuple) and len(row) == 2 and isinstance(row[0], int) and isinstance(row[1], dict)
         if not fits or not all(isinstance(one, str) for pair in row[1].items() for one in pair):
             what, expected = "this is not a state that can be loaded", "a list of [consumed, {place: digest}]"
-            raise ResumeMismatch(what, found="other exclude lists", expected=expected)
+            raise ResumeMismatch(what, found="different exclude lists", expected=expected)
         rows.append((row[0], dict(row[1])))
     return tuple(rows)
 
@@ -94,12 +94,12 @@ def explain_excluded(run: Any, limit: int) -> dict[str, Any]:
         NotFound: nothing is excluded.
     """
     if run.consumed is None:
-        raise ConfigError("how far the run is, is not known", hint="Give its state: --state FILE")
+        raise ConfigError("the position of the run is unknown", hint="Pass its state: --state FILE")
     if is_lane_stream(run.data):
-        raise ConfigError("a stream that packs on the fly has no positions", hint="Ask its `stream` instead")
+        raise ConfigError("a stream that packs on the fly has no positions", hint="Use its `stream` instead")
     found = list(lists_of(run.data))
     if not found:
-        raise NotFound("nothing that this run reads has an exclude list", hint="penstock exclude --show DATASET")
+        raise NotFound("no source in this run has an exclude list", hint="penstock exclude --show DATASET")
     rows = sorted(_read_before(run, found), key=lambda row: (row["position"], row["index"]))
     steps = sorted({row["step"] for row in rows})
     return {"consumed": run.consumed, "steps": steps, "samples": rows[:limit], "of": len(rows)}

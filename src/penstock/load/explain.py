@@ -61,14 +61,14 @@ def run_of(data: Any, global_batch: int | None, world: int | None, state: Mappin
     if state is None:
         if global_batch is None:
             hint = "Pass the global batch: --global-batch (global_batch=), or a state: --state (state=)"
-            raise ConfigError("how many samples a step has is not known", hint=hint)
+            raise ConfigError("the number of samples per step is unknown", hint=hint)
         return Run(data, (runs.Stretch(0, 0, global_batch, world or 1),))
     saved = states.decode(state)
     description = describe(data, saved.consumed)
     # Rules that changed after version 0.2.0 concern what samples hold, not which samples are read.
     found = states.differences(saved, data, description)
     if found := [one for one in found if one.change is None]:
-        raise states.mismatch(found, description, "Give the recipe that the run had, with its seed")
+        raise states.mismatch(found, description, "Use the recipe and seed of the run")
     exact_from = max((consumed for consumed, *_ in saved.accepted), default=0)
     places = lanes.decode(state.get("lanes", [])) if is_lane_stream(data) else {}
     lists = excluded.decode(state.get("excluded", []))
@@ -89,18 +89,18 @@ def explain_step(run: Run, step: int, rank: int | None = None, world: int | None
         ResumeMismatch: the step was read from another stream, before a change that was accepted.
     """
     if step < 0:
-        raise ConfigError("there is no such step", found=step, expected="0 or more")
+        raise ConfigError("step is out of range", found=step, expected="0 or more")
     stretch = runs.stretch_of(run.history, step)
     start = stretch.consumed_at(step)
     world = stretch.world if world is None else world
     if rank is not None and not 0 <= rank < world:
-        raise ConfigError("there is no such rank", found=rank, expected=f"0 to {world - 1}")
+        raise ConfigError(f"rank is out of range for world size {world}", found=rank, expected=f"0 to {world - 1}")
     _refuse_inexact(run, start)
     stop = _end(run.data, start + stretch.global_batch)
     if start >= stop:
         raise ConfigError(
             f"the pass of {stop:,} samples ends before this step",
-            found=f"step {step}, which begins at position {start:,}",
+            found=f"step {step}, which starts at position {start:,}",
         )
     positions = [one for one in range(start, stop) if rank is None or one % world == rank]
     if is_lane_stream(run.data):
@@ -176,7 +176,7 @@ def _require_known(run: Run, key: Wanted, rows: Sized) -> None:
     """Refuse a document that no source has: one that is misspelt must not look like one that was never read."""
     if isinstance(key, str) and not rows and not has_document(run.data, key):
         hint = "Use the number of a document of tokens, or the index of a sample without a key (see `penstock find`)"
-        raise NotFound("no source of this run has such a document", found=key, hint=hint)
+        raise NotFound(f"no source in this run contains document {key!r}", hint=hint)
 
 
 def row_of(at: Location) -> dict[str, Any]:
@@ -271,8 +271,8 @@ def _end(data: Any, stop: int) -> int:
 def _refuse_inexact(run: Run, start: int) -> None:
     if start < run.exact_from:
         raise ResumeMismatch(
-            "this step was read from another stream: a change was accepted later",
+            "this step was read from a different stream: a change was accepted later",
             found=f"position {start}",
             expected=f"{run.exact_from} or more",
-            hint="Explain it by the recipe and a state from before the change",
+            hint="Use the recipe and a state from before the change",
         )

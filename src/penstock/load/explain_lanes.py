@@ -105,8 +105,8 @@ def _walk(
 def _with_origins(data: LaneStream[Any]) -> _SupportsOrigins:
     if not isinstance(data, _SupportsOrigins):
         raise ConfigError(
-            "this stream does not tell what its outputs are made of",
+            "this stream can't tell which samples its outputs come from",
             found=type(data).__name__,
-            hint="Explain its `stream`, which is addressed by positions",
+            hint="Explain its `stream`, which has positions",
         )
     return data

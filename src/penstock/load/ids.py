@@ -53,11 +53,13 @@ def signed_ids(data: Any, dtype: Any) -> ToSignedIds:
     """
     name = str(dtype).removeprefix("torch.")
     if name not in ("int64", "int32"):
-        raise ConfigError("token ids can't be that here", found=f"dtype={dtype!r}", expected="int64 or int32")
+        raise ConfigError("unsupported dtype for token ids", found=f"dtype={dtype!r}", expected="int64 or int32")
     return ToSignedIds(name, frozenset(field.name for field in data.schema.fields if field.kind == "tokens"))
 
 
 def _as_int32(name: str, value: NDArray[Any]) -> NDArray[np.int32]:
     if value.dtype.itemsize >= 4 and value.size and int(value.max()) > np.iinfo(np.int32).max:
-        raise TooLarge(f"{name} holds an id that int32 does not", found=int(value.max()), hint="Use dtype='int64'")
+        raise TooLarge(
+            f"{name} contains an id that doesn't fit in int32", found=int(value.max()), hint="Use dtype='int64'"
+        )
     return value.astype(np.int32)

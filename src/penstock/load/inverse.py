@@ -86,7 +86,7 @@ def positions_of(data: Any, key: Wanted, stop: int) -> Positions:
         ConfigError: a stream that packs on the fly has no positions.
     """
     if is_lane_stream(data):
-        raise ConfigError("a stream that packs on the fly has no positions", hint="Ask its `stream` instead")
+        raise ConfigError("a stream that packs on the fly has no positions", hint="Use its `stream` instead")
     return _of_stream(data if is_stream(data) else Sequential(data), Key.of(key), stop)
 
 

@@ -67,7 +67,7 @@ class JaxLoader:
         **options: Any,
     ) -> None:
         if (rank is None) != (world is None):
-            raise ConfigError("rank and world come together", found=f"rank={rank}, world={world}")
+            raise ConfigError("rank and world must be given together", found=f"rank={rank}, world={world}")
         if rank is None:
             rank, world = jax.process_index(), jax.process_count()
         to_int32 = Then(collate_columns if collate is None else collate, signed_ids(data, "int32"))

@@ -135,7 +135,7 @@ class LaneBatches:
             seconds.update(part.seconds)
             for row, sample in zip(part.rows, part.samples, strict=True):
                 samples[row] = sample
-        with in_memory("a batch", f"{len(samples)} samples of lanes"):
+        with in_memory("a batch", f"{len(samples)} samples from lanes"):
             return self._task.collate(stack(samples)), dict(seconds), places
 
     def ready(self) -> int:
@@ -178,9 +178,9 @@ def require_outputs(lane: int, window: int, empty: int) -> None:
     """Raise `PenstockError` if too many windows in a row, up to `window`, gave no output."""
     if empty >= _MOST_EMPTY_WINDOWS:
         raise PenstockError(
-            f"lane {lane} gives nothing any more",
+            f"lane {lane} has stopped producing samples",
             found=f"{empty} windows in a row without an output, up to window {window}",
-            hint="Look at the function that filters or packs",
+            hint="Check the function that filters or packs",
         )
 
 
@@ -204,10 +204,10 @@ def _outputs(
             continue
         if number < offset:
             raise ResumeMismatch(
-                f"window {window} of lane {lane} gives fewer samples than before",
+                f"window {window} of lane {lane} produces fewer samples than before",
                 found=number,
                 expected=f"at least {offset}",
-                hint="The functions of a lane stream must give the same for the same samples",
+                hint="The functions of a lane stream must be deterministic",
             )
         return
 
@@ -224,7 +224,7 @@ def own_lanes(lanes: int, rank: int, world: int) -> range:
             f"a stream of {lanes} lanes can't be divided among {world} ranks: each lane is read by one rank",
             found=f"world {world}",
             expected="a world of " + ", ".join(map(str, allowed)),
-            hint="Make the stream with more lanes, such as a multiple of every world size that you expect",
+            hint="Create the stream with more lanes, such as a multiple of every world size that you expect",
         )
     return range(rank, lanes, world)
 
@@ -239,7 +239,7 @@ def decode(value: Any) -> dict[int, tuple[int, int]]:
     rows: list[Any] = value if isinstance(value, list) else [None]
     for row in rows:
         if not (isinstance(row, (list, tuple)) and len(row) == 3 and all(_is_count(number) for number in row)):
-            raise ResumeMismatch("this is no state of lanes", found=repr(row)[:80], expected="[lane, window, offset]")
+            raise ResumeMismatch("not a state of lanes", found=repr(row)[:80], expected="[lane, window, offset]")
     return {row[0]: (row[1], row[2]) for row in rows}
 
 
@@ -256,7 +256,7 @@ def places_of(saved: Places, own: Iterable[int]) -> dict[int, tuple[int, int]]:
             "the state lacks lanes of this rank",
             found="lanes " + _listed(sorted(saved)),
             expected="lanes " + _listed(own),
-            hint="Each rank's state holds its own lanes: join them with merge_states([...])",
+            hint="The state of each rank only has its own lanes: merge them with merge_states([...])",
         )
     return {lane: saved[lane] for lane in own}
 
@@ -301,7 +301,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         different = [key for key in {**first, **rest} if first.get(key) != rest.get(key)]
         if different:
             raise ResumeMismatch(
-                f"state {number} is not of the same run and step as state 0",
+                f"state {number} comes from a different run or step than state 0",
                 found=", ".join(f"{key} {rest.get(key)!r}"[:120] for key in different),
                 expected=", ".join(f"{key} {first.get(key)!r}"[:120] for key in different),
             )
@@ -309,11 +309,11 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
             if places.setdefault(lane, place) != place:
                 raise ResumeMismatch(f"two states disagree on lane {lane}", found=place, expected=places[lane])
     if first is None:
-        raise ConfigError("there is no state to merge")
+        raise ConfigError("no states to merge")
     world = saved_states.decode(first).history[-1].world
     lacking = sorted(set(range(world)) - {lane % world for lane in places}) if places else []
     if lacking:
-        raise ResumeMismatch("the states of some ranks are missing", found=f"none of rank {_listed(lacking)}")
+        raise ResumeMismatch("the states of some ranks are missing", found=f"none from rank {_listed(lacking)}")
     return {**first, "lanes": encode(places)} if places else first
 
 

@@ -147,20 +147,20 @@ class Loader:
         self._on_metrics = on_metrics
         self._metrics_every = operator.index(metrics_every)
         if self._metrics_every < 1:
-            raise ConfigError("metrics_every is a number of steps", found=metrics_every, expected="1 or more")
+            raise ConfigError("metrics_every must be a number of steps", found=metrics_every, expected="1 or more")
         self._has_state = False
         self._accepted: tuple[tuple[int, str, str, str], ...] = ()
         self._excluded: excluded.Rows = excluded.begin(data, operator.index(start))
         start = operator.index(start)
         if not 0 <= start < runs.LIMIT:
-            raise ConfigError("start is a number of samples", found=start, expected=f"0 to {runs.LIMIT - 1}")
+            raise ConfigError("start must be a number of samples", found=start, expected=f"0 to {runs.LIMIT - 1}")
         self._history = runs.begin(start, global_batch, world)
         self._first_step, self._first_consumed = start // global_batch, start
         if start:
             self._refuse_lanes("start")
         self._cursor = Cursor(self._task_from(start, None))
         if self.left_out:
-            _log.info("tail='drop' leaves out the last %d of %d samples", self.left_out, self._num_samples)
+            _log.info("tail='drop' skips the last %d of %d samples", self.left_out, self._num_samples)
 
     @property
     def data(self) -> Any:
@@ -296,7 +296,7 @@ class Loader:
         if step:
             self._refuse_lanes("seek")
         if self._options.tail is not None and step > len(self):
-            raise ConfigError("no such step in this pass", found=step, expected=f"0 to {len(self)}")
+            raise ConfigError("step is out of range for this pass", found=step, expected=f"0 to {len(self)}")
         self._begin(runs.go_on(self._history, step, self.global_batch, self.world), step)
 
     def state_dict(self) -> dict[str, Any]:
@@ -357,7 +357,7 @@ class Loader:
     def _checked(self, step: int) -> int:
         step = operator.index(step)
         if step < 0 or runs.stretch_of(self._history, step).consumed_at(step) >= runs.LIMIT:
-            raise ConfigError("there is no such step", found=step, expected=f"0 or more, below {runs.LIMIT} samples")
+            raise ConfigError("step is out of range", found=step, expected=f"0 or more, below {runs.LIMIT} samples")
         return step
 
     @property
@@ -388,7 +388,9 @@ class Loader:
             )
         border = mixed_border(options.data, consumed, options.global_batch)
         if border is not None:
-            _log.warning("the stage that begins at position %d does so inside a batch, which holds both stages", border)
+            _log.warning(
+                "the stage at position %d starts in the middle of a batch, so the batch contains both stages", border
+            )
         one_pass = options.tail is not None
         return ReadTask(
             data=options.data,
@@ -405,9 +407,9 @@ class Loader:
     def _refuse_lanes(self, what: str) -> None:
         if is_lane_stream(self._options.data):
             raise ConfigError(
-                f"{what} finds no place in a stream that packs on the fly: how much a window gives is known only "
-                "when it was read",
-                hint="Go on from a state: load_state_dict(merge_states([...]))",
+                f"{what} isn't possible for a stream that packs on the fly: the samples per window are only known "
+                "once it is read",
+                hint="Resume from a state: load_state_dict(merge_states([...]))",
             )
 
 
@@ -415,16 +417,18 @@ def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: 
     workers, prefetch = operator.index(workers), operator.index(prefetch)
     if workers < 0 or prefetch < 1:
         raise ConfigError(
-            "there are no such workers",
+            "invalid workers or prefetch",
             found=f"workers={workers}, prefetch={prefetch}",
             expected="workers of 0 or more, prefetch of 1 or more",
         )
     if timeout_seconds is not None and not timeout_seconds > 0:
-        raise ConfigError("no batch comes in this time", found=f"timeout_seconds={timeout_seconds}", expected="above 0")
+        raise ConfigError(
+            "timeout_seconds is too short", found=f"timeout_seconds={timeout_seconds}", expected="above 0"
+        )
     if timeout_seconds is not None and timeout_seconds > _LONGEST_WAIT_S:
         timeout_seconds = None  # longer than the system's calls can count
     if kind not in ("threads", "processes"):
-        raise ConfigError("no such worker_kind", found=repr(kind), expected="'threads' or 'processes'")
+        raise ConfigError("unknown worker_kind", found=repr(kind), expected="'threads' or 'processes'")
     return _ReadAhead(workers, prefetch, kind, timeout_seconds)
 
 

@@ -155,7 +155,7 @@ class Inbox:
         if not data:
             raise EOFError
         if flags & socket.MSG_CTRUNC:
-            raise OSError(errno.EMFILE, "no file descriptor is left for a batch from a worker process")
+            raise OSError(errno.EMFILE, "no free file descriptor for a batch from a worker process")
         for _, _, descriptors in ancillary:
             self._descriptors.extend(memoryview(descriptors).cast("i"))
         self._data, self._at = self._data[self._at :] + data, 0
@@ -253,7 +253,7 @@ def _mapping(descriptor: int, size_bytes: int, unmapped: Callable[[], None] | No
         # Private: what a forked process writes to its batch is its own.
         return Mapping(descriptor, size_bytes, private=True, unmapped=unmapped)
     except OSError as error:
-        what = f"a batch of {size_bytes} bytes from a worker process can't be mapped"
+        what = f"a batch of {size_bytes} bytes from a worker process can't be memory-mapped"
         raise OSError(error.errno, f"{what}: {error.strerror}") from None
 
 

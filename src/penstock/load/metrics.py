@@ -81,9 +81,9 @@ class Metrics:
             ),
         ]
         if share <= _STARVING or not busy:
-            lines.append("Training does not wait for data.")
+            lines.append("Training doesn't wait for data.")
         else:
-            lines.append(f"Training waits; most of the workers' time goes to: {rows[0][0]}")
+            lines.append(f"Training waits for data. The workers spend most of their time on: {rows[0][0]}")
         return "\n".join(lines)
 
 

@@ -43,15 +43,15 @@ class Options:
     def __post_init__(self) -> None:
         _check_tail(self.data, self.tail)
         if self.on_error not in ("raise", "substitute"):
-            raise ConfigError("no such on_error", found=repr(self.on_error), expected="'raise' or 'substitute'")
+            raise ConfigError("unknown on_error", found=repr(self.on_error), expected="'raise' or 'substitute'")
         if self.on_error == "substitute" and not isinstance(self.data, SupportsSubstitutes):
             raise ConfigError(
-                "nothing can stand in for an unreadable sample here",
-                found=f"a {type(self.data).__name__}, which names no substitutes",
-                hint="In one pass every sample comes once: use on_error='raise', or an endless stream such as Shuffle",
+                "unreadable samples can't be replaced here",
+                found=f"a {type(self.data).__name__}, which has no substitutes",
+                hint="One pass reads each sample once: use on_error='raise', or an endless stream such as Shuffle",
             )
         if not 0 <= self.substitute_limit <= 1:
-            raise ConfigError("substitute_limit is a share", found=self.substitute_limit, expected="0 to 1")
+            raise ConfigError("substitute_limit must be a fraction", found=self.substitute_limit, expected="0 to 1")
 
     @property
     def micro_batches(self) -> int:
@@ -72,9 +72,9 @@ def samples_per_iteration(global_batch: int, world: int, micro_batch: int | None
         ConfigError: `global_batch` is no multiple of world × micro_batch; it lists the nearest that are.
     """
     if micro_batch is not None and micro_batch < 1:
-        raise ConfigError("micro_batch is a number of samples", found=micro_batch, expected="1 or more")
+        raise ConfigError("micro_batch must be a number of samples", found=micro_batch, expected="1 or more")
     if global_batch < 1:
-        raise ConfigError("global_batch is a number of samples", found=global_batch, expected="1 or more")
+        raise ConfigError("global_batch must be a number of samples", found=global_batch, expected="1 or more")
     unit = world * (micro_batch or 1)
     if global_batch % unit:
         below = global_batch // unit * unit
@@ -95,11 +95,11 @@ def _check_tail(data: Any, tail: str | None) -> None:
         raise ConfigError(
             "an endless stream has no tail",
             found=f"tail={tail!r}",
-            hint="Give a source for one pass, or leave tail out",
+            hint="Pass a source for one pass, or omit tail",
         )
     if not endless and tail is None:
         raise ConfigError(
-            "one pass over a source needs to know what happens to its last, short batch",
+            "one pass over a source needs a rule for its last, short batch",
             expected="tail='pad' (repeats, marked by valid=False) or tail='drop'",
-            hint="For training without end give a stream, such as Shuffle(source, seed) or Sequential(source)",
+            hint="For endless training, use a stream such as Shuffle(source, seed) or Sequential(source)",
         )

@@ -117,7 +117,7 @@ def plan(
         ConfigError: steps without a global batch, or a batch that the ranks don't divide.
     """
     if steps is not None and global_batch is None:
-        raise ConfigError("the number of samples in a step is not known", hint="Give the global batch")
+        raise ConfigError("the number of samples per step is unknown", hint="Pass the global batch")
     if global_batch is not None and world is not None and global_batch % world:
         found, below = f"a batch of {global_batch} on {world} ranks", global_batch // world * world
         nearest_ones = f"{below} or {below + world}" if below else f"{world}"
@@ -283,24 +283,24 @@ def _warnings(
     data: Any, inner: Any, sources: list[tuple[_Found, SourcePlan]], global_batch: int | None, world: int | None
 ) -> Iterable[str]:
     if is_lane_stream(data):
-        yield "packing on the fly: how many outputs the samples make is known only when they are read"
+        yield "packing on the fly: the number of outputs is only known once the samples are read"
     for place, source in lists_of(inner):
         count = len(source.exclusions.indices)
-        yield f"{place}: {count:,} of its {len(source):,} samples are excluded: others stand in, or ids are masked"
+        yield f"{place}: {count:,} of its {len(source):,} samples are excluded (replaced or masked)"
     for found, one in sources:
         if one.epochs > MOST_EPOCHS:
             yield (
-                f"{one.path}: its {one.samples:,} samples are read {one.epochs:,.1f} times; a smaller weight, or more "
-                "data, repeats less"
+                f"{one.path}: its {one.samples:,} samples are read {one.epochs:,.1f} times. Use a smaller weight or "
+                "more data to repeat them less"
             )
         if one.samples and not one.reads:
-            yield f"{one.path}: nothing is read of it"
+            yield f"{one.path}: no samples of it are read"
         elif 0 < one.share < SMALL_SHARE:
-            yield f"{one.path}: it is {one.share:.3%} of the run, {one.reads:,} samples"
+            yield f"{one.path}: only {one.share:.3%} of the run, {one.reads:,} samples"
         if one.padding is not None and one.padding > MOST_PADDING:
             yield f"{one.path}: {one.padding:.0%} of its tokens are padding; BestFit or Chunk pads less"
         if one.is_remote and one.requests >= one.reads > 1 and not found.is_by_blocks:
-            yield f'{one.path}: remote data are read sample by sample; mode="blocks" reads each block about once'
+            yield f'{one.path}: remote data is read sample by sample; mode="blocks" reads each block about once'
     yield from repeats_by_content(inner)
     yield from _about_lanes(inner, world)
     yield from _about_weights(inner, "")
@@ -312,7 +312,7 @@ def _warnings(
 def _about_lanes(data: Any, world: int | None) -> Iterable[str]:
     lanes = data.lanes if is_stream(data) else 1
     if world is not None and lanes > 1 and lanes % world:
-        yield f"{lanes} lanes, {world} ranks: several ranks read each block; a number that divides the lanes reads less"
+        yield f"{lanes} lanes, {world} ranks: several ranks read each block. Let the ranks divide the lanes"
 
 
 def _about_weights(node: Any, path: str) -> Iterable[str]:
@@ -322,9 +322,9 @@ def _about_weights(node: Any, path: str) -> Iterable[str]:
             share, error = count / node.block_size, count / node.block_size / requested[name] - 1
             if abs(error) > 0.01:
                 yield (
-                    f"{path}{name}: its share is {share:.4%} instead of {requested[name]:.4%} ({error:+.0%}): "
+                    f"{path}{name}: the share is {share:.4%} instead of {requested[name]:.4%} ({error:+.0%}): "
                     f"shares are multiples of 1/{node.block_size:,}. "
-                    "Blend small sources among themselves first, and blend that"
+                    "Blend small sources together first, then add that blend"
                 )
     for name, child in node.children().items():
         if is_stream(child):

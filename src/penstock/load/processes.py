@@ -38,8 +38,8 @@ _READY, _RESULT, _ERROR, _END = b"R", b"V", b"E", b"Z"
 _CONSUMED = struct.Struct("=IQI")
 
 _WHY = {
-    "signal SIGKILL": "Mostly the kernel was out of memory: use fewer workers or less prefetch",
-    "signal SIGBUS": "A mapped file was cut while it was read, or its disk fails: see `penstock verify`",
+    "signal SIGKILL": "Usually the machine ran out of memory: use fewer workers or less prefetch",
+    "signal SIGBUS": "A memory-mapped file was truncated during a read, or its disk is failing: see `penstock verify`",
 }
 
 
@@ -211,7 +211,7 @@ def _start(process: Any) -> None:
         raise ConfigError(
             "a forked process can't start the loader's worker processes",
             found=str(error),
-            hint="Start the process that loads by spawn or forkserver, or use threads",
+            hint="Start the loading process with spawn or forkserver, or use threads",
         ) from error
     except (EOFError, ConnectionError) as error:
         raise _never_began(str(error)) from error
@@ -219,10 +219,10 @@ def _start(process: Any) -> None:
 
 def _never_began(found: str) -> PenstockError:
     return PenstockError(
-        "a process of the loader ended while it started",
+        "a loader process exited during startup",
         found=found,
-        hint="Its own message is above. A script that starts processes needs `if __name__ == '__main__':` "
-        "around what it runs, and the modules of the stream's functions must be importable",
+        hint="Its own message is above. A script that starts processes must guard its main code with "
+        "`if __name__ == '__main__':`, and the modules of the stream's functions must be importable",
     )
 
 
@@ -231,18 +231,18 @@ def _died(worker: int, process: Any, starting: bool) -> PenstockError:
     how = f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"exit status {code}"
     if starting:
         return _never_began(how)
-    why = _WHY.get(how, "Look at the functions of the stream, and at what they call")
+    why = _WHY.get(how, "Check the functions of the stream and the code that they call")
     return PenstockError(
-        f"the loader's process {worker} (pid {process.pid}) is dead",
+        f"the loader's process {worker} (pid {process.pid}) has died",
         found=how,
-        hint=f"{why}. The loader's place is kept: the next batch starts new processes",
+        hint=f"{why}. The loader keeps its position: the next batch starts new processes",
     )
 
 
 def _no_main_guard() -> ConfigError:
     return ConfigError(
-        "a loader with processes starts while a worker process imports the script",
-        expected="`if __name__ == '__main__':` around what the script runs",
+        "a loader with processes is starting while a worker process imports the script",
+        expected="`if __name__ == '__main__':` around the main code of the script",
         hint="Or use threads",
     )
 
@@ -252,9 +252,9 @@ def _pickled(producer: Producer) -> bytes:
         return pickle.dumps(producer, protocol=pickle.HIGHEST_PROTOCOL)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(
-            "this stream can't be moved to another process",
+            "this stream can't be sent to another process",
             found=str(error),
-            expected="functions defined at the top of a module, and objects that pickle",
+            expected="functions defined at the top level of a module, and picklable objects",
             hint="Replace lambdas and nested functions, or use threads",
         ) from error
 

@@ -36,7 +36,7 @@ def data_parallel(
     if len(given) > 1:
         raise ConfigError("the rank is given more than once", found=", ".join(given), expected="one of them")
     if (rank is None) != (world is None):
-        raise ConfigError("rank and world belong together", found=f"rank={rank}, world={world}", expected="both")
+        raise ConfigError("rank and world must be given together", found=f"rank={rank}, world={world}", expected="both")
     if rank is not None and world is not None:
         return _checked(rank, world)
     if mesh is not None:
@@ -54,7 +54,7 @@ def _of_mesh(mesh: Any) -> tuple[int, int]:
             "the mesh has more than one dimension",
             found=getattr(mesh, "mesh_dim_names", None) or f"{mesh.ndim} dimensions",
             expected="the data-parallel one",
-            hint='Give that dimension alone, such as mesh["dp"]',
+            hint='Pass only that dimension, such as mesh["dp"]',
         )
     return _checked(int(mesh.get_local_rank()), int(mesh.size()))
 
@@ -66,13 +66,13 @@ def _of_environment(rank_text: str, world_text: str) -> tuple[int, int]:
         raise ConfigError(
             "RANK and WORLD_SIZE are not numbers",
             found=f"RANK={rank_text!r}, WORLD_SIZE={world_text!r}",
-            hint="Give rank= and world=, or unset them",
+            hint="Pass rank= and world=, or unset them",
         ) from error
     # With one process there is nothing to get wrong; with more, tensor-parallel peers would read different data.
     _log.log(
         logging.WARNING if world > 1 else logging.INFO,
-        "data-parallel rank %d of %d, taken from RANK and WORLD_SIZE; where processes share data "
-        "(tensor or pipeline parallel), give rank= and world=, mesh= or group=",
+        "data-parallel rank %d of %d, taken from RANK and WORLD_SIZE. If processes share data "
+        "(tensor or pipeline parallelism), pass rank= and world=, mesh= or group=",
         rank,
         world,
     )

@@ -195,7 +195,7 @@ def _marks(known: Any, stream: Any, positions: IntArray) -> NDArray[np.bool_]:
 def _with(batch: Batch, name: str, column: Any) -> Batch:
     if name in batch:
         raise ConfigError(
-            f"the samples have a field {name!r}, which the loader adds to each batch",
+            f"the samples have a field {name!r}, a name that the loader reserves",
             hint="Rename that field with Map",
         )
     return {**batch, name: column}

@@ -45,13 +45,13 @@ def block_mask(batch: dict[str, Any], block_size: int = 128) -> Any:
     ids = _segment_ids(batch)
     samples, length = ids.shape
     if block_size < 1:
-        raise ConfigError("a block holds at least one token", found=f"block_size={block_size}")
+        raise ConfigError("block_size must be at least one token", found=f"block_size={block_size}")
     # Padding is the last segment of its row, and what fills the last block is another one.
     last = ids.amax(1, keepdim=True) + 1 if length else ids
     rising = torch.where(ids == 0, last, ids)
     if not bool((rising[:, 1:] >= rising[:, :-1]).all()):
-        hint = "Make the mask of whole windows, before context_parallel, from what Chunk, Whole or BestFit give"
-        raise ConfigError("segment_ids fall within a row, before its padding", hint=hint)
+        hint = "Build the mask from whole windows (the output of Chunk, Whole or BestFit) before context_parallel"
+        raise ConfigError("segment_ids decrease within a row before its padding", hint=hint)
     blocks = -(-length // block_size)
     filled = torch.cat([rising, (last + 1).expand(samples, blocks * block_size - length)], 1)
     filled = filled.view(samples, blocks, block_size)
@@ -109,14 +109,16 @@ def context_parallel(batch: dict[str, Any], rank: int, world: int, layout: Layou
     """
     if layout not in ("contiguous", "zigzag", "per-document"):
         expected = "'contiguous', 'zigzag' or 'per-document'"
-        raise ConfigError("no such layout", found=repr(layout), expected=expected)
+        raise ConfigError("unknown layout", found=repr(layout), expected=expected)
     if not 0 <= rank < world:
-        raise ConfigError("no such context-parallel rank", found=f"{rank} of {world}", expected=f"0 to {world - 1}")
+        raise ConfigError(
+            "context-parallel rank is out of range", found=f"{rank} of {world}", expected=f"0 to {world - 1}"
+        )
     if layout == "per-document":
         return _cut_documents(batch, rank, 2 * world)
     shape = next((tuple(batch[name].shape[:2]) for name in _LENGTH_FIELDS if len(_shape(batch.get(name))) > 1), None)
     if shape is None:
-        raise ConfigError("nothing tells the length of the windows", expected=f"one of {', '.join(_LENGTH_FIELDS)}")
+        raise ConfigError("the length of the windows is unknown", expected=f"one of {', '.join(_LENGTH_FIELDS)}")
     pieces = world if layout == "contiguous" else 2 * world
     step, rest = divmod(shape[1], pieces)
     if rest:
@@ -139,7 +141,7 @@ def _cut_documents(batch: dict[str, Any], rank: int, pieces: int) -> dict[str, A
     segment_ids = _segment_ids(batch)
     shape = tuple(segment_ids.shape)
     if "targets" in batch and tuple(_shape(batch.get("loss_mask"))[:2]) != shape:
-        hint = "Name loss_mask in fields= too"
+        hint = "Add loss_mask to fields="
         raise ConfigError("padding of documents would be trained on: the batch has targets but no loss_mask", hint=hint)
     firsts, lengths = _document_ranges(segment_ids.cpu().numpy())
     steps = -(-lengths // pieces)
@@ -242,7 +244,7 @@ def broadcast(batch: dict[str, Any] | None, group: Any = None) -> dict[str, Any]
 
 def _segment_ids(batch: dict[str, Any]) -> Any:
     if len(_shape(batch.get("segment_ids"))) != 2:
-        hint = "Windows with labels have them; with fields=, name segment_ids too"
+        hint = "Windows with labels have them. With fields=, add segment_ids"
         raise ConfigError("the batch has no segment_ids of shape [samples, length]", hint=hint)
     return torch.as_tensor(batch["segment_ids"])
 

@@ -21,7 +21,7 @@ from penstock.types import Extent, IntArray
 
 _AT_ONCE = 1 << 20
 _COPIES_AT_ONCE = 8
-_ELSEWHERE = "Stage data whose samples lie in files, or fetch them another way"
+_ELSEWHERE = "Stage data whose samples are in files, or download them another way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,9 @@ def stage(
     _require(hosts, host, world, global_batch, steps)
     if is_lane_stream(data):
         raise ConfigError(
-            "what this stream reads is known only when it is read",
+            "the samples that this stream reads are only known once it runs",
             found=type(data).__name__,
-            hint="Stage the stream that it packs: the same recipe without its packing on the fly",
+            hint="Stage the stream that it packs: the same recipe without packing on the fly",
         )
     stop = steps * global_batch if steps is not None and global_batch is not None else once(data)
     stop = stop if is_stream(data) else min(stop, len(data))
@@ -88,11 +88,11 @@ def stage(
 
 def _require(hosts: int, host: int, world: int, global_batch: int | None, steps: int | None) -> None:
     if not 0 <= host < hosts:
-        raise ConfigError("no such host", found=host, expected=f"0 to {hosts - 1}: hosts count from 0")
+        raise ConfigError("no such host", found=host, expected=f"0 to {hosts - 1}: hosts are numbered from 0")
     if world % hosts:
         raise ConfigError("the hosts don't divide the ranks", found=f"{world} / {hosts}")
     if steps is not None and global_batch is None:
-        raise ConfigError("the number of samples in a step is not known", hint="Give the global batch")
+        raise ConfigError("the number of samples per step is unknown", hint="Pass the global batch")
     if global_batch is not None and global_batch % world:
         found, below = f"a batch of {global_batch} on {world} ranks", global_batch // world * world
         nearest_ones = f"{below} or {below + world}" if below else f"{world}"
@@ -106,7 +106,7 @@ def _stores(files: Mapping[str, File]) -> dict[str, Any]:
         if _base(path) not in found:
             found[_base(path)] = resolve(path)[0]
             if not isinstance(found[_base(path)], CopyingStore):
-                raise ConfigError("this store keeps no copies", path=path, hint=_ELSEWHERE)
+                raise ConfigError("this store doesn't keep local copies", path=path, hint=_ELSEWHERE)
     return found
 
 
@@ -119,7 +119,7 @@ def _copied(files: Mapping[str, File], sizes: Mapping[str, int], stores: Mapping
     allowed_bytes = min((store.capacity_bytes() for store in stores.values()), default=0)
     if sum(sizes.values()) > allowed_bytes:
         raise ConfigError(
-            "the cache can't hold what this host will read",
+            "the cache is too small for the data that this host will read",
             found=f"{len(files)} files, {sum(sizes.values())} bytes",
             expected=f"at most {allowed_bytes} bytes",
             hint="Raise PENSTOCK_CACHE_BYTES, set PENSTOCK_CACHE to a larger disk, or stage fewer --steps",
@@ -193,7 +193,7 @@ def _extents(source: Any, index: int) -> tuple[Extent, ...]:
     if found is None and _is_here(source):
         return ()  # parts of compressed files have no place, and on this machine they need none
     if found is None:
-        raise ConfigError("it is not known where the samples lie", found=str(source)[:100], hint=_ELSEWHERE)
+        raise ConfigError("the location of the samples is unknown", found=str(source)[:100], hint=_ELSEWHERE)
     return tuple(found)
 
 

@@ -29,8 +29,8 @@ _MOST_LISTED = 16
 _RULES = ("document-borders", "bos-first", "pixels")
 """Rules that changed after version 0.2.0, as `accept=` names them."""
 _ABOVE = {
-    "recipe": "parameters above the sources: seed, mode, weights, lanes, windows, ranges",
-    "order": "the arithmetic of positions; by default remote data are shuffled with mode=blocks, local with global",
+    "recipe": "parameters of the streams: seed, mode, weights, lanes, windows, ranges",
+    "order": "how positions are computed; by default remote data is shuffled with mode=blocks, local data with global",
 }
 
 
@@ -100,7 +100,7 @@ def decode(state: Any) -> State:
         ResumeMismatch: it is none of this version's.
     """
     if not isinstance(state, Mapping):
-        raise _malformed(f"a {type(state).__name__}", "the dict that state_dict() gave")
+        raise _malformed(f"a {type(state).__name__}", "a dict from state_dict()")
     if state.get("version") != VERSION:
         raise _malformed(f"version {state.get('version')!r}", f"version {VERSION}")
     missing = [key for key in _KEYS if key not in state]
@@ -110,7 +110,7 @@ def decode(state: Any) -> State:
     if not _is_count(consumed) or not _are_digests(children):
         raise _malformed(f"consumed {consumed!r}, children {children!r}"[:200], "a count, and a digest for each name")
     if not isinstance(state["order"], str) or not isinstance(state["recipe"], str):
-        raise _malformed("an order or recipe that is no text", "a digest of each")
+        raise _malformed("an order or recipe that is not a string", "a digest for each")
     history = _decode_history(state["history"])
     step = step_at(history, consumed)
     if step is None:
@@ -169,13 +169,13 @@ def check(differences: Iterable[Difference], accept: Iterable[str], description:
     for name in names:
         if not any(_covers(name, place) for place in known):
             raise ConfigError(
-                "accept= names what is not there",
+                "unknown name in accept=",
                 found=repr(name),
                 expected="one of " + ", ".join(dict.fromkeys(known)),
             )
     refused = [difference for difference in found if not any(_covers(name, difference.name) for name in names)]
     if refused:
-        hint = f"Give accept={[one.name for one in refused]} to go on with what is there now"
+        hint = f"Pass accept={[one.name for one in refused]} to resume with the current data"
         hint += "".join(f". {one.change.keep}" for one in refused if one.change is not None)
         raise mismatch(refused, description, hint)
     return found
@@ -185,7 +185,7 @@ def mismatch(differences: Iterable[Difference], description: Description, hint: 
     """The error of differences that are not accepted; it names the first file of the first that has one."""
     named = list(differences)
     return ResumeMismatch(
-        "the state is of another stream; different: " + ", ".join(_title(one) for one in named),
+        "the state belongs to a different stream; different: " + ", ".join(_title(one) for one in named),
         path=next(filter(None, (_path_of(description.ends.get(one.name)) for one in named)), None),
         found=", ".join(f"{one.name} {one.new}" for one in named),
         expected=", ".join(f"{one.name} {one.old}" for one in named),
@@ -210,17 +210,19 @@ def account(
     if name in _ABOVE:
         moved = _moves(before or {}, reads)
         return (
-            f"{_title(difference)} changed after {consumed} samples ({old} → {new}): from here on samples are "
-            f"assigned to positions anew{moved or ', so some of the running epochs are repeated and some left out'}"
+            f"{_title(difference)} changed after {consumed} samples ({old} → {new}): from now on, samples are "
+            f"reassigned to positions{moved or ', so parts of the current epochs are repeated or skipped'}"
         )
     if new == _NONE:
-        return f"{name} ({old}) was read in the first {consumed} samples and is gone: the rest of it is left out"
+        return (
+            f"{name} ({old}) was read in the first {consumed} samples and no longer exists: the rest of it is skipped"
+        )
     if old == _NONE:
-        return f"{name} ({new}) is new after {consumed} samples: its samples at earlier positions are left out"
+        return f"{name} ({new}) is new after {consumed} samples: its samples at earlier positions are skipped"
     read = f"its first {reads[name]} positions" if name in reads else f"its part of the first {consumed} samples"
     return (
-        f"{name} changed after {consumed} samples ({old} → {new}): {read} came from the old data; samples of the new "
-        "data at those positions are left out in the running epoch, and those that the old data had too may be repeated"
+        f"{name} changed after {consumed} samples ({old} → {new}): {read} came from the old data; "
+        "new samples at those positions are skipped in the current epoch, and samples in both versions may be repeated"
     )
 
 
@@ -230,8 +232,8 @@ def _moves(before: Mapping[str, int], after: Mapping[str, int]) -> str:
     for name in before.keys() & after.keys():
         was, goes_on = before[name], after[name]
         if was != goes_on:
-            what = f"[{was}, {goes_on}) are left out" if was < goes_on else f"[{goes_on}, {was}) come again"
-            moves.append(f"; of {name} its positions {what}")
+            what = f"[{was}, {goes_on}) are skipped" if was < goes_on else f"[{goes_on}, {was}) are repeated"
+            moves.append(f"; positions of {name}: {what}")
     moves.sort()
     more = f"; and {len(moves) - _MOST_LISTED} more" if len(moves) > _MOST_LISTED else ""
     return "".join(moves[:_MOST_LISTED]) + more
@@ -262,20 +264,20 @@ def _decode_history(value: Any) -> History:
     rows = value if isinstance(value, list) else []
     fits = all(isinstance(row, (list, tuple)) and len(row) == 4 and all(map(_is_count, row)) for row in rows)
     if not rows or not fits:
-        raise _malformed("another history", "a list of [first_step, consumed, global_batch, world]")
+        raise _malformed("a different history", "a list of [first_step, consumed, global_batch, world]")
     history = tuple(Stretch(*row) for row in rows)
     if history[0].first_step or any(stretch.global_batch < 1 or stretch.world < 1 for stretch in history):
         raise _malformed(f"a history that begins with {list(history[0])}", "step 0 and batches of at least 1")
     for before, after in pairwise(history):
         if after.first_step <= before.first_step or after.consumed != before.consumed_at(after.first_step):
-            raise _malformed(f"{list(after)} in the history", f"what follows from {list(before)}")
+            raise _malformed(f"{list(after)} in the history", f"an entry that follows from {list(before)}")
     return history
 
 
 def _decode_accepted(value: Any) -> tuple[tuple[int, str, str, str], ...]:
     rows: list[Any] = value if isinstance(value, list) else [None]
     if not all(_is_accepted(row) for row in rows):
-        raise _malformed("other accepted differences", "a list of [consumed, what, old, new]")
+        raise _malformed("different accepted differences", "a list of [consumed, what, old, new]")
     return tuple((row[0], row[1], row[2], row[3]) for row in rows)
 
 

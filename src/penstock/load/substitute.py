@@ -69,7 +69,7 @@ class Substitutions:
                 raise error from None
             if _failure(read, other) is None:
                 if isinstance(error, FormatError):
-                    _log.warning("position %d can't be read (%s); position %d stands in", position, error, other)
+                    _log.warning("position %d can't be read (%s); using position %d instead", position, error, other)
                 return other
         raise error
 
@@ -81,8 +81,8 @@ class Substitutions:
             raise FormatError(
                 f"too many samples of {'/'.join(child) or 'the stream'} can't be read",
                 found=f"{self._replaced[child]} of about {read_of_child:.0f} positions",
-                expected=f"at most a share of {self._share:g} (substitute_limit)",
-                hint=f"The last of them: {error}",
+                expected=f"at most a fraction of {self._share:g} (substitute_limit)",
+                hint=f"The last error: {error}",
             ) from error
 
     def _share_of(self, child: tuple[str, ...], position: int) -> float:

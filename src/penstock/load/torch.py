@@ -110,7 +110,9 @@ class TorchDataset:
     def __init__(self, data: Stream[Any] | Source[Any], length: int | None = None, *, dtype: Any = "int64") -> None:
         available = ENDLESS if is_stream(data) else len(cast(Source[Any], data))
         if length is not None and not 0 <= length <= available:
-            raise ConfigError("there are not so many samples", found=f"length={length}", expected=f"0 to {available}")
+            raise ConfigError(
+                "the number of samples is out of range", found=f"length={length}", expected=f"0 to {available}"
+            )
         self._data = data
         self._resolving = data if resolves(data) else None
         self._length = available if length is None else length

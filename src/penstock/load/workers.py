@@ -147,9 +147,9 @@ class ThreadWorkers:
 def too_slow(worker: str, timeout_seconds: float | None) -> PenstockError:
     """The error for a worker that delivers nothing in time."""
     return PenstockError(
-        f"the loader's {worker} gave nothing in time: a read hangs, or a function never ends",
+        f"the loader's {worker} timed out: a read hangs, or a function never returns",
         found=f"no batch for {timeout_seconds:g} s",
-        hint="Look at the store and at the functions of the stream; raise timeout_seconds where batches take that long",
+        hint="Check the store and the functions of the stream. If batches take that long, raise timeout_seconds",
     )
 
 

@@ -145,14 +145,14 @@ def diff(
         (False, 6, 4)
     """
     if compare_as not in get_args(As):
-        raise ConfigError("no such way to compare", found=compare_as, expected=" | ".join(get_args(As)))
+        raise ConfigError("unknown way to compare", found=compare_as, expected=" | ".join(get_args(As)))
     options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id, "planes": planes}
     options |= {"trust": trust, "follow_links": follow_links}
     lists = (a, excludes_a), (b, excludes_b)
     one, other = (open_dataset(side, options | {"excludes": listed}, leave_out=True) for side, listed in lists)
     sides = one, other
     if (sides[0].tokens is None) != (sides[1].tokens is None):
-        what = "documents of tokens and samples don't compare"
+        what = "token documents and samples can't be compared"
         hint = "Pack the samples with the same tokenizer, and compare the documents"
         raise ConfigError(what, path=sides[1].place.path, hint=hint)
     schema = _schemas(*sides)

@@ -162,7 +162,7 @@ def exclude(
     with keeping_nothing(dry_run):
         if undo:
             if also:
-                raise ConfigError("--also goes with what is excluded", hint="Undo it in each dataset by itself")
+                raise ConfigError("--also only works when excluding samples", hint="Undo it in each dataset separately")
             return _undone(target, keys, indices, where, key_field, list, options, dry_run=dry_run)
         listed = open_listed(target, list, options)
         found = _chosen(listed, target, keys, indices, where, key_field, options)
@@ -201,11 +201,11 @@ def open_listed(target: Any, given: Given | None, options: dict[str, Any]) -> Li
     if given is None:
         require_whole(chosen, place.store, place.path, opening, whole)
     if len(whole) != len(dataset):
-        raise ConfigError("opened like this, samples have other numbers", path=place.path, found=len(dataset),
+        raise ConfigError("with these options, samples have different indices", path=place.path, found=len(dataset),
                           expected=len(whole))  # fmt: skip
     if given is None and not place.is_local:
-        hint = "Name a file with --excludes (list=), and open the data with excludes="
-        raise ConfigError("beside data that are not on this machine no list is looked for", path=place.path, hint=hint)
+        hint = "Specify a file with --excludes (list=), and open the data with excludes="
+        raise ConfigError("exclude lists next to remote data aren't read", path=place.path, hint=hint)
     if chosen.name == "jsonl-files" and given is None:
         return Listed(dataset, whole.fingerprint, None, None)
     path, split = place_of_list(chosen, place.store, place.path, opening, whole)
@@ -218,9 +218,9 @@ def _open_several(paths: Sequence[str | os.PathLike[str]], given: Given | None, 
     if given is not None:
         return Listed(dataset, dataset.source.fingerprint, None, place_of(given))
     if not files_of_lines(dataset.source):
-        what = "files that are named one by one have a list each only where they are JSONL"
+        what = "exclude lists for individual files are only supported for JSONL"
         raise ConfigError(
-            what, path=dataset.place.path, hint="Exclude in their folder; or name a list: --excludes (list=)"
+            what, path=dataset.place.path, hint="Exclude samples of their folder, or specify a list: --excludes (list=)"
         )
     return Listed(dataset, dataset.source.fingerprint, None, None)
 
@@ -230,12 +230,14 @@ def _require_sense(keys: Sequence[str], indices: object, where: str | None, reas
     asked = [name for name, value in given.items() if value is not None and not (name == "key" and not keys)]
     if len(asked) > 1 or (not asked and not undo):
         expected = "one of key (--key), indices (--indices), where (--where)"
-        raise ConfigError("what is to be excluded?", found=" and ".join(asked) or "nothing", expected=expected)
+        raise ConfigError(
+            "the samples to exclude are not specified", found=" and ".join(asked) or "nothing", expected=expected
+        )
     if not undo and not (reason or "").strip():
-        hint = "Say it with --reason TEXT (reason=): it stands in the list, beside who and when"
-        raise ConfigError("samples are excluded for a reason", hint=hint)
+        hint = "Pass --reason TEXT (reason=). It is recorded in the list with the user and the time"
+        raise ConfigError("a reason is required", hint=hint)
     if undo and reason is not None:
-        raise ConfigError("an entry that goes needs no reason", found=reason, hint="Leave it out")
+        raise ConfigError("undoing an exclusion needs no reason", found=reason, hint="Omit it")
 
 
 # --- finding -------------------------------------------------------------------------------------------------------
@@ -253,16 +255,16 @@ def _chosen(
         wrong = found[(found < 0) | (found >= len(dataset))]
         if len(wrong):
             expected = f"0 to {len(dataset) - 1}"
-            raise NotFound("no such sample", path=dataset.place.path, found=int(wrong[0]), expected=expected)
+            raise NotFound("sample index out of range", path=dataset.place.path, found=int(wrong[0]), expected=expected)
         return {int(index): None for index in np.unique(found)}
     if where is not None:
         hits = find(target, where=where, excludes=NO_LIST, **asked).found
         if not hits:
-            raise NotFound("no sample fits the expression", path=dataset.place.path, found=where)
+            raise NotFound("no sample matches the expression", path=dataset.place.path, found=where)
         return {one.index: one.key for one in hits}
     if dataset.tokens is not None:
-        hint = "Name their numbers with --indices; or exclude in the data that they were packed from, with --also"
-        raise ConfigError("documents of tokens have no keys", path=dataset.place.path, hint=hint)
+        hint = "Use --indices, or exclude samples of the data that they were packed from, with --also"
+        raise ConfigError("token documents have no keys", path=dataset.place.path, hint=hint)
     found_keys = dict(_by_keys(dataset, target, keys, key_field, asked))
     there = set(found_keys.values())
     missing = [key for key in dict.fromkeys(keys) if key not in there]
@@ -339,7 +341,7 @@ def _add(listed: Listed, found: Found, said: tuple[str, str, str], *, dry_run: b
 
 def _place_of(listed: Listed) -> Place:
     if listed.place is None:
-        raise ConfigError("several files have no list of all", path=listed.dataset.place.path)
+        raise ConfigError("several files can't share one exclude list", path=listed.dataset.place.path)
     return listed.place
 
 
@@ -402,8 +404,8 @@ def _require_of(listed: Listed, entries: Sequence[Entry]) -> None:
     """Refuse to go on with a list of other data; raises `ConfigError`."""
     other = next((one for one in entries if one.split == listed.split and one.dataset != listed.fingerprint), None)
     if other is not None:
-        what = "the exclude list that is there is of other data"
-        hint = "Move it away, or name another one with --excludes (list=)"
+        what = "the existing exclude list belongs to other data"
+        hint = "Move it away, or use another one with --excludes (list=)"
         raise ConfigError(what, path=listed.list_path, found=other.dataset, expected=listed.fingerprint, hint=hint)
 
 

@@ -122,14 +122,14 @@ def find(
     asked = [name for name, value in given.items() if value is not None]
     if len(asked) != 1:
         raise ConfigError(
-            "one thing is looked for",
+            "exactly one search condition is needed",
             found=" and ".join(asked) or "nothing",
             expected="one of key (--key), text (--text), where (--where)",
         )
     if limit is not None and limit < 1:
-        raise ConfigError("a limit that finds nothing", found=limit, expected="1 or more")
+        raise ConfigError("the limit must be positive", found=limit, expected="1 or more")
     if key_field is not None and key is None:
-        raise ConfigError("a field of keys goes with a key", found=key_field, hint="Give the key, or ask with where")
+        raise ConfigError("key_field only works with a key", found=key_field, hint="Pass the key, or use where")
     options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id, "planes": planes}
     options |= {"excludes": excludes, "trust": trust, "follow_links": follow_links}
     with skipping_invalid_lines():
@@ -157,15 +157,15 @@ class Wanted:
         path = dataset.place.path
         if dataset.tokens is None:
             if self.tokenizer is not None:
-                raise ConfigError("these samples are no documents of tokens", path=path, hint="Leave the tokenizer out")
+                raise ConfigError("these samples aren't token documents", path=path, hint="Omit the tokenizer")
             return
         if self.text is None:
-            what = "documents of tokens have no keys" if self.where is None else "documents of tokens have no fields"
-            hint = "Look for a text: --text T --tokenizer FILE (text=, tokenizer=), or into the data they were made of"
+            what = "token documents have no keys" if self.where is None else "token documents have no fields"
+            hint = "Search for text: --text T --tokenizer FILE (text=, tokenizer=), or search the original data"
             raise ConfigError(what, path=path, hint=hint)
         if self.tokenizer is None:
-            hint = "Name its tokenizer.json: --tokenizer FILE (tokenizer=)"
-            raise ConfigError("a text in documents of tokens needs their tokenizer", path=path, hint=hint)
+            hint = "Pass the tokenizer: --tokenizer FILE (tokenizer=)"
+            raise ConfigError("searching for text in token documents needs their tokenizer", path=path, hint=hint)
 
     def require_fields(self, dataset: Dataset) -> None:
         """Refuse a field that no sample has, before anything else is read; raises `ConfigError`."""
@@ -371,6 +371,8 @@ def _scanned(
                 looked_at = hits[-1][0] + 1
                 break
     if wanted.key is not None and not has_keys and len(dataset):
-        hint = "Name the field with --key-field (key_field=), or look for a text"
-        raise ConfigError("no sample has a key", path=dataset.place.path, expected=", ".join(KEY_FIELDS), hint=hint)
+        hint = "Specify the field with --key-field (key_field=), or search for text"
+        raise ConfigError(
+            "the samples have no keys", path=dataset.place.path, expected=", ".join(KEY_FIELDS), hint=hint
+        )
     return FindReport(tuple(_found(dataset, *one) for one in hits), looked_at, len(dataset))

@@ -56,7 +56,7 @@ def _made_of(made: Dataset, sources: Sources, above: tuple[str, ...]) -> IntArra
     """int64[k], rising: the samples of `made`."""
     path, manifest = made.place.path, getattr(stored(made.source), "manifest", None)
     if not isinstance(manifest, Manifest) or not manifest.inputs:
-        raise _unknown(path, "no side file says what it was made of")
+        raise _unknown(path, "no side file records its inputs")
     first = sources[0][0].place
     named = _named(manifest, sources)
     places = {
@@ -65,9 +65,9 @@ def _made_of(made: Dataset, sources: Sources, above: tuple[str, ...]) -> IntArra
     rows = named | dict(_between(made, places, sources, above))
     if not rows:
         inputs = ", ".join(manifest.inputs)[:200]
-        raise _unknown(path, f"its side file names other inputs, or {first.shown} changed: {inputs}")
+        raise _unknown(path, f"its side file records other inputs, or {first.shown} changed: {inputs}")
     if gone := [one for one, place in places.items() if place is None]:
-        what = "%s: not to be found as they were read, so not known whether they held these samples too: %s"
+        what = "%s: missing or changed inputs, which may also contain these samples: %s"
         _log.warning(what, path, ", ".join(gone)[:200])
     row_map = read_row_map(made.place, manifest)
     if row_map is None:
@@ -136,21 +136,21 @@ def _begins(
     """Input → number of its first sample among those of all; raises `ConfigError` where not all stand in order."""
     path, command = made.place.path, manifest.options.get("command")
     if command not in _IN_ORDER or "excluded" in manifest.options:
-        raise _unknown(path, f"it was made by {command or 'pack'}, which changed the order or left samples out")
+        raise _unknown(path, f"it was made by {command or 'pack'}, which changed the order or skipped samples")
     order: Any = manifest.options.get("sources") if command == "merge" else sorted(manifest.inputs)
     if sorted(order or ()) != sorted(manifest.inputs):
         if len(manifest.inputs) > 1:
-            raise _unknown(path, "its side file does not tell in which order it was merged")
+            raise _unknown(path, "its side file doesn't record the merge order")
         order = list(manifest.inputs)
     counts = dict(known)
     for name, place in places.items():
         if name not in counts:
             if place is None:
-                raise _unknown(path, f"its input {name} is not to be found as it was")
+                raise _unknown(path, f"its input {name} is missing or changed")
             counts[name] = len(open_source(place.path, excludes=NO_LIST))
     total = sum(counts.values())
     if total != len(made):
-        raise _unknown(path, f"{len(made)} samples of {total}: some gave none, or several")
+        raise _unknown(path, f"{len(made)} samples from {total}: some produced none or several")
     return dict(zip(order, accumulate((counts[name] for name in order), initial=0), strict=False))
 
 
@@ -163,5 +163,5 @@ def _found(name: str, digest: str, *near: Place) -> Place | None:
 
 
 def _unknown(path: str, why: str) -> ConfigError:
-    hint = "Exclude there by number (--indices; penstock find --text tells them), or make it anew with --keep-map"
-    return ConfigError("it is not known which documents were made of these samples", path=path, found=why, hint=hint)
+    hint = "Exclude by index there (--indices; see `penstock find --text`), or rebuild it with --keep-map"
+    return ConfigError("it is unknown which documents were made from these samples", path=path, found=why, hint=hint)

@@ -122,7 +122,7 @@ def _purge(target: Any, listed: Listed, place: Place, to: str | None, asked: dic
         if not is_new and (certificate.exists() or after != kept):  # else a run was killed before its certificate
             raise output_exists(place.path)
         if after != kept:
-            what = "what was purged reads back differently: it is removed"
+            what = "the purged dataset differs when read back, so it was deleted"
             made = files_at(find_format(place, to, options).name, place.path)
             replaced.paths = tuple(dict.fromkeys((*replaced.paths, *made, *(f"{one}.penstock" for one in made))))
             replaced.restore()
@@ -141,12 +141,12 @@ def _gone(listed: Listed, found: ExcludeList, *, is_named: bool) -> IntArray:
         raise ConfigError(what, path=listed.dataset.place.path, found=f"no list at {listed.list_path}")
     others = sorted({one.split or "" for one in found.entries} - {listed.split or ""})
     if others and not is_named:
-        what = "the list takes samples out of several splits, and a certificate is of one"
-        hint = "Name it, and purge each into a dataset of its own: --split (split=)"
+        what = "the list excludes samples of several splits, but a certificate covers one"
+        hint = "Choose one with --split (split=), and purge each into a separate dataset"
         raise ConfigError(what, path=listed.list_path, found=", ".join([listed.split or "", *others]), hint=hint)
     wrong = next((one for one in entries if one.dataset != listed.fingerprint), None)
     if wrong is not None:
-        what = "the exclude list is of other data than these"
+        what = "the exclude list belongs to different data"
         raise Corrupt(what, path=listed.list_path, found=wrong.dataset, expected=listed.fingerprint)
     return indices_of(entries)
 
@@ -158,14 +158,16 @@ def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked:
     given: dict[str, Any] = {**asked, "format": name}
     if name == "webdataset":
         if found.path != f"{source.bare().path}/.penstock.exclude.jsonl":
-            raise ConfigError("tars are purged by the list beside them", path=source.path, found=found.path)
+            raise ConfigError(
+                "tar shards can only be purged with the list next to them", path=source.path, found=found.path
+            )
         kept_split = {key: value for key, value in asked.items() if key in ("split", "follow_links")}
         kept_split |= {key: how[key] for key in ("overwrite", "dry_run", "progress")}
         merge([target], place, format=name, **kept_split)
     elif name in _MERGED or get_format(name).traits.tokens:
         wanted = to or (None if formats_of_name(place.path) else name)
         if not get_format(wanted or formats_of_name(place.path)[0]).traits.write:
-            hint = "Name an output that can be written, such as NEW.pbin, or a format with --to (to=)"
+            hint = "Choose an output that can be written, such as NEW.pbin, or a format with --to (to=)"
             raise ConfigError(f"{name} can't be written", path=place.path, hint=hint)
         merge([target], place, to=wanted, excludes=found, **given, **how)
     else:

@@ -102,7 +102,7 @@ def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = F
     options = asked | ({} if leave_out or marks else {"excludes": NO_LIST})
     if not isinstance(target, str | os.PathLike | Sequence):
         if asked:
-            raise ConfigError("a source is open already", found=", ".join(asked), hint="Give them to ps.open")
+            raise ConfigError("the source is already open", found=", ".join(asked), hint="Pass them to ps.open")
         return Dataset(seen(target), (seen(target),), place_of(_name_of(target)), (), excluded_of(target))
     if not isinstance(target, str | os.PathLike):
         whole = open_source(target, **options)

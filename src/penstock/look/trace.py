@@ -90,8 +90,8 @@ def lineage(target: Given, *, look_in: Sequence[Given] = ()) -> Origin:
     place = place_of(target).bare()
     manifest = _manifest_at(place)
     if manifest is None:
-        what = "no side file says how this was made"
-        raise NotFound(what, path=place.path, hint="Those that Penstock writes have one: FILE.penstock")
+        what = "no side file records how this was made"
+        raise NotFound(what, path=place.path, hint="Datasets written by Penstock have one: FILE.penstock")
     walk = _Walk([place_of(one) for one in look_in])
     return walk.told(Origin(place.shown, "output", manifest.digest), place, manifest, ())
 
@@ -124,8 +124,8 @@ class _Walk:
         self.seen.add(place.absolute)
         self.num_nodes += len(manifest.inputs)
         if self.num_nodes > MOST_NODES or len(above) >= MOST_NODES_DEEP:
-            expected = f"at most {MOST_NODES} of them, {MOST_NODES_DEEP} deep"
-            raise ConfigError("too many inputs of inputs", path=place.path, expected=expected)
+            expected = f"at most {MOST_NODES}, {MOST_NODES_DEEP} levels deep"
+            raise ConfigError("too many nested inputs", path=place.path, expected=expected)
         return replace(origin, inputs=tuple(self._input(place, *one, above) for one in manifest.inputs.items()))
 
     def _input(self, output: Place, name: str, digest: str, above: tuple[str, ...]) -> Origin:
@@ -208,7 +208,7 @@ def _is_name(name: str) -> bool:
 def _manifest_at(place: Place) -> Manifest | None:
     """The side file that fits what is there; None where there is none, or no format knows what is there."""
     if place.is_local and not _may_be(place) and not place.folder().exists():  # a web server knows no folders
-        raise NotFound("no such dataset", path=place.path, hint="Check the path")
+        raise NotFound("the dataset doesn't exist", path=place.path, hint="Check the path")
     try:
         source: Any = open_source(place.path, excludes=NO_LIST)
         manifest = manifest_of_tars(place.store, source.path) if _raw_of(source) else getattr(source, "manifest", None)

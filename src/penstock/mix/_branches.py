@@ -166,10 +166,10 @@ def same_lanes(what: str, lanes: int, streams: Mapping[str, Stream[Any]]) -> Non
     for name, stream in streams.items():
         if stream.lanes != lanes:
             raise ConfigError(
-                f"{what} has {lanes} lanes and its child {name!r} has not",
+                f"{what} has {lanes} lanes, but its child {name!r} doesn't",
                 found=f"{stream.lanes} lanes in {name!r}",
                 expected=f"{lanes}",
-                hint=f"Make it with lanes={lanes}, as in Shuffle(source, seed, lanes={lanes})",
+                hint=f"Create it with lanes={lanes}, as in Shuffle(source, seed, lanes={lanes})",
             )
 
 
@@ -223,8 +223,8 @@ def _filled(schemas: Sequence[Schema]) -> tuple[str, list[Field]]:
     for field in some:
         dtypes = {known[field.name].dtype for known in names if field.name in known}
         if field.name not in NEUTRAL or len(dtypes) > 1:
-            what = f"some of what is mixed has the plane {field.name}, and some has not"
-            hint = "Give all of them the plane, or leave it behind: penstock.open(…, planes=None)"
+            what = f"only some of the mixed sources have the plane {field.name}"
+            hint = "Add the plane to all of them, or drop it: penstock.open(…, planes=None)"
             raise ConfigError(what, found=f"{field.name}: {', '.join(map(str, sorted(map(str, dtypes))))}", hint=hint)
     return like, some
 

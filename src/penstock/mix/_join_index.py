@@ -80,8 +80,8 @@ def _sorted_keys(name: str, source: Any, hashes: NDArray[np.uint64]) -> _Keys:
     if twice.size:
         places = sorted(rows[twice[0] : twice[0] + 2].tolist())
         raise ConfigError(
-            f"a key comes more than once in {name!r}: it is not clear what belongs to it",
-            found=f"{source.key_of(places[0])!r} at {places[0]} and {places[1]}, {twice.size:,} of them in all",
+            f"a key is repeated in {name!r}, so the join is ambiguous",
+            found=f"{source.key_of(places[0])!r} at {places[0]} and {places[1]}, {twice.size:,} in total",
             expected="each key once",
         )
     return _Keys(high, low, rows)
@@ -111,5 +111,5 @@ def _unmatched(first: str, source: Any, name: str, rows: IntArray) -> ConfigErro
     return ConfigError(
         f"{len(rows):,} of {len(source):,} keys of {first!r} are not in {name!r}",
         found=f"{some}{more}",
-        hint="To leave such rows out: how='skip' (nonmatch: skip in a metadataset); to have None there: how='none'",
+        hint="To skip these rows: how='skip' (nonmatch: skip in a metadataset). To fill them with None: how='none'",
     )

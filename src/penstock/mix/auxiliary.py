@@ -47,16 +47,16 @@ def WithAux(x: Source[Any] | Stream[Any], /, **aux: Any) -> AuxSource | AuxStrea
         b'picture 2'
     """
     if not aux:
-        raise ConfigError("no auxiliary store", expected="one or more, by name, as in images=…")
+        raise ConfigError("no auxiliary stores", expected="one or more, by name, as in images=…")
     for name, store in aux.items():
         if not isinstance(store, SupportsFiles):
             raise ConfigError(
-                f"{name!r} can't be an auxiliary store: it gives no files by name",
+                f"{name!r} can't be an auxiliary store: it can't return files by name",
                 found=f"a {type(store).__name__}",
                 expected="a WebDataset, a folder of files, or a JSONL opened with flavor='energon'",
             )
         if name in _TAKEN or name in aux_of(x):
-            raise ConfigError("the name of an auxiliary store is taken", found=repr(name))
+            raise ConfigError("the name of an auxiliary store is already in use", found=repr(name))
     stores = cast("dict[str, Source[Any]]", aux)
     return AuxStream(x, stores) if is_stream(x) else AuxSource(x, stores)  # pyright: ignore[reportArgumentType]
 

@@ -67,15 +67,15 @@ class Balance(Generic[T]):
                 expected="Shuffle(source, seed) or Sequential(source)",
             )
         if stream.lanes != 1:
-            raise ConfigError("a balanced stream has one lane", found=f"{stream.lanes} lanes")
+            raise ConfigError("a balanced stream must have one lane", found=f"{stream.lanes} lanes")
         if world < 1 or steps < 1 or world * steps > 1 << 24:
             raise ConfigError(
-                "there is no such block", found=f"world={world}, steps={steps}", expected="1 to 2^24 in all"
+                "world × steps is out of range", found=f"world={world}, steps={steps}", expected="1 to 2^24 in total"
             )
         known: Any = getattr(stream.source, "costs", None) if costs is None else np.asarray(costs)
         if known is None or known.shape != (stream.size,):
             raise ConfigError(
-                "the costs don't fit the source",
+                "the costs don't match the source",
                 found="none" if known is None else f"{known.dtype}{list(known.shape)}",
                 expected=f"one for each of {stream.size} samples",
             )

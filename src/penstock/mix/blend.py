@@ -190,7 +190,7 @@ class Blend:
         """Return name → its share, by weight and in places."""
         requested = requested_shares(self.weights)
         return {
-            name: f"{count:,} of {self.block_size:,} = {count / self.block_size:.4%}, asked {requested[name]:.4%}"
+            name: f"{count:,} of {self.block_size:,} = {count / self.block_size:.4%}, requested {requested[name]:.4%}"
             for name, count in self.counts.items()
         }
 
@@ -224,13 +224,13 @@ class Blend:
 def _check_names(children: Mapping[str, Any], weights: Mapping[str, Any]) -> None:
     for name in children:
         if not isinstance(name, str) or not name:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise ConfigError("a child's name is a text that is not empty", found=repr(name))
+            raise ConfigError("the name of a child must be a non-empty string", found=repr(name))
     if children.keys() != weights.keys():
         lacking = [name for name in children if name not in weights]
         unknown = [name for name in weights if name not in children]
         raise ConfigError(
-            "each child has one weight",
-            found=f"no weight for {lacking}" if lacking else f"weights for {unknown}, which are no children",
+            "each child needs a weight",
+            found=f"no weight for {lacking}" if lacking else f"weights for {unknown}, which aren't children",
             expected=f"weights for {list(children)}",
         )
 
@@ -255,9 +255,9 @@ def _check_different(streams: Mapping[str, Stream[Any]]) -> None:
         first = seen.setdefault(stream.fingerprint, name)
         if first != name:
             raise ConfigError(
-                f"{first!r} and {name!r} are the same stream: each of its samples would come twice, in the same order",
+                f"{first!r} and {name!r} are the same stream: each sample would be read twice, in the same order",
                 found=f"fingerprint {stream.fingerprint}",
-                hint="Give them different seeds, or take one of them with the sum of their weights",
+                hint="Give them different seeds, or use one of them with the sum of their weights",
             )
 
 
@@ -277,7 +277,7 @@ def _check_tokenizers(streams: Mapping[str, Stream[Any]]) -> None:
         raise ConfigError(
             "children with different tokenizers can't be blended",
             found=", ".join(f"{name}: {digest_of}" for digest_of, name in known.items()),
-            hint="Pass mixed_tokenizers=True if that is meant",
+            hint="Pass mixed_tokenizers=True if this is intended",
         )
 
 

@@ -72,7 +72,7 @@ def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatS
         raise ConfigError("nothing to concatenate", found="no source", expected="at least one")
     for source in sources:
         if not is_finite(source):
-            what, hint = "only sources, which end, are concatenated", "Streams are mixed: Blend, Stages"
+            what, hint = "only finite sources can be concatenated", "Mix streams with Blend or Stages"
             raise ConfigError(what, found=f"a {type(source).__name__}", hint=hint)
     if not mixed_tokenizers:
         _check_equal("tokenizers", [getattr(source, "tokenizer_digest", None) for source in sources])
@@ -246,7 +246,7 @@ class ConcatSource:
                 return find(source)
             except NotFound:
                 continue
-        raise NotFound(f"no file is called {name!r}", found=f"{len(self.sources)} sources without it")
+        raise NotFound(f"no file named {name!r}", found=f"{len(self.sources)} sources without it")
 
     def _common(self) -> tuple[Schema, Widths]:
         # Not before it is needed: a schema may have to be read.
@@ -572,5 +572,5 @@ def _check_equal(what: str, values: Sequence[Any]) -> None:
                 f"sources with different {what} can't be concatenated",
                 found=f"{value} in source {child}",
                 expected=str(known),
-                hint="Pass mixed_tokenizers=True if that is meant" if what == "tokenizers" else None,
+                hint="Pass mixed_tokenizers=True if this is intended" if what == "tokenizers" else None,
             )

@@ -68,9 +68,9 @@ class Epochs:
         self.counts = {name: _count(name, child, times) for name, (child, times) in children.items()}
         self.first_pass = operator.index(first_pass)
         if self.first_pass < 0:
-            raise ConfigError("there is no such pass", found=first_pass, expected="0 or more")
+            raise ConfigError("the pass is out of range", found=first_pass, expected="0 or more")
         if (total := sum(self.counts.values())) > MAX_SIZE:
-            raise ConfigError("a pass of too many samples", found=total, expected=f"at most {MAX_SIZE}")
+            raise ConfigError("a pass has too many samples", found=total, expected=f"at most {MAX_SIZE}")
         # Nothing can be read of an empty source: it has no number among those that are read.
         self._names = [name for name, count in self.counts.items() if count]
         self._sizes: IntArray = np.array([self.counts[name] for name in self._names], dtype=np.int64)

@@ -72,7 +72,7 @@ def Join(
             raise ConfigError(
                 f"{member!r} can't be joined: its samples have no keys",
                 found=f"a {type(source).__name__}",
-                expected="a WebDataset, a folder, a JSONL opened with flavor='energon', or parts or a Concat of such",
+                expected="a WebDataset, a folder, a JSONL opened with flavor='energon', or parts or a Concat of these",
             )
     rules = _rules(list(members)[1:], how)
     label = _joiner_name(joiner, name)
@@ -186,7 +186,9 @@ class JoinedSource:
         column = self._rows()[:, 0]
         place = int(np.searchsorted(column, row))
         if place == len(column) or column[place] != row:
-            raise NotFound(f"no joined sample has the key {key!r}", hint="The first source has it, another does not")
+            raise NotFound(
+                f"no joined sample has the key {key!r}", hint="The first source has it, but another one doesn't"
+            )
         return place
 
     def place_of(self, index: int, /) -> Place:
@@ -271,7 +273,7 @@ def _members(given: Sequence[Any]) -> tuple[dict[str, Source[Any]], bool]:
     else:
         members, named = dict[str, Source[Any]](), False
     if len(members) < 2:
-        raise ConfigError("a join is of several sources", found=f"{len(given)}", expected="two or more")
+        raise ConfigError("a join needs several sources", found=f"{len(given)}", expected="two or more")
     return members, named
 
 
@@ -282,13 +284,13 @@ def _rules(names: Sequence[str], how: Any) -> dict[str, How]:
         given = {name: cast("Mapping[str, str]", how).get(name, "error") for name in names}
         unknown = [name for name in cast("Mapping[str, str]", how) if name not in names]
         if unknown:
-            raise ConfigError(
-                "how= names what is no further source of the join", found=unknown, expected=f"some of {list(names)}"
-            )
+            raise ConfigError("unknown source in how=", found=unknown, expected=f"some of {list(names)}")
     else:
         rules = list(how)
         if len(rules) != len(names):
-            raise ConfigError("how= has one rule for each further source", found=rules, expected=f"{len(names)} rules")
+            raise ConfigError(
+                "how= needs one rule for each further source", found=rules, expected=f"{len(names)} rules"
+            )
         given = dict(zip(names, rules, strict=True))
     wrong = [rule for rule in given.values() if rule not in _RULES]
     if wrong:

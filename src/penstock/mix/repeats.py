@@ -61,8 +61,8 @@ def _repeats(data: Any, identify: Callable[[Any], str]) -> Iterator[str]:
         for first, second in {(first.name, second.name): (first, second) for first, second in pairs}.values():
             paths = " and ".join(dict.fromkeys(_path_of(one) for one in (first, second)))
             yield (
-                f"{first.name or 'source'} and {second.name or 'source'} read the same samples ({paths}): each counts "
-                "twice. Name the dataset once with the sum of both weights, or take parts that don't overlap"
+                f"{first.name or 'source'} and {second.name or 'source'} read the same samples ({paths}): "
+                "each counts twice. Use the dataset once with the sum of both weights, or use parts that don't overlap"
             )
 
 

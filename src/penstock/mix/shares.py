@@ -48,10 +48,10 @@ def block_counts(weights: Mapping[str, Weight]) -> dict[str, int]:
     for name, count, weight in zip(weights, counts, whole, strict=True):
         if count == 0:
             raise ConfigError(
-                f"the share of {name!r} is too small for a block of {1 << MOST_LOG2} places",
-                found=f"{float(Fraction(weight, sum(whole))):.3g} of all",
+                f"the share of {name!r} is too small for a block of {1 << MOST_LOG2} positions",
+                found=f"{float(Fraction(weight, sum(whole))):.3g} of the total",
                 expected=f"about {1 / (1 << MOST_LOG2):.1e} or more: shares are multiples of 1/{1 << MOST_LOG2:,}",
-                hint="Blend the small ones among themselves first, and blend that",
+                hint="Blend the small ones together first, then add that blend",
             )
     return dict(zip(weights, counts, strict=True))
 

@@ -55,7 +55,7 @@ class Stages:
         _check(pairs)
         self._streams = {str(number): stream for number, (_, stream) in enumerate(pairs)}
         self._lanes = pairs[0][1].lanes
-        same_lanes("a run of stages", self._lanes, self._streams)
+        same_lanes("a sequence of stages", self._lanes, self._streams)
         self._lengths = [_length(number, n, self._lanes) for number, (n, _) in enumerate(pairs[:-1])]
         self.borders = tuple(accumulate(self._lengths))
         if self.borders and self.borders[-1] > MAX_SIZE:
@@ -128,7 +128,7 @@ class Stages:
             passed += other is not None
             if other is not None and passed == attempt:
                 return other
-        raise ConfigError("no sample of this stage is left that could stand in", found=f"attempt {attempt}")
+        raise ConfigError("no sample of this stage is left as a substitute", found=f"attempt {attempt}")
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """Return what determines the positions `[0, stop)`: the stages that start before `stop`."""
@@ -186,28 +186,28 @@ def _check(pairs: Sequence[tuple[Any, Any]]) -> None:
     for number, (_, stream) in enumerate(pairs):
         if not is_stream(stream):
             raise ConfigError(
-                f"stage {number} is no stream",
+                f"stage {number} is not a stream",
                 found=f"a {type(stream).__name__}",
-                hint="Make one of it with Shuffle(source, seed) or Sequential(source)",
+                hint="Create one with Shuffle(source, seed) or Sequential(source)",
             )
     if pairs[-1][0] is not None:
         raise ConfigError(
-            "the last stage has no end",
+            "the last stage must be endless",
             found=f"{pairs[-1][0]} positions",
             expected="None as its length",
-            hint="A stream is endless; Loader's steps say how much of it is read",
+            hint="A stream is endless. Limit the steps of the Loader instead",
         )
 
 
 def _length(number: int, n: int | None, lanes: int) -> int:
     if n is None:
-        raise ConfigError(f"stage {number} has no end, and others follow", expected="a number of positions")
+        raise ConfigError(f"stage {number} is endless, but others follow", expected="a number of positions")
     n = operator.index(n)
     if n < 1:
         raise ConfigError(f"stage {number} has no positions", found=n, expected="at least 1")
     if n % lanes:
         raise ConfigError(
-            f"the length of stage {number} is no multiple of the {lanes} lanes",
+            f"the length of stage {number} is not a multiple of the {lanes} lanes",
             found=n,
             expected=" or ".join(str(m) for m in (n // lanes * lanes, (n // lanes + 1) * lanes) if m > 0),
         )

@@ -105,7 +105,7 @@ class StreamingOrder:
         derived: Derived | None = None,
     ) -> None:
         if predownload is not None:
-            _log.warning("predownload=%r has no effect on an order: give it to what reads", predownload)
+            _log.warning("predownload=%r has no effect on an order: pass it to the reader", predownload)
         sources, weights = _weighted(source)
         self._source = sources[0] if len(sources) == 1 else ConcatSource(sources, as_stored=True)
         self._copies = operator.index(replication or 1)
@@ -305,7 +305,7 @@ def number_of(value: int | str | None) -> int | None:
         return None
     found = _NUMBER.match(str(value).strip().lower())
     if not found:
-        raise ConfigError("no such number of samples", found=repr(value), expected="such as 1000000, '90k' or '1.5m'")
+        raise ConfigError("invalid number of samples", found=repr(value), expected="such as 1000000, '90k' or '1.5m'")
     if found[1]:
         return int(found[1])
     if found[2].isdigit():
@@ -318,17 +318,17 @@ def _weighted(source: Any) -> tuple[tuple[Source[Sample], ...], list[Weight]]:
         return (source,), [Weight()]
     pairs: list[tuple[Any, Any]] = [one if isinstance(one, tuple) else (one, {}) for one in source]
     if not pairs:
-        raise ConfigError("no source is given", expected="at least one")
+        raise ConfigError("no sources", expected="at least one")
     for _, weight in pairs:
         if not isinstance(weight, Mapping) or set(weight) - {"proportion", "repeat", "choose"}:
-            raise ConfigError("no such weight", found=repr(weight), expected="proportion, repeat or choose")
+            raise ConfigError("unknown kind of weight", found=repr(weight), expected="proportion, repeat or choose")
     return tuple(one for one, _ in pairs), [Weight(**weight) for _, weight in pairs]
 
 
 def _cluster(world: tuple[int, int, int], batch: int, copies: int) -> Cluster:
     """The ranks that read apart, as the original counts them with replication."""
     if len(world) != 3:
-        raise ConfigError("world is (nodes, ranks_per_node, workers_per_rank)", found=repr(world))
+        raise ConfigError("world must be (nodes, ranks_per_node, workers_per_rank)", found=repr(world))
     nodes, ranks_per_node, workers = map(operator.index, world)
     if copies < 1 or nodes * ranks_per_node % copies:
         raise ConfigError("replication must divide the ranks", found=f"{copies} of {nodes * ranks_per_node}")
@@ -346,10 +346,10 @@ def _shards_of(source: Source[Sample]) -> IntArray:
     starts = getattr(source, "block_starts", None)
     if starts is None or not len(source):
         raise ConfigError(
-            "the order of a StreamingDataset is made from shards",
+            "the order of a StreamingDataset needs shards",
             found=f"{type(source).__name__} of {len(source)} samples, without block_starts"
             if starts is None
             else "a source without samples",
-            hint="Give the dataset that the run read, as MDS, CSV or JSON shards",
+            hint="Pass the dataset of the run as MDS, CSV or JSON shards",
         )
     return np.diff(np.asarray(starts, dtype=np.int64))

@@ -112,22 +112,22 @@ def _narrowed(chosen: Chosen, bounds: Sequence[Bound]) -> Chosen:
     if isinstance(start, str):
         low, high = _ratio(start, bounds), 1.0 if stop == "end" else _ratio(stop, bounds)
         if low > high:
-            raise ConfigError("a range begins before it ends", found=list(bounds))
+            raise ConfigError("the start of a range must not be after its end", found=list(bounds))
         begin, end = chosen.ratio
         total = end - begin
         return replace(chosen, ratio=(begin + low * total, begin + high * total))
     if chosen.ratio != (0.0, 1.0):
         raise ConfigError(
-            "numbers of samples can't be counted in what is a part by percentages",
+            "a range in samples can't be applied to a range in percentages",
             found=list(bounds),
-            hint="Take the numbers first, at the data set itself, and percentages of that",
+            hint="Apply the range in samples to the dataset first, then the percentages",
         )
     return _absolute(chosen, _number(start, bounds), None if stop == "end" else _number(stop, bounds))
 
 
 def _absolute(chosen: Chosen, start: int, stop: int | None) -> Chosen:
     if stop is not None and start > stop:
-        raise ConfigError("a range begins before it ends", found=[start, stop])
+        raise ConfigError("the start of a range must not be after its end", found=[start, stop])
     end = chosen.stop if stop is None else chosen.start + stop
     if chosen.stop is not None and end is not None and end > chosen.stop:
         raise ConfigError(
@@ -146,7 +146,7 @@ def _ratio(bound: Bound, bounds: Sequence[Bound]) -> float:
     except ValueError:
         raise _wrong(bounds) from None
     if not 0 <= percent <= 100:
-        raise ConfigError("a percentage is from 0 to 100", found=bound)
+        raise ConfigError("a percentage must be from 0 to 100", found=bound)
     return percent / 100.0
 
 
@@ -158,7 +158,7 @@ def _number(bound: Bound, bounds: Sequence[Bound]) -> int:
     except TypeError:
         raise _wrong(bounds) from None
     if number < 0:
-        raise ConfigError("a range counts from the first sample", found=list(bounds), expected="0 or more")
+        raise ConfigError("a range can't start before the first sample", found=list(bounds), expected="0 or more")
     return number
 
 

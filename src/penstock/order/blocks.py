@@ -239,7 +239,7 @@ def _checked(given: IntArray | Blocks) -> Blocks:
         return given
     starts = np.asarray(given.array if isinstance(given, StoredBlocks) else given, dtype=np.int64)
     if len(starts) < 2 or starts[0] != 0 or (np.diff(starts) < 0).any():
-        raise ConfigError("block_starts must rise from 0 to the number of samples")
+        raise ConfigError("block_starts must increase from 0 to the number of samples")
     return StoredBlocks(starts)
 
 

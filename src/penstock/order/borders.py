@@ -165,7 +165,7 @@ def blocks_of(source: Source[Any], block_size: int | None = None) -> Blocks:
     """
     if block_size is not None:
         if block_size < 1:
-            what = "a block holds at least one sample"
+            what = "a block needs at least one sample"
             raise ConfigError(what, found=f"block_size {block_size}", expected="1 or more")
         return even_blocks(len(source), block_size)
     own = own_blocks(source)

@@ -36,7 +36,7 @@ class LanePlaces:
 def check_lanes(lanes: int) -> None:
     """Refuse a number of lanes below 1."""
     if lanes < 1:
-        raise ConfigError("a stream has at least one lane", found=lanes, expected="1 or more")
+        raise ConfigError("a stream needs at least one lane", found=lanes, expected="1 or more")
 
 
 def lane_places(positions: IntArray, size: int, lanes: int) -> LanePlaces:

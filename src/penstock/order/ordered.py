@@ -214,7 +214,7 @@ class OrderedStream(Generic[T]):
         """
         position = as_position(position)
         if not 0 <= attempt < self.size - 1:
-            raise ConfigError("no sample is left that could stand in", found=f"attempt {attempt}, {self.size} samples")
+            raise ConfigError("no sample is left as a substitute", found=f"attempt {attempt}, {self.size} samples")
         key = derive_key(0, "substitute", self.seed or 0, position)
         if self._passes is None:
             return self._other(position, attempt, key)
@@ -224,7 +224,7 @@ class OrderedStream(Generic[T]):
             passed += self.locate(other).path == path
             if passed == attempt:
                 return other
-        raise ConfigError("no sample of this child is left that could stand in", found=f"attempt {attempt}")
+        raise ConfigError("no sample of this child is left as a substitute", found=f"attempt {attempt}")
 
     def seeded(self, seed: int, /) -> OrderedStream[T]:
         """Return the stream with `seed`, if it was made without a seed."""
@@ -287,7 +287,7 @@ class OrderedStream(Generic[T]):
             if not np.isin(index, taken):
                 return index
         what = "an excluded sample has no substitute: nearly all others are excluded too"
-        raise Excluded(what, found=f"position {position} of {self.name}", hint="Leave this source out")
+        raise Excluded(what, found=f"position {position} of {self.name}", hint="Omit this source")
 
     def _other(self, position: int, attempt: int, key: int) -> int:
         begin = self._begin(position)

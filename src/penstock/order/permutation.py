@@ -152,10 +152,10 @@ def size_of(source: Any) -> int:
     """`len(source)`; raises `ConfigError` for a stream, which has no end."""
     if is_stream(source) or is_lane_stream(source):
         raise ConfigError(
-            "a stream has its order already, and no end",
+            "a stream is endless and already has an order",
             found=f"a {type(source).__name__}",
             expected="a source",
-            hint="Give the source that it is made of",
+            hint="Pass its source instead",
         )
     return len(source)
 
@@ -165,7 +165,7 @@ def check_size(size: int) -> None:
     if size < 1:
         raise ConfigError("an empty source can't be ordered", found=f"{size} samples", expected="at least 1")
     if size > MAX_SIZE:
-        raise ConfigError("too many samples to be ordered", found=size, expected=f"at most {MAX_SIZE}")
+        raise ConfigError("too many samples to order", found=size, expected=f"at most {MAX_SIZE}")
 
 
 def _shape(n: int) -> tuple[int, int]:

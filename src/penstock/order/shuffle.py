@@ -69,4 +69,4 @@ def Shuffle(
         written = {} if block_size is None else {"block_size": block_size}
         own = block_size is None
         return OrderedStream("Shuffle", source, order, lanes, with_seed, written, whole_blocks=own)
-    raise ConfigError("unknown mode of shuffling", found=repr(chosen), expected="'global' or 'blocks'")
+    raise ConfigError("unknown shuffle mode", found=repr(chosen), expected="'global' or 'blocks'")

@@ -176,7 +176,7 @@ def _pairs(ranges: Iterable[Any] | range | IntArray) -> list[tuple[int, int]]:
 def _pair(item: Any) -> tuple[int, int]:
     if isinstance(item, range):
         if item.step != 1:
-            raise ConfigError("a range of positions has step 1", found=item)
+            raise ConfigError("a range of positions must have step 1", found=item)
         item = (item.start, max(item.start, item.stop))
     try:
         start, stop = (operator.index(bound) for bound in item)

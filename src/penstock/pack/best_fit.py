@@ -87,7 +87,7 @@ class BestFit:
     def __post_init__(self) -> None:
         require_window_length(self.length)
         if self.pad_id < 0:
-            raise ConfigError("pad_id is no token id", found=self.pad_id, expected="0 or more")
+            raise ConfigError("pad_id is not a token id", found=self.pad_id, expected="0 or more")
         if self.long not in ("keep", "truncate", "drop"):
             raise ConfigError("unknown long", found=repr(self.long), expected="'keep', 'truncate' or 'drop'")
 
@@ -174,9 +174,9 @@ class PackedWindows:
         require_tokens(source, "BestFit")
         largest = int(np.iinfo(source.dtype).max)
         if packing.pad_id > largest:
-            raise ConfigError("pad_id does not fit the tokens", found=packing.pad_id, expected=f"0 to {largest}")
+            raise ConfigError("pad_id is out of range for the tokens", found=packing.pad_id, expected=f"0 to {largest}")
         if source.num_tokens == 0:
-            raise ConfigError("there is no token to fill a window with")
+            raise ConfigError("there are no tokens to fill a window")
         self.source = source
         self._fingerprint: str | None = None
         self.packing = packing
@@ -310,8 +310,8 @@ class PackedWindows:
         plan = self._made_plan()
         if len(plan.window_starts) < 2:
             raise ConfigError(
-                "every document is longer than a window, and long='drop' leaves them out",
-                expected=f"a document of at most {self.packing.length} tokens",
+                "every document is longer than a window, and long='drop' skips them",
+                expected=f"a document with at most {self.packing.length} tokens",
             )
         return plan
 

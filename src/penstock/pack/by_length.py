@@ -75,9 +75,9 @@ class PackByLength:
         derived: Derived | None = None,
     ) -> None:
         if not 1 <= room < 1 << 31:
-            raise ConfigError("there is no such room", found=room, expected="1 to 2^31 - 1")
+            raise ConfigError("room is out of range", found=room, expected="1 to 2^31 - 1")
         if too_long not in ("error", "alone", "drop"):
-            raise ConfigError("no such too_long", found=repr(too_long), expected="'error', 'alone' or 'drop'")
+            raise ConfigError("unknown too_long", found=repr(too_long), expected="'error', 'alone' or 'drop'")
         self.source = source
         self._fingerprint: str | None = None
         self.room = room
@@ -200,10 +200,10 @@ class PackByLength:
         if len(longer) and self.too_long == "error":
             first = int(longer[0])
             raise ConfigError(
-                "a sample does not fit the room",
+                "a sample is longer than room",
                 found=f"sample {first} of length {int(lengths[first])}, and {len(longer) - 1} more",
                 expected=f"at most {self.room}",
-                hint="Give more room, or say too_long='alone' or 'drop'",
+                hint="Use a larger room, or too_long='alone' or 'drop'",
             )
         new = new_of(self._derived)
         placed = place(partial(_fitting, lengths, self.room), self.room, new)
@@ -232,13 +232,13 @@ class PackByLength:
 def _checked(lengths: NDArray[Any], count: int) -> IntArray:
     if lengths.shape != (count,) or (count and lengths.dtype.kind not in "iu"):
         raise ConfigError(
-            "the lengths don't fit the source",
+            "the lengths don't match the source",
             found=f"{lengths.dtype}{list(lengths.shape)}",
             expected=f"one integer for each of {count} samples",
         )
     if count and int(lengths.min()) < 1:
         at = int(np.flatnonzero(lengths < 1)[0])
-        raise ConfigError("a length is 1 or more", found=f"{int(lengths[at])} of sample {at}")
+        raise ConfigError("lengths must be at least 1", found=f"{int(lengths[at])} of sample {at}")
     return lengths.astype(np.int64)
 
 

@@ -103,10 +103,10 @@ class Chunk:
             raise ConfigError("unknown labels", found=repr(self.labels), expected="'shift', 'start-zero' or None")
         if self.labels is not None and self.overlap:
             raise ConfigError(
-                "windows with labels don't overlap",
+                "windows with labels can't overlap",
                 found=f"overlap {self.overlap}",
                 expected="0",
-                hint="labels='shift' already reads one token more than a window holds",
+                hint="labels='shift' already reads one token more than the window",
             )
         if self.fields is not None:
             object.__setattr__(self, "fields", _checked_fields(self.fields, self.labels))
@@ -150,7 +150,7 @@ class Windows:
         total = source.num_tokens
         if total < self._read_tokens:
             raise ConfigError(
-                "there are fewer tokens than one window needs",
+                "not enough tokens for one window",
                 found=f"{total} tokens",
                 expected=f"at least {self._read_tokens} for length {packing.length}",
             )
@@ -254,7 +254,7 @@ class Windows:
             keep = f"To keep the former rule: Chunk(eos_id={eos_id})"
             return FormerRule({}, ("borders",), self._change("each EOS id", "the index", keep, eos_id))
         if self._eos_id is not None and not was_by_eos:
-            keep = "To keep the former rule, leave eos_id= of Chunk out and accept 'recipe'"
+            keep = "To keep the former rule, omit eos_id= of Chunk and accept 'recipe'"
             change = self._change("the index", f"each id {self._eos_id}", keep, self._eos_id)
             return FormerRule({}, ("borders",), change)
         if self._eos_id is not None and self._eos_id == self.source.eos_id:
@@ -263,7 +263,7 @@ class Windows:
 
     def _change(self, old: str, new: str, keep: str, eos_id: int | None) -> RuleChange:
         source = stored_tokens(self.source)[0]
-        text = f"labels take document borders from {new}, and version 0.2.0 took them from {old}"
+        text = f"labels take document borders from {new}; version 0.2.0 took them from {old}"
         return RuleChange(
             "document-borders", text, old, new, keep, lambda: eos_id is not None and not ends_at(source, eos_id)
         )
@@ -388,15 +388,15 @@ def documents_between(source: TokenSource, start: int, stop: int) -> tuple[tuple
 def _checked_eos(source: TokenSource, eos_id: int | None) -> int | None:
     largest = int(np.iinfo(source.dtype).max)
     if eos_id is not None and not 0 <= eos_id <= largest:
-        raise ConfigError("eos_id is no id of these tokens", found=eos_id, expected=f"0 to {largest}")
+        raise ConfigError("eos_id is not a token id of this dataset", found=eos_id, expected=f"0 to {largest}")
     return eos_id
 
 
 def _checked_fields(asked: Sequence[str], labels: Labels | None) -> tuple[str, ...]:
     """The names as a tuple; raises `ConfigError` where the labels don't have them."""
     if labels is None:
-        hint = "Name labels= too; without labels a window holds its tokens alone"
-        raise ConfigError("fields= chooses among the columns of labels", found="no labels", hint=hint)
+        hint = "Also pass labels=. Without labels a window only has tokens"
+        raise ConfigError("fields= selects columns of labels", found="no labels", hint=hint)
     known = SHIFT if labels == "shift" else START_ZERO
     if isinstance(asked, str) or not asked or not set(asked) <= set(known) or len(set(asked)) < len(asked):
         expected = f"some of {', '.join(known)}, each once"

@@ -88,20 +88,20 @@ class FillInTheMiddle:
         require_tokens(source, "FillInTheMiddle")
         for name, share in (("rate", rate), ("spm_rate", spm_rate)):
             if not (isinstance(share, int | float) and 0 <= share <= 1):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ConfigError(f"{name} is no share", found=share, expected="0 to 1")
+                raise ConfigError(f"{name} must be a fraction", found=share, expected="0 to 1")
         given = {"prefix_id": prefix_id, "middle_id": middle_id, "suffix_id": suffix_id}
         ids = {name: operator.index(one) for name, one in given.items()}
         most = int(np.iinfo(source.dtype).max)
         for name, one in ids.items():
             if not 0 <= one <= most or one == source.eos_id:
-                what = f"{name} is no token that may stand inside a document"
+                what = f"{name} is not a valid token inside a document"
                 raise ConfigError(what, found=one, expected=f"0 to {most}, and not EOS ({source.eos_id})")
         if len(set(ids.values())) < len(ids):
-            raise ConfigError("the three tokens have to differ", found=", ".join(f"{n}={v}" for n, v in ids.items()))
-        require_no_planes(source, "documents that are rearranged")
+            raise ConfigError("the three tokens must differ", found=", ".join(f"{n}={v}" for n, v in ids.items()))
+        require_no_planes(source, "rearranged documents")
         if excluded_below(source):
-            hint = "Take what is excluded out first: `penstock purge`"
-            raise ConfigError("documents that are rearranged can't have an exclude list", hint=hint)
+            hint = "Remove the excluded samples first: `penstock purge`"
+            raise ConfigError("rearranged documents can't have an exclude list", hint=hint)
         self.source = source
         self.rate, self.spm_rate, self.seed = float(rate), float(spm_rate), operator.index(seed)
         self.prefix_id, self.middle_id, self.suffix_id = ids.values()
@@ -231,7 +231,7 @@ class FillInTheMiddle:
             return None
         if self.bos_id is None:
             return FormerRule({}, ("bos_id",), None)
-        text = "FillInTheMiddle leaves the BOS token of a document first, and version 0.2.0 moved it with the prefix"
+        text = "FillInTheMiddle keeps the BOS token of a document first; version 0.2.0 moved it with the prefix"
         keep = "To keep the former rule: FillInTheMiddle(bos_id=None)"
         change = RuleChange("bos-first", text, "BOS moves", "BOS stays first", keep, self._moved_bos)
         return FormerRule({}, ("bos_id",), change)
@@ -301,7 +301,7 @@ class FillInTheMiddle:
         if held.any():
             self._has_warned = True
             what = (
-                "document %d holds the token %d of filling in the middle itself, and looks cut there; there may be more"
+                "document %d already contains the fill-in-the-middle token %d and looks split there; there may be more"
             )
             _log.warning(what, index, int(stored[int(held.argmax())]))
 

@@ -238,9 +238,9 @@ def mask_between(targets: NDArray[np.integer[Any]], begin_id: int, end_id: int) 
     if wrong.any():
         *row, place = np.argwhere(wrong)[0].tolist()
         raise ConfigError(
-            f"the markers{f' of row {row[0]}' if row else ''} do not take turns",
+            f"the markers{f' of row {row[0]}' if row else ''} don't alternate",
             found=f"an end marker without a begin at {place}" if depth[*row, place] < 0 else f"two begins by {place}",
             expected=f"id {begin_id}, then id {end_id}",
-            hint="Cut or pad documents so that a window does not begin inside a marked run",
+            hint="Truncate or pad documents so that no window begins inside a marked range",
         )
     return depth == 1

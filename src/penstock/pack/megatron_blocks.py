@@ -98,7 +98,7 @@ class MegatronWindows:
         self._starts: IntArray | None = None
         if source.num_tokens < self._read_tokens:
             raise ConfigError(
-                "there are fewer tokens than one block needs",
+                "not enough tokens for one block",
                 found=f"{source.num_tokens} tokens",
                 expected=f"at least {self._read_tokens} for length {packing.length}",
             )

@@ -60,7 +60,7 @@ class Whole:
     def __post_init__(self) -> None:
         require_window_length(self.length)
         if self.pad_id < 0:
-            raise ConfigError("pad_id is no token id", found=self.pad_id, expected="0 or more")
+            raise ConfigError("pad_id is not a token id", found=self.pad_id, expected="0 or more")
         if self.labels not in ("shift", "start-zero"):
             raise ConfigError("unknown labels", found=repr(self.labels), expected="'shift' or 'start-zero'")
         if self.labels == "start-zero" and self.pad_id:
@@ -89,7 +89,7 @@ class WholeDocuments:
         require_tokens(source, "Whole")
         largest = int(np.iinfo(source.dtype).max)
         if packing.pad_id > largest:
-            raise ConfigError("pad_id does not fit the tokens", found=packing.pad_id, expected=f"0 to {largest}")
+            raise ConfigError("pad_id is out of range for the tokens", found=packing.pad_id, expected=f"0 to {largest}")
         self.source = source
         self._fingerprint: str | None = None
         self.packing = packing

@@ -137,7 +137,7 @@ def build_index(
     require_checks(data, flavor, on_error, validate=validate)
     index = _index_of(data, None if index_path is None else place_of(index_path), flavor)
     if workers is not None and workers < 1:
-        raise ConfigError("the work needs a process", found=f"workers={workers}", expected="1 or more")
+        raise ConfigError("at least one process is needed", found=f"workers={workers}", expected="1 or more")
     size_bytes = data.store.size(data.path)
     if data.path.endswith((".gz", ".zst")):  # before what is wrong with the index: `a.jsonl.gz` has that of `a.jsonl`
         require_plain(data.store, data.path)
@@ -172,22 +172,22 @@ def require_checks(data: Place | None, flavor: str, on_error: str, *, validate: 
     path = None if data is None else data.path
     require_flavor(path, flavor)
     if on_error not in get_args(OnError):
-        raise ConfigError("no such way to treat a faulty line", path=path, found=on_error, expected="raise | skip")
+        raise ConfigError("unknown on_error", path=path, found=on_error, expected="raise | skip")
     if flavor == "energon" and not validate:
-        what = "Energon's index is of samples, so each line is looked at"
-        raise ConfigError(what, path=path, hint="Leave validate=False (--no-validate) out")
+        what = "Energon's index lists samples, so each line must be validated"
+        raise ConfigError(what, path=path, hint="Omit validate=False (--no-validate)")
     if flavor == "energon" and on_error == "skip":
-        hint = "Mend the lines, or filter them out"
-        raise ConfigError("Energon's index leaves no line out", path=path, hint=hint)
+        hint = "Fix the lines, or filter them out"
+        raise ConfigError("Energon's index can't skip lines", path=path, hint=hint)
 
 
 def _require_alone(data: Place, workers: int | None, executor: AnyExecutor) -> None:
     """That Energon's index was not asked of several workers; raises `ConfigError`."""
-    what = "Energon's index is made by this process alone"
+    what = "Energon's index is built in a single process"
     if not (isinstance(executor, str) and executor in HERE):
-        raise ConfigError(what, path=data.path, found=f"executor={executor!r}", hint="Leave executor= (--executor) out")
+        raise ConfigError(what, path=data.path, found=f"executor={executor!r}", hint="Omit executor= (--executor)")
     if workers not in (None, 1):
-        hint = "Leave workers= (--workers) out; several files are indexed side by side"
+        hint = "Omit workers= (--workers). Several files are indexed in parallel"
         raise ConfigError(what, path=data.path, found=f"workers={workers}", hint=hint)
 
 

@@ -134,8 +134,8 @@ def index(
     if len(given) == 1 and not sharing.joins and not _is_search(given[0]):
         return build_index(given[0], index_path, **how, workers=workers, executor=executor, progress=progress)
     if index_path is not None:
-        what = "index_path (--index-path) names the index of one file"
-        raise ConfigError(what, found=f"{len(given)} inputs", hint="Leave it out: indexes go beside their files")
+        what = "index_path (--index-path) only works with one file"
+        raise ConfigError(what, found=f"{len(given)} inputs", hint="Omit it: each index is written next to its file")
     require_checks(None, flavor, on_error, validate=validate)
     named = [os.fspath(one.path if isinstance(one, Place) else one) for one in given]
     files, statuses = _files_of(named, follow_links)
@@ -159,8 +159,8 @@ def _sharing(part: tuple[int, int] | None, *, finish: bool, no_work: bool, overw
     sharing = Sharing(part, finish, no_work)
     sharing.require_sense(dry_run=dry_run)
     if finish and overwrite:
-        hint = "Leave out overwrite (--overwrite): the shares took it"
-        raise ConfigError("the end of shared work replaces no index that fits", hint=hint)
+        hint = "Omit overwrite (--overwrite): the parts applied it already"
+        raise ConfigError("the finalize step doesn't replace valid indexes", hint=hint)
     return sharing
 
 
@@ -179,7 +179,9 @@ def _files_of(given: Sequence[str], follow_links: bool) -> tuple[list[Place], Ma
     paths, statuses = find_files(given, "jsonl", follow_links=follow_links)
     chosen = [path for path in paths if path in named or not path.endswith(COMPRESSED)]
     if len(chosen) < len(paths):
-        _log.warning("%d compressed files are left out: a raw index is of plain lines", len(paths) - len(chosen))
+        _log.warning(
+            "%d compressed files are skipped: only uncompressed files can have an index", len(paths) - len(chosen)
+        )
     return places_of(chosen), statuses
 
 
@@ -412,7 +414,7 @@ def _raise_first(errors: Sequence[PenstockError | OSError], num_files: int) -> N
     first, *others = errors
     for error in others[:_SHOWN]:
         _log.warning("%s", error if isinstance(error, PenstockError) else f"{error.filename}: {error.strerror}")
-    rest = f"{len(errors)} of {num_files} files have no index now; all others have theirs"
+    rest = f"{len(errors)} of {num_files} files have no index; all others were indexed"
     if isinstance(first, PenstockError):
         first.hint = f"{first.hint}. {rest}" if first.hint else rest
     elif first.errno is not None:

@@ -47,7 +47,7 @@ class Budget:
         """
         if len(files) >= MOST_FILES_DEEP:
             found = f"{files[0]} → … → {path}"
-            raise TooLarge(f"a {what} inside of too many others", path=files[0], found=found, expected=MOST_FILES_DEEP)
+            raise TooLarge(f"too many nested {what} files", path=files[0], found=found, expected=MOST_FILES_DEEP)
         if path not in self._documents:
             self._documents[path] = read_document(path, what)
         return self._documents[path]

@@ -73,14 +73,14 @@ class Builder:
             if all(numbers):
                 own[name] = (self._unit(unit), _product(numbers))
         if not own:
-            raise ConfigError("nothing is left of this mix: all repetitions are 0", path=node.path)
+            raise ConfigError("the mix is empty: all repetitions are 0", path=node.path)
         return cast(Source[Sample], Epochs(own))
 
     def _blend(self, node: Mixed, seed: int | None) -> Blend:
         children = {name: child for name, weight, child in node.children if weight}
         weights = {name: weight for name, weight, _ in node.children if weight}
         if not children:
-            raise ConfigError("nothing is left of this blend: all weights are 0", path=node.path)
+            raise ConfigError("the blend is empty: all weights are 0", path=node.path)
         streams = {name: self._stream(name, child) for name, child in children.items()}
         return Blend(streams, weights, seed, lanes=self._lanes)
 
@@ -115,13 +115,13 @@ class Builder:
         source = self._open(node)
         if node.aux and not is_crude(source):
             raise ConfigError(
-                "auxiliary data are for crude datasets: these samples are typed already",
+                "auxiliary data only works with crude datasets: these samples are already typed",
                 path=node.path,
                 found=", ".join(node.aux),
             )
         said = said_part(source)
         if said is not None and node.ranges:
-            what = "%s: its dataset.yaml says a subset, which counts as in Energon: that of the metadataset does not"
+            what = "%s: its dataset.yaml sets a subset. As in Energon, it overrides the subset of the metadataset"
             _log.warning(what, node.path)
         taken = _flavored(_part(source, node) if said is None else said, node.subflavors)
         stores: dict[str, Any] = {
@@ -133,8 +133,8 @@ class Builder:
         members = {name: self._leaf(member) for name, member in node.members.items()}
         for member in node.members.values():
             if said_part(self._open(member)) is not None:
-                hint = "Say it of the join, in the metadataset, and take it out there"
-                raise Unsupported("a subset of a member of a join", path=member.path, found="subset", hint=hint)
+                hint = "Set it on the join in the metadataset, and remove it there"
+                raise Unsupported("a member of a join can't have a subset", path=member.path, found="subset", hint=hint)
         joiner = joiner_of(node.joiner, self._code, node.path)
         given: Any = members if node.named else list(members.values())
         how: Any = node.how if node.named else list(node.how.values())

@@ -42,11 +42,11 @@ class Code:
             return known
         if not self.trust:
             raise UnsafeData(
-                "a function that is not known: to import its module would run its code",
+                "unknown function: importing its module would run its code",
                 path=path,
                 found=name,
                 expected=", ".join(self.functions) or "a registered function",
-                hint=f"Register it, as {{{name!r}: fn}}, or pass trust=True",
+                hint=f"Register it with {{{name!r}: fn}}, or pass trust=True",
             )
         return _imported(name, path)
 
@@ -59,7 +59,7 @@ class Code:
         if len(parts) != 2:
             raise ConfigError(
                 "two functions are needed", path=path, found=names, expected="select and merge, - for none",
-                hint=f"Register the pair as {{{names!r}: (first, second)}}",
+                hint=f"Register the pair with {{{names!r}: (first, second)}}",
             )  # fmt: skip
         first, second = (None if name == "-" else self.function(name, path) for name in parts)
         return first, second
@@ -89,7 +89,7 @@ def joiner_name(value: Any, what: str, path: str | None) -> str:
     named = [key for key in ("__class__", "__function__") if key in item]
     if len(named) != 1 or "__module__" not in item:
         raise ConfigError(
-            f"{what} names a module, and a class or a function", path=path, found=", ".join(item) or "nothing"
+            f"{what} must set a module, and a class or a function", path=path, found=", ".join(item) or "nothing"
         )
     module = check_text(item["__module__"], f"{what}.__module__", path)
     name = check_text(item[named[0]], f"{what}.{named[0]}", path)
@@ -193,7 +193,7 @@ def _imported(name: str, path: str | None) -> Any:
         for part in qualname.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError("no such function", path=path, found=name, hint=str(error)) from None
+        raise ConfigError("unknown function", path=path, found=name, hint=str(error)) from None
     if not callable(found):
-        raise ConfigError("this is no function", path=path, found=name)
+        raise ConfigError("not a function", path=path, found=name)
     return found

@@ -64,7 +64,7 @@ class Context:
         made = self.child(node, name)
         if not is_finite(made):
             raise ConfigError(
-                f"{self.at or 'the recipe'} needs a source, which ends",
+                f"{self.at or 'the recipe'} needs a finite source",
                 path=self.file,
                 found=f"a {type(made).__name__} as {name}",
             )
@@ -75,10 +75,10 @@ class Context:
         made = self.child(node["stream"], "stream")
         if not is_stream(made):
             raise ConfigError(
-                f"{self.at or 'the recipe'} needs a stream, which is endless",
+                f"{self.at or 'the recipe'} needs an endless stream",
                 path=self.file,
                 found=f"a {type(made).__name__} as stream",
-                hint="Put a shuffle or sequential around it",
+                hint="Wrap it in shuffle or sequential",
             )
         return made
 
@@ -89,13 +89,13 @@ class Context:
     def untrusted(self, what: str, found: str) -> UnsafeData:
         """The error for code that may not run."""
         return UnsafeData(
-            f"the recipe asks for {what}", path=self.file, found=found, hint="Pass trust=True if you trust it"
+            f"the recipe needs {what}", path=self.file, found=found, hint="Pass trust=True if you trust it"
         )
 
     def unknown_array(self, what: str, label: str, values: str) -> ConfigError:
         """The error for an array that the recipe knows by its digest, and that was not given."""
         return ConfigError(
-            f"{self.at or 'the recipe'} needs its {what}, an array of which a recipe holds only the digest",
+            f"{self.at or 'the recipe'} needs its {what}: the recipe only stores a digest of this array",
             path=self.file,
             found=f"{label!r} is not in functions=",
             expected=f"int64: {values}",

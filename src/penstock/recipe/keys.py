@@ -12,14 +12,14 @@ from penstock.errors import ConfigError
 def check_map(value: Any, what: str, path: str | None) -> dict[str, Any]:
     """`value`, which is a map with text as keys."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
-        raise ConfigError(f"{what} is no map", path=path, found=repr(value)[:80], expected="keys and values")
+        raise ConfigError(f"{what} is not a mapping", path=path, found=repr(value)[:80], expected="keys and values")
     return value
 
 
 def check_list(value: Any, what: str, path: str | None) -> list[Any]:
     """`value`, which is a list that is not empty."""
     if not isinstance(value, list) or not value:
-        raise ConfigError(f"{what} is no list", path=path, found=repr(value)[:80], expected="a list of one or more")
+        raise ConfigError(f"{what} is not a list", path=path, found=repr(value)[:80], expected="a list of one or more")
     return value
 
 
@@ -40,5 +40,5 @@ def unknown(name: str, known: Collection[str], what: str, path: str | None) -> C
 def check_text(value: Any, what: str, path: str | None) -> str:
     """`value`, which is a text that is not empty."""
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{what} is no text", path=path, found=repr(value)[:80])
+        raise ConfigError(f"{what} is not a string", path=path, found=repr(value)[:80])
     return value

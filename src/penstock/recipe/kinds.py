@@ -98,11 +98,11 @@ def _open(context: Context, node: Mapping[str, Any]) -> Any:
     path = several[0]
     given = {key: value for key, value in node.items() if key not in ("kind", "path")}
     if given.get("trust") and not context.code.trust:
-        raise context.untrusted("code that comes with the data", path)
+        raise context.untrusted("code that is part of the dataset", path)
     if given.get("follow_links") and not context.code.follow_links:
-        hint = "Pass follow_links=True (--follow-links) if they are meant"
+        hint = "Pass follow_links=True (--follow-links) if they are intended"
         raise UnsafeData(
-            "the recipe asks for links out of a dataset's folder", path=context.path, found=path, hint=hint
+            "the recipe needs links that point outside a dataset folder", path=context.path, found=path, hint=hint
         )
     given |= {"follow_links": True} if context.code.follow_links else {}
     given |= {"excludes": context.beside(given["excludes"])} if given.get("excludes", False) else {}
@@ -162,7 +162,7 @@ def _weighed(context: Context, node: Mapping[str, Any], key: str) -> list[tuple[
     """The children and their numbers; as in Energon's files what has none of it is left out, and not opened."""
     found = [(one, number_of(one[key])) for one in node["children"]]
     if not any(number for _, number in found):
-        what = f"nothing is left of {context.at or 'the recipe'}: all {key.rstrip('s')}s are 0"
+        what = f"{context.at or 'the recipe'} is empty: all {key.rstrip('s')}s are 0"
         raise ConfigError(what, path=context.path, found=", ".join(one["name"] for one, _ in found))
     return [(one, number) for one, number in found if number]
 
@@ -188,7 +188,7 @@ def _cook(context: Context, node: Mapping[str, Any]) -> Any:
 
 def _crude(context: Context, node: Mapping[str, Any]) -> Any:
     if node.get("trust") and not context.code.trust:
-        raise context.untrusted("code that comes with the data", f"trust of {context.at or 'the recipe'} (crude)")
+        raise context.untrusted("code that is part of the dataset", f"trust of {context.at or 'the recipe'} (crude)")
     image = node.get("decode")
     own = {key: node[key] for key in _DECODE if key in node}
     decode = None if image is None else DecodeOptions(image, **own)
@@ -209,7 +209,7 @@ def _by_length(context: Context, node: Mapping[str, Any]) -> Any:
     given = {"too_long": node["too_long"]} if "too_long" in node else {}
     made = PackByLength(source, node["room"], lengths, merge, name=name, **given)
     if is_array and not callable(lengths) and (other := array_digest(lengths)) != label:
-        raise ConfigError("these are other lengths than the recipe's", path=context.path, found=other, expected=label)
+        raise ConfigError("the lengths differ from those of the recipe", path=context.path, found=other, expected=label)
     return made
 
 
@@ -248,7 +248,7 @@ def _sequential(context: Context, node: Mapping[str, Any]) -> Any:
 def _blend(context: Context, node: Mapping[str, Any]) -> Any:
     names = [one["name"] for one in node["children"]]
     if len(set(names)) < len(names):
-        raise ConfigError("two children have one name", path=context.path, found=names)
+        raise ConfigError("two children have the same name", path=context.path, found=names)
     taken = _weighed(context, node, "weight")
     children = {one["name"]: context.child(one["stream"], f"children.{one['name']}") for one, _ in taken}
     if node.get("schedule") is not None:
@@ -303,7 +303,7 @@ def _streaming(context: Context, node: Mapping[str, Any]) -> Any:
     if chosen is not None:
         parts = [source] if len(chosen) == 1 else list(source.children().values())
         if len(parts) != len(chosen) or not all(map(is_finite, parts)):
-            raise ConfigError("choose= has a number for each source", path=context.path, found=chosen)
+            raise ConfigError("choose= needs a number for each source", path=context.path, found=chosen)
         given = [(part, {"choose": number}) for part, number in zip(parts, chosen, strict=True)]
         if chosen == [len(part) for part in parts]:
             given = parts

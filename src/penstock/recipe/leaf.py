@@ -66,12 +66,12 @@ def open_leaf(
     options = replace(options, split=split)
     if other := _other_format(place):
         raise Unsupported(
-            "this is no prepared WebDataset",
+            "not a prepared WebDataset",
             path=path,
             found=other,
             expected="a prepared WebDataset, or a JSONL file",
-            hint="A metadataset has no other members, and as aux also folders (filesystem://…). Other formats can be "
-            "mixed by a recipe: docs/guide/recipes.md",
+            hint="A metadataset can only contain these, and folders (filesystem://…) as aux. "
+            "Recipes can mix other formats: docs/guide/recipes.md",
         )
     splits = None if split_config is None else named_splits(store, root, split_config)
     if options.raw or not (dataset_config or store.exists(meta_path(root, DATASET_YAML))):
@@ -121,8 +121,8 @@ def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Sourc
             raise NotFound("no such folder", path=path, hint="Check the path")
         return open_source(path, format="folder", raw=True, follow_links=follow_links)
     if path.endswith(JSONL):
-        hint = "Name a prepared WebDataset, or a folder of files: filesystem://FOLDER"
-        raise Unsupported("a JSONL can't be an auxiliary dataset: it holds no files", path=path, hint=hint)
+        hint = "Use a prepared WebDataset, or a folder of files: filesystem://FOLDER"
+        raise Unsupported("a JSONL file can't be an auxiliary dataset: it contains no files", path=path, hint=hint)
     # Files are found in all splits: which one it is opened with says only what its samples would be.
     place = dataset_at(path, follow_links=follow_links)
     parts = list(read_splits(place.store, place.path).parts)

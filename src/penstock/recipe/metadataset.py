@@ -193,10 +193,10 @@ def _file(above: _Above) -> Node:
     check_keys(value, _TOP, "the metadataset", path)
     version = value.get("__class__", V1)
     if version not in (V1, V2):
-        raise unknown(str(version), (V1, V2), "no such class of metadatasets", path)
+        raise unknown(str(version), (V1, V2), "unknown metadataset class", path)
     splits = check_map(value.get("splits"), "`splits`", path)
     if above.split not in splits:
-        raise unknown(above.split, list(splits), "the metadataset has no such split", path)
+        raise unknown(above.split, list(splits), "the metadataset doesn't have this split", path)
     found = check_map(splits[above.split], f"the split {above.split!r}", path)
     return _first_version(found, above) if version == V1 else _node(found, f"the split {above.split!r}", above)
 
@@ -222,7 +222,7 @@ def _node(value: dict[str, Any], what: str, above: _Above) -> Node:
         known = (*_REFERENCE, "blend", "blend_epochized", "join", "joiner")
         check_keys(value, known, what, above.path)
         raise ConfigError(
-            f"{what} is exactly one of path, blend, blend_epochized and join",
+            f"{what} needs exactly one of path, blend, blend_epochized and join",
             path=above.path,
             found=", ".join(forms) or ", ".join(value) or "nothing",
         )
@@ -261,7 +261,7 @@ def _mixed(kind: MixKind, items: list[tuple[str, int | float, Node]], above: _Ab
             raise ConfigError(
                 "blend and blend_epochized can't be mixed in one tree",
                 path=above.path,
-                found=f"{name!r} is a {node.kind} inside of a {kind}",
+                found=f"{name!r} is a {node.kind} inside a {kind}",
             )
         names[name] = names.get(name, 0) + 1
         children.append((name if names[name] == 1 else f"{name}-{names[name]}", number, node))
@@ -277,10 +277,10 @@ def _reference(value: dict[str, Any], what: str, above: _Above) -> Node:
         refused = [key for key in ("aux", *_CONFIGS) if value.get(key) is not None]
         if refused:
             raise ConfigError(
-                f"{what} refers to a metadataset, which has no {', '.join(refused)} of its own",
+                f"{what} refers to a metadataset, which can't have {', '.join(refused)}",
                 path=above.path,
                 found=path,
-                hint="Say it at the datasets in that file",
+                hint="Set it on the datasets in that file",
             )
         ranges = _ranges(value, what, above, relative=True)
         return _file(replace(inside, path=path, ranges=ranges))
@@ -289,7 +289,7 @@ def _reference(value: dict[str, Any], what: str, above: _Above) -> Node:
     configs = {key: _optional_text(value, key, what, above) for key in _CONFIGS}
     given = [key for key, one in configs.items() if one is not None]
     if given and path.endswith(JSONL):
-        raise ConfigError(f"{what} is a JSONL, which has no {', '.join(given)}", path=above.path, found=path)
+        raise ConfigError(f"{what} is a JSONL file, which can't have {', '.join(given)}", path=above.path, found=path)
     return Leaf(
         path,
         inside.split,
@@ -305,7 +305,7 @@ def _reference(value: dict[str, Any], what: str, above: _Above) -> Node:
 def _aux(value: Any, what: str, above: _Above) -> tuple[str, bool]:
     path, is_folder = aux_place(above.path, check_text(value, what, above.path))
     if path.endswith(SUFFIX):
-        raise ConfigError(f"{what} is a metadataset; auxiliary data are datasets or folders", path=above.path)
+        raise ConfigError(f"{what} is a metadataset; auxiliary data must be datasets or folders", path=above.path)
     return path, is_folder
 
 
@@ -326,7 +326,7 @@ def _joined(value: dict[str, Any], what: str, above: _Above) -> Joined:
     first = next(iter(rules))
     if rules.pop(first) != "error":
         raise ConfigError(
-            f"{what}: the first member decides the rows, so it has no other nonmatch than error", path=above.path
+            f"{what}: the first member determines the rows, so its nonmatch must be error", path=above.path
         )
     joiner = joiner_name(value.get("joiner"), f"{what}.joiner", above.path)
     own = {name: member for name, (member, _) in members.items()}
@@ -342,12 +342,12 @@ def _member(value: Any, what: str, configs: Mapping[str, Any], above: _Above) ->
         raise ConfigError(
             f"{what} is a member of a join, where {refused[0]} has no effect",
             path=above.path,
-            hint="Take it out, or say it at the join",
+            hint="Remove it, or set it on the join",
         )
     rule = item.get("nonmatch", "error")
     if rule not in RULES:
         # A bare `none` is text, `null` is none at all.
-        raise unknown(str(rule), RULES, f"{what} has no such nonmatch", above.path)
+        raise unknown(str(rule), RULES, f"invalid nonmatch in {what}", above.path)
     given = {key: one for key, one in {**configs, **item}.items() if key != "nonmatch"}
     leaf = _reference(given, what, replace(above, ranges=()))
     if not isinstance(leaf, Leaf) or leaf.path.endswith(JSONL):
@@ -364,7 +364,7 @@ def _inherited(value: dict[str, Any], what: str, above: _Above) -> _Above:
     )
     if multiplier is not None and not is_number:
         raise ConfigError(
-            f"{what}.shuffle_over_epochs_multiplier is no number of epochs",
+            f"{what}.shuffle_over_epochs_multiplier is not a number of epochs",
             path=above.path,
             found=repr(multiplier),
             expected="1 or more, -1 (with replacement) or null (no shuffling)",
@@ -389,7 +389,7 @@ def _ranges(value: dict[str, Any], what: str, above: _Above, *, relative: bool =
     bounds = check_list(item.get("range"), f"{what}.subset.range", above.path)
     if len(bounds) != 2 or any(isinstance(one, bool) or not isinstance(one, (int, str)) for one in bounds):
         raise ConfigError(
-            f"{what}.subset.range is no range",
+            f"{what}.subset.range is not a range",
             path=above.path,
             found=repr(bounds),
             expected='[a, b] in samples, [a, end], or percentages such as ["0%", "12.5%"]',
@@ -408,7 +408,7 @@ def _ranges(value: dict[str, Any], what: str, above: _Above, *, relative: bool =
 def _number(item: dict[str, Any], key: str, what: str, above: _Above) -> int | float:
     value = item.get(key, 1)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise ConfigError(f"{what}.{key} is no number", path=above.path, found=repr(value), expected="0 or more")
+        raise ConfigError(f"{what}.{key} is not a number", path=above.path, found=repr(value), expected="0 or more")
     return value
 
 

@@ -49,10 +49,10 @@ def aux_place(file: str, path: str) -> tuple[str, bool]:
         return beside(file, path), False
     inner = _SCHEME.match(rest) if not plus else None
     if (other or (inner["scheme"].lower() if inner else "")) in ("http", "https"):
-        hint = "Copy the folder, or name a prepared dataset on the server"
+        hint = "Copy the folder, or use a prepared dataset on the server"
         raise ConfigError("a web server can't list the files of a folder", path=file, found=path, hint=hint)
     if inner is not None:
-        what = "filesystem:// takes a path, not a URL"
+        what = "filesystem:// needs a path, not a URL"
         raise ConfigError(what, path=file, found=path, expected=f"filesystem+{rest}")
     return (beside(file, f"{other}://{rest}") if plus else _join(file, rest)), True
 
@@ -75,7 +75,7 @@ def _cached(url: str, rest: str) -> str:
     name, at, version = dataset.rpartition("@")
     if not root or not at or not name or not version:
         raise ConfigError(
-            "a dss:// path stands for a folder below NVDATASET_CACHE_DIR",
+            "a dss:// path needs NVDATASET_CACHE_DIR",
             path=url,
             found=f"NVDATASET_CACHE_DIR={root}",
             expected="the variable, and dss://name@version/…",

@@ -138,10 +138,10 @@ def _split(value: dict[str, Any], file: str | None) -> Recipe:
         return Recipe(value, file)
     check_keys(value, ("kind", *TOP), "the recipe", file)
     if value.get("penstock", VERSION) != VERSION:
-        raise ConfigError("a recipe of another version", path=file, found=value["penstock"], expected=VERSION)
+        raise ConfigError("unsupported recipe version", path=file, found=value["penstock"], expected=VERSION)
     nodes = [value[key] for key in ("stream", "source") if key in value]
     if len(nodes) != 1:
-        raise ConfigError("a recipe has one stream, or one source", path=file, found=f"{len(nodes)}")
+        raise ConfigError("a recipe needs either a stream or a source", path=file, found=f"{len(nodes)}")
     batch = value.get("batch")
     if batch is None:
         return Recipe(nodes[0], file)
@@ -166,7 +166,7 @@ def _opened(recipe: Recipe, opening: _Opening, options: Mapping[str, Any]) -> An
         raise ConfigError("a recipe contains itself", path=recipe.file, found=" → ".join((*files, recipe.file)))
     if is_metadataset(recipe.node):
         if recipe.file is None:
-            raise ConfigError("a metadataset is opened from its file", hint="Give its path")
+            raise ConfigError("a metadataset must be opened from its file", hint="Pass its path")
         given = OpenOptions(trust=code.trust, follow_links=code.follow_links)
         builder = Builder(code, given, options.get("lanes", 1), None)
         chosen = (options.get("split", "train"), options.get("mode", "train"), options.get("seed"))
@@ -186,11 +186,11 @@ def make(context: Context, node: Any) -> Any:
     what = context.at or "the recipe"
     context.budget.count_node(context.file)
     if context.deep > MOST_NODES_DEEP:
-        raise ConfigError("the recipe is nested too deep", path=context.file, expected=f"{MOST_NODES_DEEP} levels")
+        raise ConfigError("the recipe is nested too deeply", path=context.file, expected=f"{MOST_NODES_DEEP} levels")
     full = expand(node, context.file, context.at)
     kind = full["kind"]
     if not isinstance(kind, str) or kind not in KINDS:
-        raise unknown(str(kind), tuple(KINDS), f"{what} is of an unknown kind", context.file)
+        raise unknown(str(kind), tuple(KINDS), f"{what} has an unknown kind", context.file)
     known = KINDS[kind]
     check_keys(full, known.keys, f"{what} ({kind})", context.file)
     missing = [key for key in known.required if key not in full]
@@ -220,12 +220,12 @@ def _check_derived(given: Mapping[str, Any], made: Any, known: Kind, what: str, 
     for key, value in expected.items():
         if own.get(key) != value:
             raise ConfigError(
-                f"{what} gives another {key} than the recipe says", path=path, found=own.get(key), expected=value
+                f"{what} has a different {key} than the recipe", path=path, found=own.get(key), expected=value
             )
     for name, count in counts.items():
         if made.counts.get(name, 0) != count:
             raise ConfigError(
-                f"the weights of {what} give {name!r} another count than the recipe says",
+                f"the weights of {what} give {name!r} a different count than the recipe",
                 path=path, found=made.counts.get(name, 0), expected=count,
-                hint="Leave `count` out where weights were edited",
+                hint="Remove `count` after editing weights",
             )  # fmt: skip

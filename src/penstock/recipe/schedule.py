@@ -32,10 +32,10 @@ def length_of(given: Any, context: Context, what: str) -> int | None:
     found = _STEPS.fullmatch(given)
     if found is None:
         expected = "samples of all ranks (64000), or steps (2000 steps)"
-        raise ConfigError(f"{what} is no length", path=context.path, found=repr(given)[:80], expected=expected)
+        raise ConfigError(f"{what} is not a length", path=context.path, found=repr(given)[:80], expected=expected)
     if context.global_batch is None:
-        hint = "Write batch: {global_batch: N} beside the stream, or the length in samples"
-        raise ConfigError(f"{what} is in steps, and the recipe has no global batch", path=context.path, hint=hint)
+        hint = "Add batch: {global_batch: N} next to the stream, or give the length in samples"
+        raise ConfigError(f"{what} is in steps, but the recipe has no global batch", path=context.path, hint=hint)
     return int(found[1]) * context.global_batch
 
 
@@ -53,11 +53,11 @@ def scheduled(context: Context, streams: Mapping[str, Any], node: Mapping[str, A
     what = f"{context.at or 'the recipe'}.schedule"
     seed, lanes, mixed = node.get("seed"), node.get("lanes") or 1, node.get("mixed_tokenizers", False)
     if any(number_of(one["weight"]) != 1 for one in node["children"]):
-        hint = "Leave weight out of the children, or give each 1"
-        raise ConfigError(f"{what} has the weights, and children too", path=context.path, hint=hint)
+        hint = "Omit the weights of the children, or set each to 1"
+        raise ConfigError(f"both {what} and the children have weights", path=context.path, hint=hint)
     if seed is None or lanes != 1:
         found = "no seed" if seed is None else f"lanes: {lanes}"
-        raise ConfigError("a blend with a schedule needs a seed, and has one lane", path=context.path, found=found)
+        raise ConfigError("a blend with a schedule needs a seed and exactly one lane", path=context.path, found=found)
     # All children with one seed: a stage that leaves one out changes no order.
     ordered = Blend(streams, dict.fromkeys(streams, 1), seed, mixed_tokenizers=mixed).children()
     read = dict.fromkeys(streams, 0)
@@ -81,13 +81,13 @@ def scheduled(context: Context, streams: Mapping[str, Any], node: Mapping[str, A
 def _weights(given: Mapping[str, Any], names: Mapping[str, Any], what: str, context: Context) -> dict[str, Any]:
     for name in given:
         if name not in names:
-            raise unknown(name, tuple(names), f"{what} names no child of the blend", context.path)
+            raise unknown(name, tuple(names), f"{what} is not a child of the blend", context.path)
     if missing := [name for name in names if name not in given]:
-        hint = "0 leaves a child out of a stage"
+        hint = "use 0 to omit a child from a stage"
         raise ConfigError(f"{what} lacks {', '.join(missing)}", path=context.path, hint=hint)
     for name, weight in given.items():
         check_value(weight, WEIGHT, f"{what}.{name}", context.path)
     weights = {name: number_of(given[name]) for name in names}
     if not any(weights.values()):
-        raise ConfigError(f"nothing is left of {what}: all are 0", path=context.path)
+        raise ConfigError(f"{what} is empty: all weights are 0", path=context.path)
     return {name: weight for name, weight in weights.items() if weight}

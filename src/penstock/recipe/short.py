@@ -43,7 +43,9 @@ def expand(value: Any, path: str | None, at: str = "", taken: tuple[str, ...] = 
     if len(bases) != 1:
         options = (key for keys in OWN.values() for key in keys)
         check_keys(node, ("kind", *taken, *BASES, *MODIFIERS, *options), what, path)
-        raise ConfigError(f"{what} is one of {', '.join(BASES)}", path=path, found=", ".join(bases) or "none of them")
+        raise ConfigError(
+            f"{what} needs exactly one of {', '.join(BASES)}", path=path, found=", ".join(bases) or "none of them"
+        )
     [base] = bases
     check_keys(node, ("kind", base, *taken, *OWN[base], *MODIFIERS), what, path)
     _check_values(node, {key: OF_OWN[key] for key in OWN[base]} | MODIFIERS, path, what)
@@ -68,7 +70,9 @@ def _check_window(given: Any, path: str | None, what: str) -> None:
     window = check_map(given, f"{what}.window", path)
     if len(window) != 1:
         found = ", ".join(window) or "none"
-        raise ConfigError(f"{what}.window is one packing", path=path, found=found, expected=" or ".join(WINDOWS))
+        raise ConfigError(
+            f"{what}.window must be a single packing", path=path, found=found, expected=" or ".join(WINDOWS)
+        )
     check_keys(window, WINDOWS, f"{what}.window", path)
 
 
@@ -93,7 +97,7 @@ def _modified(made: dict[str, Any], node: Mapping[str, Any], path: str | None, w
     for fn in _several(node.get("map")):
         made = {"kind": "map", "fn": fn, _side(made): made}
     if node.get("shuffle") is not None and node.get("sequential") is not None:
-        raise ConfigError(f"{what} is shuffled or sequential, not both", path=path)
+        raise ConfigError(f"{what} can't be both shuffled and sequential", path=path)
     for order in ("shuffle", "sequential"):
         if node.get(order) not in (None, False):
             options = {} if node[order] is True else node[order]
@@ -193,7 +197,7 @@ def _joined(node: Mapping[str, Any], below: Mapping[str, Any], path: str | None,
         how = child.get("nonmatch", "error")
         _check_values(child, {"nonmatch": OF_ITEM["nonmatch"]}, path, where)
         if place == 0 and how != "error":
-            raise ConfigError(f"{where}.nonmatch: the first member decides the rows", path=path, found=how)
+            raise ConfigError(f"{where}.nonmatch: the first member determines the rows", path=path, found=how)
         source = expand({key: each for key, each in child.items() if key != "nonmatch"}, path, where, ITEM["join"])
         members.append({"name": name, "how": None if place == 0 else how, "source": source})
     joiner = node.get("joiner")

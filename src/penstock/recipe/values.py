@@ -21,7 +21,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 _WORDS = {
     "string": "text",
-    "integer": "a whole number",
+    "integer": "an integer",
     "number": "a number",
     "boolean": "true or false",
     "array": "a list",
@@ -43,7 +43,7 @@ def check_value(value: Any, schema: Mapping[str, Any], what: str, path: str | No
         _check_any(value, schema["anyOf"], what, path)
         return
     if "enum" in schema and value not in schema["enum"]:
-        raise unknown(str(value), [str(one) for one in schema["enum"]], f"{what} is none of these", path)
+        raise unknown(str(value), [str(one) for one in schema["enum"]], f"unknown value for {what}", path)
     allowed = schema.get("type", [])
     names = [allowed] if isinstance(allowed, str) else list(allowed)
     if names and not any(_is(value, name) for name in names):
@@ -51,7 +51,7 @@ def check_value(value: Any, schema: Mapping[str, Any], what: str, path: str | No
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         _check_number(value, schema, what, path)
     elif isinstance(value, str) and len(value) < schema.get("minLength", 0):
-        raise _wrong(value, "text that is not empty", what, path)
+        raise _wrong(value, "a string that isn't empty", what, path)
     elif isinstance(value, (list, tuple)):
         _check_items(value, schema, what, path)
     elif isinstance(value, dict) and "properties" in schema:
@@ -109,7 +109,7 @@ def _check_map(value: dict[str, Any], schema: Mapping[str, Any], what: str, path
 
 
 def _wrong(value: Any, expected: str, what: str, path: str | None) -> ConfigError:
-    return ConfigError(f"{what} is not what it should be", path=path, found=repr(value)[:80], expected=expected)
+    return ConfigError(f"invalid value for {what}", path=path, found=repr(value)[:80], expected=expected)
 
 
 def number_of(value: Any) -> Any:
@@ -119,4 +119,4 @@ def number_of(value: Any) -> Any:
             raise ValueError
         return Fraction(value) if isinstance(value, str) else value
     except ValueError:
-        raise ConfigError("this is no number", found=repr(value)[:80]) from None
+        raise ConfigError("not a number", found=repr(value)[:80]) from None

@@ -84,6 +84,10 @@ def chunk_range(num_samples: int, chunk_id: int, num_chunks: int) -> tuple[int, 
 def require_chunk(chunk_id: int, num_chunks: int) -> None:
     """Refuse a chunk that does not exist; raises `ConfigError`."""
     if num_chunks < 1:
-        raise ConfigError("no chunks at all", found=f"num_chunks={num_chunks}", expected="1 or more")
+        raise ConfigError(
+            "the number of chunks must be positive", found=f"num_chunks={num_chunks}", expected="1 or more"
+        )
     if not 0 <= chunk_id < num_chunks:
-        raise ConfigError("no such chunk", found=f"chunk_id={chunk_id}", expected=f"0 to {num_chunks - 1}")
+        raise ConfigError(
+            "the chunk number is out of range", found=f"chunk_id={chunk_id}", expected=f"0 to {num_chunks - 1}"
+        )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from penstock.reshape.reorder import Passes
 from penstock.reshape.rows import PIECE_UNITS, RUN_BYTES, Rows, total_units
 
-_BY_BLOCKS = "shuffle while you train instead, by blocks: penstock.Shuffle(source, seed, mode='blocks')"
+_BY_BLOCKS = "shuffle by blocks during training instead: penstock.Shuffle(source, seed, mode='blocks')"
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,8 +53,8 @@ def compile_expression(text: str) -> Evaluate:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         what = error.msg if isinstance(error, SyntaxError) else str(error)
-        hint = "Two = compare: field == 'text'" if re.search(r"[^=!<>]=[^=]", text) else None
-        raise ConfigError(f"not an expression: {what}", found=text, hint=hint) from None
+        hint = "Use == to compare: field == 'text'" if re.search(r"[^=!<>]=[^=]", text) else None
+        raise ConfigError(f"syntax error in the expression: {what}", found=text, hint=hint) from None
     return _compile(tree.body, text, 0)
 
 
@@ -184,7 +184,7 @@ def compile_pattern(pattern: str) -> re.Pattern[str]:
 def _refusal(node: ast.expr, text: str) -> ConfigError:
     found = ast.get_source_segment(text.strip(), node) or text
     hint = f"Functions: {', '.join(_FUNCTIONS)}" if isinstance(node, ast.Call) else None
-    return ConfigError("this is not allowed in an expression", found=found, hint=hint)
+    return ConfigError("not allowed in an expression", found=found, hint=hint)
 
 
 # --- what operations do --------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def _number(value: Any) -> Any:
 def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    raise TypeError(f"{_shown(value)} is not a text")
+    raise TypeError(f"{_shown(value)} is not a string")
 
 
 def _shown(value: Any) -> str:

@@ -78,7 +78,11 @@ def _no_field(missing: Collection[FieldPath], seen: Collection[str], place: Plac
         path=place.path,
         found=repr(name),
         expected=f"one of {', '.join(known)}" if known else None,
-        hint=f"Did you mean {close!r}?" if close else None if "." in name else "Text stands in quotes, fields without",
+        hint=f"Did you mean {close!r}?"
+        if close
+        else None
+        if "." in name
+        else "Put text in quotes, and write fields without quotes",
     )
 
 

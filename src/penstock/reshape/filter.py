@@ -115,17 +115,17 @@ def filter(
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
     if is_shared(sharing, hands, dry_run=dry_run):
-        refuse_along(cast(dict[str, Any], options), keep_map, "shares are written by many", by_shares=True)
+        refuse_along(cast(dict[str, Any], options), keep_map, "the parts are written by several jobs", by_shares=True)
     with keeping_nothing(dry_run):
         rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     if is_shared(sharing, hands, dry_run=dry_run):
-        refuse_planes([rows], "shares of a filter leave no numbers of rows")
+        refuse_planes([rows], "distributed filtering doesn't keep row numbers")
     chosen = _chosen(indices)
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
     conditions = Conditions(**given, field=field, invert=invert)
     if chosen is None and not conditions.by_length and not conditions.by_content:
-        hint = "Give lengths, a pattern, an expression (--where) or indices (--indices)"
-        raise ConfigError("nothing to filter by", hint=hint)
+        hint = "Pass lengths, a pattern, an expression (--where) or indices (--indices)"
+        raise ConfigError("no filter condition", hint=hint)
     conditions.require_possible(rows)
     made_by: dict[str, Any] = {"command": "filter"} | {
         name: value for name, value in given.items() if value is not None
@@ -225,9 +225,9 @@ class Conditions:
             return
         if isinstance(rows, TokenRows):
             raise ConfigError(
-                "documents of tokens have no fields",
+                "token documents have no fields",
                 path=rows.place.path,
-                hint="Filter the JSONL file, or by --min-tokens, --max-tokens or --indices",
+                hint="Filter the JSONL file instead, or use --min-tokens, --max-tokens or --indices",
             )
         self.fits()
         names = names_in(self.where) if self.where is not None else set[tuple[str, ...]]()
@@ -339,13 +339,13 @@ def holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int) 
         raise PrepareError(
             f"the expression takes {error} for the sample at index {index}",
             path=place.path,
-            hint="Its regex goes back too often: write it without repeats inside of repeats, or leave that sample out",
+            hint="The regular expression backtracks too much. Remove nested repeats, or exclude that sample",
         ) from None
     except _VALUE_ERRORS as error:
         raise PrepareError(
             f"the expression fails on the line at index {index}: {error}",
             path=place.path,
-            hint="Ask for the field first: text != None and len(text) > 200",
+            hint="Check that the field exists first: text != None and len(text) > 200",
         ) from None
 
 
@@ -405,7 +405,7 @@ def _wanted(rows: AnyRows, chosen: _Chosen) -> NDArray[np.bool_]:
     wrong = indices[(indices < 0) | (indices >= total)]
     if len(wrong):
         raise ConfigError(
-            "no such document or line",
+            "index out of range",
             path=where or rows.place.path,
             found=int(wrong[0]),
             expected=f"0 to {total - 1}",
@@ -423,7 +423,9 @@ def _read_indices(file: Place) -> NDArray[Any]:
             return np.load(io.BytesIO(data), allow_pickle=False)
         return np.array([int(line) for line in data.split()], np.int64)
     except NotFound:
-        raise NotFound("no such file of indices", path=path, hint="Check the path; it has one index a line") from None
+        raise NotFound(
+            "the file of indices doesn't exist", path=path, hint="Check the path. The file needs one index per line"
+        ) from None
     except (ValueError, OverflowError, EOFError) as error:
         found = "" if isinstance(error, EOFError) else str(error).rpartition(": ")[2]
-        raise ConfigError("not a list of indices", path=path, found=found, expected="one integer a line") from None
+        raise ConfigError("not a list of indices", path=path, found=found, expected="one integer per line") from None

@@ -119,7 +119,7 @@ def merge(
     """
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     if isinstance(sources, str | os.PathLike | Place):
-        raise ConfigError("merge takes a list of datasets", found=str(sources), hint="Put it in brackets: [source]")
+        raise ConfigError("merge needs a list of datasets", found=str(sources), hint="Pass a list: [source]")
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
@@ -127,7 +127,7 @@ def merge(
     shares = is_shared(sharing, hands, dry_run=dry_run)
     of_tars = is_tars(places[0], format, options.get("layout"))
     if no_copy or shares or of_tars:
-        refuse_along(cast(dict[str, Any], options), keep_map, "shards, tars or shares are written as a whole",
+        refuse_along(cast(dict[str, Any], options), keep_map, "shards, tars and distributed outputs are written whole",
                      by_shares=not (no_copy or of_tars))  # fmt: skip
     if no_copy:
         asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers}
@@ -181,7 +181,7 @@ def _merge_index(
     named = [name for name, value in asked.items() if value is not None and value is not False]
     refused = ", ".join([*named, *([] if workers.are_alone else ["executor", "workers"])])
     if refused:
-        what, hint = "only an index is written, and nothing is copied", f"Leave {refused} out, or no_copy (--no-copy)"
+        what, hint = "no_copy only writes an index and copies no data", f"Omit {refused} or no_copy (--no-copy)"
         raise ConfigError(what, path=target.path, found=refused, hint=hint)
     given = [one.path for one in sources]
     parts = merge_parts(target.path, given, overwrite=overwrite, follow_links=follow_links, store=target.store)
@@ -232,7 +232,7 @@ def _merge_samples(sources: Sequence[SampleRows], output: Output, how: How) -> M
     place, reports = output.place, tuple((path_as_given(rows.place.path), len(rows)) for rows in sources)
     require_other_dataset(sources, place, sources[0].format)
     if output.to not in (None, sources[0].format):
-        what = f"shards of {sources[0].format} are copied as they are"
+        what = f"shards of {sources[0].format} are copied unchanged"
         raise Unsupported(
             what, path=place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
         )

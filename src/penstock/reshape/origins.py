@@ -55,8 +55,8 @@ def refuse_along(options: dict[str, Any], keep_map: bool, why: str, *, by_shares
     if named:
         hint = "Run it without --part, --finish and --executor (part=, finish=, executor=)"
         if not by_shares:
-            hint = "Leave it out; `penstock convert` copies one dataset with --keep-excluded, and entries with it"
-        raise ConfigError(f"{why}, and no row is told from another then", found=named, hint=hint)
+            hint = "Omit it. To copy one dataset with its exclude list, use `penstock convert --keep-excluded`"
+        raise ConfigError(f"{why}, so rows can't be tracked", found=named, hint=hint)
 
 
 def something_goes_along(sources: Sequence[AnyRows], *, keep_map: bool) -> bool:
@@ -181,14 +181,14 @@ class Along:
     def require_possible(self) -> None:
         """Refuse what can't go along, before anything is written; raises `ConfigError`."""
         if self.has_list and not self.place.is_local:
-            what = "beside data that are not on this machine no exclude list is looked for"
-            hint = "Write it here and copy it, or leave --keep-excluded (keep_excluded=) out"
+            what = "exclude lists next to remote data aren't read"
+            hint = "Write locally and copy the result, or omit --keep-excluded (keep_excluded=)"
             raise ConfigError(what, path=self.place.path, hint=hint)
         if not self.keep_map:
             return
         require_own_row_map(self.place)
         if len(self.options["inputs"]) < len(self.sources):
-            raise ConfigError("a row map tells inputs by their names, and one is given twice", path=self.place.path)
+            raise ConfigError("a row map identifies inputs by name, but an input is listed twice", path=self.place.path)
 
     def _write(self) -> None:
         if self.keep_map:

@@ -212,7 +212,7 @@ def whole(file: Place, size_bytes: int) -> NDArray[np.uint8]:
     """uint8[size_bytes]: what a worker left, mapped; raises `PrepareError` where that is not all of it."""
     found = file.store.size(file.path)
     if found != size_bytes:
-        what, hint = "what a worker left is not whole", "Look whether all workers see the folder of the output"
+        what, hint = "the output of a worker is incomplete", "Check that all workers can access the output folder"
         raise PrepareError(what, path=file.path, found=f"{found} bytes", expected=f"{size_bytes} bytes", hint=hint)
     return LocalStore().mmap(file.path)
 
@@ -323,11 +323,11 @@ class Pieces:
             given = self.workers.executor
             if not self.output.is_local and isinstance(given, str) and given not in HERE:
                 raise ConfigError(
-                    "workers of other machines leave what they make beside the output, for one process that writes it",
+                    "workers on other machines need a shared file system for intermediate files next to the output",
                     path=self.output.path,
                     found=given,
-                    expected="an output on a file system that all of them share, or processes",
-                    hint="Write it there and copy it, or leave --executor (executor=) out",
+                    expected="an output on a shared file system, or processes",
+                    hint="Write there and copy the result, or omit --executor (executor=)",
                 )
             busy = PrepareError("another run is writing this output", path=self.output.path, hint="Wait for it")
             self._exit.enter_context(self.folder.held(busy))
@@ -369,9 +369,9 @@ def sweep_pieces(output: Place) -> None:
     """
     if work_folder(output.bare(), inside=False).is_there():
         raise ConfigError(
-            "shared work for this output is unfinished",
+            "a distributed job for this output is unfinished",
             path=output.path,
-            hint="Finish it by the command that began it, or throw that away: --finish --no-work --restart",
+            hint="Finish it with the command that started it, or discard it: --finish --no-work --restart",
         )
     folder = _folder(output)
     if folder.is_there():

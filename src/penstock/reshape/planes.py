@@ -51,7 +51,7 @@ def refuse_planes(sources: Sequence[AnyRows], why: str) -> None:
         if planes:
             hint = f"Run it without --part, --finish and --executor (part=, finish=, executor=). {DROP}"
             raise ConfigError(
-                f"{why}, and planes don't go along then", path=rows.place.path, found=_shown(planes), hint=hint
+                f"{why}, so planes can't be copied", path=rows.place.path, found=_shown(planes), hint=hint
             )
 
 
@@ -59,7 +59,7 @@ def require_place_of_planes(place: Place, format: str, planes: dict[str, str]) -
     """What makes an output visible, beside which its planes lie; raises `Unsupported` for a format that has none."""
     base = base_at(format, place.store, output_path(place.store, place.path))
     if base is None:
-        what = f"the format {format!r} has no place for planes"
+        what = f"the format {format!r} can't have planes"
         raise Unsupported(what, path=place.path, found=_shown(planes), hint=DROP)
     return base
 

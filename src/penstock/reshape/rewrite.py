@@ -204,7 +204,7 @@ def _require_own_options(output: Output, sources: Sequence[AnyRows]) -> None:
     asked = {"token_bytes": output.token_bytes, "mix_tokenizers": output.mix_tokenizers or None}
     given = ", ".join(name for name, value in asked.items() if value is not None)
     if given and not isinstance(sources[0], TokenRows):
-        what = "these rows are no documents of tokens"
+        what = "the rows aren't token documents"
         raise ConfigError(what, path=sources[0].place.path, found=given, hint="Leave it out")
 
 
@@ -240,7 +240,7 @@ def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[
     _require_own_options(output, sources)
     other = next((rows for rows in sources if type(rows) is not type(sources[0])), None)
     if other is not None:
-        what = f"{sources[0].format} and {other.format} don't mix"
+        what = f"{sources[0].format} and {other.format} can't be combined"
         raise ConfigError(what, path=other.place.path, hint="Convert or pack one of them first")
     samples = [rows for rows in sources if isinstance(rows, SampleRows)]
     if samples:
@@ -249,13 +249,13 @@ def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[
     chosen = get_format(format_for(output, sources))
     holds = chosen.traits.tokens if documents else chosen.name == sources[0].format
     if not (chosen.traits.write and holds):
-        what = "documents of tokens" if documents else "lines"
+        what = "token documents" if documents else "lines"
         packs = chosen.traits.tokens and not documents
-        instead = "`penstock pack` makes tokens of text" if packs else "Name one with --to (to=)"
+        instead = "`penstock pack` converts text to tokens" if packs else "Choose one with --to (to=)"
         if documents and chosen.traits.tokens:  # its source's: a folder of token files, or what is only read
-            as_source = " as its source is" if chosen.name == sources[0].format else ""
+            as_source = " like its source" if chosen.name == sources[0].format else ""
             what = f"{made_by.get('command', 'this')} writes one file, not {chosen.name}{as_source}"
-            hint = "Name its format by a suffix or by --to (to=), such as pbin; `penstock convert` makes folders of it"
+            hint = "Set a format with a suffix or --to (to=), such as pbin. `penstock convert` turns it into a folder"
             raise Unsupported(what, path=output.place.path, hint=hint)
         raise Unsupported(f"the format {chosen.name!r} can't hold {what}", path=output.place.path, hint=instead)
     require_other_dataset(sources, output.place, chosen.name, output.reads)
@@ -295,9 +295,9 @@ def _sample_options(output: Output, sources: Sequence[SampleRows], made_by: Mapp
     require_other_dataset(sources, output.place, first.format, output.reads)
     for rows in sources:
         if (rows.format, rows.writer_options()["columns"]) != (first.format, first.writer_options()["columns"]):
-            raise ConfigError("samples of different columns", path=rows.place.path, hint="Convert one of them first")
+            raise ConfigError("samples with different columns", path=rows.place.path, hint="Convert one of them first")
     if output.to not in (None, first.format):
-        what = f"samples of {first.format} are written as they are stored"
+        what = f"samples of {first.format} are copied unchanged"
         raise Unsupported(
             what, path=output.place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
         )
@@ -419,10 +419,10 @@ def require_whole(source: AnyRows, data: NDArray[Any], lengths: IntArray, place:
         wrong = np.flatnonzero(data[np.cumsum(lengths) - 1] != _NEWLINE)
         if len(wrong):
             raise Corrupt(
-                "the index has an entry that is no whole line",
+                "the index has an entry that is not a whole line",
                 path=at.path,
                 found=f"{len(wrong)} of {len(lengths)} lines",
-                hint=f"Make it again: `penstock index {at.path} --overwrite`",
+                hint=f"Rebuild it: `penstock index {at.path} --overwrite`",
             )
 
 
@@ -447,8 +447,8 @@ def _token_options(sources: Sequence[TokenRows], output: Output) -> dict[str, An
     names = [None if one is None else one.tokenizer for one in manifests]
     eos_ids = [certain_eos(rows.source, rows.place.path) for rows in sources]
     if not output.mix_tokenizers:
-        _require_one(sources, digests, "sources of different tokenizers", names)
-        _require_one(sources, eos_ids, "sources whose documents end in different EOS ids", eos_ids)
+        _require_one(sources, digests, "sources with different tokenizers", names)
+        _require_one(sources, eos_ids, "sources with different EOS ids", eos_ids)
 
     return {
         "token_bytes": _width(sources, output),
@@ -468,7 +468,7 @@ def _require_one(sources: Sequence[TokenRows], values: Sequence[Any], what: str,
                 path=sources[i].place.path,
                 found=shown[i],
                 expected=f"{shown[known[0]]}, as in {sources[known[0]].place.path}",
-                hint="Take them all the same with --mix-tokenizers (mix_tokenizers=True)",
+                hint="Combine them anyway with --mix-tokenizers (mix_tokenizers=True)",
             )
 
 
@@ -483,7 +483,7 @@ def _width(sources: Sequence[TokenRows], output: Output) -> int:
     for rows, found in zip(sources, widths, strict=True):
         if found != width if output.token_bytes is None else found > width:
             raise ConfigError(
-                "tokens of different widths" if output.token_bytes is None else "tokens are never made narrower",
+                "different token widths" if output.token_bytes is None else "tokens can't be made narrower",
                 path=rows.place.path,
                 found=f"{found} bytes",
                 expected=f"{width} bytes" if output.token_bytes is None else f"at most {width} bytes",

@@ -374,7 +374,7 @@ def open_rows(
         return SampleRows(source, place, chosen.name, known, PIECE_UNITS, taken_out)
     made = f"{place.name.rpartition('.')[0] or place.name}{'.mds --to mds' if chosen.name == 'folder' else '.jsonl'}"
     raise Unsupported(
-        f"samples of the format {chosen.name!r} are neither documents, lines nor rows, which this verb takes",
+        f"this command doesn't support samples of the format {chosen.name!r}",
         path=place.path,
         expected="tokens, JSONL, tables or shards",
         hint=f"Convert them first: `penstock convert {place.path} {made}`",
@@ -427,7 +427,7 @@ def total_units(rows: Rows) -> int:
 def _all_of(data: NDArray[Any], wanted_bytes: int, place: Place) -> NDArray[Any]:
     if len(data) < wanted_bytes:
         raise Truncated(
-            "the file became shorter while it was read",
+            "the file became shorter while it was being read",
             path=place.path,
             found=f"{len(data)} bytes",
             expected=f"{wanted_bytes} bytes",

@@ -123,8 +123,8 @@ class SampleRows:
         if layout.column_sizes != sizes or (
             layout.format != "json" and list(layout.column_names) != sorted(layout.column_names)
         ):
-            hint = "Write them anew with `penstock convert`"
-            what = "a writer would store these columns in another order or with other sizes"
+            hint = "Write them again with `penstock convert`"
+            what = "these columns would be stored in a different order or with different sizes"
             raise ConfigError(what, path=self.place.path, found=", ".join(layout.column_names), hint=hint)
         options: dict[str, Any] = {
             "columns": dict(zip(layout.column_names, layout.column_encodings, strict=True)),

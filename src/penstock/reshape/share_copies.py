@@ -61,7 +61,7 @@ class ShardCopies:
     @property
     def described(self) -> str:
         """What an error calls it."""
-        return f"shards of the output from {self.first_shard} on"
+        return f"shards of the output starting at {self.first_shard}"
 
 
 @dataclass(frozen=True, slots=True)

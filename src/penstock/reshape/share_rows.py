@@ -313,7 +313,7 @@ class _Blocks:
         rows = self._layouts[group].joined(self.done(), asked.digest)
         with open_writer(joined, asked.sources, asked.made_by) as writer:
             if not isinstance(writer, JoinsRows):
-                raise Unsupported("this format can't be made of parts", path=output.place.path)
+                raise Unsupported("this format can't be written in parts", path=output.place.path)
             writer.write_joined(rows)
             return asked.commit(group, once, writer.commit)
 

@@ -62,7 +62,7 @@ class ShardRun:
     @property
     def described(self) -> str:
         """What an error calls it."""
-        return f"shards of the output from {self.first_shard} on"
+        return f"shards of the output starting at {self.first_shard}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ def _writer(job: ShardJob, output: int, place: Place) -> ShardWriter:
     writer = get_format(job.to).create(place.store, place.path, job.options[output], overwrite=False)
     if not isinstance(writer, ShardWriter):
         writer.abort()
-        raise ConfigError("not a format of shards", path=job.outputs[output].path, found=job.to)
+        raise ConfigError("not a shard format", path=job.outputs[output].path, found=job.to)
     return writer
 
 
@@ -236,8 +236,8 @@ def _upload(group: Group, target: Place, first: int) -> None:
             if not put_local_file(there.store, file.path, there.path) and there.store.get(there.path) != file.store.get(
                 file.path
             ):
-                what = "another run has written a file of this name"
-                raise PrepareError(what, path=there.path, hint="Name another output, or remove it")
+                what = "another run wrote a file with this name"
+                raise PrepareError(what, path=there.path, hint="Choose another output, or remove it")
 
 
 def commit_shards(

@@ -187,7 +187,7 @@ def is_shared(sharing: Sharing, workers: Workers, *, dry_run: bool = False) -> b
     """Whether the work is asked for as shares; raises `ConfigError` for what makes no sense."""
     sharing.require_sense(dry_run=dry_run)
     if sharing.restart and not sharing.joins and workers.are_alone:
-        raise ConfigError("restart (--restart) throws away shared work", hint="Add finish (--finish)")
+        raise ConfigError("restart (--restart) only applies to distributed jobs", hint="Add finish (--finish)")
     return sharing.joins
 
 

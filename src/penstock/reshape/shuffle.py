@@ -119,7 +119,7 @@ def shuffle(
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
     if memory_bytes is not None and memory_bytes < _LEAST_MEMORY_BYTES:
         least = f"{_LEAST_MEMORY_BYTES} or more"
-        raise ConfigError("too little memory to shuffle in", found=memory_bytes, expected=least)
+        raise ConfigError("too little memory for a shuffle", found=memory_bytes, expected=least)
     dataset, place = place_of(source, store), place_of(target, store).bare()
     by, sharing = hands_for(executor, workers, dry_run=dry_run), Sharing(part, finish, no_work, restart)
     shares = is_shared(sharing, by, dry_run=dry_run)
@@ -128,7 +128,7 @@ def shuffle(
         refuse_along(
             cast(dict[str, Any], options),
             keep_map,
-            "tars or shares are written as a whole",
+            "tars and distributed outputs are written whole",
             by_shares=not of_tars,
         )
     if of_tars:
@@ -143,7 +143,7 @@ def shuffle(
     order = SeededOrder(len(rows), seed) if len(rows) else None
     made_by = {"command": "shuffle", "seed": seed}
     if shares and memory_bytes is not None:
-        what, hint = "a share of a shuffle holds 64 MiB of rows", "Leave memory_bytes (--memory-mb) out"
+        what, hint = "a part of a distributed shuffle uses a fixed 64 MiB of rows", "Omit memory_bytes (--memory-mb)"
         raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
     goes_along = memory_bytes is not None or something_goes_along([rows], keep_map=keep_map)
     alone = Workers(executor, workers).are_alone
@@ -166,8 +166,8 @@ def _is_picked(rows: AnyRows, order: RowOrder | None, *, shares: bool) -> bool:
         path, is_table = rows.place.path, isinstance(rows.place.store, TableLines)
         stem = rows.place.name.rpartition(".")[0] or rows.place.name
         to = f"`penstock convert {path} {stem}.jsonl`" if is_table else "to pbin, or to shards without compression"
-        what = "shares of a shuffle read rows where they lie, and these lie in chunks that are read whole"
-        raise Unsupported(what, path=path, hint=f"Convert them first: {to}; or leave --part and --finish out")
+        what = "a distributed shuffle needs random access to rows, which this format doesn't support"
+        raise Unsupported(what, path=path, hint=f"Convert them first: {to}, or omit --part and --finish")
     return can and (shares or order is None or passes_of(rows, order, None).gathers)
 
 

@@ -163,7 +163,7 @@ def split(
         refuse_along(
             cast(dict[str, Any], options),
             keep_map,
-            "tars or shares are written as a whole",
+            "tars and distributed outputs are written whole",
             by_shares=not of_tars,
         )
     if of_tars:
@@ -181,7 +181,7 @@ def split(
     with keeping_nothing(dry_run):
         rows = open_rows(dataset, format=format, **options)
     if in_shares and by == "content":
-        refuse_planes([rows], "shares of a split by content leave no numbers of rows")
+        refuse_planes([rows], "a distributed split by content doesn't keep row numbers")
     by_content = ByContent(shares, seed, isinstance(rows, TokenRows))
     assign = ByPosition(len(rows), shares, seed) if by == "position" else by_content
     work = _Work(rows, rows_at(rows, options), assign, hands, target.child(rows.place.name))
@@ -442,13 +442,13 @@ def _checked_part(only: int | None, parts: int | None) -> tuple[int, int]:
 
 def _checked_shares(ratio: Sequence[float], by: str) -> list[float]:
     if by not in get_args(By):
-        raise ConfigError("no such way to split", found=by, expected=" | ".join(get_args(By)))
+        raise ConfigError("unknown way to split", found=by, expected=" | ".join(get_args(By)))
     shares = list(ratio)
     if len(shares) < 2 or not all(math.isfinite(share) and share >= 0 for share in shares) or not any(shares):
         raise ConfigError(
-            "not shares of a split",
+            "not a split ratio",
             found=",".join(f"{share:g}" for share in shares) or "none",
-            expected="two numbers or more, none negative, such as 8,1,1",
+            expected="two or more numbers, none negative, such as 8,1,1",
         )
     return shares
 
@@ -458,5 +458,7 @@ def _checked_names(names: Sequence[str] | None, count: int) -> Sequence[str]:
         return _USUAL_NAMES.get(count) or [str(part) for part in range(count)]
     wrong = [name for name in names if not name or "/" in name or name in (".", "..")]
     if len(names) != count or len(set(names)) != count or wrong:
-        raise ConfigError("not names of the parts", found=", ".join(names), expected=f"{count} different file names")
+        raise ConfigError(
+            "invalid names of the parts", found=", ".join(names), expected=f"{count} different file names"
+        )
     return names

@@ -209,7 +209,11 @@ def _excluded_in(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> tuple
 def require_tars(to: str | None) -> None:
     """That tars become tars; raises `Unsupported`."""
     if to not in (None, FORMAT):
-        raise Unsupported("tars become tars", found=f"--to {to}", hint="Use `penstock convert` before or after it")
+        raise Unsupported(
+            "tar shards can only be rewritten as tar shards",
+            found=f"--to {to}",
+            hint="Use `penstock convert` before or after it",
+        )
 
 
 def _cost(samples: Sequence[TarSamples]) -> ShuffleCost:
@@ -222,8 +226,8 @@ def _cost(samples: Sequence[TarSamples]) -> ShuffleCost:
 def _require_one_typing(places: Sequence[Place], typing: Sequence[dict[str, Any]]) -> None:
     for place, one in zip(places, typing, strict=True):
         if one != typing[0]:
-            what = "another dataset.yaml than the first dataset has"
-            raise ConfigError(what, path=meta_path(place.path, DATASET_YAML), hint="Make them say the same")
+            what = "the dataset.yaml differs from the first dataset"
+            raise ConfigError(what, path=meta_path(place.path, DATASET_YAML), hint="Make them identical")
 
 
 def split_tars(
@@ -337,7 +341,10 @@ def _one_split(dataset: Place, splits: Mapping[str, TarSamples]) -> TarSamples:
     filled = {name: one for name, one in splits.items() if len(one)}
     if len(filled) > 1:
         raise ConfigError(
-            "which split shall be split?", path=dataset.path, found=", ".join(filled), hint="Name it with --split"
+            "the split to divide is not specified",
+            path=dataset.path,
+            found=", ".join(filled),
+            hint="Specify it with --split",
         )
     return next(iter(filled.values()), _joined([]))
 
@@ -363,7 +370,7 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
     given = were_given(options)
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
-        raise ConfigError(f"{', '.join(unknown)} has no meaning for tars", expected=", ".join(_OPTIONS))
+        raise ConfigError(f"{', '.join(unknown)} doesn't apply to tar shards", expected=", ".join(_OPTIONS))
     return given
 
 
@@ -421,7 +428,7 @@ def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Pla
     place = Place(store, root)
     if not any(store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML)):
         if split is not None:
-            raise ConfigError("this folder was never prepared: it has no splits", path=root, found=split)
+            raise ConfigError("this folder isn't prepared: it has no splits", path=root, found=split)
         found = find_readable_shards(store, root)
         for warning in found.warnings:
             _log.warning("%s: %s", place.shown, warning)

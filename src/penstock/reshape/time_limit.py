@@ -48,7 +48,9 @@ def each_at_most(seconds: float) -> Generator[Clock]:
     """A clock for a loop, in which a sample that takes longer raises `TookTooLong`."""
     clock = Clock()
     if not _can_tick():
-        _log.warning("no time limit for regexes: not in the main thread, or the process has a timer of its own")
+        _log.warning(
+            "no time limit for regular expressions: not in the main thread, or the process already uses a timer"
+        )
         yield clock
         return
 

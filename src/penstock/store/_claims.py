@@ -95,7 +95,7 @@ class LocalClaim:
                 "another run is writing this output",
                 path=self.path,
                 found=who,
-                hint="Wait for it, or name another output",
+                hint="Wait for it, or choose another output",
             ) from None
         except BaseException:
             self._close()
@@ -110,7 +110,7 @@ class LocalClaim:
             return open_lock(self._lock_path, self._os)
         except FileExistsError as error:
             raise ConfigError(
-                str(error.strerror), path=self._lock_path, hint="Remove it, or name another output"
+                str(error.strerror), path=self._lock_path, hint="Remove it, or choose another output"
             ) from None
 
     def _is_ours(self) -> bool:
@@ -161,7 +161,7 @@ class MemoryClaim:
         self.path = path
         self._taken: dict[str, int] | None = None
         if path in taken and not (shared and taken[path] > 0):
-            hint = "Wait for it, or name another output"
+            hint = "Wait for it, or choose another output"
             raise PrepareError("another run is writing this output", path=path, hint=hint)
         taken[path] = taken.get(path, 0) + 1 if shared else -1
         self._taken = taken

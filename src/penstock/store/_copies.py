@@ -72,10 +72,10 @@ def in_cache_folder(url: str) -> Generator[None]:
         raise
     except OSError as error:
         raise NoCopy(
-            "the cache folder does not take what is to be uploaded",
+            "the cache folder can't hold the data to upload",
             path=url,
             found=f"{cache_folder()}: {error.strerror or error}",
-            hint="Make room, or set PENSTOCK_CACHE to another folder, then run it again",
+            hint="Free some space, or set PENSTOCK_CACHE to another folder, then run it again",
         ) from error
 
 
@@ -115,7 +115,7 @@ class Copies:
             return None
         if not self._is_right(found, size_bytes, hashes, whole):
             if found.about:  # else another process may be about to write its record
-                _log.warning("%s: this copy of %s was changed or damaged; it is dropped", found.path, url)
+                _log.warning("%s: this copy of %s was changed or damaged; deleting it", found.path, url)
                 remove_published(found.path)
             return None
         note_use(found.path)
@@ -158,7 +158,7 @@ class Copies:
             except NotFound as error:
                 if not str(error.path).startswith(self.folder):
                     raise
-                raise self._no_copy(url, size_bytes, "somebody removes what is in it") from error
+                raise self._no_copy(url, size_bytes, "something else is deleting files in it") from error
             except PenstockError:
                 raise
             except FileNotFoundError:
@@ -183,7 +183,7 @@ class Copies:
                 if problem is None:
                     staged.commit()
                     return self._publish(name, url, hashes, fed.hexdigest())
-        raise problem or Corrupt("no copy could be made", path=url)
+        raise problem or Corrupt("the file couldn't be copied", path=url)
 
     def _publish(self, name: str, url: str, hashes: Mapping[str, str], digest: str) -> Published:
         path = self._path(name, "copy")
@@ -227,11 +227,11 @@ class Copies:
 
     def _no_copy(self, url: str, size_bytes: int, why: str) -> NoCopy:
         return NoCopy(
-            f"no copy can be kept in {self.folder}",
+            f"can't store a copy in {self.folder}",
             path=url,
             found=why,
-            expected=f"room for {size_bytes} bytes, and the right to write there",
-            hint="Make room, or set PENSTOCK_CACHE to another folder",
+            expected=f"room for {size_bytes} bytes, and write permission",
+            hint="Free some space, or set PENSTOCK_CACHE to another folder",
         )
 
     # --- room ----------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ class Copies:
             raise self._no_copy(url, size_bytes, f"{allowed_bytes} bytes for all copies")
         if size_bytes > allowed_bytes:
             raise ConfigError(
-                "the file is larger than all that the cache may hold",
+                "the file is larger than the cache limit",
                 path=url,
                 found=f"{size_bytes} bytes",
                 expected=f"at most {allowed_bytes} bytes",
@@ -311,14 +311,14 @@ def in_memory(
         problem = wrong_size(url, len(data), size_bytes) if len(data) != size_bytes else wrong_bytes(url, data, hashes)
         if problem is None:
             return np.frombuffer(data, np.uint8)
-    raise problem or Corrupt("the file could not be read", path=url)
+    raise problem or Corrupt("the file couldn't be read", path=url)
 
 
 def wrong_size(url: str, found_bytes: int, size_bytes: int) -> FormatError:
     """The error for a copy of another size than its file."""
     kind = Truncated if found_bytes < size_bytes else Corrupt
     return kind(
-        "the copy does not have the file's size",
+        "the size of the copy differs from the file",
         path=url,
         offset_bytes=min(found_bytes, size_bytes),
         found=f"{found_bytes} bytes",
@@ -333,11 +333,11 @@ def wrong_bytes(url: str, data: Buffer, hashes: Mapping[str, str]) -> Corrupt | 
         return None
     algorithm, found = wrong
     return Corrupt(
-        f"the {algorithm} hash is not the one that the index states",
+        f"the {algorithm} hash differs from the index",
         path=url,
         found=found,
         expected=hashes[algorithm],
-        hint="The file in the remote store is damaged, or does not belong to this index",
+        hint="The file in the remote store is damaged or doesn't belong to this index",
     )
 
 
@@ -382,7 +382,7 @@ def _drop_at_exit(folder: str) -> None:
 def _require_local(folder: str) -> None:
     if _is_far(folder):
         raise ConfigError(
-            "the cache folder lies on a network file system, where a failed read of a mapping kills the process",
+            "the cache folder is on a network file system, where a failed mmap read kills the process",
             path=folder,
             hint="Set PENSTOCK_CACHE to a folder on a local disk",
         )

@@ -111,10 +111,10 @@ def exchange(first: str, second: str) -> None:
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None or call(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
         raise ConfigError(
-            "this file system can't replace a folder in one step",
+            "this file system can't replace a folder atomically",
             path=second,
             found="no such call" if call is None else os.strerror(ctypes.get_errno()),
-            hint="Write beside it, delete the old one yourself, then rename",
+            hint="Write to another name, delete the old folder, then rename",
         )
 
 
@@ -178,15 +178,15 @@ def publish_folder(os_module: Any, source: str, target: str, own: Owned | None, 
 def not_found(path: str) -> NotFound:
     """The error for a path at which nothing is, or a link that leads nowhere."""
     if is_link(path):
-        return NotFound("a link that leads nowhere", path=path, found=os.path.realpath(path), hint="Check the link")
+        return NotFound("a broken link", path=path, found=os.path.realpath(path), hint="Check the link")
     return NotFound("no such file or folder", path=path, hint="Check the path")
 
 
 def require_no_url(path: str) -> None:
     """That a URL did not become a path on its way here: a folder named `s3:` is never made. Raises `ConfigError`."""
     if _URL_INSIDE.search(path):
-        hint = "Give the URL as text, scheme://…"
-        raise ConfigError("a URL where a path of this machine must be", path=path, hint=hint)
+        hint = "Pass the URL as a string, scheme://…"
+        raise ConfigError("a URL instead of a local path", path=path, hint=hint)
 
 
 def output_exists(path: str, standing: str | None = None) -> ConfigError:
@@ -196,7 +196,7 @@ def output_exists(path: str, standing: str | None = None) -> ConfigError:
         path: what was asked for.
         standing: the file of it that is there, where that is another: an index, or the list of a folder's files.
     """
-    hint = "Name another output, or pass overwrite (--overwrite)"
+    hint = "Choose another output, or pass overwrite (--overwrite)"
     return ConfigError("the output exists", path=path, found=None if standing == path else standing, hint=hint)
 
 
@@ -209,7 +209,7 @@ def require_replaceable_file(path: str, *, follow_links: bool = False) -> None:
     """
     found = status_of(os.stat if follow_links else os.lstat, path)
     if found is not None and not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
-        what = "the output is a folder" if stat.S_ISDIR(found.st_mode) else "the output is no regular file"
+        what = "the output is a folder" if stat.S_ISDIR(found.st_mode) else "the output is not a regular file"
         raise ConfigError(what, path=path, hint="Name a file")
 
 

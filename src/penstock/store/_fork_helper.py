@@ -67,10 +67,10 @@ class Helper:
                 answer, data = _receive(receiver)
             except (EOFError, OSError):
                 raise Unreachable(
-                    "the process that reads for this forked one has ended",
+                    "the helper process that reads for this forked process has exited",
                     path=url,
                     found=f"exit status {self._process.poll()}",
-                    hint='Start workers by "forkserver" or "spawn"',
+                    hint='Start workers with "forkserver" or "spawn"',
                 ) from None
         if "error" in answer:
             raise _error(answer["error"])

@@ -184,7 +184,7 @@ class Heads:
         if size_bytes is not None and head.size_bytes != size_bytes:
             kind = Truncated if head.size_bytes < size_bytes else Corrupt
             raise kind(
-                "the file does not have the size that its index states",
+                "the size of the file differs from its index",
                 path=path,
                 offset_bytes=min(head.size_bytes, size_bytes),
                 found=f"{head.size_bytes} bytes",

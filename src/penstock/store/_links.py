@@ -16,7 +16,7 @@ from penstock.errors import UnsafeData
 from penstock.store._files import not_found
 from penstock.store._status import is_folder, leads_somewhere
 
-HINT = "Pass follow_links=True (--follow-links) if links out of the folder are meant"
+HINT = "Pass follow_links=True (--follow-links) to allow links out of the folder"
 
 _MOST_CHECKED = 1 << 16  # paths remembered, at about 200 bytes each
 _PAIRS = (".idx", ".bin")  # a dataset that is named by what the names of its two files have in common

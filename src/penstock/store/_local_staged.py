@@ -84,7 +84,7 @@ class LocalStaged:
     def write(self, data: Buffer) -> int:
         """Append; returns bytes written."""
         if self._fd < 0:
-            raise ValueError(f"{self.path}: the staged file is committed or aborted")
+            raise ValueError(f"{self.path}: the staged file was already committed or aborted")
         view = byte_view(data)
         if len(view) < _COALESCE_BYTES:
             self._pending += view
@@ -133,7 +133,7 @@ class LocalStaged:
         copied_bytes += rest_bytes
         if copied_bytes != length_bytes:
             raise Truncated(
-                "the file ends inside a range",
+                "the file ends before the end of a range",
                 path=path,
                 offset_bytes=start_bytes,
                 found=f"{copied_bytes} bytes",

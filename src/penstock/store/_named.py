@@ -36,7 +36,7 @@ def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
     if error.filename2 is not None:  # of a rename: a user knows one name
         del error.filename2
     if error.errno in _FULL and _FREE not in what:
-        wanted = f"{wanted_bytes:,} bytes more to write, " if wanted_bytes else ""
+        wanted = f"{wanted_bytes:,} bytes left to write, " if wanted_bytes else ""
         what = f"{what}: {wanted}{_free(path)}"
     if error.errno == errno.EMFILE and _LIMIT not in what:
         what = f"{what} ({_LIMIT} {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}, ulimit -n)"
@@ -102,5 +102,5 @@ def _free(path: str) -> str:
                 return f"0 {_FREE}"
             folder = os.path.dirname(folder)
         else:
-            no_more = ", but for no new file (df -i)" if status.f_files and not status.f_favail else ""
+            no_more = ", but no free inodes (df -i)" if status.f_files and not status.f_favail else ""
             return f"{status.f_bavail * status.f_frsize:,} {_FREE}{no_more}"

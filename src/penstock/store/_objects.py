@@ -290,14 +290,14 @@ class Objects:
                 found = self._obstore.get(self._store, key, options=options)
             except self._obstore.exceptions.NotSupportedError as error:
                 raise RangesIgnored(
-                    "the server sends whole files only", path=self._url(key), found=_first_lines(error)
+                    "the server can only send whole files", path=self._url(key), found=_first_lines(error)
                 ) from None
             self._require_plain(key, found.attributes.get("Content-Encoding"))
             answered()
             data = memoryview(found.bytes())
             expected_bytes = found.meta["size"] if place is None else min(place[1], found.meta["size"]) - place[0]
             if len(data) != expected_bytes:
-                raise _EndsEarly(f"the answer has {len(data)} bytes, and {expected_bytes} were announced")
+                raise _EndsEarly(f"the answer has {len(data)} bytes, but {expected_bytes} were announced")
             return data, _head(found.meta)
 
         (data, head), tries = self._try_answered(key, once)
@@ -311,10 +311,10 @@ class Objects:
         endings = _ENCODINGS.get((encoding or "").lower()) if self._is_web else None
         if endings is not None and not key.endswith(endings):
             raise Unsupported(
-                "the server compresses this file on its way, so its bytes have no places",
+                "the server compresses this file in transit, so byte ranges can't be read",
                 path=self._url(key),
                 found=f"Content-Encoding: {encoding}",
-                hint="Have the server send it as it is, or download it",
+                hint="Configure the server to send it uncompressed, or download it",
             )
 
     def _create(self, key: str, work: Callable[[], object], is_ours: Callable[[], bool]) -> bool:
@@ -365,8 +365,8 @@ class Objects:
                 if number == options.tries or time.monotonic() + wait_s > end_s:
                     raise self._typed(key, error, number) from None
             if sleep(wait_s):  # the process ends
-                raise Unreachable("the program ends while the store is asked again", path=self._url(key))
-        raise ConfigError("no tries are allowed", found=options.tries)
+                raise Unreachable("the program exited while retrying", path=self._url(key))
+        raise ConfigError("retries are disabled", found=options.tries)
 
     def _may_be_expired(self, error: Exception) -> bool:
         """Whether credentials may be over; the answer to a HEAD has no text that would say so."""
@@ -391,12 +391,12 @@ class Objects:
         if kind == "NotSupportedError":
             return Unsupported("the store can't do this", path=url, found=text)
         if kind in ("PermissionDeniedError", "UnauthenticatedError") or _status(error) in (401, 403):
-            return Denied("the store refuses these credentials", path=url, found=text, hint="See docs/guide/remote.md")
+            return Denied("the store rejected the credentials", path=url, found=text, hint="See docs/guide/remote.md")
         if isinstance(error, ValueError) or kind == "InvalidPathError":
-            return ConfigError("not a name that a remote store takes", path=url, found=text)
+            return ConfigError("not a valid name for a remote store", path=url, found=text)
         if _ODD_HEADER.search(text):
-            return Unreachable("the server's answer can't be used", path=url, found=text, hint="Download the dataset")
-        told = "the store does not answer" if tries == 1 else f"the store does not answer, after {tries} tries"
+            return Unreachable("invalid response from the server", path=url, found=text, hint="Download the dataset")
+        told = "the store doesn't answer" if tries == 1 else f"the store doesn't answer after {tries} tries"
         return Unreachable(told, path=url, found=text)
 
 
@@ -469,7 +469,7 @@ def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
         common["client_options"]["default_headers"] = headers
         return store.HTTPStore(base, **common)
     except Exception as error:
-        what = "no such store, or its settings are wrong"
+        what = "unknown store, or invalid settings"
         raise ConfigError(what, path=base, found=_first_lines(error)) from None
 
 

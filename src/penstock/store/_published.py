@@ -101,7 +101,7 @@ def require_publishable(path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             mode = os.lstat(one).st_mode
             if not stat.S_ISREG(mode) and not stat.S_ISLNK(mode):
-                raise OSError(errno.EEXIST, f"no regular file is in the place of {one}", one)
+                raise OSError(errno.EEXIST, f"{one} is not a regular file", one)
 
 
 def note_use(path: str) -> None:

@@ -53,7 +53,7 @@ def require_inside(path: str, ranges: Sequence[Range], size_bytes: int) -> None:
     for start, stop in ranges:
         if stop > size_bytes:
             raise Truncated(
-                "the file ends inside a range",
+                "the file ends before the end of a range",
                 path=path,
                 offset_bytes=start,
                 found=f"{size_bytes} bytes",

@@ -24,7 +24,7 @@ from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.writable import require_writable
 
-_WAIT = "Wait for it, or name another output"
+_WAIT = "Wait for it, or choose another output"
 
 
 class Owner(msgspec.Struct):
@@ -71,10 +71,10 @@ class RemoteClaim:
             self._joined = known is not None and known.writer == work
             if known is not None and not self._joined and not is_dead(known.host, known.cache, path):
                 raise PrepareError(
-                    "a writer on another machine, or with another cache folder, is at work here, or was killed",
+                    "another machine or cache folder has an unfinished write of this output",
                     path=path,
                     found=f"{known.host}, {known.cache}",
-                    hint=f"If it was killed, delete {self._path}",
+                    hint=f"If it isn't running any more, delete {self._path}",
                 )
             if not self._joined:
                 self._say(own, path, first=known is None)

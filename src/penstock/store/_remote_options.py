@@ -65,6 +65,6 @@ def _number(name: str, text: str, *, whole: bool) -> float:
         value = -1
     least = 0 if name.endswith("GAP_BYTES") or not whole else 1
     if not least <= value <= sys.maxsize:  # also NaN and infinity
-        kind = "a whole number" if whole else "a number"
-        raise ConfigError(f"{name} can't be this", found=repr(text), expected=f"{kind} from {least} on")
+        kind = "an integer" if whole else "a number"
+        raise ConfigError(f"invalid value for {name}", found=repr(text), expected=f"{kind} of at least {least}")
     return value

@@ -165,10 +165,10 @@ class RemoteStaged:
                 empty = stack.enter_context(_empty_file(local_path))
                 if not remote.put(claim, empty, create=True):
                     raise ConfigError(
-                        "another writer is uploading this file, or was killed while it did",
+                        "another writer is uploading this file, or was interrupted",
                         path=self.path,
                         found=claim,
-                        hint="If it was killed, delete that object",
+                        hint="If it isn't running any more, delete that object",
                     )
                 stack.callback(remote.delete, claim)
                 with contextlib.suppress(NotFound):
@@ -191,7 +191,7 @@ class RemoteStaged:
     @property
     def _open(self) -> LocalStaged:
         if self._local is None:
-            raise ValueError(f"{self.path}: the staged file is uploaded, committed or aborted")
+            raise ValueError(f"{self.path}: the staged file was already uploaded, committed or aborted")
         return self._local
 
     def _close(self) -> None:

@@ -120,7 +120,9 @@ def require_replaceable(folder: str, own: Owned | None) -> list[str]:
         ConfigError: no dataset is there, or something else is there too; three are named.
     """
     if not is_folder(folder) or is_link(folder):
-        raise ConfigError("what stands here is no folder", path=folder, hint="Name another output, or remove it")
+        raise ConfigError(
+            "the existing output is not a folder", path=folder, hint="Choose another output, or remove it"
+        )
     names = listed(own, folder)
     refuse_unlisted(folder, list(unlisted_files(folder, names or ())), names=names is not None)
     return names or []
@@ -132,11 +134,13 @@ def refuse_unlisted(folder: str, others: Sequence[str], *, names: bool) -> None:
         return
     more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
     raise ConfigError(
-        "the folder holds more than its dataset" if names else "the folder holds no dataset of this format",
+        "the folder contains files that aren't part of its dataset"
+        if names
+        else "the folder doesn't contain a dataset in this format",
         path=folder,
         found=", ".join(others[:_SHOWN]) + more if others else None,
-        expected="only files that the dataset's own index lists",
-        hint="Name another output, or remove them",
+        expected="only files listed in the index of the dataset",
+        hint="Choose another output, or remove them",
     )
 
 
@@ -155,7 +159,9 @@ def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: s
     if left is not None:  # it came at the last moment
         kept = f"{target}.kept-{secrets.token_hex(4)}"
         os_module.rename(folder, kept)
-        _log.warning("%s: what it replaced holds %s, which its dataset does not list: kept as %s", target, left, kept)
+        _log.warning(
+            "%s: the replaced output contains %s, which isn't part of its dataset: kept as %s", target, left, kept
+        )
 
 
 def _remove_listed(os_module: Any, folder: str, names: Collection[str]) -> None:

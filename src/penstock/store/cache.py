@@ -470,7 +470,7 @@ class CachedStore:
 
     def _note_no_copies(self, error: NoCopy) -> None:
         if not self._no_copies:
-            _log.warning("%s; reading without copies", error)
+            _log.warning("%s; reading without local copies", error)
         self._no_copies = time.monotonic() + _AGAIN_S
 
     def _parts(self, path: str, head: Head) -> Iterator[Buffer]:

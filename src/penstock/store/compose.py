@@ -167,8 +167,8 @@ def copy_new(store: Store, source: str, target: str) -> None:
             raise
         there = _chunks(store, target, store.size(target))
         if any(ours != theirs for ours, theirs in zip_longest(_chunks(store, source, size_bytes), there)):
-            what = "another run has written a file of this name"
-            raise PrepareError(what, path=target, hint="Name another output, or remove it") from None
+            what = "another run wrote a file with this name"
+            raise PrepareError(what, path=target, hint="Choose another output, or remove it") from None
 
 
 def _chunks(store: Store, path: str, size_bytes: int) -> Iterator[bytes]:
@@ -258,9 +258,9 @@ class _Composition:
             # A completion whose answer was lost is asked for again, and then there is no such upload.
             if create and (taken or (code == "NoSuchUpload" and self._remote.exists(self._target))):
                 raise output_exists(self._target) from None
-            raise Unreachable("the store refused a part of a copy", path=self._target, found=str(error)) from None
+            raise Unreachable("the store rejected a part of a copy", path=self._target, found=str(error)) from None
         except errors.BotoCoreError as error:
-            raise Unreachable("the store does not answer", path=self._target, found=str(error)) from None
+            raise Unreachable("the store doesn't answer", path=self._target, found=str(error)) from None
 
     def _put(self, upload: dict[str, str], number: int, part: ObjectPart) -> str:
         """Upload one part; its ETag."""

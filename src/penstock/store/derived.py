@@ -78,7 +78,9 @@ def cache_folder() -> str:
     usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "penstock")
     given = setting("PENSTOCK_CACHE") or usual
     if "://" in given:  # a folder of that name would be made here
-        raise ConfigError("the cache folder is a path of this machine", path=given, hint="Set PENSTOCK_CACHE to one")
+        raise ConfigError(
+            "the cache folder must be a local path", path=given, hint="Set PENSTOCK_CACHE to a local path"
+        )
     return given
 
 
@@ -137,7 +139,7 @@ class DerivedCache:
             os.makedirs(self.folder, exist_ok=True)
             file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115  (the mapping keeps it)
         except OSError as error:
-            _log.warning("%s: cannot work in a file here (%s); working in memory", self.folder, error)
+            _log.warning("%s: can't create a file here (%s); working in memory", self.folder, error)
             return np.zeros(count, dtype)
         with file:
             try:
@@ -165,7 +167,7 @@ class DerivedCache:
         except PenstockError:
             raise
         except OSError as error:
-            _log.warning("%s: cannot keep a derived file here (%s); computing it in memory", self.folder, error)
+            _log.warning("%s: can't cache a derived file here (%s); computing it in memory", self.folder, error)
         if found is None:
             pieces: list[NDArray[Any]] = []
             feed(lambda run: pieces.append(np.array(run, dtype)))
@@ -181,7 +183,7 @@ def _found_or_made(path: str, key: str, dtype: str, feed: Callable[[Put], None])
         if found is None:
             require_publishable(path)
             if os.path.lexists(path):
-                _log.warning("%s: changed, damaged or not Penstock's; computing it again", path)
+                _log.warning("%s: changed, damaged or not from Penstock; computing it again", path)
             _publish(path, key, dtype, feed)
             found = _mapped(path, key, dtype)
         return found

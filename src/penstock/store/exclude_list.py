@@ -64,7 +64,7 @@ NOT_SHOWN = (NotFound, Denied, Unsupported)
 is an error: what is excluded would be written."""
 
 _MOST_BYTES = 1 << 30
-_AGAIN = "Restore it, or take it away and make it again: penstock exclude"
+_AGAIN = "Restore it, or remove it and create it again with `penstock exclude`"
 
 
 class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -143,8 +143,10 @@ def encode_list(entries: Sequence[Entry], path: str) -> bytes:
     for number, (one, check) in enumerate(zip(entries, _checks(entries), strict=True), 1):
         data += msgspec.json.encode(_Line(*_fields(one), number, len(entries), check)) + b"\n"
         if len(data) > _MOST_BYTES:
-            hint = "Make data without what is excluded so far, and go on there: `penstock purge`"
-            what = "an exclude list of so many samples can't be"
+            hint = (
+                "Rewrite the dataset without the excluded samples using `penstock purge`, and continue with the result"
+            )
+            what = "too many samples in an exclude list"
             raise TooLarge(what, path=path, found=len(entries), expected=f"at most {number - 1}", hint=hint)
     return bytes(data)
 
@@ -160,7 +162,7 @@ def decode_list(data: bytes, path: str) -> ExcludeList:
     known: dict[str, str] = {}
     num_lines, before = data.count(b"\n"), b""
     if not data.endswith(b"\n"):
-        raise _damaged(path, "a last line without its end" if data else "no entry")
+        raise _damaged(path, "the last line has no line end" if data else "no entry")
     for number, line in enumerate(io.BytesIO(data), 1):
         try:
             found = decoder.decode(line)
@@ -174,7 +176,7 @@ def decode_list(data: bytes, path: str) -> ExcludeList:
         entry = Entry(found.index, found.key, found.digest, reason, time, who, found.split, dataset)
         check = _check(before, entry)
         if (found.number, found.check) != (number, check):
-            raise _damaged(path, f"line {number}, which was changed, or one before it")
+            raise _damaged(path, f"line {number} or an earlier line was changed")
         if found.entries != num_lines:
             raise _damaged(path, f"{num_lines} entries", f"{found.entries}")
         entries.append(entry)
@@ -191,7 +193,7 @@ def read_list(store: Store, path: str) -> ExcludeList:
     """
     size_bytes = store.size(path)
     if size_bytes > _MOST_BYTES:
-        raise TooLarge("an exclude list of this size can't be", path=path, found=f"{size_bytes} bytes")
+        raise TooLarge("the exclude list is too large", path=path, found=f"{size_bytes} bytes")
     return decode_list(store.get(path), path)
 
 
@@ -218,8 +220,8 @@ def change_list(
         Corrupt: the list that is there can't be read; it stays.
     """
     if not isinstance(place.store, LocalStore):
-        what = "an exclude list is written on this machine: rival writers would lose each other's entries elsewhere"
-        raise ConfigError(what, path=place.path, hint="Name a file here with --excludes (list=), and copy it")
+        what = "an exclude list must be a local file: elsewhere, concurrent writers would lose entries"
+        raise ConfigError(what, path=place.path, hint="Write a local file with --excludes (list=), and copy it")
     lock, writes = f"{place.path}.lock", dry_place(place) if dry_run else place
     with _refused(place), _rehearsed(writes.store, lock) if dry_run else _held(lock):
         before = read_list(place.store, place.path).entries if place.exists() else ()
@@ -234,7 +236,7 @@ def change_list(
     return ExcludeList(after, place.path)
 
 
-_ELSEWHERE = "Keep the list elsewhere with --excludes FILE (list=), and open the data with --excludes FILE (excludes=)"
+_ELSEWHERE = "Write the list elsewhere with --excludes FILE (list=), and open the data with --excludes FILE (excludes=)"
 
 
 @contextlib.contextmanager
@@ -265,12 +267,12 @@ def _rehearsed(dry: Store, lock: str) -> Generator[None]:
     yield
 
 
-def require_no_list(store: Store, side: str, why: str = "new data here would not be those that it names") -> None:
+def require_no_list(store: Store, side: str, why: str = "it wouldn't match the new data") -> None:
     """Refuse what can't heed the list of a dataset with this side file; raises `ConfigError`, which says why."""
     path = side + SUFFIX
     if isinstance(store, LocalStore) and store.exists(path):
-        what = f"an exclude list is in the way: {why}"
-        hint = "`penstock purge` makes a dataset without them; or move the list away, or write somewhere else"
+        what = f"there is an exclude list: {why}"
+        hint = "Apply it with `penstock purge`, move it away, or write somewhere else"
         raise ConfigError(what, path=path, hint=hint)
 
 
@@ -312,8 +314,8 @@ def list_beside(store: Store, side: str) -> str:
         return side + SUFFIX
     real = f"{os.path.realpath(data)}.penstock{SUFFIX}"
     if is_there(side + SUFFIX):
-        what, hint = "an exclude list lies beside a link", f"Exclude these in the file that it leads to: {data}"
-        raise ConfigError(what, path=side + SUFFIX, expected=real, hint=f"{hint}, and take the list away")
+        what, hint = "there is an exclude list next to a link", f"Exclude samples of the file that it points to: {data}"
+        raise ConfigError(what, path=side + SUFFIX, expected=real, hint=f"{hint}, and remove the list")
     return real
 
 
@@ -405,5 +407,5 @@ def _check(before: bytes, one: Entry) -> str:
     return xxhash.xxh3_128_hexdigest(before + msgspec.json.encode(_fields(one)))
 
 
-def _damaged(path: str, found: str, expected: str = "entries as `penstock exclude` writes them") -> Corrupt:
+def _damaged(path: str, found: str, expected: str = "entries written by `penstock exclude`") -> Corrupt:
     return Corrupt("the exclude list can't be read", path=path, found=found, expected=expected, hint=_AGAIN)

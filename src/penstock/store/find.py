@@ -92,7 +92,7 @@ def find_files(
         root = "/" if path.startswith("/") else ""
         matches = list(_listed(_matches(root, path.lstrip("/").split("/"))))
         if not matches:
-            raise NotFound("no file fits this pattern", path=given, hint="Check the path")
+            raise NotFound("no file matches this pattern", path=given, hint="Check the path")
         _warn_of_copies(matches)
         expanded = (
             find_files(one, kinds, what, follow_links=follow_links, statuses=statuses, folders=folders)
@@ -110,7 +110,7 @@ def one_store(paths: Sequence[str]) -> Store:
     """The store of all of these paths; raises `ConfigError` for several."""
     places = [place_of(path) for path in paths]
     if len({(type(one.store), base_of(one.path) if is_url(one.path) else "") for one in places}) > 1:
-        raise ConfigError("paths of several stores", hint="Open each by itself, and join them: ps.Concat")
+        raise ConfigError("paths in different stores", hint="Open each one separately and join them with ps.Concat")
     return places[0].store
 
 
@@ -137,7 +137,7 @@ def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, fo
     files = sorted((os.fsencode(absolute(file)), file) for file in found)
     for (first, path), (second, _) in itertools.pairwise(files):
         if first == second:
-            raise ConfigError("a file is named twice", path=path, hint="Name each file once, or its folder")
+            raise ConfigError("a file is listed twice", path=path, hint="List each file once, or pass its folder")
     return [file for _, file in files]
 
 
@@ -216,7 +216,7 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
         fitting = (one for one in _as_files(_listed(place.store.list(root)), folders) if not one.endswith(LISTS))
         found = [path for path in fitting if fnmatch.fnmatchcase(path, place.path)]
         if not found:
-            raise NotFound("no file fits this pattern", path=given, hint="Check the URL")
+            raise NotFound("no file matches this pattern", path=given, hint="Check the URL")
         _warn_of_copies(found)
         yield from found
         return
@@ -253,7 +253,7 @@ def _matches(folder: str, parts: Sequence[str], above: tuple[str, ...] = ()) -> 
     if is_deep:
         real = os.path.realpath(folder)
         if real in above:
-            raise ConfigError("a link leads back to a folder above it", path=folder)
+            raise ConfigError("a link points to a folder above it", path=folder)
         above = (*above, real)
         yield from _matches(folder, rest)
     with os.scandir(folder or ".") as entries:
@@ -301,7 +301,7 @@ def _walk(
                 continue
             real = os.path.realpath(entry.path)
             if real in above:
-                raise ConfigError("a link leads back to a folder above it", path=entry.path)
+                raise ConfigError("a link points to a folder above it", path=entry.path)
             yield from _walk(entry.path, (*above, real), suffixes, guard, statuses, folders, others, left_out)
 
 
@@ -309,7 +309,7 @@ def _warn_of_others(left_out: Sequence[str], what: str) -> None:
     """Warn about files of a directory that would be read if it had none of the kind that is preferred."""
     if left_out:
         more = f" and {len(left_out) - 1:,} more" if len(left_out) > 1 else ""
-        why = f"not read as part of the directory, which contains {what} files. Name it as another input to read it"
+        why = f"not read as part of the directory, which contains {what} files. To read it, pass it as another input"
         _warn(f"{min(left_out)}{more}: {why}")
 
 
@@ -327,16 +327,16 @@ def _warn_if_unread(path: str, suffixes: tuple[str, ...]) -> None:
     is_jsonl = ".jsonl" in suffixes
     whole, unpacked = _LEFTOVER.sub("", name), _PACKED.sub("", name)
     if name.endswith(suffixes):
-        reason = "rename it so that its suffix is in lower case"
+        reason = "rename it with a lower-case suffix"
     elif whole != name and whole.endswith(suffixes):
-        reason = "it is called like an unfinished download or an old copy. Rename it if it is whole, else remove it"
+        reason = "it looks like an unfinished download or an old copy. Rename it if it is complete, or remove it"
     elif unpacked != name and unpacked.endswith((*suffixes, ".json") if is_jsonl else suffixes):
-        reason = "decompress it" + (" (.gz and .zst are read)" if is_jsonl else "")
+        reason = "decompress it" + (" (.gz and .zst are supported)" if is_jsonl else "")
     elif is_jsonl and name.endswith(".json") and not name.endswith(_METADATA):
-        reason = "rename it to .jsonl if each line is an object; `jq -c '.[]' IN > OUT.jsonl` makes lines of a list"
+        reason = "rename it to .jsonl if each line is an object; `jq -c '.[]' IN > OUT.jsonl` turns a list into lines"
     else:
         return
-    _warn(f"{path}: this file isn't read: {reason}")
+    _warn(f"{path}: this file is ignored: {reason}")
 
 
 _SUFFIX = re.compile(
@@ -354,7 +354,7 @@ def _warn_of_copies(paths: Iterable[str]) -> None:
         other = first.setdefault(stem, path) if count else path
         if other != path:
             one, two = sorted((other, path))
-            _warn(f"{two}: this file may hold the same samples as {one}, which are read twice then. Remove one if so")
+            _warn(f"{two}: it may contain the same samples as {one}, which are then read twice. If so, remove one")
 
 
 def _warn_if_read_twice(link: str, root: str, suffixes: tuple[str, ...]) -> None:
@@ -364,7 +364,7 @@ def _warn_if_read_twice(link: str, root: str, suffixes: tuple[str, ...]) -> None
     is_searched = below != real and not any(part.startswith(".") for part in below.split("/"))
     if is_searched and (not suffixes or real.endswith(suffixes)):
         _warn(
-            f"{link}: this is a link to {real}, whose samples are read twice then. Remove the link if that isn't meant"
+            f"{link}: this is a link to {real}, so its samples are read twice. Remove the link if that isn't intended"
         )
 
 

@@ -82,7 +82,7 @@ class FsspecStore:
             found: list[bytes] = self._files.cat_ranges([path] * len(requests), starts, stops, on_error="raise")
         for (start, stop), data in zip(requests, found, strict=True):
             if len(data) != stop - start:
-                what = "the answer ends early"
+                what = "the response is too short"
                 raise Unreachable(what, path=path, offset_bytes=start, found=len(data), expected=stop - start)
         mine = self.counters.mine
         mine.requests += len(requests)
@@ -210,5 +210,5 @@ class FsspecStore:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise NotFound("no such file or folder", path=path, hint="Check the URL") from None
         except Exception as error:
-            what = f"{self.scheme}:// does not answer as it should"
+            what = f"{self.scheme}:// returned an unexpected response"
             raise Unreachable(what, path=path, found=f"{type(error).__name__}: {error}") from None

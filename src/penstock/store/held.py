@@ -65,7 +65,7 @@ class Held(Generic[T]):
         make_room(self._ring, MOST_HELD if self._most is None else self._most)
         make = self._make()
         if make is None:
-            raise ReferenceError("the object that this value belongs to is gone")
+            raise ReferenceError("the object that owns this value was deleted")
         value = making_room(make, self._ring)
         self._value, self._used = value, True
         self._ring.append(weakref.ref(self))

@@ -36,10 +36,10 @@ def located(tokenizer: str) -> str:
         return str(found)
     folder = tokenizer.rpartition("/")[2]
     if folder.endswith((".json", ".model")):
-        raise NotFound("no such tokenizer", path=tokenizer, hint="Check the path")
+        raise NotFound("the tokenizer file doesn't exist", path=tokenizer, hint="Check the path")
     fetch = f"`hf download {tokenizer} --include 'tokenizer*' --local-dir {folder}`"
-    hint = f"Names of the Hub are not fetched: {fetch}, then --tokenizer {folder}/"
-    raise NotFound("no such tokenizer, nor in the local cache of the Hub", path=tokenizer, hint=hint)
+    hint = f"Tokenizers aren't downloaded. Run {fetch}, then use --tokenizer {folder}/"
+    raise NotFound("the tokenizer is neither a local path nor in the Hugging Face cache", path=tokenizer, hint=hint)
 
 
 def _snapshots(name: str) -> list[Path]:

@@ -17,5 +17,5 @@ def read_document(store: Store, path: str, most_bytes: int = MOST_DOCUMENT_BYTES
     size_bytes = store.size(path)
     if size_bytes > most_bytes:
         found, expected = f"{size_bytes:,} bytes", f"at most {most_bytes:,}"
-        raise TooLarge("too large for what describes data", path=path, found=found, expected=expected)
+        raise TooLarge("the metadata file is too large", path=path, found=found, expected=expected)
     return store.get(path)

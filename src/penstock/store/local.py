@@ -118,7 +118,7 @@ class LocalStore:
         for (start, stop), data in zip(ranges, pieces, strict=True):
             if len(data) != stop - start:
                 found, expected = f"{len(data)} bytes", f"{stop - start} bytes"
-                what = "the file ends inside a range"
+                what = "the file ends before the end of a range"
                 raise Truncated(what, path=path, offset_bytes=start, found=found, expected=expected)
         return pieces
 

@@ -99,7 +99,7 @@ def open_lock(path: str, os_module: Any = os) -> int:
 
 
 def _another_thing(path: str) -> FileExistsError:
-    return FileExistsError(errno.EEXIST, "what stands in the place of the lock is another thing", path)
+    return FileExistsError(errno.EEXIST, "the path of the lock file is taken by something else", path)
 
 
 def _is_file_of(fd: int, path: str) -> bool:

@@ -48,7 +48,7 @@ class Mapping:
         if address == ctypes.c_void_p(-1).value:
             number = ctypes.get_errno()
             raise OSError(
-                number, f"{size_bytes:,} bytes of a file can't be mapped: {os.strerror(number)}{_limit(number)}"
+                number, f"{size_bytes:,} bytes of a file can't be memory-mapped: {os.strerror(number)}{_limit(number)}"
             )
         self._unmap, self._place, self._unmapped = libc.munmap, (address, size_bytes), unmapped
         self.__array_interface__ = {

@@ -45,7 +45,9 @@ class MemoryStore:
         data = self._file(path)
         for start, stop in ranges:
             if stop > len(data):
-                raise Truncated("the file ends inside a range", path=path, offset_bytes=start, expected=f"byte {stop}")
+                raise Truncated(
+                    "the file ends before the end of a range", path=path, offset_bytes=start, expected=f"byte {stop}"
+                )
         return [data[start:stop] for start, stop in ranges]
 
     def mmap(self, path: str) -> NDArray[np.uint8]:
@@ -94,7 +96,9 @@ class MemoryStore:
     def require_replaceable(self, path: str, own: Owned | None) -> None:
         """Raise `ConfigError` if `path` may not be replaced."""
         if path in self.files:
-            raise ConfigError("what stands here is no folder", path=path, hint="Name another output, or remove it")
+            raise ConfigError(
+                "the existing output is not a folder", path=path, hint="Choose another output, or remove it"
+            )
         names = set(listed(own, path) or ())
         refuse_unlisted(path, [name for name in self.names_in(path) if name not in names], names=bool(names))
 
@@ -182,7 +186,7 @@ class MemoryStaged:
     @property
     def _open(self) -> bytearray:
         if self._data is None:
-            raise ValueError(f"{self.path}: the staged file is committed or aborted")
+            raise ValueError(f"{self.path}: the staged file was already committed or aborted")
         return self._data
 
     @_open.setter

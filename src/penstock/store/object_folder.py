@@ -34,8 +34,8 @@ from penstock.store.put import put
 from penstock.store.writable import require_writable
 from penstock.types import Buffer
 
-UNFINISHED = "a writer is at work here, or was killed"
-GO_ON = "Wait for it; if it was killed, run it again, and it goes on"
+UNFINISHED = "a write is running or was interrupted"
+GO_ON = "Wait for it. If it was interrupted, re-run it to resume"
 SAVE_EVERY = 64
 """Files that one piece of the mark names."""
 
@@ -99,8 +99,8 @@ def open_objects(
 
 def not_replaceable(path: str) -> ConfigError:
     """What there is to say of a dataset of several files in a store that can't make a folder visible at once."""
-    hint = "Write it beside it: between the first file and the last, readers would see a mixture"
-    return ConfigError("a dataset in this store can't be replaced in one step", path=path, hint=hint)
+    hint = "Write to a new path. Otherwise readers would see old and new files mixed during the upload"
+    return ConfigError("a dataset in this store can't be replaced atomically", path=path, hint=hint)
 
 
 class ObjectFolder:
@@ -141,16 +141,16 @@ class ObjectFolder:
             if known is not None:
                 if not overwrite and not is_dead(known.host, known.cache, self._root):
                     raise PrepareError(
-                        "a writer on another machine, or with another cache folder, is at work here, or was killed",
+                        "another machine or cache folder has an unfinished write of this output",
                         path=path,
                         found=f"{known.host}, {known.cache}",
-                        hint="If it was killed, take its work over with overwrite=True (--overwrite)",
+                        hint="If it isn't running any more, take it over with overwrite=True (--overwrite)",
                     )
                 self._left = there
                 self._mark.done = {name: one for name, one in known.done.items() if name in there}
             elif there:
-                what = f"files of these names are there, and no {held[-1].rpartition('/')[2]}"
-                hint = "Name another output; if they are of no use, delete them"
+                what = f"files with these names exist, but no {held[-1].rpartition('/')[2]}"
+                hint = "Choose another output, or delete them if they aren't needed"
                 raise ConfigError(what, path=path, found=", ".join(sorted(there)[:3]), hint=hint)
             try:
                 put(store, self._mark_path, msgspec.json.encode(self._mark), overwrite=known is not None)
@@ -161,7 +161,7 @@ class ObjectFolder:
             if _read_mark(self._seen, f"{path}/{_SHARED_PLAN}") is not None:  # who puts it looks for our mark then
                 if known is None:
                     self._store.delete(self._mark_path)
-                hint = "Wait for it; if it was killed, the command that began it finishes it"
+                hint = "Wait for it. If it was interrupted, re-run the command to finish it"
                 raise PrepareError("another run is writing this output", path=path, hint=hint)
             self._held = stack.pop_all()
 
@@ -233,7 +233,7 @@ class ObjectFolder:
     def _require_mine(self) -> None:
         if not _is_of(self._seen, self._mark_path, self._mark.writer):
             self._failed = True  # what is there is the other's now
-            raise PrepareError("another writer has taken this output over", path=self.path, hint="Name another output")
+            raise PrepareError("another writer took over this output", path=self.path, hint="Choose another output")
 
     def _end(self) -> None:
         for number in range(max(self._pieces, self._most_pieces)):
@@ -344,7 +344,7 @@ def require_no_writer(store: Store, last: str) -> None:
     with in_cache_folder(path), hold_lock(upload_lock(cache_folder(), path), wait=False) as had:
         if had and is_dead(known.host, known.cache, path):
             return
-    hint = f"Wait for it, or name another output; if it was killed, delete {mark}"
+    hint = f"Wait for it, or choose another output. If it isn't running any more, delete {mark}"
     raise PrepareError("another run is writing this output", path=path, found=known.host or None, hint=hint)
 
 

@@ -48,7 +48,7 @@ class OpenedFile:
             return
         if status.st_mtime_ns > self.mtime_ns:
             found = f"written {(status.st_mtime_ns - self.mtime_ns) / 10**9:.3f} s after it"
-            raise changed_while_read(path, found, "a file older than the index that was opened")
+            raise changed_while_read(path, found, "a file that is older than the opened index")
 
     def __str__(self) -> str:
         return _shown(self.size_bytes, self.mtime_ns)
@@ -62,7 +62,7 @@ def opened_file(store: Store, path: str) -> OpenedFile | None:
 
 def changed_while_read(path: str, found: str, expected: str, kind: type[FormatError] = Corrupt) -> FormatError:
     """Return the error for a file that isn't the one that was opened."""
-    hint = "Don't replace a dataset that is being read; open it again"
+    hint = "Don't replace a dataset while it is being read; open it again"
     return kind("the file changed while it was being read", path=path, found=found, expected=expected, hint=hint)
 
 

@@ -18,7 +18,7 @@ def require_other_name(inputs: Iterable[str], output: str) -> None:
     here = _place(output)
     same = next((one for one in inputs if _place(one) == here), None)
     if same is not None:
-        what, hint = "the output has the name of an input", "Name another output"
+        what, hint = "the output is one of the inputs", "Choose another output"
         raise ConfigError(what, path=output, found=same, hint=hint)
 
 

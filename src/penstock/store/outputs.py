@@ -36,8 +36,8 @@ from penstock.store.resolve import absolute, is_url
 
 StoreT = TypeVar("StoreT", bound=Store)
 
-_ELSEWHERE = "Name another output"
-_SHORTER = "Name a shorter one"
+_ELSEWHERE = "Choose another output"
+_SHORTER = "Choose a shorter one"
 NEXT = ".next"
 """Ends the name of what is about to take a file's place."""
 
@@ -119,11 +119,13 @@ def require_own_side_file(store: Store, side: str) -> None:
 def _require_place_of_side_file(store: Store, side: str) -> None:
     following = side + NEXT
     if isinstance(store, LocalStore) and len(os.fsencode(os.path.basename(following))) > MOST_NAME_BYTES:
-        what = "the name is too long for the names of the side files"
-        raise ConfigError(what, path=side, expected=f"at most {MOST_NAME_BYTES} bytes with them", hint=_SHORTER)
+        what = "the name is too long, because side files add a suffix"
+        raise ConfigError(
+            what, path=side, expected=f"at most {MOST_NAME_BYTES} bytes including the suffix", hint=_SHORTER
+        )
     for one in (side, following):
         if store.exists(one) and (_is_folder(store, one) or store.get(one, 0, 1) not in (b"", b"{")):
-            raise ConfigError("what stands in the place of the side file is another thing", path=one, hint=_ELSEWHERE)
+            raise ConfigError("the path of the side file is taken by something else", path=one, hint=_ELSEWHERE)
     require_no_list(store, side)
 
 
@@ -132,7 +134,7 @@ def _require_no_planes(store: Store, data: str) -> None:
         return
     planes = f"{data}.planes"  # in other stores it has its name before the data are there, and no folder is replaced
     if store.exists(planes) and (isinstance(store, LocalStore) or _is_object(store, data)):
-        what, hint = "data with planes are not replaced", f"Name another output, or remove {planes} first"
+        what, hint = "data with planes can't be replaced", f"Choose another output, or remove {planes} first"
         raise ConfigError(what, path=data, found=planes, hint=hint)
 
 
@@ -216,11 +218,11 @@ def output_path(store: Store, path: str) -> str:
     path = path.rstrip("/") or path  # else the names of its side files would be names in a folder
     found = os.path.realpath(path) if isinstance(store, LocalStore) and is_link(path) else path
     if found.endswith(_OWN_NAMES):
-        raise ConfigError("this is the name of a side file, or of an unfinished one", path=path, hint=_ELSEWHERE)
+        raise ConfigError("this name is reserved for side files", path=path, hint=_ELSEWHERE)
     if not isinstance(store, LocalStore):
         return path
     if is_link(path) and (is_link(found) or not leads_somewhere(found)):
-        raise ConfigError("the output is a link that leads nowhere", path=path, found=_target(path), hint=_ELSEWHERE)
+        raise ConfigError("the output is a broken link", path=path, found=_target(path), hint=_ELSEWHERE)
     if is_folder(found):
         _require_no_place(path, os.path.realpath(found))
     return settled(store, found)
@@ -256,10 +258,10 @@ def require_other(
             if one == out or (status is not None and other is not None and os.path.samestat(status, other)):
                 raise ConfigError("the output would replace an input", path=output, found=named, hint=_ELSEWHERE)
         if _is_in(one, outs[0]):
-            raise ConfigError("the output holds an input", path=output, found=named, hint=_ELSEWHERE)
+            raise ConfigError("the output contains an input", path=output, found=named, hint=_ELSEWHERE)
         if _is_in(outs[0], one):
             raise ConfigError(
-                "the output lies in an input", path=output, found=named, hint="Name one outside of that dataset"
+                "the output is inside an input", path=output, found=named, hint="Choose one outside that dataset"
             )
 
 
@@ -367,7 +369,7 @@ def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) 
     """
     last = f"{path}/{kind.last}"
     if isinstance(store, LocalStore) and leads_somewhere(path) and not is_folder(path):
-        raise ConfigError("what stands here is no folder", path=path, hint="Name another output, or remove it")
+        raise ConfigError("the existing output is not a folder", path=path, hint="Choose another output, or remove it")
     require_no_writer(store, last)
     there = store.exists(last)
     if there and not overwrite:
@@ -489,11 +491,11 @@ def _require_no_place(path: str, real: str) -> None:
         here = os.getcwd()
     except FileNotFoundError:
         here = ""
-    for inside, what in (("/", "the root"), (home, "your home folder"), (here, "the working folder")):
+    for inside, what in (("/", "the root"), (home, "your home directory"), (here, "the working directory")):
         if inside == real or (inside != "/" and _is_in(inside, real)):
-            raise ConfigError(f"the output is {what}, or holds it", path=path, hint="Name a folder in it")
+            raise ConfigError(f"the output is {what} or contains it", path=path, hint="Choose a folder in it")
     if os.path.ismount(real):
-        raise ConfigError("the output is a mount point", path=path, hint="Name a folder in it")
+        raise ConfigError("the output is a mount point", path=path, hint="Choose a folder in it")
 
 
 def require_file_or_none(store: Store, path: str) -> None:

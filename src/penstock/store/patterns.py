@@ -60,7 +60,7 @@ def _from_working_directory(path: str, *, in_pattern: bool = False) -> str:
     try:
         above = os.getcwd()
     except FileNotFoundError:
-        what, hint = "a relative path, and the working directory was removed", "Give an absolute path"
+        what, hint = "a relative path, but the working directory was deleted", "Use an absolute path"
         raise NotFound(what, path=path, hint=hint) from None
     first, slash, rest = path.partition("/")
     while first in (".", "..") and (slash or path == first):
@@ -91,13 +91,16 @@ def pattern_of(paths: Sequence[str | os.PathLike[str]]) -> str:
         NotFound: one of several local paths leads nowhere.
     """
     if not paths:
-        raise ConfigError("no path to open", hint="Name files, folders or patterns")
+        raise ConfigError("no path to open", hint="Pass files, folders or patterns")
     if len(paths) == 1:
         return os.fspath(paths[0])
     every = [_bare(one) for path in paths for one in _meant(os.fspath(path))]
     common = _same([one.split("/")[:-1] for one in every])
     if any("://" in one for one in every) and len(common) < len(("s3:", "", "bucket")):
-        raise ConfigError("paths of several stores", hint="Copy them to one, or convert each by itself and merge")
+        raise ConfigError(
+            "paths in different stores",
+            hint="Copy them to one store, or convert each one separately and merge the results",
+        )
     above = "".join(f"{part}/" for part in common)
     return f"{above}{{{','.join(one[len(above) :] for one in every)}}}"
 

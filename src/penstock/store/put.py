@@ -55,7 +55,7 @@ def commit_as(staged: Staged, path: str) -> bool:
         Unsupported: a store whose files have their names from the start.
     """
     if not isinstance(staged, NamedLate):
-        raise Unsupported("this store can't hold unfinished work", path=path, hint="Name an output in another one")
+        raise Unsupported("this store can't store unfinished work", path=path, hint="Choose an output in another store")
     return staged.commit_as(path)
 
 

@@ -154,7 +154,9 @@ class RemoteStore:
     def list(self, prefix: str) -> Iterator[str]:
         """Yield all files below the directory `prefix`, in byte order of their paths, except staged ones."""
         if self._is_web:
-            raise Unsupported("a web server does not list its files", path=prefix, hint="Name a file of the dataset")
+            raise Unsupported(
+                "a web server can't list its files", path=prefix, hint="Use the URL of a file of the dataset"
+            )
         self.counters.mine.requests += 1
         found = self._transport.list(self._key(prefix), first_only=False)
         if not found:
@@ -267,24 +269,26 @@ class RemoteStore:
         if path.rstrip("/") == self.base:
             return ""
         if not path.startswith(self.base + "/"):
-            raise ConfigError("this is not in the store", path=path, expected=f"{self.base}/…")
+            raise ConfigError("the path is not in the store", path=path, expected=f"{self.base}/…")
         key = path[len(self.base) + 1 :].rstrip("/")
         return unquote(key) if self._is_web else key
 
     def _require_writable(self, path: str) -> None:
         if self._is_web:
-            raise Unsupported("web servers are only read", path=path, hint="Write to a local path or to s3://…")
+            raise Unsupported("web servers are read-only", path=path, hint="Write to a local path or to s3://…")
 
 
 def base_of(url: str) -> str:
     """The store's part of a URL: scheme and bucket, or scheme and host; raises `ConfigError`."""
     parts = urlsplit(url)
     if not parts.netloc:
-        raise ConfigError("the URL names no bucket or host", path=url)
+        raise ConfigError("the URL has no bucket or host", path=url)
     if not parts.scheme.startswith("http") and ("@" in parts.netloc or ":" in parts.netloc):
-        hint = "Name the bucket alone, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or what its service needs"
-        raise ConfigError(f"{parts.scheme}:// takes no credentials in a URL", path=url, hint=hint)
+        hint = (
+            "Give only the bucket, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the settings of its service"
+        )
+        raise ConfigError(f"{parts.scheme}:// URLs can't contain credentials", path=url, hint=hint)
     if parts.scheme in ("http", "https") and (parts.query or parts.fragment):
-        what = "a URL with a query names one file, and a dataset has several"
+        what = "a URL with a query points to one file, but the dataset has several"
         raise ConfigError(what, path=url, hint="Download it")
     return f"{parts.scheme}://{parts.netloc}"

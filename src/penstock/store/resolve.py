@@ -46,8 +46,8 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
     found = _SCHEME.match(text)
     if found is None:
         if _LOST_SLASH.match(text):
-            hint = "Give URLs as text, scheme://…, not as a Path; a local folder of this name is ./…"
-            raise ConfigError("a URL that has lost a slash", path=text, hint=hint)
+            hint = "Pass URLs as strings, scheme://…, not as a Path. For a local folder with this name, use ./…"
+            raise ConfigError("a URL with a missing slash", path=text, hint=hint)
         return LocalStore(), _named(os.path.expanduser(text))
     scheme = found[1].lower()
     if scheme == "file":
@@ -55,7 +55,7 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
     try:
         text = with_auth(scheme + text[found.end(1) :])
     except ValueError as error:
-        raise ConfigError("user and password were left out of this URL", path=text, hint=str(error)) from None
+        raise ConfigError("the user and password were removed from this URL", path=text, hint=str(error)) from None
     return _remote(scheme, text.rstrip("/"))
 
 
@@ -85,7 +85,7 @@ def local_path(given: str | os.PathLike[str], what: str) -> str:
         ConfigError: it is in another store; nothing is asked of that.
     """
     if is_url(given) and not os.fspath(given).lower().startswith("file://"):
-        hint = "Name a local path, and copy it to or from there, or mount it"
+        hint = "Use a local path and copy the data, or mount the store"
         raise ConfigError(f"{what} must be on this machine", path=given, hint=hint)
     return resolve(given)[1]
 
@@ -116,9 +116,9 @@ def same_file(first: str, second: str) -> bool:
 def _path_of(url: str) -> str:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
-        raise ConfigError("a file URL names no host", path=url, expected="file:///folder/name")
+        raise ConfigError("a file URL can't have a host", path=url, expected="file:///folder/name")
     if "?" in url or "#" in url:
-        raise ConfigError("a file URL has no query", path=url, hint="Write %3F for ? and %23 for #")
+        raise ConfigError("a file URL can't have a query", path=url, hint="Write %3F for ? and %23 for #")
     return unquote(parts.path)
 
 
@@ -136,9 +136,9 @@ def _possible(path: str) -> str:
         longest_bytes = MOST_NAME_BYTES + 1
     if "\0" in path or longest_bytes > MOST_NAME_BYTES:
         raise ConfigError(
-            "no file can have this name",
+            "not a valid file name",
             found=repr(path)[:80],
-            expected=f"at most {MOST_NAME_BYTES} bytes between slashes, none of them zero",
+            expected=f"at most {MOST_NAME_BYTES} bytes between slashes, without NUL",
         )
     return path
 
@@ -153,6 +153,6 @@ def _remote(scheme: str, url: str) -> tuple[Store, str]:
 
     if not knows(scheme):
         known = ", ".join(f"{one}://" for one in SCHEMES)
-        hint = f"Give a local path, file://…, {known}, or a scheme of fsspec"
+        hint = f"Use a local path, file://…, {known}, or an fsspec scheme"
         raise ConfigError(f"no store for the scheme {scheme!r}", path=url, hint=hint)
     return CachedStore(FsspecStore(scheme, url=url)), url

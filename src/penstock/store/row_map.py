@@ -94,13 +94,13 @@ class RowMap:
         """The input that a sample was made of, and the row of it, from 0; raises `Corrupt` where it has none."""
         row, first = int(self.rows[sample]), self.first_rows
         if not 0 <= row < first[-1]:
-            raise Corrupt("the row map names a row that no input has", path=self.path, found=row, hint=_HINT)
+            raise Corrupt("the row map refers to a row that isn't in the input", path=self.path, found=row, hint=_HINT)
         number = int(np.searchsorted(first, row, side="right")) - 1
         return self.inputs[number], row - int(first[number])
 
 
-_HINT = "Make the dataset again with keep_map=True (--keep-map)"
-_REMOVE = "Remove it, or name another output"
+_HINT = "Rebuild the dataset with keep_map=True (--keep-map)"
+_REMOVE = "Remove it, or choose another output"
 
 
 def row_map_path(path: str) -> str:
@@ -130,7 +130,7 @@ def read_row_map(dataset: Place, manifest: Manifest | None) -> RowMap | None:
             return RowMap(note.inputs, rows, one)
         is_there = is_there or one == path
     if is_there:
-        raise ConfigError("the row map is of other data than those beside it", path=path, hint=_HINT)
+        raise ConfigError("the row map belongs to different data", path=path, hint=_HINT)
     return None
 
 
@@ -146,7 +146,7 @@ def require_own_row_map(dataset: Place) -> None:
             except (PenstockError, IsADirectoryError):
                 is_map = False
             if not is_map:
-                raise ConfigError("what stands in the place of the row map is another thing", path=one, hint=_REMOVE)
+                raise ConfigError("the path of the row map is taken by something else", path=one, hint=_REMOVE)
 
 
 def write_row_map(

@@ -37,7 +37,7 @@ from penstock.types import Action, Manifest
 EDGE_BYTES = 4096
 DATA = "data"
 """Name of the one file of a single-file format in a side file's block digests: a copy may be called otherwise."""
-REPLACE = "`penstock verify --replace-manifest` makes a new side file"
+REPLACE = "`penstock verify --replace-manifest` creates a new side file"
 """What to do where a side file is wrong, and not the data."""
 
 _MOST_BYTES = 1 << 28
@@ -157,7 +157,7 @@ def load_manifest(store: Store, side_path: str, *, to_write: bool = False) -> Ma
     except PermissionError:
         if to_write:
             raise
-        _log.warning("%s: no right to read this side file: what it says of the data does not count", side_path)
+        _log.warning("%s: no permission to read this side file, so it is ignored", side_path)
         return None
 
 
@@ -193,10 +193,10 @@ def contradiction(manifest: Manifest, facts: Facts) -> Contradiction | None:
         found.append(f"room for {facts.most_samples} samples")
         expected.append(f"{manifest.num_samples} samples")
     if not found and facts.binding is not None and facts.binding != manifest.binding:
-        found.append("other bytes at the beginning or the end of a file")
+        found.append("different bytes at the beginning or end of a file")
     if not found:
         return None
-    return Contradiction(", ".join(found), f"{', '.join(expected)}, as the side file says" if expected else None)
+    return Contradiction(", ".join(found), f"{', '.join(expected)}, as recorded in the side file" if expected else None)
 
 
 def fitting_manifest(
@@ -249,10 +249,10 @@ def _is_of_next(manifest: Manifest, waiting: Manifest, facts: Facts, side_path: 
                 if found is not None:
                     return found == digests[1]
     raise Corrupt(
-        "the data is being replaced, or its writer was killed: old and new data can't be told apart",
+        "the data is being replaced, or its writer was interrupted, and old and new data can't be distinguished",
         path=side_path,
-        found=f"two side files that fit, this one and {NEXT.lstrip('.')!r}",
-        hint="If nothing writes it, run the command again that was to replace the data",
+        found=f"two matching side files, this one and {NEXT.lstrip('.')!r}",
+        hint="If no command is running, re-run the one that was replacing the data",
     )
 
 
@@ -403,11 +403,11 @@ def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, repla
         if not any(one is not None and _disagreement(one, manifest) is None for one in known):
             found = Contradiction("no side file") if known[0] is None else _disagreement(known[0], manifest)
             raise Corrupt(
-                "the data contradict their side file",
+                "the data contradicts its side file",
                 path=side_path,
                 found=found and found.found,
                 expected=found and found.stated,
-                hint=f"Restore the data; if the change was meant: {REPLACE}",
+                hint=f"Restore the data. If the change was intended: {REPLACE}",
             )
     put(store, side_path, encode_manifest(manifest))
     _drop(store, side_path + NEXT)
@@ -427,7 +427,7 @@ def _disagreement(manifest: Manifest, found: Manifest) -> Contradiction | None:
         if tuple(known) != tuple(digests):
             pairs = zip(known, digests, strict=False)
             block = next((n for n, pair in enumerate(pairs) if pair[0] != pair[1]), min(len(known), len(digests)))
-            return Contradiction(f"other bytes in block {block} of {name}" if known else f"no {name}")
+            return Contradiction(f"different bytes in block {block} of {name}" if known else f"no {name}")
     return None
 
 
@@ -460,8 +460,8 @@ def sweep_next(store: Store, code: str, paths: Sequence[str], belongs: bool, *, 
     actions: list[Action] = []
     for path in paths:
         if store.exists(path + NEXT):
-            what = "give it its final name, as the data beside it are its own" if belongs else "remove it"
-            actions.append(Action(code, path + NEXT, f"{what}: a writer that was killed left it", write))
+            what = "rename it to its final name, because it matches the data" if belongs else "remove it"
+            actions.append(Action(code, path + NEXT, f"{what} (left by an interrupted writer)", write))
             if write:
                 promote(store, path + NEXT) if belongs else store.delete(path + NEXT)
     return actions

@@ -84,7 +84,7 @@ class ZipStore:
         for _, stop in ranges:
             if stop > member.size_bytes:
                 found, expected = f"{member.size_bytes} bytes", f"{stop} bytes"
-                raise Truncated("the file ends inside a range", path=path, found=found, expected=expected)
+                raise Truncated("the file ends before the end of a range", path=path, found=found, expected=expected)
         if member.method != zipfile.ZIP_STORED:
             data = self._inflate(path, member)
             return [data[start:stop] for start, stop in ranges]
@@ -117,7 +117,7 @@ class ZipStore:
             yield from self._store.list(prefix)
             return
         if not self.is_folder(prefix):
-            raise NotFound("no such folder in this zip file", path=prefix, hint="Check the path")
+            raise NotFound("the folder isn't in this zip file", path=prefix, hint="Check the path")
         start = f"{name}/" if name else ""
         found = (one for one in self._members if one.startswith(start))
         yield from (
@@ -152,7 +152,7 @@ class ZipStore:
         if name is None:
             return None
         if name not in self._members:
-            raise NotFound("no such file in this zip file", path=path, hint="Check the path")
+            raise NotFound("the file isn't in this zip file", path=path, hint="Check the path")
         return self._members[name]
 
     @property
@@ -175,7 +175,7 @@ class ZipStore:
                     directory_bytes = file.start_dir
             except ZIP_FAULTS as error:
                 raise Corrupt(
-                    "this is no whole zip file", path=self._path, found=str(error), hint="Copy the file again"
+                    "not a complete zip file", path=self._path, found=str(error), hint="Copy the file again"
                 ) from None
             self._require_apart(found, directory_bytes)
             self._found = found
@@ -209,7 +209,7 @@ class ZipStore:
         sizes = ((crc, member.crc), (stored, member.stored_bytes), (size, member.size_bytes))
         told = [] if flags & _SIZES_FOLLOW else [pair for pair in sizes if pair[0] != _IN_ZIP64]
         if any(here != there for here, there in (*known, *told)):
-            what = "a member of a zip file is another one by its own header"
+            what = "a member of a zip file contradicts its own header"
             raise Corrupt(what, path=path, offset_bytes=member.header_bytes, hint="Copy the file again")
         return member.header_bytes + _LOCAL_HEADER.size + name_bytes + extra_bytes
 
@@ -218,11 +218,11 @@ class ZipStore:
         if len(data) < length_bytes or member.stored_bytes != member.size_bytes:
             expected = f"{member.size_bytes} bytes"
             raise Truncated(
-                "a member of a zip file is cut off", path=path, found=f"{len(data)} bytes", expected=expected
+                "a member of a zip file is truncated", path=path, found=f"{len(data)} bytes", expected=expected
             )
         if length_bytes == member.size_bytes and zlib.crc32(data) != member.crc:
             what = "a member of a zip file is damaged"
-            raise Corrupt(what, path=path, found="another checksum than its own", hint="Copy the file again")
+            raise Corrupt(what, path=path, found="a different checksum", hint="Copy the file again")
         return data
 
     def _inflate(self, path: str, member: _Member) -> bytes:
@@ -232,7 +232,7 @@ class ZipStore:
         most_bytes = min(MOST_UNPACKED_BYTES, max(LEAST_UNPACKED_BYTES, UNPACKED_RATIO * len(data)))
         if member.size_bytes > most_bytes:
             raise TooLarge(
-                "a member of a zip file expands to too much", path=path, found=f"{member.size_bytes} bytes",
+                "a member of a zip file expands too far", path=path, found=f"{member.size_bytes} bytes",
                 expected=f"at most {most_bytes} of {len(data)}", hint="Write it again with zipfile.ZIP_STORED",
             )  # fmt: skip
         try:
@@ -240,12 +240,14 @@ class ZipStore:
         except zlib.error as error:
             raise Corrupt(what, path=path, found=str(error), hint="Copy the file again") from None
         if len(made) != member.size_bytes or zlib.crc32(made) != member.crc:
-            raise Corrupt(what, path=path, found=f"{len(made)} bytes, or another checksum", hint="Copy the file again")
+            raise Corrupt(
+                what, path=path, found=f"{len(made)} bytes, or a different checksum", hint="Copy the file again"
+            )
         return made
 
     def _require_beside(self, path: str) -> None:
         if self._name(path) is not None:
-            raise Unsupported("a zip file is only read", path=path, hint="Unpack it, or convert it")
+            raise Unsupported("zip files are read-only", path=path, hint="Unpack it, or convert it")
 
 
 class _Reader:
@@ -266,7 +268,7 @@ class _Reader:
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._size_bytes}[whence]
         if base + offset < 0:
-            raise ValueError("a place before the beginning")
+            raise ValueError("an offset before the beginning")
         self._place = base + offset
         return self._place
 

@@ -183,7 +183,7 @@ class ClusterSuite:
         self, case: Case, place: str, corpora: dict[str, Corpus], executor: Executor, tmp_path: Path
     ) -> None:
         if place not in corpora:
-            pytest.skip("no object store is given")
+            pytest.skip("no object store")
         counted = Watched(make_executor("inline", 1).__enter__())
         expected = _digest(case, corpora, place, tmp_path / "inline", counted, 1)
         assert counted.count >= self.least_tasks
@@ -191,12 +191,12 @@ class ClusterSuite:
         thirds = {counted.count // 3, 2 * counted.count // 3} - {0}
         watched = Watched(executor, thirds, self.disturb)
         assert _digest(case, corpora, place, tmp_path / "executor", watched, 2) == expected
-        assert (watched.count, watched.acted) == (counted.count, len(thirds)), "the executor got the same tasks"
+        assert (watched.count, watched.acted) == (counted.count, len(thirds)), "the executor received the same tasks"
 
     def test_an_array(self, case: Case, place: str, corpora: dict[str, Corpus], tmp_path: Path) -> None:
         """Five shares: one is killed, one comes twice, one is missing, and the end does what is left."""
         if not case.shared or place not in corpora:
-            pytest.skip("it is not shared, or no object store is given")
+            pytest.skip("it isn't distributed, or no object store")
         expected = _digest(case, corpora, "disk", tmp_path / "inline", "inline", 1)
         made = tmp_path / "array"
         made.mkdir()

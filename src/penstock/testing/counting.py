@@ -107,7 +107,7 @@ class LatencyStore(CountingStore):
         time.sleep(self.delay_s)
         if self.failures > 0:
             self.failures -= 1
-            raise Unreachable("the store does not answer, as it was told", path=path)
+            raise Unreachable("the store doesn't answer (simulated)", path=path)
 
     def _pass(self, found: list[bytes]) -> list[bytes]:
         if self.bytes_per_s is not None:

@@ -80,6 +80,6 @@ def check_old_new_or_nothing(
 ) -> None:
     """Check the law of durability after a fault at `place`: the old dataset is there, the whole new one, or nothing."""
     if found is None:
-        assert old is None, f"{place}: the old dataset is gone"
+        assert old is None, f"{place}: the old dataset is missing"
         return
     assert same_samples(found, new) or (old is not None and same_samples(found, old)), f"{place}: neither old nor new"

@@ -187,7 +187,7 @@ class ExecutorSuite:
 
     def test_what_does_not_cross_is_an_error(self, executor: Executor) -> None:
         if not self.sends:
-            pytest.skip("nothing crosses to other processes")
+            pytest.skip("nothing is sent to other processes")
         crossings: list[Any] = [(give_lambda, [1]), (give_unreadable, [1]), (id, [1, Unreadable(), 3])]
         for fn, tasks in crossings:
             with pytest.raises(PenstockError):

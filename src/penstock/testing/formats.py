@@ -172,7 +172,7 @@ class FormatSuite(SourceLaws):
 
     def test_the_recipe_opens_it_again(self, source: Source[Sample]) -> None:
         recipe = source.recipe()
-        assert recipe.get("kind") == "open", "a recipe of a dataset is made by `kit.recipe_of`"
+        assert recipe.get("kind") == "open", "a dataset recipe must be created with `kit.recipe_of`"
         again = open_recipe(recipe)
         assert again.fingerprint == source.fingerprint
         assert again.recipe() == recipe
@@ -478,4 +478,4 @@ class FormatSuite(SourceLaws):
             assert finding.path
         found = [finding for finding in findings if also_warned or finding.severity == "error"]
         unharmed = read and read[0] is not None and same_samples(read[0], self.example)
-        assert error is not None or found or unharmed, f"{what}: wrong data in silence; findings: {findings}"
+        assert error is not None or found or unharmed, f"{what}: silently wrong data; findings: {findings}"

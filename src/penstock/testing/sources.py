@@ -152,7 +152,7 @@ class SourceLaws:
     def test_prints_a_screen(self, source: Source[Any]) -> None:
         lines = str(source).splitlines()
         assert 1 <= len(lines) <= SCREEN_LINES
-        assert " object at 0x" not in lines[0], "give it a `summary()` of one line, and `__str__ = kit.tree`"
+        assert " object at 0x" not in lines[0], "add a one-line `summary()` and `__str__ = kit.tree`"
 
     def test_optional_powers(self, source: Source[Any], expected: Sequence[Sample]) -> None:
         count = len(expected)

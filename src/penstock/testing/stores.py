@@ -49,7 +49,7 @@ def _writing(test: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(test)
     def law(self: StoreSuite, *arguments: Any, **named: Any) -> None:
         if not self.writes:
-            pytest.skip("a store that is only read")
+            pytest.skip("a read-only store")
         test(self, *arguments, **named)
 
     return law

@@ -193,5 +193,5 @@ def _only_child(node: Any) -> Any:
     for name in ("stream", "source"):
         if name in children:
             return children[name]
-    assert len(children) == 1, f"locate() does not say which of {list(children)} a position comes from"
+    assert len(children) == 1, f"locate() doesn't return which of {list(children)} a position comes from"
     return next(iter(children.values()))

@@ -245,19 +245,19 @@ def mount(
         NotFound: no such folder to mount at, or no FUSE in this system.
         ConfigError: the folder is not empty, or already mounted.
     """
-    mountpoint = local_path(mountpoint, "the folder to mount at")
+    mountpoint = local_path(mountpoint, "the mount point")
     if not os.path.isdir(mountpoint):
-        raise NotFound("no such folder to mount at", path=mountpoint, hint=f"Make it: mkdir {mountpoint}")
+        raise NotFound("the mount point doesn't exist", path=mountpoint, hint=f"Create it: mkdir {mountpoint}")
     if os.path.ismount(mountpoint) or os.listdir(mountpoint):
-        raise ConfigError("the folder to mount at is not empty", path=mountpoint, hint="Name an empty one")
+        raise ConfigError("the mount point is not empty", path=mountpoint, hint="Choose an empty folder")
     files = open_files(path, by_sample=by_sample, follow_links=follow_links, excludes=excludes)
     try:
         fuse = require("mfusepy", extra="mount")
     except OSError as error:
         hint = "Install it: `apt install fuse3`, `dnf install fuse-libs`; or use `penstock view`"
-        raise NotFound("FUSE is not installed in this system", found=str(error), hint=hint) from None
+        raise NotFound("FUSE is not installed", found=str(error), hint=hint) from None
     if not os.path.exists("/dev/fuse"):
-        raise NotFound("this system has no FUSE", path="/dev/fuse", hint="In a container, pass the device in")
+        raise NotFound("FUSE isn't available", path="/dev/fuse", hint="In a container, pass the device through")
     if ready is not None:
         ready()
     if detach:
@@ -351,12 +351,12 @@ def _pieces(key: str, part: str, by_sample: bool, of: Place | None) -> list[str]
         pieces[-1] += f".{part}"
     if key.startswith("/") or ".." in key.split("/") or ".." in pieces:
         raise UnsafeData(
-            "a key that leaves the folder: no file is made of it", path=of and of.path,
+            "a key points outside the folder: it gets no file", path=of and of.path,
             found=repr(f"{key}.{part}"[:200]), hint="Pack the shards again with other keys",
         )  # fmt: skip
     too_long = any(len(one.encode("utf-8", "surrogateescape")) > _MOST_NAME_BYTES for one in pieces)
     if not pieces or "" in pieces or too_long or any("\0" in one for one in pieces):
-        raise ConfigError("a name that no file can have", path=of and of.path, found=repr(f"{key}.{part}"[:200]))
+        raise ConfigError("not a valid file name", path=of and of.path, found=repr(f"{key}.{part}"[:200]))
     return pieces
 
 
@@ -366,17 +366,17 @@ def _checked(rows: Any, num_shards: int, index: Place) -> Iterator[Row]:
             ok = type(number) is type(start) is type(size) is int and type(key) is type(part) is str
             if not ok or not 0 <= number < num_shards or start < 0 or size < 0:
                 raise Corrupt(
-                    "a row of this index can't be", path=index.path, found=f"{(number, key, part, start, size)}"[:200]
+                    "invalid row in the index", path=index.path, found=f"{(number, key, part, start, size)}"[:200]
                 )
             yield number, key, part, start, size
     except sqlite3.DatabaseError as error:
         raise_system_error(error, index.path)
-        raise Corrupt("this index is damaged", path=index.path, found=str(error)) from None
+        raise Corrupt("the index is damaged", path=index.path, found=str(error)) from None
 
 
 def _both(name: str, of: Place | None) -> ConfigError:
     return ConfigError(
-        "a name is a file and a folder",
+        "a name is both a file and a folder",
         path=of and of.path,
         found=repr(name[:200]),
         hint="Mount it by samples (--sample-folders)",

@@ -98,7 +98,7 @@ def _loader(value: Any) -> Sequence[Child]:
         _title("Loader"),
         tables.cards(rows),
         tables.table(("source", "samples", "epochs", "tokens"), sources, (1, 2, 3), names=(0,)) if sources else None,
-        tables.folded("what it reads", tables.tree(tree(OpenedRun("", value.data, None, None)))),
+        tables.folded("sources", tables.tree(tree(OpenedRun("", value.data, None, None)))),
     ]
 
 
@@ -110,7 +110,7 @@ def _plan(value: Mapping[str, Any]) -> Sequence[Child]:
 def _findings(value: Sequence[Finding]) -> Sequence[Child]:
     found = health(value)
     words = f"{plural(found.errors, 'error')}, {plural(found.warnings, 'warning')}"
-    return [_title("Nothing was found" if found.is_sound else words), None if found.is_sound else tables.health(found)]
+    return [_title("No findings" if found.is_sound else words), None if found.is_sound else tables.health(found)]
 
 
 def _batch(batch: Mapping[str, Any]) -> Sequence[Child]:

@@ -113,7 +113,7 @@ def report(
         >>> page = ps.report("docs.jsonl", "docs.html", examples=3)
     """
     if not 0 <= examples <= MOST_EXAMPLES:
-        raise ConfigError("so many examples are too many for a page", found=examples, expected=f"0 to {MOST_EXAMPLES}")
+        raise ConfigError("too many examples for a page", found=examples, expected=f"0 to {MOST_EXAMPLES}")
     place = _place_of_page(place_of(output).bare())
     of_run = is_recipe(target)
     taken: dict[str, Any] = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
@@ -165,7 +165,7 @@ def page(title: str, kind: str, body: Iterable[Child]) -> bytes:
     )
     top = tag("header", tag("div", f"Penstock report of a {kind}", class_="eyebrow"), tag("h1", name),
               tag("div", title, class_="path"), class_="top")  # fmt: skip
-    end = tag("footer", f"Made by Penstock {__version__} of what was there; no figure is of a later time.")
+    end = tag("footer", f"Created by Penstock {__version__}. All figures are from that time.")
     html = tag("html", head, tag("body", top, tag("main", body), end), lang="en")
     return _MARK + b"\n" + html.encode("utf-8") + b"\n"
 
@@ -191,7 +191,7 @@ def _of_dataset(
     found = (
         None if depth == "none" else health(verify(opened.place.path, depth=depth, **options)) if opened.place else None
     )
-    notes = [f"Not known: {one}" for one in facts.unknown]
+    notes = [f"Unknown: {one}" for one in facts.unknown]
     notes += [] if facts.samples.value is not None or facts.unknown else [facts.samples.how]
     body: list[Child] = [tables.overview_cards(facts), tables.warnings(notes)]
     body += _section("What it is", tag("div", tables.overview_facts(facts), tables.schema(facts), class_="two"))
@@ -199,7 +199,7 @@ def _of_dataset(
     body += _section("Lengths", None if facts.lengths is None else tables.lengths(facts.lengths))
     body += _section("Shards", tables.shards(facts))
     body += _section(
-        "Examples", _cards_of(shown, facts), f"{plural(len(shown), 'sample')}, chosen by a hash of their number."
+        "Examples", _cards_of(shown, facts), f"{plural(len(shown), 'sample')}, chosen by a hash of their index."
     )
     if found is not None:
         body += _section("Health", tables.health(found), f"`penstock verify --depth {depth}`: {_summed(found)}.")
@@ -209,7 +209,7 @@ def _of_dataset(
 
 def _summed(found: Any) -> str:
     if found.is_sound:
-        return "nothing found"
+        return "no findings"
     return f"{plural(found.errors, 'error')}, {plural(found.warnings, 'warning')}"
 
 
@@ -245,7 +245,7 @@ def _thumbnail(opened: Opened, index: int, part: str) -> bytes | str:
     try:
         data = media_of(opened, index, part).data
         if data.size_bytes > 1 << 26:
-            return "a file too large to be drawn here"
+            return "a file too large to show"
         return drawn(data.read(0, data.size_bytes), THUMBNAIL_SIDE, THUMBNAIL_BYTES)
     except (PenstockError, ImportError) as error:
         return describe_error(error)
@@ -290,11 +290,11 @@ def _over_steps(found: Curves) -> Child:
         (one.path, count(one.samples[-1]), share(one.share[0]), share(one.share[-1]), f"{one.epochs[-1]:,.2f}")
         for one in found.curves
     ]
-    head = ("source", "samples", "share at first", "share at last", "epochs")
+    head = ("source", "samples", "initial share", "final share", "epochs")
     return [
         tag("div", pictures.share_areas(found), pictures.epoch_lines(found), class_="two"),
         pictures.legend(found),
-        tag("p", "Stages, dashed: " + "; ".join(marks) + ".", class_="muted") if marks else None,
+        tag("p", "Stages (dashed): " + "; ".join(marks) + ".", class_="muted") if marks else None,
         tables.folded("as a table", tables.table(head, rows, range(1, 5), names=(0,))),
     ]
 
@@ -317,7 +317,7 @@ def _batch(run: OpenedRun, shown: BatchFacts) -> Child:
         for one, window in zip(shown.samples, windows, strict=True)
     ]
     return [
-        tag("p", f"{plural(shown.of, 'sample')} of {whose}, in a world of {count(shown.world)}.", class_="muted"),
+        tag("p", f"{plural(shown.of, 'sample')} of {whose}, world size {count(shown.world)}.", class_="muted"),
         tag("div", tables.table(("source", "samples", "share"), rows, (1,), names=(0,)),
             tables.table(("field", "kind", "dtype", "shape"), fields, names=(0,)) if fields else None, class_="two"),
         tag("p", shown.error, class_="muted") if shown.error else None,
@@ -353,9 +353,9 @@ def _refuse_others(given: Mapping[str, Any], *, of_run: bool) -> None:
     said = [f"{name}=" for name, value in given.items() if value is not None]
     if said:
         what = (
-            "this is of datasets, and the target is a recipe"
+            "this option is for datasets, but the target is a recipe"
             if of_run
-            else "this is of runs, and the target is a dataset"
+            else "this option is for runs, but the target is a dataset"
         )
         raise ConfigError(what, found=", ".join(said), hint="Leave it out")
 
@@ -364,9 +364,9 @@ def _place_of_page(output: Place) -> Place:
     """Where the output goes; raises `ConfigError` where it is not called as what it is."""
     place = Place(output.store, output_path(output.store, output.path))
     if not place.path.lower().endswith(_NAMES):
-        hint = "Name it so; for a PDF, open that page in a browser and print it to a file"
+        hint = "Use such a name. For a PDF, open the page in a browser and print it to a file"
         raise ConfigError(
-            "a report is a page of HTML", path=place.path, expected=f"a name with {' or '.join(_NAMES)}", hint=hint
+            "a report is an HTML page", path=place.path, expected=f"a name with {' or '.join(_NAMES)}", hint=hint
         )
     return place
 
@@ -380,8 +380,8 @@ def _require_report_or_none(place: Place, inputs: Iterable[str], *, overwrite: b
     require_other(inputs, place.path)
     require_file_or_none(place.store, place.path)
     if overwrite and place.exists() and place.store.get(place.path, 0, len(_MARK)) != _MARK:
-        hint = "Name another output: a report replaces reports alone"
-        raise ConfigError("what stands there is no report", path=place.path, hint=hint)
+        hint = "Choose another output. A report can only replace a report"
+        raise ConfigError("the existing file is not a report", path=place.path, hint=hint)
 
 
 def _files(opened: Opened) -> list[str]:

@@ -238,8 +238,8 @@ def _append(staged: Staged, digests: FileDigests, members: Place, start: int, st
 def _require_same(target: Place, digests: tuple[str, ...]) -> None:
     """That a file which is there is that of another worker of this plan; raises `PrepareError`."""
     if file_digests(target.store, target.path) != digests:
-        what = "another run has written a file of this name"
-        raise PrepareError(what, path=target.path, hint="Name another output, or remove it")
+        what = "another run wrote a file with this name"
+        raise PrepareError(what, path=target.path, hint="Choose another output, or remove it")
 
 
 def _end_tars(
@@ -308,7 +308,7 @@ def _joined(tables: Sequence[ShardTable]) -> ShardTable:
     if len(set(keys)) < len(keys):
         seen = set[str]()
         again = next(key for key in keys if key in seen or seen.add(key))
-        raise ConfigError(f"the key {again!r} comes twice: keys of a dataset must differ")
+        raise ConfigError(f"the key {again!r} is used twice: keys in a dataset must be unique")
     starts = np.cumsum([0, *(int(one.offsets[-1]) for one in tables)])
     firsts = np.cumsum([0, *(len(one.part_names) for one in tables)])
     zero = np.zeros(0, np.int64)
@@ -355,7 +355,7 @@ def _end_files(
         for group in groups:
             for name, blocks in group.part.blocks.items():
                 if name in digests:
-                    raise ConfigError("two samples make the same file", path=job.target.path, found=name)
+                    raise ConfigError("two samples would write the same file", path=job.target.path, found=name)
                 digests[name] = blocks
                 file = group.files.child(name)
                 require_size(file, group.part.sizes[name])

@@ -25,7 +25,7 @@ from penstock.store.put import put
 T = TypeVar("T")
 
 _LOCK = "lock"
-_REMOVE = "Remove it, or name another output"
+_REMOVE = "Remove it, or choose another output"
 _MOST_NOTE_BYTES = 1 << 28
 
 
@@ -81,7 +81,7 @@ class WorkFolder:
             yield True
             return
         if self.place.exists() and not self.is_there():
-            what = "what stands in the place of the work folder is another thing"
+            what = "the path of the work folder is taken by something else"
             raise ConfigError(what, path=self.path, hint=_REMOVE)
         lock = self.file(_LOCK).path
         with contextlib.ExitStack() as stack:

@@ -243,7 +243,7 @@ def require_no_object(place: Place, last: str = INDEX_NAME, *, left: bool) -> No
             if name.startswith("shard.") or name == SIDE_NAME:
                 remote.store.delete(remote.child(name).path)
     if there := remote.names():
-        what, hint = f"files are there, and no {last}", "Name another output; if they are of no use, delete them"
+        what, hint = f"files exist, but no {last}", "Choose another output, or delete them if they aren't needed"
         raise ConfigError(what, path=place.path, found=", ".join(there[:3]), hint=hint)
 
 

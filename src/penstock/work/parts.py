@@ -185,7 +185,7 @@ def made_of(there: Mapping[int, MadeT], number: int, work: Place) -> MadeT:
         PrepareError: nothing: another finisher was first, and sweeps.
     """
     if number not in there:
-        what, found = "what was done is not noted any more", f"nothing of task {number}"
+        what, found = "the record of finished work is incomplete", f"nothing from task {number}"
         raise PrepareError(what, path=work.path, found=found, hint="Run it again")
     return there[number]
 
@@ -280,9 +280,7 @@ def read_part(part: Place, token_bytes: int) -> tuple[PartMeta, IntArray]:
 
 
 def _damaged(part: Place) -> Corrupt:
-    return Corrupt(
-        "a part of unfinished work is damaged", path=part.path, hint="Throw the work away: restart (--restart)"
-    )
+    return Corrupt("a part of unfinished work is damaged", path=part.path, hint="Discard the work: restart (--restart)")
 
 
 def _tail(part: Place, size_bytes: int) -> Iterator[tuple[int, IntArray, bytes]]:

@@ -18,7 +18,7 @@ from penstock.errors import ConfigError
 VERSION = 2
 """Of the cut into tasks and of the parts: work of another version is not gone on with. 1 is that of Penstock 0.1."""
 
-RESTART = "Run the same command as before, or throw the finished work away: restart (--restart)"
+RESTART = "Re-run the same command as before, or discard the finished work: restart (--restart)"
 PIECE_BYTES = 1 << 22
 CHECK = "verify"
 """The engine of a plan that checks: its parts are marks of shares, whose names tell the tasks done, and all."""
@@ -115,7 +115,7 @@ def _encode_options(plan: Plan) -> bytes:
 
 def _difference(before: Plan, plan: Plan) -> tuple[str, Any, Any] | None:
     if before.version != plan.version:
-        return "the version of Penstock that began it", before.version, plan.version
+        return "the version of Penstock that started it", before.version, plan.version
     for name in sorted(before.options.keys() | plan.options.keys()):
         was, now = before.options.get(name), plan.options.get(name)
         if was != now:

@@ -160,7 +160,7 @@ class SharedWork:
         if not self.reads:
             return
         if self._recorded_inputs() is None and self.has_parts():
-            what = "an earlier version of Penstock began this work, and recorded no state of its inputs"
+            what = "an earlier version of Penstock started this job without recording the state of its inputs"
             raise ConfigError(what, path=self.output.path, hint=RESTART)
         now, place = self._input_states(), self._inputs
         if not put_new(place.store, place.path, encode_input_states(now)):
@@ -172,10 +172,10 @@ class SharedWork:
         path = find_changed(before or {}, now)
         if before is not None and path is not None:
             # It may be put back later, with its old time of change: the parts that were made of it stay invalid.
-            before[path] = InputState(-1, 0, 0, "a file that changed while it was read")
+            before[path] = InputState(-1, 0, 0, "a file that changed while it was being read")
             put(self.folder.store, self._inputs.path, encode_input_states(before))
-            hint = "Throw the finished parts away: restart (--restart)"
-            raise Corrupt("the input changed while it was read", path=path, hint=hint)
+            hint = "Discard the finished parts: restart (--restart)"
+            raise Corrupt("the input changed while it was being read", path=path, hint=hint)
 
     @property
     def _inputs(self) -> Place:
@@ -199,7 +199,7 @@ class SharedWork:
     def _require_inputs(self, before: dict[str, InputState], now: dict[str, InputState]) -> None:
         path = find_changed(before, now)
         if path is not None:
-            what = f"the input {path} changed after this work began"
+            what = f"the input {path} changed after this job started"
             raise ConfigError(
                 what, path=self.output.path, found=now[path].shown, expected=before[path].shown, hint=RESTART
             )
@@ -225,10 +225,10 @@ class SharedWork:
         known = self.shares()
         if known != shares:
             raise ConfigError(
-                "the parts of an array disagree on how many they are",
+                "the parts were started with different numbers of parts",
                 path=self.output.path,
                 found=f"--part I/{shares}",
-                expected=f"--part I/{known}, as the first one said",
+                expected=f"--part I/{known}, as in the first one",
             )
 
     def shares(self) -> int | None:
@@ -257,7 +257,7 @@ class SharedWork:
                         f"two workers disagree on task {name.task}",
                         path=path,
                         expected=pieces[name.piece].path,
-                        hint="Their inputs, tokenizers or versions differ: mend that, and start over (--restart)",
+                        hint="Their inputs, tokenizers or versions differ. Fix that and start again (--restart)",
                     )
         return {task: [pieces[piece] for piece in sorted(pieces)] for task, pieces in found.items()}
 
@@ -364,7 +364,7 @@ def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: boo
     """
     above = _missing_folders(folder.place.folder())
     refusal = PrepareError(
-        "another run is writing this output", path=output.path, hint="Wait for it, or name another output"
+        "another run is writing this output", path=output.path, hint="Wait for it, or choose another output"
     )
     with folder.held(refusal, shared=shared):
         work = SharedWork(folder, output)
@@ -426,9 +426,9 @@ def _old_conversion(output: Place) -> WorkFolder:
 
 def _begun_before(folder: WorkFolder) -> ConfigError:
     return ConfigError(
-        "an earlier version of Penstock began work for this output, and did not finish it",
+        "an earlier version of Penstock left unfinished work for this output",
         path=folder.path,
-        hint="Finish it with that version, or throw it away: restart (--restart)",
+        hint="Finish it with that version, or discard it: restart (--restart)",
     )
 
 
@@ -489,7 +489,7 @@ def _prove_new(folder: WorkFolder) -> None:
     path = folder.file(f"{_PROBE}{secrets.token_hex(8)}").path
     try:
         if not put_new(folder.store, path, b"") or put_new(folder.store, path, b""):
-            what = "this store replaces a file where a new one was asked for, so that two runs would not see each other"
+            what = "this store can't create files exclusively, so concurrent runs wouldn't detect each other"
             raise Unsupported(what, path=path, hint="Write to a local path, and copy the output there")
     finally:
         with contextlib.suppress(NotFound):

@@ -50,19 +50,19 @@ class Sharing:
         if self.part is not None:
             index, count = self.part
             if not 0 <= index < count:
-                raise ConfigError("no such part", found=f"{index}/{count}", expected="I/N with 0 <= I < N")
-            what = "a part does its share of the work alone"
+                raise ConfigError("the part is out of range", found=f"{index}/{count}", expected="I/N with 0 <= I < N")
+            what = "this option can't be combined with part (--part)"
             if self.finish:
-                raise ConfigError(what, found="finish (--finish)", hint="Leave out one of the two")
+                raise ConfigError(what, found="finish (--finish)", hint="Omit one of the two")
             if self.restart:
-                hint = "Throw away what is finished once, with --finish --no-work --restart; then begin the parts"
+                hint = "Discard finished work once with --finish --no-work --restart, then start the parts"
                 raise ConfigError(what, found="restart (--restart)", hint=hint)
         if self.no_work and not self.finish:
-            raise ConfigError("no_work (--no-work) says how to finish", hint="Add finish (--finish)")
+            raise ConfigError("no_work (--no-work) only applies to finish", hint="Add finish (--finish)")
         if self.joins and dry_run:
             raise ConfigError(
-                "a dry run covers the whole work", found="dry_run (--dry-run)",
-                hint="Leave out part, finish and no_work (--part, --finish, --no-work)",
+                "a dry run always covers the whole job", found="dry_run (--dry-run)",
+                hint="Omit part, finish and no_work (--part, --finish, --no-work)",
             )  # fmt: skip
 
 

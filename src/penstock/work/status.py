@@ -128,7 +128,7 @@ def status_of(output: Place) -> WorkStatus:
     indexed = not output.is_folder() or output.child(INDEX_NAME).exists()
     unfinished = not indexed and any(map(is_token_file_name, output.names()))
     if output.is_folder() and not unfinished and not left and not _holds_dataset(output):
-        raise NotFound("no dataset, and no unfinished work on one", path=output.path, hint="Check the path")
+        raise NotFound("no dataset or unfinished work", path=output.path, hint="Check the path")
     return WorkStatus(output.shown, complete=not unfinished, left_over=left)
 
 
@@ -199,7 +199,7 @@ def sweep(output: Place) -> list[str]:
     there = [path for path in found.left_over if path not in aborted and output.store.exists(path)]
     for path in there:
         if _is_ours(output, Place(output.store, path).name):
-            raise PrepareError("what is left over can't be removed", path=path, hint="Look at its rights")
+            raise PrepareError("leftover files can't be removed", path=path, hint="Check its permissions")
     return [path for path in found.left_over if path not in there]
 
 

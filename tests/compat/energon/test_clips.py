@@ -46,7 +46,7 @@ def test_clips_of_one_length_end_with_the_film(decoder: AVDecoder) -> None:
 def test_clips_of_nothing_are_refused(decoder: AVDecoder) -> None:
     asked: dict[str, Any]
     for asked in ({}, {"request_video": True, "request_audio": True}):
-        with pytest.raises(ConfigError, match="what is not there, or of nothing"):
+        with pytest.raises(ConfigError, match="a missing stream, or no clips"):
             get_clips_uniform(decoder, 0.1, 2, **asked)
 
 

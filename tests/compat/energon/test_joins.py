@@ -112,7 +112,7 @@ def test_a_function_of_the_program_that_makes_samples_may_be_named(tmp_path: Pat
 @pytest.mark.parametrize("function", ["os.system", "subprocess.run", "builtins.eval", f"{__name__}.of_this_program"])
 def test_no_other_function_that_is_loaded_may_be_named(function: str, tmp_path: Path) -> None:
     path = write(tmp_path / "join.yaml", join(named(function)))
-    with pytest.raises(UnsafeData, match="not known"):
+    with pytest.raises(UnsafeData, match="unknown"):
         dataset(path, Plain())
 
 

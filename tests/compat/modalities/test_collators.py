@@ -80,7 +80,7 @@ def test_loss_mask_golden(case: dict[str, Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         if "error" in case["result"]:
-            with pytest.raises(ValueError, match="row 0 do not take turns"):
+            with pytest.raises(ValueError, match="row 0 don't alternate"):
                 wrapper()(batch)
             return
         masked = wrapper()(batch)

@@ -119,7 +119,7 @@ def test_an_index_of_another_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(Corrupt, match="penstock index"):
         LargeFileLinesReader(path)
     path.write_text("[1, 2]\n[3]\n[4]\n[5]\n")
-    with pytest.raises(Corrupt, match="behind"):
+    with pytest.raises(Corrupt, match="after the last"):
         LargeFileLinesReader(path)
 
 
@@ -208,7 +208,7 @@ def test_the_generator_of_indexes(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="line 2 is not valid JSON"):
         IndexGenerator(lines).create_index(index)
     assert not index.exists()
-    with pytest.warns(UserWarning, match="1 faulty lines left out: 2"):
+    with pytest.warns(UserWarning, match="1 invalid lines skipped: 2"):
         IndexGenerator(lines, drop_faulty_entries=True).create_index(index)
     assert pickle.loads(index.read_bytes()) == [(0, 13), (19, 13)]
     lines.write_text('{"text": "new"}\n')

@@ -133,7 +133,7 @@ def test_continuous_errors(tmp_path: Path) -> None:
         PackedMemMapDatasetContinuous(BPE2, KEY, 64, True)[277]
     with ps.create(tmp_path / "empty.pbin", format="pbin", token_bytes=2):
         pass
-    with pytest.raises(ValueError, match="fewer tokens"):
+    with pytest.raises(ValueError, match="not enough tokens"):
         PackedMemMapDatasetContinuous(tmp_path / "empty.pbin", KEY, 2, True)
 
 

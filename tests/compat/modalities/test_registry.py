@@ -141,9 +141,9 @@ def test_public_names() -> None:
 @pytest.mark.parametrize(
     ("module", "name", "instead"),
     [
-        ("api", "generate_text", "that of modalities.api"),
-        ("batch", "InferenceResultBatch", "that of modalities.batch"),
-        ("dataloader.dataset", "DummyDataset", "that of modalities.dataloader.dataset"),
+        ("api", "generate_text", "the one of modalities.api"),
+        ("batch", "InferenceResultBatch", "the one of modalities.batch"),
+        ("dataloader.dataset", "DummyDataset", "the one of modalities.dataloader.dataset"),
         ("dataloader.create_packed_data", "PackedDataGenerator", "pack_encoded_data"),
     ],
 )

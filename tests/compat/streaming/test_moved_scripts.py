@@ -118,7 +118,7 @@ def test_modules_are_there_without_an_import_of_their_own(used: str) -> None:
 
 @pytest.mark.parametrize("name", ["streaming.base.spanner", "energon.savable", "modalities.conversion.gpt2"])
 def test_modules_that_are_not_here_say_where_to_look(name: str) -> None:
-    with pytest.raises(ModuleNotFoundError, match="no counterpart here"):
+    with pytest.raises(ModuleNotFoundError, match="without a counterpart"):
         importlib.import_module(f"penstock.compat.{name}")
 
 
@@ -143,7 +143,7 @@ def test_errors_are_of_the_types_that_the_original_raises(small: Path, tmp_path:
 
     with pytest.raises(KeyError, match="without its column 'a'"):
         write({"a": "int"}, {})
-    with pytest.raises(TypeError, match="no such encoding"):
+    with pytest.raises(TypeError, match="unknown encoding"):
         write({"a": "nothing"}, {"a": 1})
     with pytest.raises(OverflowError, match="int32"):
         write({"a": "int32"}, {"a": 1 << 40})
@@ -151,7 +151,7 @@ def test_errors_are_of_the_types_that_the_original_raises(small: Path, tmp_path:
     for place in ("a", 1.0):
         with pytest.raises(ValueError, match="integer"):
             dataset[place]
-    with pytest.raises(KeyError, match="no state"):
+    with pytest.raises(KeyError, match="not a state"):
         dataset.load_state_dict({"epoch": 0})
     for option in ("shuffle_algo", "partition_algo"):
         options: dict[str, Any] = {option: "nothing"}
@@ -413,7 +413,7 @@ def test_encodings_that_cannot_be(tmp_path: Path) -> None:
 
     register_encoding("failing", Failing)
     with MDSWriter(columns={"c": "failing"}, out=str(tmp_path / "a")) as out:
-        with pytest.raises(ConfigError, match="another size"):
+        with pytest.raises(ConfigError, match="the wrong size"):
             out.write({"c": 3})
         out.write({"c": 16})
     with pytest.raises(Corrupt, match="no such thing"):
@@ -423,7 +423,7 @@ def test_encodings_that_cannot_be(tmp_path: Path) -> None:
     for name in ("", "a:b"):
         with pytest.raises(ConfigError, match="colon"):
             register_encoding(name, Complex)
-    with pytest.raises(ConfigError, match="no class"):
+    with pytest.raises(ConfigError, match="is not a class"):
         register_encoding("x", 3)  # pyright: ignore[reportArgumentType]
 
 

@@ -229,7 +229,7 @@ def test_a_loader_s_own_count_of_samples(small: Path) -> None:
 
 
 def test_other_kinds_of_streams_are_refused(small: Path) -> None:
-    with pytest.raises(ConfigError, match="no such kind of stream"):
+    with pytest.raises(ConfigError, match="unknown kind of stream"):
         StreamingDataset(local=str(small / "a"), stream_name="delta")
     with pytest.raises(ConfigError, match="found both"):
         StreamingDataset(streams=streams(small), stream_config={"split": "x"})

@@ -168,11 +168,11 @@ def test_merge_index(tmp_path: Path) -> None:
     merge_index(parts, (str(root), f"file://{tmp_path}/b"), keep_local=False)
     assert not (root / "index.json").exists()
     assert len(json.loads((tmp_path / "b" / "index.json").read_text())["shards"]) == 2
-    with pytest.raises(ConfigError, match="below"):
+    with pytest.raises(ConfigError, match="outside the folder"):
         merge_index(parts, str(tmp_path / "b"))
-    with pytest.raises(ConfigError, match="takes a folder"):
+    with pytest.raises(ConfigError, match="needs a folder"):
         merge_index(parts)  # pyright: ignore
-    with pytest.raises(ConfigError, match="takes a folder"):
+    with pytest.raises(ConfigError, match="needs a folder"):
         merge_index()  # pyright: ignore
 
 

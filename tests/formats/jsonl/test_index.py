@@ -188,13 +188,13 @@ class TestMisfits:
     def test_a_shorter_file(self, path: Path) -> None:
         put_index(path, entries())
         path.write_bytes(b"\n".join(LINES[:3]) + b"\n")
-        assert self.refused(path, "leaves the file").offset_bytes == entries()[3][0]
+        assert self.refused(path, "is outside the file").offset_bytes == entries()[3][0]
 
     def test_a_longer_file(self, path: Path) -> None:
         put_index(path, entries())
         size_bytes = path.stat().st_size
         path.write_bytes(path.read_bytes() + b'{"n": 4}\n')
-        assert self.refused(path, "behind the last").offset_bytes == size_bytes
+        assert self.refused(path, "after the last").offset_bytes == size_bytes
 
     def test_a_longer_file_after_a_last_line_without_end(self, path: Path) -> None:
         path.write_bytes(path.read_bytes()[:-1])
@@ -204,7 +204,7 @@ class TestMisfits:
 
     def test_an_empty_index_of_a_full_file(self, path: Path) -> None:
         put_index(path, [])
-        assert self.refused(path, "behind the last").offset_bytes == 0
+        assert self.refused(path, "after the last").offset_bytes == 0
 
     def test_a_changed_line(self, path: Path) -> None:
         put_index(path, entries())

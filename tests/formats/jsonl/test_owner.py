@@ -42,7 +42,7 @@ def test_an_output_of_the_same_stem(tmp_path: Path, owner: str, flavor: str, ove
     index = (tmp_path / "a.idx").read_bytes()
     before = files_in(tmp_path)
     if flavor == "modalities":
-        with pytest.raises(ConfigError, match=rf"a\.idx: .*is that of another file: found .*{owner}"):
+        with pytest.raises(ConfigError, match=rf"a\.idx: the index .*belongs to another file: found .*{owner}"):
             ps.convert(lines(tmp_path / "in" / "b.jsonl", 2), tmp_path / "a.pbin", to="jsonl", overwrite=True)
         assert {name: data for name, data in files_in(tmp_path).items() if not name.startswith("in/")} == before
     else:
@@ -76,14 +76,14 @@ def test_a_file_that_grew_and_is_named_from_the_working_folder(tmp_path: Path, m
         assert build_index(given, overwrite=True).num_lines == count
     lines(tmp_path / "c.ndjson", 2)
     Path("c.jsonl").write_text("{}\n")
-    with pytest.raises(ConfigError, match="is that of another file"):
+    with pytest.raises(ConfigError, match="the index at this path belongs to another file"):
         build_index("c.jsonl", overwrite=True)
 
 
 def test_index_of_another_file_of_the_stem(tmp_path: Path) -> None:
     lines(tmp_path / "a.jsonl", 5)
     (tmp_path / "a.txt").write_text(json.dumps({"n": 1}) + "\n")
-    with pytest.raises(ConfigError, match=r"is that of another file: found .*a\.jsonl"):
+    with pytest.raises(ConfigError, match=r"the index at this path belongs to another file: found .*a\.jsonl"):
         build_index(tmp_path / "a.txt", overwrite=True)
     assert build_index(tmp_path / "a.txt", tmp_path / "a.idx", overwrite=True).num_lines == 1  # named by its user
 
@@ -106,11 +106,11 @@ def test_an_index_that_can_not_be_read_is_nobodys_to_replace(tmp_path: Path, mon
 def test_energon_of_a_name_without_suffix(tmp_path: Path) -> None:
     """Energon's index of `a` is called as that of Modalities for `a.jsonl`, and as that of a pair of Megatron's."""
     lines(tmp_path / "a.jsonl", 5)
-    with pytest.raises(ConfigError, match=r"a\.idx: what stands in the place of the index is another thing"):
+    with pytest.raises(ConfigError, match=r"a\.idx: the path of the index is taken by something else"):
         lines(tmp_path / "a", 2, flavor="energon", overwrite=True)
     assert len(ps.open(tmp_path / "a.jsonl")) == 5
     (tmp_path / "a").write_text('{"n": 1}\n')
-    with pytest.raises(ConfigError, match="another thing"):
+    with pytest.raises(ConfigError, match="taken by something else"):
         build_index(tmp_path / "a", flavor="energon", overwrite=True)
 
 

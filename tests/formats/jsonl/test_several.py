@@ -178,7 +178,7 @@ def test_verbs_take_them(tmp_path: Path) -> None:
     ps.convert(raw, tmp_path / "mds", to="mds")
     assert numbers_of(ps.open(tmp_path / "mds")) == expected
     assert ps.verify(raw, depth="full") == []
-    with pytest.raises(ConfigError, match="lies in an input"):
+    with pytest.raises(ConfigError, match="is inside an input"):
         ps.filter(raw, raw / "kept.jsonl", where="n < 70")
 
 
@@ -199,7 +199,7 @@ class TestRefused:
 
     def test_a_file_twice(self, tmp_path: Path) -> None:
         write(tmp_path, {"a.jsonl": 3})
-        with pytest.raises(ConfigError, match="named twice"):
+        with pytest.raises(ConfigError, match="listed twice"):
             ps.open([tmp_path / "a.jsonl", tmp_path])
 
     def test_options_that_need_one_plain_file(self, tmp_path: Path) -> None:

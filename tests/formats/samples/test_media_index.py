@@ -96,7 +96,7 @@ def test_wrong_rows_are_named(tmp_path: Path) -> None:
     (tmp_path / "no.sqlite").write_bytes(b"SQLite format 3\0" + bytes(500))
     broken = sqlite3.connect(tmp_path / "no.sqlite")
     for read in (lambda: read_metadata(broken, "a", path="p"), lambda: read_filters(broken, path="p")):
-        with pytest.raises(Corrupt, match="no index of media"):
+        with pytest.raises(Corrupt, match="not a valid media index"):
             read()
     broken.close()
     empty = sqlite3.connect(":memory:")

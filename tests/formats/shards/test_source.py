@@ -359,8 +359,8 @@ def test_unknown_encoding(tmp_path: Path) -> None:
     [
         (b"1,x,y\n", "number of cells"),
         (b"onlyyy\n", "number of cells"),
-        (b"1x,xyz\n", "column's type"),
-        (b"1,wxyz\n"[:-1] + b"z", "without its newline"),
+        (b"1x,xyz\n", "the type of its column"),
+        (b"1,wxyz\n"[:-1] + b"z", "a row has no newline"),
         (b"1,\xffxyz\n", "UTF-8"),
     ],
 )

@@ -199,7 +199,7 @@ def test_a_store_that_is_lost_costs_nothing_that_is_up(
 
     def lost(self: Objects, key: str, *given: Any, **named: Any) -> bool:
         if "shard.00009" in key:
-            raise Unreachable("the store does not answer", path=key)
+            raise Unreachable("the store doesn't answer", path=key)
         return put(self, key, *given, **named)
 
     with monkeypatch.context() as patch:
@@ -248,7 +248,7 @@ def test_a_writer_on_another_machine(url: str, monkeypatch: pytest.MonkeyPatch, 
         ps.create(url, format="mds", columns={"n": "int"})
     with ps.create(url, format="mds", columns={"n": "int"}, overwrite=True) as second:
         second.write({"n": 2})
-    with pytest.raises(PrepareError, match="has taken this output over"):
+    with pytest.raises(PrepareError, match="took over this output"):
         first.commit()
     first.abort()
     assert ps.open(url)[0] == {"n": 2}
@@ -290,7 +290,7 @@ def test_an_unfinished_output_is_said_to_be_one(alive: bool, url: str, capsys: p
         lock: Any = writer
         lock._out._folder._held.close()
     for given in ({}, {"format": "mds"}):
-        with pytest.raises(NotFound, match="a writer is at work here, or was killed") as caught:
+        with pytest.raises(NotFound, match="a write is running or was interrupted") as caught:
             ps.open(url, **given)
         assert "repair" not in str(caught.value)
     for line in (["verify", url], ["repair", url, "--write"]):
@@ -317,7 +317,7 @@ def test_a_full_cache_folder_leaves_what_is_up(place: int, url: str, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(LocalStaged, "sync", sync)
-        with pytest.raises(ConfigError, match=r"the cache folder does not take .* No space left") as caught:
+        with pytest.raises(ConfigError, match=r"the cache folder can't hold .* No space left") as caught:
             one_a_shard(url, 60)
         assert "PENSTOCK_CACHE" in str(caught.value)
     up = {name for name in objects(url) if name.startswith("shard.")}
@@ -332,7 +332,7 @@ def test_another_cache_folder_of_this_machine_goes_on(
     """A full cache folder says to name another one: that was taken for another machine."""
     writer: Any = ps.create(url, format="mds", columns={"n": "bytes"}, size_limit=200)
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "roomy"))
-    with pytest.raises(PrepareError, match="with another cache folder"):
+    with pytest.raises(PrepareError, match="another machine or cache folder"):
         one_a_shard(url, 5)
     writer._out._folder._held.close()
     one_a_shard(url, 5)
@@ -344,5 +344,5 @@ def test_shards_that_lie_there_without_an_index_are_told_as_such(url: str) -> No
     store, folder = resolve(url)
     for name in (INDEX_NAME, "shard.00000.mds"):
         store.delete(f"{folder}/{name}")
-    with pytest.raises(NotFound, match=r"index\.json: no index\. The command that was killed .*`penstock repair`"):
+    with pytest.raises(NotFound, match=r"index\.json: no index\. Re-run the interrupted command .*`penstock repair`"):
         ps.open(url)

@@ -27,7 +27,7 @@ def test_only_columns_that_are_asked_for_have_to_agree(tmp_path: Path) -> None:
     source = ps.open(folder, tokens_column="ids")
     assert [one["tokens"].tolist() for one in source] == [[1, 2], [3], [4, 5, 6]]
     report = ps.convert(folder, tmp_path / "a.pbin", tokens_column="ids")
-    assert (report.samples, report.lost) == (3, ("columns that some files have and others have not",))
+    assert (report.samples, report.lost) == (3, ("columns that only some of the files have",))
     assert ps.convert(str(folder / "*.parquet"), tmp_path / "b.pbin", tokens_column="ids", workers=2).samples == 3
     assert (tmp_path / "a.pbin").read_bytes() == (tmp_path / "b.pbin").read_bytes()
     assert [dict(one) for one in ps.open(folder, columns=("ids",))][2] == {"ids": [4, 5, 6]}
@@ -37,17 +37,17 @@ def test_others_are_refused_with_what_to_do(tmp_path: Path) -> None:
     folder = write(tmp_path / "in")
     with pytest.raises(Unsupported, match="--tokens-column"):
         list(ps.open(folder))
-    with pytest.raises(Unsupported, match="not those of the first file"):
+    with pytest.raises(Unsupported, match="the columns differ from those of the first file"):
         list(ps.open(folder, columns=("ids", "text")))
     pq.write_table(pa.table({"ids": ["x"]}), folder / "c.parquet")
-    with pytest.raises(Unsupported, match=r"the column 'ids' has another type .* found string"):
+    with pytest.raises(Unsupported, match=r"the column 'ids' has a different type .* found string"):
         ps.convert(folder, tmp_path / "a.pbin", tokens_column="ids")
 
 
 def test_a_column_of_another_type_is_named_with_both_types(tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1], "ids": pa.array([[1]], pa.list_(pa.int32()))}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"id": [1], "ids": pa.array([[1]], pa.large_list(pa.int64()))}), tmp_path / "b.parquet")
-    with pytest.raises(Unsupported, match=r"b\.parquet: the column 'ids' has another type") as caught:
+    with pytest.raises(Unsupported, match=r"b\.parquet: the column 'ids' has a different type") as caught:
         list(ps.open(tmp_path))
     assert "large_list<element: int64>" in str(caught.value)
     assert "expected list<element: int32>. Cast the column to one type" in str(caught.value)

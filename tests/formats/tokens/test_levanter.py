@@ -150,12 +150,12 @@ def test_a_ledger_of_an_older_levanter_is_read(tmp_path: Path) -> None:
 
 
 BROKEN: dict[str, tuple[str, Callable[[Path], None], type[PenstockError], str]] = {
-    "not finished": ("tokens", ledger(is_finished=False), Corrupt, "not finished"),
+    "not finished": ("tokens", ledger(is_finished=False), Corrupt, "unfinished"),
     "a new layout": ("tokens", ledger(layout="woven"), Unsupported, "woven"),
     "a new key": ("tokens", ledger(version=2), Unsupported, "version"),
-    "no ledger in it": ("tokens", written("shard_ledger.json", b'{"total_num_rows": "x"}'), Corrupt, "no ledger"),
+    "no ledger in it": ("tokens", written("shard_ledger.json", b'{"total_num_rows": "x"}'), Corrupt, "not a ledger"),
     "no JSON": ("tokens", written("shard_ledger.json", b'{"total_num_rows": 1'), Corrupt, "not JSON"),
-    "no object": ("tokens", written("shard_ledger.json", b'["total_num_rows"]'), Corrupt, "no ledger"),
+    "no object": ("tokens", written("shard_ledger.json", b'["total_num_rows"]'), Corrupt, "not a ledger"),
     "another number of rows": ("tokens", ledger(total_num_rows=6), Corrupt, "number of rows"),
     "other values": ("tokens", ledger(field_counts={"input_ids": 27}), Corrupt, "number of values"),
     "shards that don't add up": ("sharded", ledger(total_num_rows=9), Corrupt, "rows of the shards"),
@@ -164,7 +164,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], None], type[PenstockError], str]] 
         "sharded",
         ledger(finished_shards=["../x"], shard_rows={"../x": 5}),
         UnsafeData,
-        "leaves the folder",
+        "points outside the",
     ),
     "a dtype that numpy lacks": ("tokens", array("data", data_type="bfloat16"), Unsupported, "bfloat16"),
     "offsets of another dtype": ("tokens", array("offsets", data_type="int32"), Unsupported, "int32"),
@@ -183,7 +183,7 @@ BROKEN: dict[str, tuple[str, Callable[[Path], None], type[PenstockError], str]] 
         "trees",
         lambda path: (path / "x/y/shapes/c/0/0").write_bytes((path / "many/offsets/c/0").read_bytes()),  # type: ignore[return-value]
         Corrupt,
-        "no such shape",
+        "doesn't match its shape",
     ),
 }
 

@@ -243,7 +243,7 @@ def first_bytes(at: int, data: bytes) -> Callable[[Path], None]:
 
 
 BROKEN: dict[str, tuple[str, Callable[[Path], None], type[PenstockError], str]] = {
-    "a chunk cut off": ("samples", cut("chunk-0-0.bin", -1), Corrupt, "another size"),
+    "a chunk cut off": ("samples", cut("chunk-0-0.bin", -1), Corrupt, "a different size"),
     "another count": ("samples", first_bytes(0, b"\x09"), Corrupt, "number of items"),
     "offsets that fall": ("samples", first_bytes(8, b"\xff\xff"), Corrupt, "offsets"),
     "frames of version 2": ("samples-batch", first_bytes(8, b"\x02"), Unsupported, "version 2"),
@@ -262,10 +262,10 @@ BROKEN: dict[str, tuple[str, Callable[[Path], None], type[PenstockError], str]] 
         Unsupported,
         "new",
     ),
-    "a name outside": ("samples", chunk(filename="../x.bin"), UnsafeData, "leaves"),
+    "a name outside": ("samples", chunk(filename="../x.bin"), UnsafeData, "points outside"),
     "sizes that lie": ("tokens-uint16", chunk(dim=9), Corrupt, "contradict"),
     "floats as tokens": ("tokens-uint16", config(data_format=["no_header_numpy:9"]), Unsupported, "no token ids"),
-    "objects as tokens": ("tokens-uint16", config(data_format=["no_header_numpy:14"]), Unsupported, "not known"),
+    "objects as tokens": ("tokens-uint16", config(data_format=["no_header_numpy:14"]), Unsupported, "unknown"),
     "no JSON": ("samples", cut("index.json", 50), Corrupt, "not JSON"),
 }
 

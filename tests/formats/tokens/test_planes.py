@@ -243,7 +243,7 @@ def test_a_missing_or_torn_plane(tmp_path: Path, format: str) -> None:
 def test_an_index_of_other_tokens(tmp_path: Path) -> None:
     path, other = made(tmp_path), made(tmp_path, seed=1, name="b")
     os.replace(other + ".planes", path + ".planes")
-    with pytest.raises(Corrupt, match="other tokens"):
+    with pytest.raises(Corrupt, match="different tokens"):
         opened(path)
     assert "pbin.planes" in {one.code for one in ps.verify(path)}
     text = (tmp_path / "a.pbin.planes").read_text()
@@ -262,7 +262,7 @@ def test_an_index_names_no_column_and_no_plane_twice(tmp_path: Path, name: str) 
     os.link(f"{path}.plane.weight-{weight.digest[:8]}", f"{path}.plane.{name}-{weight.digest[:8]}")
     planes = (*told.planes, PlaneEntry(name, weight.dtype, weight.size_bytes, weight.digest))
     index.write_bytes(encode_planes(told.num_tokens, told.binding, planes))
-    with pytest.raises(Corrupt, match="index of planes"):
+    with pytest.raises(Corrupt, match="plane index"):
         opened(path)
     assert "pbin.planes" in {one.code for one in ps.verify(path)}
 
@@ -283,7 +283,7 @@ def test_what_a_writer_refuses(tmp_path: Path) -> None:
     for name in ("tokens", "a-b", "../x", ""):
         with pytest.raises(ConfigError, match="name"):
             create({name: "bool"})
-    with pytest.raises(ConfigError, match="hold"):
+    with pytest.raises(ConfigError, match="unsupported dtype"):
         create({"one": "object"})
     with pytest.raises(Unsupported, match="planes"):
         create({"one": "bool"}, format="mds", token_bytes=None, columns={"x": "str"})
@@ -518,7 +518,7 @@ def test_a_plane_with_a_flipped_bit_is_not_copied(tmp_path: Path, verb: str) -> 
         "shuffle": lambda **o: ps.shuffle(path, target, seed=1, **o),
         "filter": lambda **o: ps.filter(path, target, min_tokens=2, **o),
     }
-    with pytest.raises(Corrupt, match="weight holds other bytes"):
+    with pytest.raises(Corrupt, match="weight differs from the digest"):
         runs[verb]()
     assert list(target.parent.iterdir()) == []
     if verb == "convert":
@@ -557,11 +557,11 @@ def test_in_a_bucket(tmp_path: Path, s3_server: str) -> None:
     with ps.create(f"{root}/w.idx", format="megatron", token_bytes=2, planes={"weight": "float16"}) as writer:
         writer.write({"tokens": [1, 2], "weight": [0.5, 2]})
     assert opened(f"{root}/w.idx")[0]["weight"].tolist() == [0.5, 2]
-    with pytest.raises(ConfigError, match="planes are not replaced"):
+    with pytest.raises(ConfigError, match="data with planes can't be replaced"):
         ps.merge([path], f"{root}/c.pbin", overwrite=True, drop_planes=True)
     assert held(f"{root}/c.pbin") == given()
     ps.merge([path], f"{root}/bare.pbin", drop_planes=True)
-    with pytest.raises(ConfigError, match="not replaced by data with planes"):
+    with pytest.raises(ConfigError, match="can't be replaced with data that has planes"):
         ps.merge([path], f"{root}/bare.pbin", overwrite=True)
     assert ps.open(f"{root}/bare.pbin")[3]["tokens"].tolist() == given()[3][0]
 
@@ -574,7 +574,7 @@ def test_flat_tokens_in_a_bucket(tmp_path: Path, s3_server: str) -> None:
     for target in (f"{root}/c.zarr", f"{root}/m.zarr"):
         assert held(target) == given()
         assert not ps.verify(target, depth="full")
-    with pytest.raises(ConfigError, match=r"not replaced by data with planes|can't be replaced"):
+    with pytest.raises(ConfigError, match=r"can't be replaced with data that has planes|can't be replaced"):
         ps.merge([path], f"{root}/m.zarr", to="flat-tokens", overwrite=True)
     assert held(f"{root}/m.zarr") == given()
 

@@ -190,7 +190,7 @@ def test_a_header_that_says_otherwise(tmp_path: Path) -> None:
     (tmp_path / "x.bin").write_bytes(header(1) + b"\1\0")
     assert ps.open(tmp_path / "x.bin", layout="llm.c").recipe()["layout"] == "llm.c"
     ps.open(tmp_path / "x.bin", layout="uint16")
-    with pytest.raises(ConfigError, match="otherwise"):
+    with pytest.raises(ConfigError, match="contradicts"):
         ps.open(tmp_path / "x.bin", layout="uint32")
 
 
@@ -298,6 +298,6 @@ def test_a_label_mask_of_olmo_is_a_plane(tmp_path: Path, name: str, beside: str)
     tokens.tofile(tmp_path / "other.npy")
     assert not hasattr(ps.open(tmp_path / "other.npy", format="raw-tokens", layout="uint16", eos_id=7), "planes")
     (tmp_path / beside).write_bytes(b"1")
-    with pytest.raises(Truncated, match="another length"):
+    with pytest.raises(Truncated, match="different lengths"):
         ps.open(path, layout="uint16", eos_id=7)
     assert [one.code for one in ps.verify(path, layout="uint16")] == ["raw-tokens.loss-mask"]

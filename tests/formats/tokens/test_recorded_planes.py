@@ -55,7 +55,7 @@ def test_a_copy_without_its_planes_is_an_error(tmp_path: Path, format: str) -> N
     np.testing.assert_array_equal(source.planes["loss_mask"].read(0, 9), MASK)
     copy_without(tmp_path / "here", tmp_path / "copy", ".plane")
     copy = str(tmp_path / "copy" / Path(path).name)
-    with pytest.raises(Corrupt, match="loss_mask, which the side file records, is missing"):
+    with pytest.raises(Corrupt, match="loss_mask is recorded in the side file but missing"):
         opened(copy)
     with pytest.raises(Corrupt, match="loss_mask"):
         opened_recipe({"kind": "open", "path": copy})
@@ -80,7 +80,7 @@ def test_other_planes_than_the_recorded_ones_are_an_error(tmp_path: Path) -> Non
             writer.write({"tokens": tokens, "loss_mask": [1] * len(tokens)})
     for one in tmp_path.glob("b.pbin.plane*"):
         shutil.copy(one, tmp_path / one.name.replace("b.pbin", "a.pbin"))
-    with pytest.raises(Corrupt, match="not the one that the side file records"):
+    with pytest.raises(Corrupt, match="differs from the one recorded in the side file"):
         opened(path)
 
 
@@ -96,7 +96,7 @@ def test_a_side_file_without_the_key_says_nothing(tmp_path: Path) -> None:
     os.unlink(path + ".planes")
     assert not hasattr(opened(path), "planes")
     side.write_text(json.dumps(content | {"options": {"chat": "0" * 32}}))
-    with pytest.raises(Corrupt, match="loss_mask, which the side file records, is missing"):
+    with pytest.raises(Corrupt, match="loss_mask is recorded in the side file but missing"):
         opened(path)
     assert opened(path, planes=None).num_tokens == 9
 
@@ -104,7 +104,7 @@ def test_a_side_file_without_the_key_says_nothing(tmp_path: Path) -> None:
 def test_one_file_of_a_folder_with_planes_is_an_error(tmp_path: Path) -> None:
     path = make(tmp_path, "token-files")
     part = sorted(Path(path).glob("part-*.pbin"))[0]
-    with pytest.raises(ConfigError, match="planes belong to the whole"):
+    with pytest.raises(ConfigError, match="one file of a dataset with planes"):
         opened(str(part))
     assert opened(str(part), planes=None).num_tokens
 
@@ -148,7 +148,7 @@ def test_a_copy_without_its_exclude_list_is_an_error(tmp_path: Path, format: str
     fingerprint = opened(path).fingerprint
     copy_without(here, tmp_path / "copy", ".exclude.jsonl")
     copy = str(tmp_path / "copy" / name)
-    with pytest.raises(Corrupt, match="exclude list that the side file records is missing"):
+    with pytest.raises(Corrupt, match="exclude list recorded in the side file is missing"):
         opened(copy)
     assert called("verify", copy).returncode == 1
     assert called("head", copy).returncode == 6
@@ -180,7 +180,7 @@ def test_packing_lines_without_their_exclude_list_is_an_error(tmp_path: Path) ->
 
     one = InputFile.__new__(InputFile)
     object.__setattr__(one, "place", place_of(path))
-    with pytest.raises(Corrupt, match="exclude list that the side file records"):
+    with pytest.raises(Corrupt, match="exclude list recorded in the side file"):
         without_excluded([one])
     assert without_excluded([one], False) == [one]
     assert OpenOptions(planes="none").planes is None

@@ -128,7 +128,7 @@ def test_more_places_than_one_word_can_name(length: int, shuffle: Any, targets: 
 
 
 def test_numpy_takes_no_negative_seed() -> None:
-    with pytest.raises(ConfigError, match="negative seed"):
+    with pytest.raises(ConfigError, match="negative seeds"):
         numpy_list_shuffle(5, -1)
 
 

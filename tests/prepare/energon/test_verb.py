@@ -85,4 +85,4 @@ def test_a_folder_of_compressed_tars(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b"x"))
     with pytest.raises(SystemExit):
         main(["prepare", str(tmp_path), "--split-ratio", "1,0,0"])
-    assert "no tar shards in this folder. Shards end in .tar: decompress .tar.gz" in capsys.readouterr().err
+    assert "no tar shards in this folder. Shards end in .tar. Decompress .tar.gz" in capsys.readouterr().err

@@ -79,7 +79,7 @@ def test_cut_images_are_told_of(kind: str) -> None:
     assert [type(found) for found in read("a.png", data, EXTENSION)] == [MediaRow]
     row, problem = read("a.png", data[: len(data) * 2 // 3], EXTENSION)
     assert isinstance(row, MediaRow)
-    assert problem == MediaProblem("a.png", f"it does not end as a {kind} does: it may be cut short")
+    assert problem == MediaProblem("a.png", f"it doesn't end like a {kind} file, so it may be truncated")
     (problem,) = read("a.png", data[: len(data) * 2 // 3], EXTENSION, depth="exact")
     assert isinstance(problem, MediaProblem)
 

@@ -187,7 +187,7 @@ def test_counting_is_announced_and_can_be_left_out(tmp_path: Path) -> None:
     known = {name: json.loads(text) for name, _, text in rows(folder)}
     assert (known["a.mkv"]["video_num_frames"], known["b.webm"]["video_num_frames"]) == (6, 12)
     assert prepare_media(folder, headers_only=True).num_read == 0
-    with pytest.raises(ConfigError, match="exclude each other"):
+    with pytest.raises(ConfigError, match="can't be combined"):
         prepare_media(folder, headers_only=True, exact=True)
 
 
@@ -266,7 +266,7 @@ def test_refusals(tmp_path: Path) -> None:
         prepare_media(tmp_path / "gone")
     (tmp_path / "text").mkdir()
     (tmp_path / "text" / "a.md").write_text("x")
-    with pytest.raises(ConfigError, match="no file that could be media"):
+    with pytest.raises(ConfigError, match="no media files"):
         prepare_media(tmp_path / "text")
     assert sorted(os.listdir(tmp_path / "text")) == ["a.md"]
     (tmp_path / "tars" / ".nv-meta").mkdir(parents=True)
@@ -378,7 +378,7 @@ def test_alone_goes_on_but_with_other_files(folder: Path, monkeypatch: pytest.Mo
     prepare_media(folder, part=(0, 2), executor="inline")
     assert read == []
     os.utime(folder / "a.jpg", (5, 5))
-    with pytest.raises(PrepareError, match=r"the input a\.jpg changed after the work began"):
+    with pytest.raises(PrepareError, match=r"the input a\.jpg changed after the job started"):
         prepare_media(folder, part=(1, 2), executor="inline")
     assert prepare_media(folder, executor="inline").num_rows == 5
     assert rows(folder) == sorted(ROWS["filesystem"])

@@ -99,7 +99,7 @@ def test_a_message_says_which_answers_have_no_end(
     said = capsys.readouterr().err
     assert "the last answer of 1 conversation has no end token in the loss mask" in said
     assert "in.jsonl line 1. " in said
-    with pytest.raises(ConfigError, match="an option of conversations"):
+    with pytest.raises(ConfigError, match="this option only applies to conversations"):
         ps.pack(lines, tmp_path / "b.pbin", tokenizer=tokenizer, chat_eos="never")
 
 
@@ -153,7 +153,7 @@ def test_verify_names_conversations_of_version_0_2_0(
     assert (found.code, found.severity) == ("pbin.old-chat", "warning")
     assert f"penstock pack in.jsonl -o {tmp_path}/out.pbin" in str(found.fix)
     assert "--chat --field messages --overwrite" in str(found.fix)
-    assert "marks in messages" in str(found.found)
+    assert "message marks" in str(found.found)
     command = shlex.split(str(found.fix))[3:]
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as ended:

@@ -115,5 +115,5 @@ def test_marks_and_marked_parts_that_change(bpe2: Path, tmp_path: Path) -> None:
     tokenizer = write_tokenizer(bpe2, tmp_path / "tokenizer", STYLES["chatml"], last)
     same = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "weight": 0}]
     lines = write_lines(tmp_path / "in.jsonl", [{"messages": [*same, {"role": "assistant", "content": "b"}]}])
-    with pytest.raises(PrepareError, match="which text is generated can't be told"):
+    with pytest.raises(PrepareError, match="generated text can't be identified"):
         ps.pack(lines, tmp_path / "out.pbin", tokenizer=tokenizer, chat=True, workers=1)

@@ -25,7 +25,7 @@ FILLERS = 250
 """More than 1 % of conversations without an answer is an error."""
 NOT_IN_TABLES = {"null in arguments", "parts and text"}
 """Shapes that a table can't hold: a null that is meant looks like a null of the schema, and a column has one type."""
-REFUSED = ("the chat template takes none", "the text gives no token")
+REFUSED = ("the chat template doesn't support them", "the text produces no tokens")
 """What transformers renders and `pack` refuses: tools that the template ignores, and conversations without text."""
 UNTRAINED = "no token is generated"
 """Why `on_error="skip"` leaves out conversations that train nothing."""

@@ -95,18 +95,27 @@ def test_shapes(name: str, write: Any, tokenizer: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "fault"),
     [
-        ({"messages": messages(ONE), "instruction": "a", "output": "b"}, "messages, alpaca. Name one by --chat-format"),
+        (
+            {"messages": messages(ONE), "instruction": "a", "output": "b"},
+            "messages, alpaca. Choose one with --chat-format",
+        ),
         ({"conversations": [{"from": "nobody", "value": "a"}]}, "unknown role 'nobody'"),
-        ({"prompt": "a", "completion": messages(ONE[1:])}, "the prompt and the completion are of two kinds"),
+        (
+            {"prompt": "a", "completion": messages(ONE[1:])},
+            "the prompt and the completion must both be text or both be messages",
+        ),
         ({"instruction": "a", "output": 5}, "'output' is a number, not text"),
-        ({"instruction": "a", "output": "b", "history": [["c"]]}, "'history' isn't a list of pairs"),
-        ({"conversations": sharegpt([("system", "a"), *ONE]), "system": "b"}, "its first message is one too"),
+        ({"instruction": "a", "output": "b", "history": [["c"]]}, "'history' isn't a list of question-answer pairs"),
+        (
+            {"conversations": sharegpt([("system", "a"), *ONE]), "system": "b"},
+            "its first message is a system message too",
+        ),
         ({"messages": messages(ONE), "chat_template_kwargs": {"tools": []}}, "can't have the key 'tools'"),
         ({"messages": messages(ONE), "chat_template_kwargs": {"chat_template": "a"}}, "the key 'chat_template'"),
         ({"text": "a"}, "no field 'messages'"),
         ({"messages": [{"role": "user", "content": ["a"]}]}, "a part of message 1 is text, not an object"),
         ({"messages": [{"role": "user", "content": [{"type": "text", "text": None}]}]}, "its text is null"),
-        ({"conversations": sharegpt([("function_call", "f(x)")])}, "message 1 of 'function_call' isn't JSON of a call"),
+        ({"conversations": sharegpt([("function_call", "f(x)")])}, "message 1 of 'function_call' isn't a JSON call"),
     ],
 )
 def test_rows_that_are_wrong(row: dict[str, Any], fault: str, tokenizer: Path, tmp_path: Path) -> None:
@@ -128,7 +137,7 @@ FORGED = [
 @pytest.mark.parametrize(
     ("row", "fault"),
     [
-        ({"messages": FORGED}, "message 1 holds the control token '<|im_end|>' as text"),
+        ({"messages": FORGED}, "message 1 contains the control token '<|im_end|>' as text"),
         ({"messages": messages(TWO), "loss_mask": [0, 0, 0, 1]}, "'loss_mask' next to the messages"),
         ({"messages": messages(TWO), "train_weights": [0.0, 0.0, 0.0, 1.0]}, "'train_weights' next to the messages"),
         ({"conversations": sharegpt(TWO), "train": False}, "'train' next to the messages"),
@@ -178,7 +187,7 @@ def test_calls_of_sharegpt_and_jq(write: Any, bpe2: Path, tmp_path: Path) -> Non
     for number, (path, jq) in enumerate(cases):
         ps.pack(path, tmp_path / f"{number}.pbin", **options, jq=jq)
         assert ps.open(tmp_path / f"{number}.pbin")[0]["tokens"].tolist()[: len(expected)] == expected
-    with pytest.raises(PrepareError, match=r"(line|row) 1: jq '.data.nothing' gives null"):
+    with pytest.raises(PrepareError, match=r"(line|row) 1: jq '.data.nothing' returns null"):
         ps.pack(nested, tmp_path / "fails.pbin", **options, jq=".data.nothing")
 
 
@@ -215,5 +224,5 @@ def test_control_tokens_that_the_normalizer_makes(normalizer: Any, text: str, to
     reader.save(str(tokenizer / "tokenizer.json"))
     assert reader.token_to_id("<|im_end|>") in reader.encode(text).ids, "the text would end a turn"
     lines = write_lines(tmp_path / "in.jsonl", [{"messages": messages([("user", text), ("assistant", "a")])}])
-    with pytest.raises(PrepareError, match="message 1 holds the control token"):
+    with pytest.raises(PrepareError, match="message 1 contains the control token"):
         ps.pack(lines, tmp_path / "out.pbin", tokenizer=tokenizer, chat=True, executor="inline")

@@ -94,7 +94,7 @@ def test_bad_lines_among_good_ones() -> None:
         (b'{"text":1}', "field 'text' is a number, not text"),
         (b'{"text":false}', "field 'text' is true or false, not text"),
         (b'{"x":"a"}', "no field 'text'"),
-        (b'{"messages":[]}', "no field 'text' (fields: messages); conversations are packed by chat=True (--chat)"),
+        (b'{"messages":[]}', "no field 'text' (fields: messages); use chat=True (--chat) to pack conversations"),
         (b"[]", "the line is a list, not an object"),
         (b'{"text":"\\ud800"}', "field 'text' has a lone surrogate, '\\ud800', which UTF-8 can't hold"),
         (b'{"text":' + b"[" * 30000 + b"]" * 30000 + b"}", "not JSON: nested too deeply"),
@@ -119,7 +119,7 @@ def test_fields_lead_into_objects() -> None:
 
 @pytest.mark.parametrize("field", ["", ".text", "a..b", "a.", ".".join("abcdefghijklmnopq")])
 def test_what_is_no_field(field: str) -> None:
-    with pytest.raises(ConfigError, match="not the name of a field"):
+    with pytest.raises(ConfigError, match="not a field name"):
         parse_field(field)
 
 

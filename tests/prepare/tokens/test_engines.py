@@ -76,7 +76,7 @@ def test_what_gigatoken_cant_load(golden: Path, caplog: pytest.LogCaptureFixture
     engine, note = choose(spec, "auto")
     assert engine == "tokenizers"
     assert note is not None
-    assert "gigatoken can't take it" in note
+    assert "gigatoken can't load it" in note
     assert note in caplog.text
     with pytest.raises(ConfigError, match="gigatoken can't be used with this tokenizer"):
         choose(spec, "gigatoken")
@@ -129,6 +129,6 @@ def test_what_a_part_remembers_is_compared(bpe2: Path) -> None:
     inputs = [InputFile("a.jsonl", place_of("a.jsonl"), 0, 0, "none", "")]
     check_probes(reference, [Probe(0, "some text", ids), Probe(0, "", [])], inputs)
     check_probes(reference, [], inputs)
-    with pytest.raises(PrepareError, match=r"disagree on a text of this input.*some text") as error:
+    with pytest.raises(PrepareError, match=r"disagree on a text in this input.*some text") as error:
         check_probes(reference, [Probe(0, "some text", [*ids, 5])], inputs)
     assert error.value.path == "a.jsonl"

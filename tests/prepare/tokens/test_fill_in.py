@@ -157,24 +157,24 @@ def test_rate_0_changes_nothing_and_empty_texts_are_left_out(made: Made, tokeniz
 def test_a_text_that_holds_one_of_the_tokens_is_named(made: Made, tokenizer: Path, tmp_path: Path, rate: float) -> None:
     texts = ["a b", "x " * 400 + "<fim_suffix>" + " y" * 400, "c"]
     lines = write_lines(tmp_path / "in.jsonl", ({"text": text} for text in texts))
-    with pytest.raises(PrepareError, match="line 2: the text holds a token of filling in the middle itself"):
+    with pytest.raises(PrepareError, match="line 2: the text contains a fill-in-the-middle token"):
         made(lines, tmp_path / "a.pbin", tokenizer=tokenizer, fim_rate=rate)
     report = made(lines, tmp_path / "b.pbin", tokenizer=tokenizer, on_error="skip", fim_rate=rate, fim_seed=7)
     assert (report.documents, report.num_dropped) == (2, 1)
-    assert "filling in the middle" in report.dropped[0].reason
+    assert "fill-in-the-middle" in report.dropped[0].reason
     found = stored_tokens(tmp_path / "b.pbin")
     assert [put_back(tokenizer, ids)[1] for ids in found] == ["a b", "c"]
 
 
 def test_what_can_not_be_is_refused(corpus: Path, made: Made, bpe2: Path, tokenizer: Path) -> None:
     for options, match in (
-        ({"fim_rate": 1.5}, "fim_rate is no share"),
-        ({"fim_rate": 0.5, "fim_spm_rate": -1}, "fim_spm_rate is no share"),
+        ({"fim_rate": 1.5}, "fim_rate must be a fraction"),
+        ({"fim_rate": 0.5, "fim_spm_rate": -1}, "fim_spm_rate must be a fraction"),
         ({"fim_seed": 1}, "fim_seed"),
-        ({"fim_rate": 0.5, "fim_tokens": ["a", "b"]}, "fim_tokens are three"),
+        ({"fim_rate": 0.5, "fim_tokens": ["a", "b"]}, "fim_tokens needs three tokens"),
         ({"fim_rate": 0.5, "fim_tokens": ["<fim_prefix>", "<fim_middle>", "<fim_sufix>"]}, "<fim_suffix>"),
         ({"fim_rate": 0.5, "fim_tokens": ["<fim_prefix>", "<fim_middle>", EOS]}, "ends documents"),
-        ({"fim_rate": 0.5, "tokenizer": bpe2}, "no tokens to fill in"),
+        ({"fim_rate": 0.5, "tokenizer": bpe2}, "no fill-in-the-middle tokens"),
         ({"fim_rate": 0.5, "chat": True}, "conversations"),
     ):
         given: Any = {"tokenizer": tokenizer, **options}

@@ -87,7 +87,7 @@ def test_compression_by_content(tree: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b'{"text":"a"}\n'])
 def test_a_name_that_lies(tree: Path, content: bytes) -> None:
     (tree / "a/x.jsonl.gz").write_bytes(content)
-    with pytest.raises(Corrupt, match="the name says gzip"):
+    with pytest.raises(Corrupt, match="the name ends in gzip"):
         described(find_paths([tree]))
 
 
@@ -122,11 +122,11 @@ def test_refusals(tree: Path) -> None:
     for given, error, words in [
         ([], ConfigError, "nothing to pack"),
         (["missing.jsonl"], NotFound, "no such file"),
-        (["*.csv"], NotFound, "no file fits"),
+        (["*.csv"], NotFound, "no file matches"),
         (["empty"], NotFound, "no JSONL file"),
-        (["b.jsonl", "*.jsonl"], ConfigError, "named twice"),
-        (["pipe"], UnsafeData, "no regular file"),
-        (["a"], ConfigError, "leads back"),
+        (["b.jsonl", "*.jsonl"], ConfigError, "listed twice"),
+        (["pipe"], UnsafeData, "not a regular file"),
+        (["a"], ConfigError, "points to a folder above"),
     ]:
         with pytest.raises(error, match=words):
             relative(tree, *given)
@@ -244,5 +244,5 @@ def test_a_full_disk_for_standard_input_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_a_pattern_and_a_link_in_circles(tree: Path) -> None:
     (tree / "a" / "b" / "up").symlink_to("..")
-    with pytest.raises(ConfigError, match="leads back"):
+    with pytest.raises(ConfigError, match="points to a folder above"):
         find_paths([tree / "**" / "*.jsonl"])

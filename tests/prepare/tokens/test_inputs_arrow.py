@@ -81,7 +81,7 @@ def test_splits_are_named(tmp_path: Path, made: Pack, bpe2: Path) -> None:
     for name in ("train", "test"):
         save(tmp_path / "both" / name, [f"{name} {n}" for n in range(5)])
     (tmp_path / "both" / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-    with pytest.raises(ConfigError, match=r"each split is a dataset of its own: found train, test.*both/train"):
+    with pytest.raises(ConfigError, match=r"each split is a separate dataset: found train, test.*both/train"):
         made(tmp_path / "both")
     made(tmp_path / "both" / "test")
     assert stored_tokens(tmp_path / "out.pbin") == expected_tokens(bpe2, [f"test {n}" for n in range(5)])

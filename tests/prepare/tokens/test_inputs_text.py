@@ -65,11 +65,11 @@ def test_bytes_that_are_no_text_are_named(tmp_path: Path, made: Pack, folder: Pa
 
 
 def test_options_that_do_not_fit(made: Pack, folder: Path) -> None:
-    with pytest.raises(ConfigError, match="only plain text is cut"):
+    with pytest.raises(ConfigError, match="only plain text can be split"):
         made(folder, text_per="line")
-    with pytest.raises(ConfigError, match="exclude"):
+    with pytest.raises(ConfigError, match="can't be combined"):
         made(folder, input_format="text", field="text")
-    with pytest.raises(ConfigError, match="no such choice"):
+    with pytest.raises(ConfigError, match="invalid choice"):
         made(folder, input_format="csv")
     (folder.parent / "none").mkdir()
     with pytest.raises(NotFound, match="no text file"):
@@ -128,7 +128,7 @@ def test_standard_input_goes_on_where_the_same_bytes_come(
 
 
 def test_standard_input_stands_alone(made: Pack, corpus: Path) -> None:
-    with pytest.raises(ConfigError, match="stands alone"):
+    with pytest.raises(ConfigError, match="can't be combined with other inputs"):
         made(["-", corpus])
 
 

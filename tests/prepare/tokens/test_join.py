@@ -173,7 +173,7 @@ def test_a_flipped_bit_is_found_and_where(tmp_path: Path, to: str) -> None:
     assert [one.offset_bytes for one in found] == [{"pbin": 12, "megatron": 0}[to], found[-1].offset_bytes]
     assert "documents 0 to" in str(found[0].found)
     assert len(found) == 2
-    with pytest.raises(ps.errors.Corrupt, match="contradict their side file"):
+    with pytest.raises(ps.errors.Corrupt, match="contradicts its side file"):
         write_side_file(path)
 
 

@@ -87,7 +87,7 @@ def test_flat_tokens_have_none_by_default(lines: Path, bpe2: Path, made: Pack, t
     expected = [2 * token + (place == 0) for ids in documents for place, token in enumerate(ids)]
     assert encoded[: len(expected)].tolist() == expected
     assert starts[: len(documents) + 1].tolist() == [0, *np.cumsum([len(ids) for ids in documents]).tolist()]
-    with pytest.raises(ConfigError, match="no token is known that ends a document"):
+    with pytest.raises(ConfigError, match="the EOS token is unknown"):
         made(lines, tmp_path / "a.pbin", tokenizer=folder, on_error="skip")
 
 
@@ -147,7 +147,7 @@ def test_conversions_know_that_there_is_none(lines: Path, bpe2: Path, made: Pack
     assert (tmp_path / "added.pbin").read_bytes() == (tmp_path / "eos.pbin").read_bytes()
     ps.convert(tmp_path / "none.zarr", tmp_path / "same.pbin")
     assert (documents_of(tmp_path / "same.pbin"), ps.open(tmp_path / "same.pbin").eos_id) == (ids_of(bpe2, texts), None)
-    with pytest.raises(ConfigError, match="document 0 does not end in the EOS that is to be stripped"):
+    with pytest.raises(ConfigError, match="document 0 doesn't end with the EOS to strip"):
         ps.convert(tmp_path / "none.zarr", tmp_path / "no.pbin", eos=("strip", 0))
 
 

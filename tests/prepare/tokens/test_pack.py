@@ -78,7 +78,7 @@ class TestLikeModalities:
 
     def test_lines_that_modalities_loses_everything_after(self, golden: Path, tmp_path: Path, made: Pack) -> None:
         raw = golden / "modalities" / "raw"
-        with pytest.raises(PrepareError, match="line 5: the text gives no token"):
+        with pytest.raises(PrepareError, match="line 5: the text produces no tokens"):
             made(raw / "docs_with_empty.jsonl")
         report = made(raw / "docs_with_empty.jsonl", on_error="skip")
         assert [one.line for one in report.dropped] == [5, 21, 22, 40]
@@ -194,7 +194,7 @@ class TestInputs:
         made(corpus, progress=touch)
         (tmp_path / "out.pbin").unlink()
         monkeypatch.setattr(understand, "_HELD_BYTES", 0)
-        with pytest.raises(PrepareError, match="the input changed while it was read"):
+        with pytest.raises(PrepareError, match="the input changed while it was being read"):
             made(corpus, progress=touch)
         assert not (tmp_path / "out.pbin").exists()
 
@@ -254,7 +254,7 @@ class TestBadLines:
     @pytest.mark.parametrize("content", [b"", b"\n\n", b'{"text": ""}\n'])
     def test_no_document_at_all(self, tmp_path: Path, made: Pack, content: bytes) -> None:
         (tmp_path / "a.jsonl").write_bytes(content)
-        with pytest.raises(PrepareError, match="the inputs hold no document"):
+        with pytest.raises(PrepareError, match="the inputs contain no documents"):
             made(tmp_path / "a.jsonl", on_error="skip")
         assert names_in(tmp_path) == {"a.jsonl"}
 
@@ -340,23 +340,23 @@ class TestRefusals:
             (
                 {"to": "jsonl"},
                 ConfigError,
-                "no format that tokens are packed into.*flat-tokens . mds . megatron . pbin",
+                "not a format for packed tokens.*flat-tokens . mds . megatron . pbin",
             ),
-            ({"to": "webdataset"}, ConfigError, "no format that tokens are packed into"),
+            ({"to": "webdataset"}, ConfigError, "not a format for packed tokens"),
             ({"to": "parquet"}, Unsupported, "read-only"),
-            ({"output": "out.xyz"}, ConfigError, "does not tell its format"),
+            ({"output": "out.xyz"}, ConfigError, "the format isn't clear from the name"),
             ({"output": "folder.pbin"}, ConfigError, "the output"),
             ({"output": "corpus.jsonl", "to": "pbin", "overwrite": True}, ConfigError, "would replace an input"),
             ({"tokenizer": "missing.json"}, NotFound, "no such file"),
-            ({"tokenizer": "corpus.jsonl"}, Corrupt, "this is no tokenizer"),
+            ({"tokenizer": "corpus.jsonl"}, Corrupt, "not a valid tokenizer"),
             ({"eos": "<|nope|>"}, ConfigError, "not in the vocabulary"),
-            ({"field": ".text"}, ConfigError, "not the name of a field"),
+            ({"field": ".text"}, ConfigError, "not a field name"),
             ({"special_tokens": "all"}, ConfigError, "--special-tokens"),
             ({"on_error": "ignore"}, ConfigError, "--on-error"),
             ({"engine": "magic"}, ConfigError, "--engine"),
-            ({"executor": "rays"}, ConfigError, "no such executor"),
-            ({"workers": 0, "executor": "processes"}, ConfigError, "needs a worker"),
-            ({"task_bytes": 0}, ConfigError, "a task needs bytes"),
+            ({"executor": "rays"}, ConfigError, "unknown executor"),
+            ({"workers": 0, "executor": "processes"}, ConfigError, "at least one worker is needed"),
+            ({"task_bytes": 0}, ConfigError, "task_bytes must be positive"),
             ({"inputs": "missing.jsonl"}, NotFound, "no such file"),
             ({"inputs": "folder.pbin"}, NotFound, "no JSONL file"),
         ],
@@ -394,7 +394,7 @@ class TestRefusals:
         for name in ("second.json", "words.bin"):
             os.link(root / "tok" / "tokenizer.json", root / name)
         before = files_in(root)
-        with pytest.raises(ConfigError, match=r"would replace an input|holds an input"):
+        with pytest.raises(ConfigError, match=r"would replace an input|contains an input"):
             made(corpus, root / output, to=to, tokenizer=root / named, overwrite=True)
         assert files_in(root) == before
 

@@ -158,4 +158,4 @@ def test_verify_knows_the_map(inputs: Path, tmp_path: Path) -> None:
     pack(inputs / "c.jsonl", tmp_path / "other.pbin", **how)
     path.rename(tmp_path / "other.pbin.penstock.rows")
     [finding] = ps.verify(tmp_path / "other.pbin")
-    assert "of other data" in str(finding.found)
+    assert "belongs to different data" in str(finding.found)

@@ -107,7 +107,7 @@ def test_eos_is_found_by_its_piece(tmp_path: Path) -> None:
 
 
 def test_an_unknown_eos_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no piece of the model") as caught:
+    with pytest.raises(ConfigError, match="not a piece of the model") as caught:
         run(tmp_path, model(), eos="</S>")
     assert caught.value.hint == "Did you mean '</s>'?"
     with pytest.raises(ConfigError, match="no token that ends a document"):
@@ -116,13 +116,13 @@ def test_an_unknown_eos_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", [b"", b"\x00\x01\x02", b"\xff" * 100])
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path, data: bytes) -> None:
-    with pytest.raises(Corrupt, match="no SentencePiece model"):
+    with pytest.raises(Corrupt, match="not a SentencePiece model"):
         run(tmp_path, data)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.jsonl", "m.model"]
 
 
 def test_a_cut_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Corrupt, match="no SentencePiece model"):
+    with pytest.raises(Corrupt, match="not a SentencePiece model"):
         run(tmp_path, model()[:-7])
 
 
@@ -140,5 +140,5 @@ def test_a_folder_with_two_models_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_pretokenizer_is_for_tiktoken_files(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="only tiktoken files"):
+    with pytest.raises(ConfigError, match="only applies to tiktoken files"):
         run(tmp_path, model(), pretokenizer="gpt2")

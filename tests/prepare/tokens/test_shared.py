@@ -347,7 +347,7 @@ def test_other_work_is_refused(tmp_path: Path, share: Pack, corpus: Path) -> Non
         share(part=(1, 3), restart=True)
     with pytest.raises(ConfigError, match="--finish"):
         share(no_work=True)
-    with pytest.raises(ConfigError, match="no such part"):
+    with pytest.raises(ConfigError, match="the part is out of range"):
         share(part=(3, 3))
     assert share(restart=True).reused_tasks == 0
 
@@ -403,16 +403,16 @@ def test_what_stands_in_the_folder(tmp_path: Path, share: Pack, corpus: Path) ->
     (tmp_path / "out").mkdir()
     (tmp_path / "out/thesis.tex").write_text("precious")
     for options in ({}, {"overwrite": True}, {"part": (0, 2)}, {"restart": True}):
-        with pytest.raises(ConfigError, match=r"more than its dataset.*thesis\.tex"):
+        with pytest.raises(ConfigError, match=r"files that aren't part of its dataset.*thesis\.tex"):
             share(**options)
     assert files_in(tmp_path / "out") == {"thesis.tex": b"precious"}
     with ps.create(tmp_path / "mds", format="mds", columns={"n": "int"}) as writer:
         writer.write({"n": 1})
     before = files_in(tmp_path / "mds")
-    with pytest.raises(ConfigError, match="no dataset of this format"):
+    with pytest.raises(ConfigError, match="doesn't contain a dataset in this format"):
         share(f"{tmp_path}/mds/", overwrite=True)
     assert files_in(tmp_path / "mds") == before
-    with pytest.raises(ConfigError, match="holds an input"):
+    with pytest.raises(ConfigError, match="contains an input"):
         share(f"{tmp_path}/", inputs=corpus)
 
 
@@ -478,12 +478,12 @@ def test_only_what_the_old_index_lists_is_removed(tmp_path: Path, share: Pack, c
         lambda path: path.mkdir(),
     ):
         make(group / "notes")
-        with pytest.raises(ConfigError, match=r"more than its dataset.*notes"):
+        with pytest.raises(ConfigError, match=r"files that aren't part of its dataset.*notes"):
             share(inputs=old, to=to, overwrite=True)
         (group / "notes").rename(tmp_path / f"notes{len(list(tmp_path.iterdir()))}")
     assert files_in(out) == new
     (out / "index.json").write_bytes(new["index.json"][:-9])
-    with pytest.raises(ConfigError, match="no dataset of this format"):
+    with pytest.raises(ConfigError, match="doesn't contain a dataset in this format"):
         share(inputs=old, to=to, overwrite=True)
 
 
@@ -494,7 +494,7 @@ def test_a_group_that_is_a_link_is_not_emptied(tmp_path: Path, share: Pack, corp
     group.symlink_to(tmp_path / "elsewhere")
     before = files_in(tmp_path / "elsewhere")
     old = write_lines(tmp_path / "old.jsonl", [{"text": "another text"}])
-    with pytest.raises(ConfigError, match="more than its dataset"):
+    with pytest.raises(ConfigError, match="files that aren't part of its dataset"):
         share(inputs=old, to="flat-tokens", overwrite=True)
     assert files_in(tmp_path / "elsewhere") == before
 
@@ -503,8 +503,8 @@ def test_a_group_that_is_a_link_is_not_emptied(tmp_path: Path, share: Pack, corp
     ("output", "options", "what"),
     [
         ("out", {"file_tokens": None}, "slash"),
-        ("out.pbin", {}, "one dataset, not of a folder"),
-        ("out/", {"to": "mds"}, "no format of token files"),
+        ("out.pbin", {}, "a single dataset, not a folder"),
+        ("out/", {"to": "mds"}, "not a token file format"),
         ("out/", {"file_tokens": 0}, "1 or more"),
     ],
 )
@@ -872,7 +872,7 @@ def test_another_array_where_one_is_unfinished(tmp_path: Path, share: Pack) -> N
     share(part=(0, 3))
     with pytest.raises(ConfigError, match="differs: --file-tokens"):
         share(part=(0, 3), file_tokens=1000)
-    with pytest.raises(ConfigError, match="once, with --finish --no-work --restart; then begin the parts"):
+    with pytest.raises(ConfigError, match="once with --finish --no-work --restart, then start the parts"):
         share(part=(0, 3), file_tokens=1000, restart=True)
     share(file_tokens=1000, finish=True, no_work=True, restart=True)
     for index in range(4):

@@ -122,7 +122,7 @@ def test_masks_go_along(output: str, bpe2: Path, tmp_path: Path) -> None:
 
 
 def test_no_row_map(corpus: Path, made: Made) -> None:
-    with pytest.raises(ConfigError, match="no row map"):
+    with pytest.raises(ConfigError, match="can't have a row map"):
         made(corpus, shuffle=SEED, keep_map=True)
 
 

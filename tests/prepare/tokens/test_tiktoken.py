@@ -116,30 +116,30 @@ def test_patterns_are_those_of_the_package() -> None:
 
 def test_how_text_is_split_is_never_guessed(tmp_path: Path) -> None:
     write_config(tmp_path)
-    with pytest.raises(ConfigError, match="does not say how text is split"):
+    with pytest.raises(ConfigError, match="doesn't define how text is split"):
         run(tmp_path)
-    with pytest.raises(ConfigError, match="no such pretokenizer"):
+    with pytest.raises(ConfigError, match="unknown pretokenizer"):
         run(tmp_path, pretokenizer="gpt5")
 
 
 def test_an_eos_that_is_no_special_token_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no special token"):
+    with pytest.raises(ConfigError, match="not a special token"):
         run(tmp_path, pretokenizer="gpt2")
 
 
 def test_a_special_token_must_have_an_id_of_its_own(tmp_path: Path) -> None:
     write_config(tmp_path, added_tokens_decoder={"5": {"content": "<|endoftext|>"}})
-    with pytest.raises(Corrupt, match="id of another token"):
+    with pytest.raises(Corrupt, match="same id as another token"):
         run(tmp_path, pretokenizer="gpt2")
 
 
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (rank_file() + b"??? 7\n", "line 271 is no token and rank"),
-        (rank_file() + rank_file()[:9], "line 271 is no token and rank"),
-        (rank_file() + b"YWJj 3\n", "two tokens have one rank"),
-        (rank_file() + b"YWJj -3\n", "line 271 is no token and rank"),
+        (rank_file() + b"??? 7\n", "line 271 is not a token and a rank"),
+        (rank_file() + rank_file()[:9], "line 271 is not a token and a rank"),
+        (rank_file() + b"YWJj 3\n", "two tokens have the same rank"),
+        (rank_file() + b"YWJj -3\n", "line 271 is not a token and a rank"),
         (rank_file({token: rank for token, rank in RANKS.items() if token != b"a"}), "a single byte has no rank"),
     ],
 )

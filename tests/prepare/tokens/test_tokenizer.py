@@ -64,7 +64,7 @@ def test_an_eos_of_the_special_tokens_map(bpe2: Path, tmp_path: Path) -> None:
 
 def test_no_eos(bpe2: Path, tmp_path: Path) -> None:
     shutil.copy(bpe2 / "tokenizer.json", tmp_path / "tokenizer.json")
-    with pytest.raises(ConfigError, match=r"no token is known that ends a document.*'<\|im_start\|>'"):
+    with pytest.raises(ConfigError, match=r"the EOS token is unknown.*'<\|im_start\|>'"):
         spec_of(tmp_path)
     with pytest.raises(ConfigError, match=r"'<\|eos\|>' is not in the vocabulary.*Did you mean '<\|eod\|>'"):
         spec_of(tmp_path, eos="<|eos|>")
@@ -146,7 +146,7 @@ def test_refusals(bpe2: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     for content in (b"", b"{", b'{"model": 1}', b"\xff\xfe", (bpe2 / "tokenizer.json").read_bytes()[:-500]):
         broken.write_bytes(content)
-        with pytest.raises(Corrupt, match=r"this is no tokenizer\.json") as error:
+        with pytest.raises(Corrupt, match=r"not a valid tokenizer\.json") as error:
             spec_of(broken)
         assert error.value.path == str(broken)
     folder = with_changes(bpe2, tmp_path / "t")

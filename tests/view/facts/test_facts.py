@@ -115,7 +115,7 @@ def test_a_list_goes_on_behind_a_broken_sample(tmp_path: Path) -> None:
     assert [one.error is None for one in shown] == [True, False, True]
     assert "not valid JSON" in str(shown[1].error)
     assert shown[1].panels[0].text == "nope!"
-    with pytest.raises(ConfigError, match="no such sample"):
+    with pytest.raises(ConfigError, match="sample index out of range"):
         facts.sample_at(opened, 3)
 
 
@@ -383,7 +383,7 @@ def test_what_is_too_large_in_a_step_is_told_in_its_place(tmp_path: Path) -> Non
     run = facts.open_run(ps.Sequential(ps.open(path)), global_batch=3)
     shown = facts.batch(run, 0)
     assert [[one.text for one in row.sample.panels] for row in shown.samples] == [["first"], [], ["last"]]
-    assert "too large to be read at once" in str(shown.samples[1].sample.error)
+    assert "too large to read at once" in str(shown.samples[1].sample.error)
     assert [(one.name, one.shape) for one in shown.fields] == [("text", (3, None))]
     with pytest.raises(TooLarge, match="20,971,519 bytes at position 1"):
         sample_of(run, 1)
@@ -433,7 +433,7 @@ def test_rows_of_a_block_have_no_length_of_their_own(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "rows.parquet", row_group_size=100)
     found = facts.overview(facts.open_target(tmp_path / "rows.parquet"))
     assert found.lengths is None
-    assert found.unknown == ("how long samples are: no index tells it",)
+    assert found.unknown == ("sample lengths: unknown without an index",)
 
 
 def test_a_plan_and_its_curves_are_of_the_same_samples(tmp_path: Path) -> None:
@@ -443,7 +443,7 @@ def test_a_plan_and_its_curves_are_of_the_same_samples(tmp_path: Path) -> None:
     plan, drawn = facts.plan_of(run), facts.curves(run)
     assert plan.samples % 8
     assert [one.samples[-1] for one in drawn.curves] == [one.reads for one in plan.sources] == [70]
-    assert plan.estimated == "estimated from 32 samples a source"
+    assert plan.estimated == "estimated from 32 samples per source"
     (tmp_path / "a.pbin").unlink()
     (tmp_path / "a.pbin.penstock").unlink()
     make_pbin(tmp_path / "a.pbin", [3] * 20)

@@ -122,7 +122,7 @@ def test_what_a_web_server_does_not_list_says_so(tmp_path: Path, pages: Ask) -> 
         client = pages(f"{server.url}/{path}")
         for page in ("", "samples", "sample/0", "find?text=1"):
             found = text_of(client.get(f"/d/{name_of(client)}/{page}").text)
-            assert "a web server does not list its files" in found, page
+            assert "a web server can't list its files" in found, page
             assert "penstock index" not in found, page
 
 

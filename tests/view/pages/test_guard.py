@@ -186,5 +186,5 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
         command += ["--port", port]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 10
-    assert "nothing can listen there" in done.stderr
+    assert "can't listen on this address" in done.stderr
     assert port in done.stderr

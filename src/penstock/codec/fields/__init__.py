@@ -71,7 +71,9 @@ _VARIABLE: dict[str, tuple[str, _Encode, _Decode]] = {
 }
 """Encodings of free size → kind, value to bytes, bytes to value."""
 
-_OF_YOUR_OWN = "One of your own: register_encoding; for commands an entry point of the group penstock.mds_encodings"
+_OF_YOUR_OWN = (
+    "To add an encoding, use register_encoding, or for commands an entry point in the group penstock.mds_encodings"
+)
 
 _TEXT: dict[str, tuple[str, _Encode, _Decode]] = {
     "str": ("text", _scalars.encode_str, _scalars.decode_str),
@@ -175,17 +177,17 @@ def _encode_or_pass(
     if not isinstance(value, bytes):
         return encode(value)
     if size_bytes is not None and len(value) != size_bytes:
-        what = f"bytes given for the encoding {encoding!r} have another size"
+        what = f"the bytes for the encoding {encoding!r} have the wrong size"
         raise UnfitValue(what, found=len(value), expected=size_bytes)
     if size_bytes is None:
         try:
             check(value)
         except FormatError as error:
             raise UnfitValue(
-                f"bytes given for the encoding {encoding!r} could not be read back",
+                f"the bytes for the encoding {encoding!r} can't be decoded",
                 found=f"{error.what}: {error.found}",
-                expected=f"a value, or its bytes as {encoding!r} stores them",
-                hint="Name the encoding 'bytes' if bytes are what is meant",
+                expected=f"a value, or its bytes as stored by {encoding!r}",
+                hint="Use the encoding 'bytes' to store bytes",
             ) from None
     return value
 
@@ -199,4 +201,4 @@ def _unknown(encoding: str, names: tuple[str, ...]) -> UnknownEncoding:
     close = {"string": "str", "text": "str", "integer": "int"}.get(name) or nearest(name, names)
     hint = f"Did you mean {close!r}?" if close else _OF_YOUR_OWN
     expected = None if close else ", ".join(names)
-    return UnknownEncoding("no such encoding", found=repr(encoding), expected=expected, hint=hint)
+    return UnknownEncoding("unknown encoding", found=repr(encoding), expected=expected, hint=hint)

@@ -72,7 +72,7 @@ def encode_array(dtype: str | None, shape: Shape | None, value: Any) -> bytes:
     if shape is not None and shape != value.shape:
         raise _unfit(array_encoding(dtype, shape), f"shape {value.shape}", f"shape {shape}")
     if not value.size or not 1 <= value.ndim <= _MAX_AXES:
-        expected = f"1 to {_MAX_AXES} axes, none of them empty"
+        expected = f"1 to {_MAX_AXES} axes, none of size 0"
         raise _unfit(array_encoding(dtype, shape), f"shape {value.shape}", expected)
     head = b"" if dtype else bytes([code])
     if shape is None:
@@ -100,7 +100,7 @@ def decode_array(dtype: str | None, shape: Shape | None, data: Buffer) -> Any:
             raise cut_off(array_encoding(dtype, fixed), view, at)
         shape = tuple(np.frombuffer(view, dims, axes, at - axes * dims.itemsize).tolist())
         if not shape or 0 in shape:
-            raise damaged(array_encoding(dtype, fixed), f"shape {shape}", "1 or more axes, none of them empty")
+            raise damaged(array_encoding(dtype, fixed), f"shape {shape}", "1 or more axes, none of size 0")
     size_bytes = at + math.prod(shape) * stored.itemsize
     if size_bytes > len(view):
         raise cut_off(array_encoding(dtype, fixed), view, size_bytes)
@@ -113,7 +113,7 @@ def decode_array(dtype: str | None, shape: Shape | None, data: Buffer) -> Any:
     try:
         return flat.reshape(shape)
     except ValueError as error:  # numpy 1 has 32 axes at most
-        raise Unsupported(f"an array of {len(shape)} axes needs a newer numpy") from error
+        raise Unsupported(f"an array of {len(shape)} axes needs a newer version of numpy") from error
 
 
 def array_encoding(dtype: str | None, shape: Shape | None) -> str:
@@ -129,4 +129,4 @@ def _byte(dtype: str | None, shape: Shape | None, view: memoryview, at: int) -> 
 
 
 def _unfit(encoding: str, found: str, expected: str) -> ConfigError:
-    return ConfigError(f"an array does not fit the encoding {encoding!r}", found=found, expected=expected)
+    return ConfigError(f"an array doesn't fit the encoding {encoding!r}", found=found, expected=expected)

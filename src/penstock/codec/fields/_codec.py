@@ -47,25 +47,25 @@ class UnfitNumber(TooLarge, OverflowError):
 def bad_value(encoding: str, value: object, expected: str, hint: str | None = None) -> UnfitValue:
     """A value that this encoding does not hold."""
     found = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    return UnfitValue(f"a value does not fit the encoding {encoding!r}", found=found, expected=expected, hint=hint)
+    return UnfitValue(f"a value doesn't fit the encoding {encoding!r}", found=found, expected=expected, hint=hint)
 
 
 def out_of_range(encoding: str, value: object, expected: str) -> UnfitNumber:
     """A number that this encoding can't hold."""
-    text = str(value) if not isinstance(value, int) or value.bit_length() < 256 else "a number of many digits"
-    return UnfitNumber(f"a number does not fit the encoding {encoding!r}", found=text, expected=expected)
+    text = str(value) if not isinstance(value, int) or value.bit_length() < 256 else "a number with too many digits"
+    return UnfitNumber(f"a number doesn't fit the encoding {encoding!r}", found=text, expected=expected)
 
 
 def damaged(encoding: str, found: object, expected: str | None = None, offset_bytes: int = 0) -> Corrupt:
     """Bytes that no value of this encoding has."""
-    what = f"these bytes are no {encoding!r} value"
+    what = f"the bytes are not a valid {encoding!r} value"
     return Corrupt(what, offset_bytes=offset_bytes, found=str(found), expected=expected)
 
 
 def cut_off(encoding: str, data: Buffer, expected_bytes: int) -> Truncated:
     """A value that ends too early."""
     return Truncated(
-        f"a {encoding!r} value is cut off",
+        f"a {encoding!r} value is truncated",
         offset_bytes=len(data),
         found=f"{len(data)} bytes",
         expected=f"{expected_bytes} bytes",

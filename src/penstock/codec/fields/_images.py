@@ -41,7 +41,7 @@ def encode_pil(value: Any) -> bytes:
     image = _image("pil", value)
     if image.mode in ("P", "PA"):
         hint = "The palette would be lost: convert it to RGB or RGBA, or store it as png"
-        raise ConfigError("an image does not fit the encoding 'pil'", found=f"mode {image.mode}", hint=hint)
+        raise ConfigError("an image doesn't fit the encoding 'pil'", found=f"mode {image.mode}", hint=hint)
     mode = image.mode.encode()
     return struct.pack("<3I", *image.size, len(mode)) + mode + image.tobytes()
 
@@ -152,7 +152,7 @@ def check_parts(encoding: str, start: int, data: Buffer) -> None:
 
 def _joined(encoding: str, head: bytes, parts: list[bytes]) -> bytes:
     if any(len(part) >> 32 for part in parts):
-        raise TooLarge(f"an element does not fit the encoding {encoding!r}", expected="less than 4 GiB")
+        raise TooLarge(f"an element doesn't fit the encoding {encoding!r}", expected="less than 4 GiB")
     return b"".join((head, struct.pack(f"<{len(parts) + 1}I", len(parts), *map(len, parts)), *parts))
 
 
@@ -186,7 +186,7 @@ def _placed(view: memoryview, cut: tuple[int, int], decode: Callable[..., Any], 
 
 def _image(encoding: str, value: Any) -> Any:
     if not isinstance(value, require("PIL.Image", extra="media").Image):
-        raise bad_value(encoding, value, "an image of Pillow")
+        raise bad_value(encoding, value, "a Pillow image")
     return value
 
 
@@ -196,7 +196,7 @@ def _saved(encoding: str, image: Any) -> bytes:
         image.save(file, format=encoding.upper())
     except (OSError, ValueError, KeyError) as error:
         found = f"mode {image.mode}, {image.width} x {image.height}"
-        raise ConfigError(f"an image does not fit the encoding {encoding!r}", found=found, hint=str(error)) from error
+        raise ConfigError(f"an image doesn't fit the encoding {encoding!r}", found=found, hint=str(error)) from error
     return file.getvalue()
 
 

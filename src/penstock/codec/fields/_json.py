@@ -16,7 +16,7 @@ def encode_json(value: Any) -> bytes:
     try:
         return json.dumps(value.tolist() if isinstance(value, np.ndarray) else value).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise bad_value("json", value, "what JSON holds", str(error)) from error
+        raise bad_value("json", value, "a JSON value", str(error)) from error
 
 
 def decode_json(data: Buffer) -> Any:

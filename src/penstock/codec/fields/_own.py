@@ -51,9 +51,9 @@ def register_encoding(name: str, make: Callable[[], Encoding]) -> None:
         ConfigError: the name is invalid, or `make` doesn't return an encoding.
     """
     if not name or ":" in name:
-        raise ConfigError("an encoding has a name without a colon", found=repr(name))
+        raise ConfigError("an encoding needs a name without a colon", found=repr(name))
     if not callable(make):
-        raise ConfigError(f"the encoding {name!r} is no class", found=type(make).__name__)
+        raise ConfigError(f"the encoding {name!r} is not a class", found=type(make).__name__)
     _own[name] = make
 
 
@@ -97,9 +97,11 @@ def _encode(encoding: str, made: Encoding, value: Any) -> bytes:
     """What its class makes of a value; bytes are stored as they are, as in every encoding."""
     data: Any = value if isinstance(value, bytes) else made.encode(value)
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise bad_value(encoding, data, "bytes, of its encode()")
+        raise bad_value(encoding, data, "bytes from its encode()")
     if made.size is not None and len(data) != made.size:
-        raise ConfigError(f"a value of the encoding {encoding!r} has another size", found=len(data), expected=made.size)
+        raise ConfigError(
+            f"a value of the encoding {encoding!r} has the wrong size", found=len(data), expected=made.size
+        )
     return bytes(data)
 
 
@@ -110,5 +112,5 @@ def _decode(encoding: str, made: Encoding, data: Buffer) -> Any:
         raise
     except Exception as error:
         raise damaged(
-            encoding, f"{type(error).__name__}: {error}", f"what {type(made).__name__}.decode() takes"
+            encoding, f"{type(error).__name__}: {error}", f"bytes that {type(made).__name__}.decode() accepts"
         ) from error

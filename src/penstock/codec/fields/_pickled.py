@@ -33,7 +33,7 @@ def check_pickle(data: Buffer) -> None:
 def refuse_pickle(data: Buffer) -> Any:
     raise UnsafeData(
         "a 'pkl' column runs code when it is decoded",
-        hint="Open with --trust (trust=True) if you trust its source, or name the other columns: --columns (columns=)",
+        hint="Open with --trust (trust=True) if you trust its source, or select other columns: --columns (columns=)",
     )
 
 

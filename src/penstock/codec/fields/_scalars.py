@@ -51,9 +51,9 @@ def encode_sized_int(name: str, value: Any) -> bytes:
     try:
         whole = int(number)
     except (TypeError, ValueError, OverflowError) as error:
-        raise bad_value(name, value, "a whole number") from error
+        raise bad_value(name, value, "an integer") from error
     if not isinstance(number, str | bytes) and whole != number:
-        raise bad_value(name, value, "a whole number", "Round it first: a fraction would be lost")
+        raise bad_value(name, value, "an integer", "Round it first: a fraction would be lost")
     limits = np.iinfo(name)
     if not limits.min <= whole <= limits.max:
         raise out_of_range(name, whole, f"{limits.min} to {limits.max}")
@@ -86,11 +86,11 @@ def decode_sized(name: str, data: Buffer) -> Any:
 
 def encode_int_text(encoding: str, value: Any) -> bytes:
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise bad_value(encoding, value, "int", "A bool would be stored as a word that can't be read back")
+        raise bad_value(encoding, value, "int", "A bool would be stored as text that can't be read back")
     try:
         return str(value).encode()
     except ValueError:
-        raise out_of_range(encoding, value, "as many digits as Python reads back") from None
+        raise out_of_range(encoding, value, "no more digits than Python can parse") from None
 
 
 def encode_float_text(encoding: str, value: Any) -> bytes:

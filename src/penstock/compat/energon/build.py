@@ -153,7 +153,9 @@ def _parts(samples: int, size: int, drop_last: bool) -> int:
 def _of_hook(made: Any, name: str) -> SavableDataset[Any]:
     if not isinstance(made, SavableDataset):
         raise ConfigError(
-            f"{name} gives no dataset", found=type(made).__name__, expected="the one it got, or a wrapper"
+            f"{name} doesn't return a dataset",
+            found=type(made).__name__,
+            expected="the dataset it received, or a wrapper",
         )
     return made
 
@@ -191,9 +193,9 @@ def train(
     own = _has_wrappers(work)
     walked = own or (irregular and not repeat)
     if walked and lanes is not None:
-        what = "wrappers of the task encoder's own, or several batches of one," if own else "repeat=False"
-        hint = "Leave lanes out: their states fit any world size"
-        raise ConfigError(f"{what} and lanes= exclude each other", found=lanes, hint=hint)
+        what = "custom wrappers of the task encoder, or several batches from one," if own else "repeat=False"
+        hint = "Omit lanes: their states work with any world size"
+        raise ConfigError(f"{what} and lanes= can't be combined", found=lanes, hint=hint)
     in_lanes = (irregular and not walked) or lanes is not None
     workers = config.world_size * max(1, config.num_workers)
     count = (workers if lanes is None else lanes) if in_lanes else 1
@@ -240,7 +242,7 @@ def order_of(source: Source[Any], node: Node, multiplier: int | None, config: Wo
 def checked(multiplier: int | None) -> int | None:
     if multiplier is not None and (multiplier < -1 or multiplier == 0):
         expected = "a number of copies, -1 or None"
-        raise ConfigError("no such shuffle_over_epochs_multiplier", found=multiplier, expected=expected)
+        raise ConfigError("invalid shuffle_over_epochs_multiplier", found=multiplier, expected=expected)
     return multiplier
 
 

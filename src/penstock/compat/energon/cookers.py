@@ -106,7 +106,7 @@ class SampleDecoder:
         DecodeOptions(self.image_decode)
         if self.av_decode not in _AV[:2] or self.guess_content:
             raise ConfigError(
-                "a way of decoding that Penstock does not have",
+                "unsupported decoding options",
                 found=f"av_decode={self.av_decode!r}, guess_content={self.guess_content}",
                 expected="av_decode='AVDecoder' or 'torch', guess_content=False",
             )

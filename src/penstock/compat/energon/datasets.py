@@ -68,14 +68,14 @@ def get_train_dataset(
         ConfigError: options don't match each other, or an option is unknown.
     """
     asked = {"shuffle_buffer_size": shuffle_buffer_size, "max_samples_per_sequence": max_samples_per_sequence}
-    say_unused("get_train_dataset", "all samples of a dataset are permuted anew each epoch", asked, {})
+    say_unused("get_train_dataset", "all samples of a dataset are reshuffled in each epoch", asked, {})
     encoder = _encoder(task_encoder)
     given, opening = _opened_by(path, options, split_part)
     opening = replace(opening, multiplier=checked(shuffle_over_epochs_multiplier))
     node = opening.node(given)
     if encoder.is_overridden("build_train_datasets"):
         if lanes is not None:
-            raise ConfigError("build_train_datasets of the task encoder's own and lanes= exclude each other")
+            raise ConfigError("a custom build_train_datasets and lanes= can't be combined")
         loaded = loaded_datasets(node, opening, worker_config, training=True)
         shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, virtual_epoch_length)
         return train_by_hook(encoder, loaded, shape, shuffle_buffer_size, repeat)

@@ -171,9 +171,9 @@ class Filled(Encoded):
     def _instead(self, position: int, box: tuple[Any, ...]) -> tuple[Any, ...]:
         if len(box) > 1:
             raise ConfigError(
-                "encode_sample gave several samples for one",
+                "encode_sample returned several samples for one",
                 found=len(box),
-                hint="Make it a generator function itself, or pass lanes= to get_train_dataset",
+                hint="Make it a generator function, or pass lanes= to get_train_dataset",
             )
         return self.stand_in(position)
 
@@ -185,7 +185,7 @@ class Filled(Encoded):
                 return found
         raise ConfigError(
             f"{_STAND_INS} samples in a row were skipped or failed",
-            hint="Look at the function that skips; where it means to, pass lanes= to get_train_dataset",
+            hint="Check the function that skips. If it is intended, pass lanes= to get_train_dataset",
         )
 
 

@@ -319,7 +319,7 @@ class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
 def _builder(datasets: Any) -> Any:
     """What puts the datasets of a path together: each of them knows."""
     if not datasets:
-        raise ConfigError("no datasets are left", expected="one or more")
+        raise ConfigError("no datasets left", expected="one or more")
     return datasets[0].dataset
 
 

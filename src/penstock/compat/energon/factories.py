@@ -136,7 +136,7 @@ class BaseCoreDatasetFactory:
     def build(self, worker_rotation_offset: int = 0) -> SavableDataset[Any]:
         """Return a pass over its samples, reshuffled each time in training."""
         say_unused(
-            "build", "every lane has its own samples", {"worker_rotation_offset": worker_rotation_offset or None}, {}
+            "build", "each lane has its own samples", {"worker_rotation_offset": worker_rotation_offset or None}, {}
         )
         source, config = self.source, self.worker_config
         multiplier = self.opening.multiplier
@@ -148,7 +148,7 @@ class BaseCoreDatasetFactory:
         """Return its files by name, as bytes."""
         node = self.node
         if not isinstance(node, Leaf):
-            raise ConfigError("a join gives no files by name", path=node.path)
+            raise ConfigError("a join can't return files by name", path=node.path)
         files = JsonlFileStore if node.path.endswith(JSONL) else WebdatasetFileStore
         return files(node.path, follow_links=self.opening.follow_links)
 
@@ -173,7 +173,7 @@ class BaseCoreDatasetFactory:
     ) -> EnergonDataset:
         """Combine all datasets of a path to one for training."""
         asked = {"shuffle_buffer_size": shuffle_buffer_size}
-        say_unused("build_train_datasets", "all samples of a dataset are permuted anew each epoch", asked, {})
+        say_unused("build_train_datasets", "all samples of a dataset are reshuffled in each epoch", asked, {})
         shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, virtual_epoch_length)
         return train(_together(datasets, blend_mode), self.opening, encoder, shape, repeat, None)
 
@@ -198,10 +198,10 @@ def _together(datasets: Sequence[LoadedDataset], mode: Any) -> Node:
     for one in datasets:
         factory = one.dataset
         if not isinstance(factory, BaseCoreDatasetFactory) or isinstance(getattr(factory, "given", None), dict):
-            hint = "Put datasets of your own together by wrappers"
-            raise ConfigError("a dataset that is not one of the path's", found=type(factory).__name__, hint=hint)
+            hint = "Combine custom datasets with wrappers"
+            raise ConfigError("a dataset that isn't part of the path", found=type(factory).__name__, hint=hint)
         if one.aux is not None and one.aux is not factory.source.origin.aux:  # pyright: ignore
-            raise ConfigError("auxiliary stores are said in the metadataset", hint="Leave aux as it is")
+            raise ConfigError("auxiliary stores are set in the metadataset", hint="Don't change aux")
     if len(datasets) == 1:
         return datasets[0].dataset.own_node
     number = "weight" if mode.value == DatasetBlendMode.DATASET_WEIGHT.value else "repetitions"
@@ -218,12 +218,12 @@ _NEVER_CALLED = (
 
 def _require_usual(kind: type[Any], base: type[Any], unused: Mapping[str, Any]) -> None:
     """Refuse methods and options of a dataset that would be passed over."""
-    refuse_overrides(kind, base, _NEVER_CALLED, "Put a MapDataset or a FilterDataset around what build() gives")
+    refuse_overrides(kind, base, _NEVER_CALLED, "Wrap the result of build() in a MapDataset or FilterDataset")
     unknown = sorted(set(unused) - {"parallel_shard_iters", "max_samples_per_sequence"})
     if unknown:
-        hint = "Say subset in a metadataset" if "subset" in unknown else None
-        raise ConfigError("no such option of a dataset", found=", ".join(unknown), hint=hint)
-    say_unused(kind.__name__, "every sample is addressed by itself", unused, {})
+        hint = "Set subset in a metadataset" if "subset" in unknown else None
+        raise ConfigError("unknown dataset option", found=", ".join(unknown), hint=hint)
+    say_unused(kind.__name__, "each sample is addressed individually", unused, {})
 
 
 class BaseWebdatasetFactory(BaseCoreDatasetFactory):
@@ -271,7 +271,7 @@ class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
         _require_usual(type(self), DefaultGenericWebdatasetFactory, unused)
         kind = sample_type or self.__sample_type__
         if kind is None:
-            raise ConfigError(f"{type(self).__name__} has no type of samples", expected="sample_type=")
+            raise ConfigError(f"{type(self).__name__} has no sample type", expected="sample_type=")
         self.__sample_type__ = kind
         self.node = Leaf(text_of(path), split_part, split_config=split_config)
         self.opening = Opening(split_part, split_config=split_config, multiplier=shuffle_over_epochs)
@@ -440,10 +440,10 @@ def get_dataset_from_config(
 ) -> BaseCoreDatasetFactory:
     """One dataset, as its `dataset.yaml` says; see `get_train_dataset` for the options."""
     if subset is not None:
-        raise ConfigError("a subset is said in a metadataset", found=repr(subset))
+        raise ConfigError("a subset must be set in a metadataset", found=repr(subset))
     given, opening = opened_by(path, options, split_part)
     node = replace(opening, multiplier=shuffle_over_epochs).node(given)
     if isinstance(node, Mixed):
-        raise ConfigError("a metadataset is several datasets", path=given, hint="Use load_dataset(path).get_datasets")
+        raise ConfigError("a metadataset has several datasets", path=given, hint="Use load_dataset(path).get_datasets")
     opening = replace(opening, multiplier=shuffle_over_epochs)
     return factory_of(node, opening, worker_config, training=training, subflavors=subflavors)

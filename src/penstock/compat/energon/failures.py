@@ -62,7 +62,7 @@ class Failures:
                 f"{stage} failed {in_a_row} times in a row",
                 path=dataset,
                 found=said(error),
-                hint="Look at the function or the data",
+                hint="Check the function or the data",
             ) from error
 
     def require_any_passed(self) -> None:
@@ -74,9 +74,9 @@ class Failures:
         failed = self.counts.total() - self.counts["skipped"]
         if failed:
             raise FatalSampleError(
-                "no sample is left of this pass",
-                found=f"{failed:,} that failed, first {self.first}",
-                hint="Look at the function or the data",
+                "no samples are left in this pass",
+                found=f"{failed:,} failed, the first one: {self.first}",
+                hint="Check the function or the data",
             )
 
 

@@ -49,7 +49,7 @@ def packed(encoder: Any, dataset: _Dataset, buffer: int, config: WorkerConfig, t
     """By `select_samples_to_pack`, `postencode_sample` and `pack_selected_samples`."""
     for name in ("select_samples_to_pack", "pack_selected_samples"):
         if not encoder.is_overridden(name):
-            hint = "Define both select_samples_to_pack and pack_selected_samples, or leave packing_buffer_size out"
+            hint = "Define both select_samples_to_pack and pack_selected_samples, or omit packing_buffer_size"
             raise ConfigError(f"packing needs {name}", found=type(encoder).__name__, hint=hint)
     encode = encoder.postencode_sample if encoder.is_overridden("postencode_sample") else None
     return PackingDataset(

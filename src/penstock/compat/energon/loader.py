@@ -92,10 +92,10 @@ class SavableDataLoader:
     ) -> None:
         unknown = [name for name in options if name not in _NOT_NEEDED]
         if unknown:
-            raise ConfigError("no such option of the loader", found=", ".join(unknown))
-        say_unused("the loader", "states are exact at every step, whatever the time", options, _NOT_NEEDED)
+            raise ConfigError("unknown loader option", found=", ".join(unknown))
+        say_unused("the loader", "states are exact at every step", options, _NOT_NEEDED)
         if worker_config is not None and worker_config != dataset.worker_config:
-            raise ConfigError("the worker config is another one than the dataset's")
+            raise ConfigError("the worker config differs from the one of the dataset")
         require_dataset(dataset)
         self.dataset = dataset
         self.worker_config = dataset.worker_config
@@ -142,7 +142,7 @@ class SavableDataLoader:
             self._valid = valid
             if not self._heeded and not valid.all():
                 self._heeded = True
-                _log.warning("a batch of this rank has no sample of its own: loader.valid says which samples count")
+                _log.warning("a batch of this rank has no valid samples; loader.valid marks the valid samples")
             yield batch if self._pinned is None else self._pinned(batch)
         self._ended(limit)
 
@@ -211,7 +211,7 @@ class SavableDataLoader:
         place = "walk" if isinstance(self._reading, Walked) else "loader"
         if not isinstance(state, Mapping) or state.get("version") != VERSION or not isinstance(state.get(place), dict):
             found = repr(state)[:80]
-            raise ResumeMismatch("this is no state of this loader", found=found, expected="save_state_rank()")
+            raise ResumeMismatch("not a state of this loader", found=found, expected="save_state_rank()")
         handed = int(state["handed"])
         self._reading.restore(state, handed, accept)
         self._handed = handed
@@ -263,7 +263,7 @@ class SavableDataLoader:
     @property
     def _plain(self) -> EnergonDataset:
         if not isinstance(self.dataset, EnergonDataset) or self.dataset.walked:
-            raise ConfigError("a dataset that is put together by wrappers has none", found=str(self.dataset)[:120])
+            raise ConfigError("a dataset built from wrappers has none", found=str(self.dataset)[:120])
         return self.dataset
 
     def _restored(self, restore_key: Any) -> Any:
@@ -276,7 +276,7 @@ class SavableDataLoader:
         with nullcontext() if key.of is None else batch_index(*key.of):
             found = encoded[key.position]
         if not found:
-            raise ConfigError("this sample is skipped, or fails", found=repr(restore_key)[:120])
+            raise ConfigError("this sample is skipped or fails", found=repr(restore_key)[:120])
         return found[key.output]
 
     def _batch_of(self, restore_key: Any) -> int:
@@ -290,7 +290,7 @@ class SavableDataLoader:
 
     def _lanes(self, restore_key: Any) -> Lanes:
         if not isinstance(self._plain.data, Lanes):
-            raise ConfigError("the key is of a loader that packs", found=repr(restore_key)[:120])
+            raise ConfigError("the key comes from a loader that packs", found=repr(restore_key)[:120])
         return self._plain.data
 
     def config(self) -> dict[str, Any]:
@@ -312,7 +312,7 @@ class SavableDataLoader:
     def loader(self) -> Loader:
         """Underlying `Loader`, for its metrics and positions."""
         if isinstance(self._reading, Walked):
-            raise ConfigError("a dataset that is walked lane by lane has no loader below")
+            raise ConfigError("a dataset that is read lane by lane has no inner loader")
         return self._reading.loader
 
 
@@ -361,12 +361,12 @@ def _watchdog(
         return None, None
     if not threads and fails:
         hint = "Use num_workers=1, or fail_on_timeout=False, which logs"
-        raise ConfigError("a batch that is made in the calling thread can't be ended", hint=hint)
+        raise ConfigError("a batch that is built in the calling thread can't be interrupted", hint=hint)
     if not threads or fails is False:
         return None, Watchdog(seconds, first_seconds)
     if first_seconds is not None and first_seconds != seconds:
-        hint = "Leave watchdog_initial_timeout_seconds out, or pass fail_on_timeout=False, which logs"
-        raise ConfigError("one time limit holds for all batches", found=f"{first_seconds} and {seconds} s", hint=hint)
+        hint = "Omit watchdog_initial_timeout_seconds, or pass fail_on_timeout=False, which logs"
+        raise ConfigError("all batches share one time limit", found=f"{first_seconds} and {seconds} s", hint=hint)
     return seconds, None
 
 

@@ -67,7 +67,7 @@ class BatchMaker:
             end(before)
         if isinstance(made, GeneratorType):
             found = "a generator"
-            raise ConfigError("batch and encode_batch give one batch for one", found=found)
+            raise ConfigError("batch and encode_batch must return one batch each", found=found)
         return made
 
 
@@ -114,4 +114,4 @@ def read_key(key: Any) -> Key:
             return Key(output, lane=(lane, window, offset, before))
         else:
             return Key(output, position_of(rest), of)
-    raise ConfigError("no restore key of this loader", found=repr(key)[:120])
+    raise ConfigError("not a restore key of this loader", found=repr(key)[:120])

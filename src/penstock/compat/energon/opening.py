@@ -68,17 +68,17 @@ class Opening:
         """The node of a path: a metadataset's tree, or one dataset."""
         if path.endswith(_METADATASET):
             if self.dataset_config is not None or self.split_config is not None:
-                raise ConfigError("a metadataset names its own configs", path=path, hint="Say them in the file")
+                raise ConfigError("a metadataset sets its own configs", path=path, hint="Set them in the file")
             return read_metadataset(path, self.split)
         if path.endswith(JSONL) and (self.dataset_config is not None or self.split_config is not None):
-            raise ConfigError("a JSONL has no configs", path=path)
+            raise ConfigError("a JSONL file has no configs", path=path)
         return Leaf(path, self.split, dataset_config=self.dataset_config, split_config=self.split_config)
 
 
-_DECODER = "Say it by the task encoder: decoder = SampleDecoder(image_decode=…), or decoder = None for bytes"
+_DECODER = "Set it in the task encoder: decoder = SampleDecoder(image_decode=…), or decoder = None for bytes"
 _ELSEWHERE = {
     **dict.fromkeys(("auto_decode", "image_decode", "av_decode", "video_decode_audio"), _DECODER),
-    "handler": "Say it by WorkerConfig(global_error_handler=…)",
+    "handler": "Set it with WorkerConfig(global_error_handler=…)",
 }
 """Old options → where they are said today."""
 
@@ -91,11 +91,11 @@ def opened_by(path: Path, options: Mapping[str, Any], split: str) -> tuple[str, 
     """Path, and how it is opened."""
     given = dict(options)
     iters = {"parallel_shard_iters": given.pop("parallel_shard_iters", None)}
-    say_unused("the dataset", "every sample is addressed by itself", iters, {})
+    say_unused("the dataset", "each sample is addressed individually", iters, {})
     for name in given:
         if name not in _OPTIONS:
             hint = _ELSEWHERE.get(name)
-            raise ConfigError("no such option", found=name, expected=", ".join(_OPTIONS), hint=hint)
+            raise ConfigError("unknown option", found=name, expected=", ".join(_OPTIONS), hint=hint)
     opening = Opening(given.pop("split_part", split))
     return text_of(path), replace(opening, **given)
 
@@ -128,7 +128,12 @@ def open_node(
         parsed = typed is not None or (isinstance(below, Leaf) and below.path.endswith(JSONL))
         if typed is not None:
             unheeded = {"shuffle_over_epochs": 1, "ignore_decoder_errors": False}
-            say_unused(f"{typed.path}: dataset.yaml", "the call says how data are read", typed.unheeded, unheeded)
+            say_unused(
+                f"{typed.path}: dataset.yaml",
+                "the options of the call control how data is read",
+                typed.unheeded,
+                unheeded,
+            )
         one = Crude(
             source,
             subflavors=below.subflavors,
@@ -201,7 +206,7 @@ def _require_type(wanted: Any, kind: str | None, sample_class: Any, path: str | 
     found = CrudeSample if kind is None else sample_class or TYPES.get(kind)
     if wanted is not None and not (isinstance(found, type) and issubclass(found, wanted)):
         name = kind if found is None else found.__name__
-        raise ConfigError("samples of another type", path=path, found=name, expected=wanted.__name__)
+        raise ConfigError("the sample type differs", path=path, found=name, expected=wanted.__name__)
 
 
 def typed_below(source: Any) -> TypedSource | None:

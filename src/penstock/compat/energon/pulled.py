@@ -167,7 +167,7 @@ class Pulled:
             size = groups if groups is not True else size
             if not isinstance(size, int) or size < 1:
                 hint = "Return (key, size), or pass batch_size="
-                raise ConfigError("batch_group_criterion gives no batch size", found=repr(size), hint=hint)
+                raise ConfigError("batch_group_criterion returns no batch size", found=repr(size), hint=hint)
             group = filling.setdefault(key, [])
             group.append(one)
             if len(group) == size:

@@ -131,7 +131,7 @@ class Reading:
         here = describe(data, decode(saved).consumed)  # which children count depends on how far was read
         own: dict[str, Any] = {"recipe": here.recipe, "children": dict(here.children)}
         if {name: saved[name] for name in own} != own and state.get("data") == self._data():
-            _log.warning("the state is of another task encoder: the same samples go on, by this one")
+            _log.warning("the state comes from another task encoder: the same samples continue, encoded by this one")
             saved |= own
         return saved
 
@@ -153,7 +153,7 @@ class Reading:
     def _whole(self) -> Pass:
         size = self._dataset.size
         if size is None:
-            raise ResumeMismatch("endless data have no pass")
+            raise ResumeMismatch("endless data has no passes")
         return Pass(self._dataset.filled(), size, self.number)
 
     def _read(self, first: int, handed: int) -> None:

@@ -44,7 +44,7 @@ def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]
         ConfigError: names without one number that counts the ranks, or an output that is an input or another file.
     """
     if ranks < 1:
-        raise ConfigError("a run has one rank or more", found=ranks)
+        raise ConfigError("a run needs at least one rank", found=ranks)
     torch: Any = require("torch", extra="torch")
     ordered = sorted(files, key=lambda file: _words(file.name)[1])
     names = _names([file.name for file in ordered], ranks)
@@ -58,8 +58,8 @@ def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]
     with claimed(folder.store, *paths):
         for path in paths:
             if folder.store.exists(path) and not _is_state(Place(folder.store, path)):
-                what = "the output exists, and is no state of this loader"
-                raise ConfigError(what, path=path, hint="Name another folder, or remove the file")
+                what = "the output exists and is not a state of this loader"
+                raise ConfigError(what, path=path, hint="Choose another folder, or remove the file")
         for path in paths:
             put(folder.store, path, out.getvalue())
     return names
@@ -71,12 +71,12 @@ def _read(file: Place) -> tuple[Mapping[str, Any], bool]:
     try:
         state = decode_tensor_file(data, MOST_UNPACKED_BYTES)
     except (UnsafeData, TooLarge, ValueError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
-        hint = "Give files of torch.save(loader.save_state_rank(), file), not those of Megatron-Energon's own loader"
-        raise FormatError("no state of this loader", path=file.path, found=str(error)[:60], hint=hint) from error
+        hint = "Use files from torch.save(loader.save_state_rank(), file), not files from Megatron-Energon's own loader"
+        raise FormatError("not a state of this loader", path=file.path, found=str(error)[:60], hint=hint) from error
     inside = isinstance(state, dict) and _INSIDE in state
     state = cast(Any, state)[_INSIDE] if inside else state
     if not isinstance(state, Mapping) or not {"walk", "loader"} & state.keys():
-        raise FormatError("no state of this loader", path=file.path, found=repr(cast(object, state))[:60])
+        raise FormatError("not a state of this loader", path=file.path, found=repr(cast(object, state))[:60])
     return cast(Mapping[str, Any], state), inside
 
 
@@ -106,8 +106,8 @@ def _names(names: Sequence[str], ranks: int) -> list[str]:
     counted = [own[place] if place < len(own) else -1 for own in numbers] if place >= 0 else []
     same = all(parts == words[0][0] for parts, _ in words)
     if not same or len(differ) > 1 or not counted or any(second - first != 1 for first, second in pairwise(counted)):
-        hint = "Name them by their ranks, such as state_rank0.pt, state_rank1.pt"
-        raise ConfigError("the names of the files don't count the ranks", found=", ".join(names)[:120], hint=hint)
+        hint = "Name them after their ranks, such as state_rank0.pt, state_rank1.pt"
+        raise ConfigError("the file names aren't numbered by rank", found=", ".join(names)[:120], hint=hint)
     parts = re.split(r"([0-9]+)", names[0])
     digits = len(parts[2 * place + 1])
     before, after = "".join(parts[: 2 * place + 1]), "".join(parts[2 * place + 2 :])

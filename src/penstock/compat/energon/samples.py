@@ -75,7 +75,7 @@ class Sample:
         """
         there = [one for one in (*members, *named.values()) if one is not None]
         if not there:
-            raise ConfigError("a join of nothing", expected="a primary sample")
+            raise ConfigError("a join without samples", expected="a primary sample")
         own = {one.name for one in dataclasses.fields(cls)} - set(BASE_FIELDS)
         fields: dict[str, Any] = {}
         for one in there:
@@ -305,6 +305,8 @@ def _value(sample: Any, name: str) -> Any:
 
 def _extended(cls: Any, src: Any, fields: dict[str, Any]) -> Any:
     if not issubclass(cls, type(src)):
-        raise ConfigError("only an object of a base class is extended", found=type(src).__name__, expected=cls.__name__)
+        raise ConfigError(
+            "only an object of a base class can be extended", found=type(src).__name__, expected=cls.__name__
+        )
     base = {one.name: getattr(src, one.name) for one in dataclasses.fields(src) if one.init and one.name not in fields}
     return cls(**base, **fields)

@@ -101,8 +101,8 @@ class SystemFileStore(_Files):
 
     def __init__(self, base_dir: str | os.PathLike[str] | None = None, *, follow_links: bool = False) -> None:
         if base_dir is None:
-            what = "a store without a folder gives every file of the machine to names that come with the data"
-            raise ConfigError(what, hint="Give the folder that the files are in as base_dir")
+            what = "a store without a folder would let names in the data read every file of the machine"
+            raise ConfigError(what, hint="Pass the folder with the files as base_dir")
         super().__init__(_files(base_dir, follow_links, format="folder"))
 
 
@@ -256,7 +256,7 @@ class FileStoreCachePool(CachePool):
         method: str = "raw",
     ) -> None:
         unused = {"parent_cache_dir": parent_cache_dir, "max_cache_count": max_cache_count, "method": method}
-        because = "stored bytes are kept in memory; what is remote stays in the folder PENSTOCK_CACHE"
+        because = "stored bytes are kept in memory; remote files stay in the folder PENSTOCK_CACHE"
         say_unused("FileStoreCachePool", because, unused, {"method": "raw"})
         if max_cache_size_gbytes > 1.0:
             size = {"max_cache_size_gbytes": max_cache_size_gbytes}

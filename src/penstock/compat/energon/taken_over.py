@@ -30,24 +30,24 @@ def samples_read(ranks: Sequence[Any], accept: Sequence[str]) -> int:
     sizes = {one.micro_batch_size for one in ranks}
     size = sizes.pop() if len(sizes) == 1 else None
     if not isinstance(size, int) or size < 1:
-        what = "a state of Megatron-Energon whose batches have no fixed size: how many samples it read is not in it"
-        raise ResumeMismatch(what, hint="Begin anew; what its run read comes again")
+        what = "a state of Megatron-Energon without a fixed batch size: it doesn't record how many samples were read"
+        raise ResumeMismatch(what, hint="Start again; its samples will be repeated")
     batches = sum(_batches(worker) for one in ranks for worker in one.worker_states)
     read = batches * size
     if "order" not in accept:
         raise ResumeMismatch(
-            "a state of Megatron-Energon's own loader, which reads in another order",
+            "a state of Megatron-Energon's own loader, which reads in a different order",
             found=f"{batches:,} batches of {size}",
-            hint=f"accept=['order'] goes on after {read:,} samples: of the pass under way samples come again "
-            "and others are left out, and random numbers are others; no whole pass is lost",
+            hint=f"accept=['order'] resumes after {read:,} samples: in the current pass some samples are repeated and "
+            "others skipped, and random numbers differ; no whole pass is lost",
         )
     return read
 
 
 def unknown_place() -> ResumeMismatch:
     """The error for data in which a number of samples is no place."""
-    what = "a state of Megatron-Energon's own loader: its place in a pass that ends, in packs, in groups or in wrappers"
-    return ResumeMismatch(f"{what} is unknown here", hint="Begin anew; what its run read comes again")
+    what = "a state of Megatron-Energon's own loader: its position in a finite pass, in packs, groups or wrappers"
+    return ResumeMismatch(f"{what} is unknown here", hint="Start again; its samples will be repeated")
 
 
 def _batches(worker: Any) -> int:
@@ -58,5 +58,5 @@ def _batches(worker: Any) -> int:
     else:
         numbers = [0 if inside is None else inside.sample_index, cast(Any, worker).offset]
     if not all(isinstance(number, int) and number >= 0 for number in numbers):
-        raise ResumeMismatch("a state of Megatron-Energon that does not say how far it was", found=repr(numbers)[:80])
+        raise ResumeMismatch("a state of Megatron-Energon without a position", found=repr(numbers)[:80])
     return sum(cast("list[int]", numbers))

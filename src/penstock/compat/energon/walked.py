@@ -186,9 +186,9 @@ class Walked:
         saved = state["walk"]
         if saved["data"] != digest("walk", self._dataset.identity()):
             if "recipe" not in accept:
-                hint = "Put the dataset together in the same way, or accept=('recipe',)"
-                raise ResumeMismatch("the state is of another dataset", hint=hint)
-            _log.warning("the state is of another dataset, and is taken by its places")
+                hint = "Build the dataset in the same way, or pass accept=('recipe',)"
+                raise ResumeMismatch("the state comes from another dataset", hint=hint)
+            _log.warning("the state comes from another dataset; its positions are used")
         ats = {int(one): At(int(count), bool(ended), decode(place)) for one, count, ended, place in saved["places"]}
         self._stop()
         self.number = int(state["pass"])
@@ -230,7 +230,7 @@ class Walked:
         own = range(rank, count * parts, world)
         missing = [one for one in own if one not in ats]
         if missing:
-            hint = "Each rank's state holds its own lanes: join them by join_states, or save_state_global"
+            hint = "The state of each rank only has its own lanes: merge them with join_states or save_state_global"
             found = f"lanes {', '.join(map(str, sorted(ats)))}"
             expected = f"lanes {', '.join(map(str, own))}"
             raise ResumeMismatch("the state lacks lanes of this rank", found=found, expected=expected, hint=hint)
@@ -254,7 +254,7 @@ def join_walks(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """One place out of those of all ranks."""
     first = states[0]
     if any(one["lanes"] != first["lanes"] or one["data"] != first["data"] for one in states):
-        raise ResumeMismatch("the states are not of one run")
+        raise ResumeMismatch("the states come from different runs")
     return {**first, "places": sorted(place for one in states for place in one["places"])}
 
 

@@ -107,14 +107,14 @@ class SavableDataset(ABC, Generic[T_sample]):
         """Raise `ConfigError` if samples can't be made again."""
         if not self.can_restore_sample():
             hint = "Mark the functions as stateless"
-            raise ConfigError(f"{type(self).__name__} can't make samples again", found=str(self), hint=hint)
+            raise ConfigError(f"{type(self).__name__} can't rebuild samples", found=str(self), hint=hint)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "__iter__" in vars(cls):
             raise ConfigError(
-                f"{cls.__name__} has an __iter__ of its own, which is never called",
-                hint="Put the dataset together by MapDataset, IterMapDataset and the others; see the guide",
+                f"{cls.__name__} overrides __iter__, which is never called",
+                hint="Build the dataset from MapDataset, IterMapDataset and the other wrappers; see the guide",
             )
 
 
@@ -153,7 +153,7 @@ def again(dataset: SavableDataset[Any], lane: Lane, place: Place) -> Any:
     """The sample after a place."""
     for sample in Walk(dataset, lane, place):
         return sample
-    raise ResumeMismatch("there is no sample at this place any more", found=repr(place)[:120])
+    raise ResumeMismatch("the sample at this position no longer exists", found=repr(place)[:120])
 
 
 def encode(place: Place) -> Any:
@@ -163,7 +163,9 @@ def encode(place: Place) -> Any:
         ConfigError: a function keeps samples to itself.
     """
     if isinstance(place, Unsavable):
-        raise ConfigError("this place can't be saved", found=place.why, hint="Say stateless_iter_fn=True where it is")
+        raise ConfigError(
+            "this position can't be saved", found=place.why, hint="Pass stateless_iter_fn=True if it is stateless"
+        )
     return [encode(one) for one in place] if isinstance(place, tuple) else place
 
 
@@ -173,4 +175,4 @@ def decode(place: Any) -> Place:
         return tuple(decode(one) for one in place)
     if place is None or (isinstance(place, int) and not isinstance(place, bool)):
         return place
-    raise ResumeMismatch("this is no place of a lane", found=repr(place)[:80])
+    raise ResumeMismatch("not a position of a lane", found=repr(place)[:80])

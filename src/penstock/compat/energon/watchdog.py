@@ -44,4 +44,4 @@ def _log_stacks(seconds: float) -> None:
         faulthandler.dump_traceback(file)
         file.seek(0)
         stacks = file.read()
-    _log.warning("no batch for %g s; it is waited for further. Threads are at:\n%s", seconds, stacks)
+    _log.warning("no batch for %g s; still waiting. Threads are at:\n%s", seconds, stacks)

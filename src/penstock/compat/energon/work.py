@@ -266,25 +266,25 @@ class Work:
         else:
             known = "; ".join(f"{_name(one)} for {dict(one.has_subflavors or {})}" for one in self.encoder.cookers)
             raise ConfigError(
-                "no cooker takes samples with these subflavors",
+                "no cooker accepts samples with these subflavors",
                 found=dict(subflavors or {}),
-                expected=known or "cookers = [Cooker(fn)] in the task encoder, as the data are crude",
+                expected=known or "cookers = [Cooker(fn)] in the task encoder, because the data is crude",
             )
         aux: dict[str, Any] = dict(origin.aux)
         if cooker.need_cache:
             if self.encoder.cache is None:
                 hint = "Pass cache_pool= to the loader"
-                raise ConfigError(f"{_name(cooker)} needs a cache, and there is none", hint=hint)
+                raise ConfigError(f"{_name(cooker)} needs a cache, but there is none", hint=hint)
             aux["cache"] = self.encoder.cache
         if cooker.need_primary:
             if origin.primary is None:
-                raise ConfigError(f"{_name(cooker)} needs the store of its dataset, which gives no files by name")
+                raise ConfigError(f"{_name(cooker)} needs the store of its dataset, which can't return files by name")
             aux["primary"] = origin.primary
         try:
             inspect.signature(cooker.cook).bind({}, **aux)
         except TypeError as error:
             raise ConfigError(
-                f"{_name(cooker)} can't be called with what this dataset has",
+                f"{_name(cooker)} can't be called with the inputs of this dataset",
                 found=str(error),
                 expected=f"a parameter for each of: {', '.join(aux) or 'nothing but the sample'}",
             ) from None
@@ -318,11 +318,11 @@ def check_encoder(encoder: AnyEncoder) -> None:
     found = [name for name in _NEVER_CALLED if hasattr(encoder, name)]
     if found:
         hint = "Use cook_crude_sample, which is called for each sample, build_encode_sample or build_train_datasets"
-        raise ConfigError(f"{whose} overrides what is never called here", found=", ".join(found), hint=hint)
+        raise ConfigError(f"{whose} overrides a method that is never called here", found=", ".join(found), hint=hint)
     if encoder.encodes and encoder.is_overridden("preencode_sample"):
-        raise ConfigError("encode_sample takes the place of preencode_sample: define either", found=whose)
+        raise ConfigError("encode_sample replaces preencode_sample: define one of them", found=whose)
     if _generates(encoder.batch) and encoder.is_overridden("batch_group_criterion"):
-        raise ConfigError("batch gives one batch of a group", found=f"{whose}.batch, a generator")
+        raise ConfigError("batch must return one batch per group", found=f"{whose}.batch, a generator")
     decoder: Any = encoder.decoder
     if decoder is not None and not isinstance(decoder, SampleDecoder):
         raise ConfigError("no decoder", found=type(decoder).__name__, expected="a SampleDecoder, or None for bytes")

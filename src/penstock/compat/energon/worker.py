@@ -52,7 +52,7 @@ def log_exception(e: Exception, sample: Any, sources: list[Any] | None = None) -
     key = sample.get("__key__") if isinstance(sample, dict) else getattr(sample, "__key__", None)
     places = [f"{one.dataset_path}/{one.shard_name} ({one.index})" for one in sources or ()]
     origin = f" of {', '.join(places)}" if places else ""
-    _log.warning("sample %r%s failed and is left out: %s", key, origin, said(e), exc_info=e)
+    _log.warning("sample %r%s failed and is skipped: %s", key, origin, said(e), exc_info=e)
 
 
 def said(e: Exception) -> str:
@@ -113,14 +113,14 @@ class WorkerConfig:
             self.worker_debug_path = fixed_path(str(self.worker_debug_path))
         if not 0 <= self.rank < self.world_size or self.num_workers < 0:
             raise ConfigError(
-                "no such rank or number of workers",
+                "rank or number of workers is out of range",
                 found=f"rank {self.rank} of {self.world_size}, {self.num_workers} workers",
             )
-        because = "the loader's metrics and `penstock explain` tell what is read"
+        because = "use the metrics of the loader and `penstock explain` instead"
         say_unused("WorkerConfig", because, debug, {"worker_log_level": 0})
         handler = {"restore_error_handler": self.restore_error_handler}
         say_unused(
-            "WorkerConfig", "nothing is read again at a restore", handler, {"restore_error_handler": reraise_exception}
+            "WorkerConfig", "restoring doesn't re-read samples", handler, {"restore_error_handler": reraise_exception}
         )
 
     def __eq__(self, other: object) -> bool:
@@ -205,10 +205,10 @@ class WorkerConfig:
             ConfigError: another sample is active, or another argument is given.
         """
         if override_global_rank is not None or cache_pool is not None:
-            what = "a sample has no rank and no pool of its own here"
-            raise ConfigError(what, hint="Give worker_activate the sample's index alone")
+            what = "a sample has no rank or pool of its own here"
+            raise ConfigError(what, hint="Pass only the index of the sample to worker_activate")
         if getattr(NOW, "at", None) is not None:
-            raise ConfigError("a sample is worked on already", hint="Call worker_deactivate first")
+            raise ConfigError("a sample is already active", hint="Call worker_deactivate first")
         begin(self, sample_index, sample_index, sample_index)
 
     def worker_deactivate(self) -> None:
@@ -324,7 +324,7 @@ def current(what: Literal["sample", "batch"], name: str) -> int:
     at: At | None = getattr(NOW, "at", None)
     found = None if at is None else at[3] if what == "sample" else at[2]
     if found is None:
-        raise ConfigError(f"{name} is known only inside the functions of a task encoder that work on one")
+        raise ConfigError(f"{name} is only available inside task encoder functions that process a single sample")
     return found() if callable(found) else found
 
 

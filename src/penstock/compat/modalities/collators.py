@@ -122,8 +122,8 @@ class LossMaskingCollateFnWrapper:
         for what, marker in (("begin", self.b_mask_token_id), ("end", self.e_mask_token_id)):
             if not (ids == marker).any():
                 warnings.warn(
-                    f"no target of this batch is the {what} marker, id {marker}: all of its targets are masked. "
-                    "Look at how the tokenizer splits the markers, and whether a window is long enough for an answer.",
+                    f"no target in this batch is the {what} marker, id {marker}: all of its targets are masked. "
+                    "Check how the tokenizer splits the markers, and whether a window is long enough for an answer.",
                     stacklevel=3,
                 )
                 break

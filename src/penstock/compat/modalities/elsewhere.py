@@ -25,4 +25,4 @@ def elsewhere(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
 def of_modalities(module: str, *names: str) -> Callable[[str], Any]:
     """The same for names that are no work of ours: Modalities' own go on working beside ours."""
     original = module.removeprefix("penstock.compat.")
-    return elsewhere(module, dict.fromkeys(names, f"that of {original}: it goes with what is here"))
+    return elsewhere(module, dict.fromkeys(names, f"the one of {original}, which works with these classes"))

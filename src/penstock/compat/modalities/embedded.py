@@ -39,8 +39,8 @@ class EmbeddedStreamData:
     HEADER_SIZE_IN_BYTES = DATA_SECTION_LENGTH_IN_BYTES + TOKEN_SIZE_DESCRIPTOR_LENGTH_IN_BYTES
 
     def __init__(self, data_path: str | os.PathLike[str], load_index: bool | None = True) -> None:
-        store, path = LocalStore(), local_path(data_path, "a packed file of Modalities")
-        require_no_list(store, side_path(path), "the bytes of all documents can be seen here")
+        store, path = LocalStore(), local_path(data_path, "a Modalities packed file")
+        require_no_list(store, side_path(path), "the bytes of all documents are available")
         geometry = find_layout(store, path)
         if isinstance(geometry, Problem):
             raise geometry.error(path)

@@ -92,7 +92,9 @@ def create_filtered_tokenized_dataset(
 
 
 def _filter(source_place: Place, target: Place, keep: KeepRun, *, overwrite: bool, may_be_empty: bool = True) -> None:
-    require_no_list(source_place.store, side_path(source_place.path), "the routine gets the numbers of all documents")
+    require_no_list(
+        source_place.store, side_path(source_place.path), "the routine receives the indices of all documents"
+    )
     source = open_pbin(source_place.store, source_place.path, OpenOptions())
     known = source.manifest
     options = {
@@ -110,13 +112,13 @@ def _filter(source_place: Place, target: Place, keep: KeepRun, *, overwrite: boo
             kept += int(stay.sum())
         if not (kept or may_be_empty):
             raise ConfigError(
-                "the filter leaves no document", path=source_place.path, found=f"{first} documents before it"
+                "the filter removes all documents", path=source_place.path, found=f"{first} documents before filtering"
             )
 
 
 def _places(src_path: str | os.PathLike[str], dst_path: str | os.PathLike[str]) -> tuple[Place, Place]:
     """Where both are; raises `ConfigError` where the new file is the old one."""
-    source, target = (local_place(one, "a packed file of Modalities") for one in (src_path, dst_path))
+    source, target = (local_place(one, "a Modalities packed file") for one in (src_path, dst_path))
     if same_file(source.path, target.path):
-        raise ConfigError("the new file would replace the one that is read", path=dst_path)
+        raise ConfigError("the output would replace the input", path=dst_path)
     return source, target

@@ -45,7 +45,7 @@ class IndexGenerator:
     """
 
     def __init__(self, src_file: Path, drop_faulty_entries: bool = False) -> None:
-        self.src_file = _fixed(src_file, "a JSONL file of Modalities")
+        self.src_file = _fixed(src_file, "a Modalities JSONL file")
         self.drop_faulty_entries = drop_faulty_entries
         if not self.src_file.is_file():
             raise NotFound("no such file", path=self.src_file)
@@ -60,7 +60,7 @@ class IndexGenerator:
         if done.num_dropped:
             lines = ", ".join(str(one.line) for one in done.dropped[:_SHOWN_LINES])
             more = ", …" if done.num_dropped > _SHOWN_LINES else ""
-            warnings.warn(f"{self.src_file}: {done.num_dropped:,} faulty lines left out: {lines}{more}", stacklevel=2)
+            warnings.warn(f"{self.src_file}: {done.num_dropped:,} invalid lines skipped: {lines}{more}", stacklevel=2)
 
 
 class LargeFileLinesReader:
@@ -91,7 +91,7 @@ class LargeFileLinesReader:
         use_sample_length_from_index: bool = True,
     ) -> None:
         refuse_overrides(type(self), LargeFileLinesReader, ("_read_from_raw_file",), "Override __getitem__")
-        self.raw_data_path = _fixed(raw_data_path, "a JSONL file of Modalities")
+        self.raw_data_path = _fixed(raw_data_path, "a Modalities JSONL file")
         self.index_path = self.default_index_path(self.raw_data_path, index_path)
         self.encoding = encoding
         self.use_sample_length_from_index = use_sample_length_from_index
@@ -99,9 +99,9 @@ class LargeFileLinesReader:
         if not self.raw_data_path.is_file():
             raise NotFound("no such file", path=self.raw_data_path)
         if not self.index_path.is_file():
-            hint = f"Make it: `penstock index {self.raw_data_path}`"
+            hint = f"Create it with `penstock index {self.raw_data_path}`"
             raise NotFound("there is no index", path=self.index_path, hint=hint)
-        require_no_list(store, f"{self.raw_data_path}.penstock", "this class reads lines by an index of its own")
+        require_no_list(store, f"{self.raw_data_path}.penstock", "this class uses its own index")
         self.index = load_lines(store, str(self.raw_data_path), str(self.index_path))
         self._data: memoryview | None = store.mmap(str(self.raw_data_path)).data
 
@@ -116,7 +116,7 @@ class LargeFileLinesReader:
         raw_data_path: str | os.PathLike[str], index_path: str | os.PathLike[str] | None = None
     ) -> Path:
         """Return the path of the index."""
-        raw_data_path = Path(local_path(raw_data_path, "a JSONL file of Modalities"))
+        raw_data_path = Path(local_path(raw_data_path, "a Modalities JSONL file"))
         if index_path is None:
             return raw_data_path.with_name(f"{raw_data_path.stem}.idx")
         return _fixed(index_path, "its index")
@@ -149,7 +149,7 @@ def _have_index(index_path: Path, raw_data_path: Path) -> None:
     while raw_data_path.is_file() and not index_path.is_file():
         try:
             build_index(raw_data_path, index_path)
-            _log.info("%s: made the index of %s", index_path, raw_data_path)
+            _log.info("%s: created the index of %s", index_path, raw_data_path)
         except (ConfigError, PrepareError) as error:
             if index_path.is_file():  # another process was sooner
                 return
@@ -209,6 +209,6 @@ class MemMapDataset(Dataset):
                 path=self.raw_data_path,
                 offset_bytes=int(self.reader.index[place, 0]),
                 found=found.faults.get(0, "an empty line"),
-                hint="Mend the line, or leave it out of the index",
+                hint="Fix the line, or omit it from the index",
             )
         return self.tokenizer.tokenize(text=found.texts[0].decode())

@@ -42,7 +42,7 @@ class OriginalMegatron:
         """
         starts = self._starts[as_indices(indices, len(self))]
         if len(starts) and int(starts.max()) + self._tokens > self._source.num_tokens:
-            raise ConfigError("the original's block reaches beyond the last token", found=int(starts.max()))
+            raise ConfigError("the block of the original extends beyond the last token", found=int(starts.max()))
         return {"tokens": self._source.gather(starts, self._tokens)}
 
 

@@ -61,7 +61,7 @@ class PackedMemMapDatasetBase(Dataset):
         refuse_overrides(type(self), PackedMemMapDatasetBase, _NEVER_CALLED, hint)
         self.raw_data_path = raw_data_path
         self.sample_key = sample_key
-        source = _opened(fixed_path(local_path(raw_data_path, "a packed file of Modalities")))
+        source = _opened(fixed_path(local_path(raw_data_path, "a Modalities packed file")))
         self.token_size_in_bytes = source.dtype.itemsize
         self._dtype = IN_RAM[self.token_size_in_bytes]
         self._rows: Any = self._make_rows(source, bool(load_index))
@@ -73,7 +73,7 @@ class PackedMemMapDatasetBase(Dataset):
         if not isinstance(idx, slice):
             return {self.sample_key: self._rows[idx]["tokens"].astype(self._dtype)}
         if idx.step not in (None, 1):
-            raise ConfigError("slices have no steps here", found=f"step {idx.step}", expected="1")
+            raise ConfigError("slices with a step aren't supported", found=f"step {idx.step}", expected="1")
         rows = self._rows.get_batch(range(len(self))[idx])["tokens"]
         return {self.sample_key: [row.astype(self._dtype) for row in rows]}
 
@@ -143,13 +143,13 @@ class PackedMemMapDatasetMegatron(PackedMemMapDatasetBase):
 
     def _make_rows(self, source: PbinSource, load_index: bool) -> Any:
         if self.block_size == 1:
-            _log.warning("%s: blocks of 1 token have no target", self.raw_data_path)
+            _log.warning("%s: blocks of 1 token have no targets", self.raw_data_path)
         else:
             _check_block_size(self.block_size)
         if self._exact:
             return OriginalMegatron(source, self.block_size)
         if self.block_size > source.num_tokens:
-            what = "%s: no samples: blocks of %d tokens, and %d tokens in all"
+            what = "%s: no samples: blocks of %d tokens, but only %d tokens in total"
             _log.warning(what, self.raw_data_path, self.block_size, source.num_tokens)
             return _NoBlocks()
         blocks = MegatronBlocks(self.block_size, derived=DerivedCache())(source)
@@ -201,4 +201,4 @@ def _opened(path: str) -> Any:
 
 def _check_block_size(block_size: int) -> None:
     if block_size < 2:
-        raise ConfigError("a block holds a token and its target", found=block_size, expected="2 or more")
+        raise ConfigError("a block needs at least a token and its target", found=block_size, expected="2 or more")

@@ -22,7 +22,7 @@ def check_sampling(method: str, predownload: int | None, batch_size: int | None)
     """Refuse a `sampling_method` that there is none of; warn of a `predownload` below the batch."""
     if method not in SAMPLING_METHODS:
         expected = " or ".join(SAMPLING_METHODS)
-        raise ConfigError("Invalid sampling method: there is none of this name", found=repr(method), expected=expected)
+        raise ConfigError("Invalid sampling method: unknown name", found=repr(method), expected=expected)
     if predownload is not None and batch_size is not None and predownload < batch_size:
         warnings.warn(
             f"predownload < batch_size ({predownload} < {batch_size}). This may result in slower batch time. "
@@ -41,12 +41,10 @@ def check_streams(streams: Sequence[Any], sources: Sequence[Any], *, allow_unsaf
     for number, (stream, source) in enumerate(zip(streams, sources, strict=True)):
         where = redact(str(stored(source).folder.path))
         if not len(source):
-            raise EmptyStream(
-                f"Stream contains no samples: stream {number}", path=where, hint=f"Leave it out: {stream}"
-            )
+            raise EmptyStream(f"Stream contains no samples: stream {number}", path=where, hint=f"Omit it: {stream}")
         unsafe = [field.name for field in stored(source).schema.fields if field.kind == "pickle"]
         if unsafe and not allow_unsafe_types:
-            hint = "Where you trust what wrote it: allow_unsafe_types=True"
+            hint = "If you trust its author: allow_unsafe_types=True"
             raise ConfigError(f"column {unsafe[0]!r} contains an unsafe type, pkl", path=where, hint=hint)
 
 
@@ -63,11 +61,11 @@ def check_cache_limit(limit: int | str | None, sources: Sequence[Any]) -> None:
     index_bytes = sum(one.store.size(f"{one.path}/index.json") for one in folders)
     if limit_bytes <= index_bytes:
         what = f"Minimum cache usage ({index_bytes} bytes) is larger than the cache limit ({limit_bytes} bytes)"
-        raise ConfigError(what, hint="Raise cache_limit, or leave it out: all datasets share one cache here")
+        raise ConfigError(what, hint="Raise cache_limit, or omit it: all datasets share one cache here")
     needed = _SHARDS_IN_CACHE * max(stored(source).details()["largest_shard_bytes"] for source in sources)
     if limit_bytes < needed:
         what = f"Cache limit ({limit_bytes} bytes) is too low. Increase the `cache_limit` to {needed} bytes"
-        raise ConfigError(what, hint="Or leave it out: all datasets share one cache here, see PENSTOCK_CACHE_BYTES")
+        raise ConfigError(what, hint="Or omit it: all datasets share one cache here, see PENSTOCK_CACHE_BYTES")
 
 
 def parse_cache_limit(limit: float | str) -> int:
@@ -81,7 +79,7 @@ def parse_cache_limit(limit: float | str) -> int:
         if (size_bytes := count_in(plain)) is not None:
             return size_bytes
     if isinstance(limit, str):
-        raise ConfigError("Unsupported value/suffix: no size", found=repr(limit), expected='such as 1000 or "64gb"')
+        raise ConfigError("Unsupported value/suffix: not a size", found=repr(limit), expected='such as 1000 or "64gb"')
     return int(limit)
 
 
@@ -91,8 +89,8 @@ def warn_of_blocks(shards: Shards, block_size: int | None, canonical_nodes: int)
     size = max(4_000_000 // max(canonical_nodes, 1), 1 << 18) if block_size is None else block_size
     if largest > size:
         warnings.warn(
-            f"Shuffle block size was smaller than shard size for some shards ({size} < {largest} samples): these are "
-            "hardly mixed with others. Set shuffle_block_size to a larger value for a better shuffle.",
+            f"Shuffle block size was smaller than shard size for some shards ({size} < {largest} samples): "
+            "their samples are barely mixed. Set shuffle_block_size to a larger value for a better shuffle.",
             stacklevel=3,
         )
 

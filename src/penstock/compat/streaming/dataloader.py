@@ -73,7 +73,7 @@ class StreamingDataLoader(_data.DataLoader):
 
     def _require_open(self) -> None:
         if self._closed:
-            raise ConfigError("the loader is closed", hint="Make another one; load_state_dict(…) goes on")
+            raise ConfigError("the loader is closed", hint="Create a new one; load_state_dict(…) resumes")
 
     def state_dict(self) -> dict[str, Any] | None:
         """Return the original's state of the run; None for datasets of other kinds."""

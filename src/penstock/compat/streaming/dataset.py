@@ -41,7 +41,7 @@ _NEVER_CALLED = (
     "_get_work", "_share_work", "_attach_work", "_set_shuffle_block_size",
 )  # fmt: skip
 """Methods of the original that its iteration goes through, and ours does not."""
-_INSTEAD = "Say what a sample is by get_item or __getitem__; shards are fetched and evicted by the store"
+_INSTEAD = "Define samples with get_item or __getitem__; the store downloads and evicts shards"
 _RETRIES = 7
 
 
@@ -218,7 +218,9 @@ class StreamingDataset(IterableDataset):
         Raises:
             NotFound, FormatError, Unreachable: the shard doesn't exist, is damaged, or can't be fetched.
         """
-        say_unused("prepare_shard", "the shard is there when it returns", {"blocking": blocking}, {"blocking": True})
+        say_unused(
+            "prepare_shard", "the shard is available when it returns", {"blocking": blocking}, {"blocking": True}
+        )
         self._shards.fetch(shard_id)
 
     def evict_shard(self, shard_id: int) -> None:
@@ -272,7 +274,7 @@ class StreamingDataset(IterableDataset):
         """Return sample `sample_id`, counted over all streams. `retry` has no effect: the store decides."""
         if retry != _RETRIES and not self._retry_said:
             self._retry_said = True
-            say_unused("get_item", "reads are tried again by their store", {"retry": retry}, {})
+            say_unused("get_item", "the store retries reads", {"retry": retry}, {})
         at_hand = self._at_hand.pop(sample_id, None) if self._at_hand else None
         return self.source[sample_id] if at_hand is None else at_hand
 
@@ -394,7 +396,7 @@ class StreamingDataset(IterableDataset):
 
     def _require_open(self) -> None:
         if self._closed:
-            raise ConfigError("the dataset is closed", hint="Make another one; it goes on from load_state_dict(…)")
+            raise ConfigError("the dataset is closed", hint="Create a new one and resume with load_state_dict(…)")
 
     def _checked_shards(self) -> Shards:
         check_streams(self.streams, self._sources, allow_unsafe_types=self.allow_unsafe_types)
@@ -438,8 +440,8 @@ def _streams(
 ) -> list[Stream]:
     """The streams that are given, or one of a kind; `split` goes with both. Refuses what is said in two ways."""
     if streams and (set(one) - {"split"} or more or name != "stream"):
-        expected = "streams=, or else remote=, local=, stream_name= and stream_config="
-        raise ConfigError("a StreamingDataset takes streams in one way", found="both", expected=expected)
+        expected = "either streams=, or remote=, local=, stream_name= and stream_config="
+        raise ConfigError("streams are specified in two ways", found="both", expected=expected)
     if twice := sorted(set(one) & set(more)):
         raise ConfigError("an argument is given twice, once in stream_config=", found=", ".join(twice))
     return list(streams or [made_stream(name, {**one, **more})])

@@ -56,7 +56,7 @@ class OwnSamples(WrappedSource):
                     f"samples of {self._name} have no columns",
                     found=type(sample).__name__,
                     expected="dicts, for penstock.Loader",
-                    hint="Use StreamingDataLoader, or give dicts",
+                    hint="Use StreamingDataLoader, or return dicts",
                 )
         return samples
 

@@ -23,4 +23,4 @@ def package(module: str, instead: str | None = None) -> Any:
     except ModuleNotFoundError as error:
         name = module.partition(".")[0]
         hint = f"pip install {name}" + (f", or {instead}" if instead else "")
-        raise MissingExtra(f"the package {name!r} is needed here and not installed", hint=hint) from error
+        raise MissingExtra(f"the package {name!r} is needed but not installed", hint=hint) from error

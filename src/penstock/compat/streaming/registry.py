@@ -47,7 +47,7 @@ class Registry:
         point = plug_ins(_GROUP, ()).get(name)
         if point is None:
             hint = "streams_registry.register(name, func=…) of penstock.compat.streaming.base.stream adds one"
-            raise ConfigError("no such kind of stream", found=repr(name), expected=", ".join(self._made), hint=hint)
+            raise ConfigError("unknown kind of stream", found=repr(name), expected=", ".join(self._made), hint=hint)
         return imported(point)
 
     def get_all(self) -> dict[str, Callable[..., Any]]:
@@ -62,7 +62,7 @@ class Registry:
 
     def _add(self, name: str, func: Any) -> Any:
         if not callable(func):
-            raise ConfigError(f"the stream {name!r} is no class or function", found=type(func).__name__)
+            raise ConfigError(f"the stream {name!r} is not a class or function", found=type(func).__name__)
         self._made[name] = func
         return func
 
@@ -78,5 +78,7 @@ def made_stream(name: str, given: dict[str, Any]) -> Stream:
     """
     made = streams_registry.get(name)(**given)
     if not isinstance(made, Stream):
-        raise ConfigError(f"the stream {name!r} is none", found=type(made).__name__, expected="a Stream of penstock")
+        raise ConfigError(
+            f"the stream {name!r} is not a Stream", found=type(made).__name__, expected="a Stream of penstock"
+        )
     return made

@@ -66,13 +66,13 @@ class Stream:
         keep_zip: bool | None = None,
         follow_links: bool = False,
     ) -> None:
-        refuse_overrides(type(self), Stream, _NEVER_CALLED, "Give remote= and local= of what is there already")
+        refuse_overrides(type(self), Stream, _NEVER_CALLED, "Pass remote= and local= of the existing data")
         fetching = {"download_retry": download_retry, "download_timeout": download_timeout, "keep_zip": keep_zip}
         say_unused_fetching("Stream", fetching)
         given = dict(zip(_WEIGHTS, (proportion, repeat, choose), strict=True))
         weight = {name: value for name, value in given.items() if value is not None}
         if len(weight) > 1 or any(value < 0 for value in weight.values()):
-            raise ConfigError("a stream takes one weight, 0 or more", found=str(weight))
+            raise ConfigError("a stream needs one weight, 0 or more", found=str(weight))
         if not (remote or local):
             raise NoPlace("a stream needs remote= or local=: Could not create a temporary local directory of nothing")
         self.remote = remote
@@ -129,7 +129,7 @@ def _temporary_folder(remote: str, split: str) -> str:
 
 def say_unused_fetching(owner: str, given: Mapping[str, Any], *, cache_limit: Any = None) -> None:
     """Log given arguments on fetching, which have no effect."""
-    say_unused(owner, "the store tries again by itself, and its cache keeps files as they are", given, _FETCHING)
+    say_unused(owner, "the store retries on its own, and its cache keeps files as they are", given, _FETCHING)
     say_unused(owner, "all datasets share one budget: PENSTOCK_CACHE_BYTES", {"cache_limit": cache_limit}, {})
 
 
@@ -151,6 +151,6 @@ def _is_whole(folder: Place, trust: bool, follow_links: bool) -> bool:
         for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
             names = [one.basename for one in (raw, zipped) if one is not None]
             if names and not any(map(is_there, names)):
-                _log.info("%s is not whole: it lacks %s", folder.path, names[0])
+                _log.info("%s is incomplete: %s is missing", folder.path, names[0])
                 return False
     return True

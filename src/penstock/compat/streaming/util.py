@@ -61,7 +61,7 @@ def merge_index(
     if out is None or index_file_urls is None:
         folder = index_file_urls if out is None else out
         if not isinstance(folder, (str, tuple)):
-            raise ConfigError("merge_index takes a folder, or a list of index files and a folder", found=repr(folder))
+            raise ConfigError("merge_index needs a folder, or a list of index files and a folder", found=repr(folder))
         out, parts = folder if isinstance(folder, str) else (str(folder[0]), str(folder[1])), None
     else:
         parts = [
@@ -71,7 +71,7 @@ def merge_index(
         _merge_both(out, parts, keep_local)
         return
     out = out if isinstance(out, str) else out[0] or out[1]
-    say_unused("merge_index", "without a URL the index stays", {"keep_local": keep_local}, _DEFAULTS)
+    say_unused("merge_index", "without a URL the index is kept", {"keep_local": keep_local}, _DEFAULTS)
     shards.merge_index(out, None if parts is None else [_present(part) for part in parts])
 
 
@@ -102,7 +102,7 @@ def _below(folder: Place) -> list[str]:
 def _far(local: str, url: str) -> str:
     """The index at its URL, of a part that this machine may have lost."""
     if not url:
-        raise NotFound("Check data availability! no index, and no URL of it", path=local)
+        raise NotFound("Check data availability! There is no index and no URL of one", path=local)
     return url
 
 
@@ -112,7 +112,7 @@ def clean_stale_shared_memory() -> None:
     Unlike the original, it keeps memory that another process still maps: that run is alive.
     """
     removed = remove_stale()
-    _log.info("shared memory of killed runs of the original: %s removed", len(removed) or "none")
+    _log.info("removed shared memory from killed runs of the original: %s", len(removed) or "none")
 
 
 def _present(part: tuple[str, str]) -> str:
@@ -136,7 +136,7 @@ def number_abbrev_to_int(abbrev_str: float | str) -> int:
         return int(abbrev_str)
     found = _ABBREVIATED.fullmatch(abbrev_str.strip().lower())
     if not found:
-        what = "Unsupported value/suffix: no number"
+        what = "Unsupported value/suffix: not a number"
         raise ConfigError(what, found=repr(abbrev_str), expected='such as 1000, "90k" or "2m"')
     return int(found[1]) if not found[2] and found[1].isdigit() else int(float(found[1]) * _SCALES[found[2]])
 
@@ -157,7 +157,7 @@ def wait_for_file_to_exist(filename: str, poll_interval: float, timeout: float, 
     place = place_of(filename)
     while not place.exists():
         if time.monotonic() - begun > timeout:
-            raise RuntimeError(f"{err_msg}: {filename} is not there after {timeout} s")
+            raise RuntimeError(f"{err_msg}: {filename} doesn't exist after {timeout} s")
         time.sleep(poll_interval)
 
 

@@ -51,11 +51,9 @@ class Writer:
         unknown = sorted(set(more) - {*_UNUSED, *_OWN})
         if unknown:
             expected = ", ".join((*_UNUSED, *_OWN))
-            raise ConfigError(
-                "Invalid Writer argument: there is none of this name", found=unknown[0], expected=expected
-            )
+            raise ConfigError("Invalid Writer argument: unknown name", found=unknown[0], expected=expected)
         unused = {name: more[name] for name in _UNUSED if name in more}
-        say_unused(type(self).__name__, "shards go to their store as they fill, which tries again", unused, _UNUSED)
+        say_unused(type(self).__name__, "shards are uploaded as they fill, and the store retries", unused, _UNUSED)
         local, remote = _local_and_remote(out)
         # Without a wish for a local copy, samples go to the remote folder at once.
         is_kept = remote is None or (keep_local and local != remote)
@@ -67,7 +65,7 @@ class Writer:
         if self._local is not None and not overwrite:
             if self._local.is_folder() and os.listdir(self._local.path):
                 what = f"Directory is not empty: {self.local}"
-                raise FileExistsError(f"{what}; exist_ok=True replaces the dataset that is there")
+                raise FileExistsError(f"{what}; exist_ok=True replaces the existing dataset")
             if self._remote is not None:
                 _require_free(self._remote)
         self._writer = create(self.local or remote or "", format=kind, overwrite=overwrite, **options)
@@ -226,7 +224,7 @@ def _local_and_remote(out: Out) -> tuple[str, str | None]:
 def _require_free(target: Place) -> None:
     """Refuse to write over a dataset that is there; raises `ConfigError`."""
     if target.child(INDEX_NAME).exists():
-        raise ConfigError("the output exists", path=target.path, hint="Name another one; exist_ok=True replaces it")
+        raise ConfigError("the output exists", path=target.path, hint="Choose another one; exist_ok=True replaces it")
 
 
 def _copy(folder: Place, target: Place) -> None:

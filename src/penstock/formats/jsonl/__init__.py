@@ -71,17 +71,17 @@ class _Jsonl:
         except NotFound:
             return Sniff(False, "no such file")
         if path.endswith(self.traits.suffixes):
-            return Sniff(True, "named as a JSONL file")
+            return Sniff(True, "a JSONL file name")
         if path.endswith((".json", ".yaml", ".yml")):
-            return Sniff(False, "named as one JSON or YAML document")
+            return Sniff(False, "the name of a JSON or YAML document")
         line, newline, _ = head.lstrip().partition(b"\n")
         if not newline and len(head) == _SNIFF_BYTES:
-            return Sniff(False, "no line ends in the first 64 KiB")
+            return Sniff(False, "no line end in the first 64 KiB")
         try:
             is_object = isinstance(json.loads(line), dict)
         except (ValueError, RecursionError):
             is_object = False
-        return Sniff(is_object, f"the first line is {'a' if is_object else 'no'} JSON object")
+        return Sniff(is_object, f"the first line is {'a' if is_object else 'not a'} JSON object")
 
     def files_at(self, path: str, /) -> tuple[str, ...]:
         """The file that `path` names, and its index of either kind; an index, or a compressed file, alone."""
@@ -127,7 +127,7 @@ class _Jsonl:
         """See `repair.write_jsonl_manifest`; raises `Unsupported` for a compressed file."""
         if compression_of(path) is not None:
             hint = "Decompress it, or convert it: penstock convert"
-            raise Unsupported("a compressed JSONL has no side file", path=path, hint=hint)
+            raise Unsupported("a compressed JSONL file can't have a side file", path=path, hint=hint)
         return write_jsonl_manifest(store, _lines_path(store, path), options, replace=replace)
 
 

@@ -102,7 +102,7 @@ class IndexedLines:
                 require_separate_lines(self.store, self.path)
             if not self.skip_faulty:
                 if self.size_bytes == 0:
-                    hint = "Leave it out, or write it again; `penstock index --on-error skip` takes it as it is"
+                    hint = "Omit the file or write it again. `penstock index --on-error skip` accepts it"
                     raise Corrupt(fault.reason, path=self.path, hint=hint)
                 if line == 1:
                     require_plain(self.store, self.path)
@@ -112,7 +112,7 @@ class IndexedLines:
                     path=self.path,
                     offset_bytes=fault.offset_bytes,
                     found=fault.reason,
-                    hint=f"Mend it, or leave such lines out: `penstock index {self.path} --on-error skip`",
+                    hint=f"Fix it, or skip invalid lines: `penstock index {self.path} --on-error skip`",
                 )
             if len(self.dropped) < MOST_FAULTS:
                 self.dropped.append(DroppedLine(line, fault.offset_bytes, fault.length_bytes, fault.reason))
@@ -122,7 +122,10 @@ class IndexedLines:
 def require_plain(store: Store, path: str) -> None:
     """That a file does not begin as a compressed one; raises `Unsupported`."""
     if store.get(path, 0, 4).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
-        what, hint = "a compressed file takes no index", "Every verb reads it as it is; or unpack it first"
+        what, hint = (
+            "a compressed file can't have an index",
+            "Every command reads it without one. Otherwise decompress it first",
+        )
         raise Unsupported(what, path=path, found="gzip or zstd", hint=hint)
 
 
@@ -153,11 +156,11 @@ def _require_lines(store: Store, path: str) -> None:
         found, hint = cause
         if cause is UNKNOWN:  # `info` takes a file with such a name for JSONL too
             named = path.endswith((".jsonl", ".ndjson"))
-            hint = "Copy it again, or see what wrote it" if named else "`penstock info` says what it is"
+            hint = "Copy it again, or check the program that wrote it" if named else "`penstock info` identifies it"
         raise Unsupported("no lines of JSON", path=path, found=found, hint=hint)
     if path.endswith((".csv", ".tsv")):
-        hint = f"`penstock convert {path} OUT/ --to mds` reads one with a header"
-        raise Unsupported("no lines of JSON", path=path, found="a table as text", hint=hint)
+        hint = f"`penstock convert {path} OUT/ --to mds` reads a table with a header"
+        raise Unsupported("no lines of JSON", path=path, found="a text table", hint=hint)
 
 
 def may_map(store: Store, path: str) -> bool:
@@ -180,7 +183,7 @@ def index_path_for(path: str) -> str:
     """
     index_path = os.path.splitext(path)[0] + ".idx"
     if index_path == path:
-        raise ConfigError("this is the name of an index, not of a JSONL file", path=path)
+        raise ConfigError("this is the name of an index, not a JSONL file", path=path)
     return index_path
 
 
@@ -274,7 +277,7 @@ def lines_in_cache(store: Store, path: str, *, skip_faulty: bool = False) -> Int
             return found
 
     def feed(put: Put) -> None:
-        _log.info("%s: finding its lines, which the cache folder will know", path)
+        _log.info("%s: scanning for lines; the result is kept in the cache folder", path)
         for pairs in IndexedLines(store, path, size_bytes):
             put(pairs.reshape(-1))
 

@@ -130,8 +130,8 @@ def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | N
     index_path = current_index(store, path, index_path_for(path))
     if not store.exists(index_path) or is_megatrons(store, index_path):
         if size_bytes == 0:
-            return None, [problem("empty", "the file is empty, so no index can be made", path, fix="Delete it")]
-        fix = f"`penstock index {path}` makes it; else lines are found once a host, for the cache folder"
+            return None, [problem("empty", "the file is empty, so it can't have an index", path, fix="Delete it")]
+        fix = f"`penstock index {path}` creates it. Without one, each host scans the file once and caches the result"
         return None, [
             problem(NO_INDEX.removeprefix("jsonl."), "there is no index", index_path, fix=fix, severity="warning")
         ]
@@ -145,7 +145,7 @@ def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | N
         return None, outside(path, lines, size_bytes)
     order: list[Problem] = []
     if (lines[1:, 0] < lines[:-1, 0]).any():
-        what = "the entries do not stand in the order of their lines"
+        what = "the entries aren't in the order of their lines"
         order.append(problem("order", what, index_path, fix=remake(path), severity="warning"))
         lines = lines[np.argsort(lines[:, 0], kind="stable")]
     misfit = list(misfits(store, path, spread(lines, _SAMPLE_LINES), size_bytes))
@@ -162,7 +162,7 @@ def _overlaps(path: str, lines: IntArray) -> Iterator[Problem]:
     """Entries, in the order of their places, that begin inside the one before."""
     for entry in (np.flatnonzero(lines[1:, 0] <= lines[:-1].sum(1)) + 1).tolist():
         start, before = int(lines[entry, 0]), lines[entry - 1].tolist()
-        what = "an index entry that begins inside another, or stands there twice"
+        what = "an index entry overlaps or repeats another one"
         yield problem("index-overlap", what, path, start, f"{before[1]} bytes at byte {before[0]}", remake(path))
 
 
@@ -196,8 +196,8 @@ def _check_every_line(store: Store, path: str, size_bytes: int, lines: IntArray 
             first_left_out = first_left_out if num_left_out else int(left_out[0])
             num_left_out += len(left_out)
     if num_left_out:
-        fix = f"Nothing, if they are left out on purpose. {remake(path)}"
-        what = f"the index leaves out {num_left_out} good lines"
+        fix = f"Nothing, if they are omitted on purpose. {remake(path)}"
+        what = f"the index omits {num_left_out} valid lines"
         yield problem("left-out", what, path, first_left_out, fix=fix, severity="warning")
 
 
@@ -216,5 +216,5 @@ def _faulty_entries(store: Store, path: str, lines: IntArray) -> Iterator[Proble
 
 
 def _invalid(path: str, fault: Fault) -> Problem:
-    fix = f"Mend it, or leave such lines out: `penstock index {path} --on-error skip --overwrite`"
+    fix = f"Fix it, or skip invalid lines: `penstock index {path} --on-error skip --overwrite`"
     return problem("invalid-line", "a line that is not valid JSON", path, fault.offset_bytes, fault.reason, fix)

@@ -248,7 +248,7 @@ def _too_long(file: Place, offset_bytes: int, held_bytes: int) -> TooLarge:
         path=file.path,
         offset_bytes=offset_bytes,
         found=f"more than {held_bytes} bytes without a line end",
-        expected="JSONL: one document a line",
+        expected="JSONL: one document per line",
     )
 
 

@@ -107,7 +107,7 @@ def scan_energon(store: Store, path: str, progress: Callable[[int], None] | None
     found = np.concatenate([*runs, np.array([size_bytes])]) if runs else np.array([size_bytes])
     if len(found) < 2:
         what = "no sample in this file" if size_bytes else "the file is empty"
-        raise Corrupt(what, path=path, found=f"{num_lines} blank lines", expected="a JSON object a line")
+        raise Corrupt(what, path=path, found=f"{num_lines} blank lines", expected="one JSON object per line")
     found[0] = 0
     return found
 
@@ -147,14 +147,14 @@ def _start_of_long_line(work: LineRange, place: int, length_bytes: int, lines_be
 
 def _no_object(path: str, line_number: int, offset_bytes: int, text: bytes) -> Corrupt:
     return Corrupt(
-        f"line {line_number} is no JSON object",
+        f"line {line_number} is not a JSON object",
         path=path,
         offset_bytes=offset_bytes,
         found=repr(text[:_SHOWN_BYTES]),
         expected="{…}",
-        hint=f"A JSONL of Energon has one object per line: fix the line. {LINES_OF_A_LIST}"
+        hint=f"Energon's JSONL has one object per line. Fix the line. {LINES_OF_A_LIST}"
         if text.startswith(b"[")
-        else "A JSONL of Energon has one object per line: fix the line",
+        else "Energon's JSONL has one object per line. Fix the line",
     )
 
 
@@ -210,18 +210,20 @@ def read_energon_index(store: Store, path: str, index_path: str, size_bytes: int
     wrong = np.flatnonzero(entries[1:] <= entries[:-1])
     if len(wrong) or entries[0] != 0:
         place = 0 if entries[0] != 0 else int(wrong[0]) + 1
-        raise _misfit(path, place * _ENTRY_BYTES, f"entry {place} is {int(entries[place])}", "entries that rise from 0")
+        raise _misfit(
+            path, place * _ENTRY_BYTES, f"entry {place} is {int(entries[place])}", "entries increasing from 0"
+        )
     return entries.astype(np.int64)
 
 
 def _misfit(path: str, offset_bytes: int, found: str, expected: str) -> Corrupt:
     return Corrupt(
-        "the index does not fit its file",
+        "the index doesn't match its file",
         path=energon_index_path(path),
         offset_bytes=offset_bytes,
         found=found,
         expected=expected,
-        hint=f"Make it again: `penstock index {path} --flavor energon --overwrite`",
+        hint=f"Rebuild it: `penstock index {path} --flavor energon --overwrite`",
     )
 
 
@@ -318,7 +320,7 @@ class EnergonJsonlSource:
         """The range of sample N, by the name `"N.json"`, line ends included; raises `NotFound`."""
         key, dot, part = name.partition(".")
         if not dot or part != _PART:
-            raise NotFound(f"no file of the name {name!r}", path=self.path, hint='Names are "0.json", "1.json", …')
+            raise NotFound(f"no file named {name!r}", path=self.path, hint='Names are "0.json", "1.json", …')
         return bytes(self._read([self._range(self.index_of(key))])[0])
 
     def get_with_shard(self, name: str, /) -> tuple[bytes, str]:
@@ -327,7 +329,7 @@ class EnergonJsonlSource:
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
         """Raises `NotFound`: there are no media in a JSONL."""
-        raise NotFound(f"no media metadata of {name!r}", path=self.path, hint="A JSONL holds no media")
+        raise NotFound(f"no media metadata for {name!r}", path=self.path, hint="A JSONL file holds no media")
 
     def children(self) -> Mapping[str, Source[Any]]:
         """Return an empty mapping: data on disk has no children."""
@@ -428,7 +430,7 @@ def check_energon(store: Store, path: str, depth: Depth) -> list[Finding]:
 def check_energon_index(store: Store, path: str, depth: Depth) -> list[Finding]:
     """Findings of the index alone, and of lines that it leads to."""
     index_path = current_index(store, path, energon_index_path(path))
-    fix = f"`penstock index {path} --flavor energon` makes it"
+    fix = f"Create it with `penstock index {path} --flavor energon`"
     if not store.exists(index_path):
         return [Finding("jsonl.no-index", "warning", index_path, None, "there is no index", None, fix)]
     try:
@@ -456,7 +458,7 @@ def _compare(path: str, known: IntArray, found: IntArray) -> list[Finding]:
     same = min(len(known), len(found))
     differ = np.flatnonzero(known[:same] != found[:same])
     place = int(differ[0]) if len(differ) else same
-    what = f"{len(known) - 1} samples, the file has {len(found) - 1}; entry {place} is the first that differs"
+    what = f"{len(known) - 1} samples, but the file has {len(found) - 1}; entry {place} is the first that differs"
     fix = f"`penstock repair {path} --write`, or `penstock index {path} --flavor energon --overwrite`"
     return [Finding(INDEX_CODE, "error", energon_index_path(path), place * _ENTRY_BYTES, what, None, fix)]
 
@@ -470,4 +472,4 @@ def repair_energon(store: Store, path: str, findings: Sequence[Finding], *, writ
         starts = scan_energon(store, path)
         back_up(store, index_path)
         put(store, index_path, encode_energon_index(starts))
-    return [Action(INDEX_CODE, index_path, "make the index again; the old one is kept beside it", write)]
+    return [Action(INDEX_CODE, index_path, "rebuild the index; the old one is kept next to it", write)]

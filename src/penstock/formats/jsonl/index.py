@@ -47,7 +47,7 @@ def problem(
 
 def remake(path: str) -> str:
     """What to do about an index that is wrong."""
-    return f"Make it again: `penstock index {path} --overwrite`"
+    return f"Rebuild it: `penstock index {path} --overwrite`"
 
 
 def is_megatrons(store: Store, index_path: str) -> bool:
@@ -110,7 +110,7 @@ def outside(path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:
         start, length = lines[entry].tolist()
         yield problem(
             "index-outside",
-            "an index entry leaves the file",
+            "an index entry is outside the file",
             path,
             min(max(0, start), size_bytes),
             f"entry {entry} at byte {start}, {length} bytes long",
@@ -133,19 +133,19 @@ def misfits(store: Store, path: str, lines: IntArray, size_bytes: int) -> Iterat
         if first in (b"", _NEWLINE) and _counts_characters(store, path, start, stop - start):
             yield problem(
                 "index-counts-characters",
-                "the index counts characters, not bytes, as Modalities before v0.3.3 did",
+                "the index counts characters instead of bytes, as in Modalities before v0.3.3",
                 path,
                 start,
-                f"a line of {stop - start} characters, which are more bytes",
+                f"a line of {stop - start} characters, which take more bytes",
                 remake(path),
             )
             continue
         yield problem(
             "index-misfit",
-            "the index does not fit this file, which changed after it was made",
+            "the index doesn't match this file, which changed after indexing",
             path,
             start if first not in (b"", _NEWLINE) else stop,
-            f"an entry of {stop - start} bytes at byte {start} that is no whole line",
+            f"an entry of {stop - start} bytes at byte {start} that is not a whole line",
             remake(path),
         )
 
@@ -158,7 +158,7 @@ def lines_behind(store: Store, path: str, stop_bytes: int, size_bytes: int) -> I
         if line and fault_of(line) is None:
             yield problem(
                 "index-behind",
-                "the file holds lines behind the last one that its index knows",
+                "the file has lines after the last one in its index",
                 path,
                 place,
                 f"{size_bytes - place} bytes",
@@ -194,7 +194,7 @@ def _require_none(problems: Iterator[Problem], index_path: str) -> None:
     """Raise the first problem as an error that names the index too: either file may be the wrong one."""
     for problem in problems:
         error = problem.error()
-        error.found = f"{error.found}, by the index {redact(index_path)}"
+        error.found = f"{error.found}, according to the index {redact(index_path)}"
         raise error
 
 

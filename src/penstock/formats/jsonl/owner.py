@@ -43,10 +43,10 @@ def require_own_index(store: Store, path: str | None, index_path: str, flavor: s
         fits = head != MEGATRON_HEAD if has_data else head.startswith(_PICKLE_HEAD)
     hint = "Name another output, or remove it"
     if not fits:
-        raise ConfigError("what stands in the place of the index is another thing", path=index_path, hint=hint)
+        raise ConfigError("the path of the index is taken by something else", path=index_path, hint=hint)
     owner = None if flavor == "energon" or path is None else _other_owner(store, path, index_path)
     if owner is not None:
-        what = "what stands in the place of the index is that of another file"
+        what = "the index at this path belongs to another file"
         raise ConfigError(what, path=index_path, found=owner, hint=hint)
 
 

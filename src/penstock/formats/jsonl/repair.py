@@ -34,20 +34,20 @@ def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write:
     index_path = index_path_for(path)
     longer = _to_line_ends(store, path, index_path) if set(wrong) == {_CHARACTERS} else None
     if longer is not None:
-        what = f"lengths in characters become lengths in bytes: each of {len(longer)} entries reaches to its line's end"
+        what = f"convert lengths from characters to bytes: extend {len(longer)} entries to the ends of their lines"
         if not write:
             return [Action(_CHARACTERS, index_path, what)]
         backup = back_up(store, index_path)
         _write_pairs(store, longer, index_path)
         return [Action(_CHARACTERS, index_path, f"{what}; the old one is kept as {backup}", done=True)]
     if not write:
-        return [Action(wrong[0], index_path, "make the index again from the lines of the file")]
+        return [Action(wrong[0], index_path, "rebuild the index from the lines of the file")]
     backup = back_up(store, index_path)
     lines = IndexedLines(store, path, store.size(path), skip_faulty=True)
     write_index(lines, store, index_path, overwrite=True)
-    what = f"made the index again: {lines.num_lines} lines"
+    what = f"rebuilt the index: {lines.num_lines} lines"
     if lines.num_dropped:
-        what += f", {lines.num_dropped} faulty ones left out, the first is line {lines.dropped[0].line}"
+        what += f", {lines.num_dropped} invalid ones skipped, the first is line {lines.dropped[0].line}"
     return [Action(wrong[0], index_path, f"{what}; the old one is kept as {backup}", done=True)]
 
 

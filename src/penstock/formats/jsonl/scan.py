@@ -255,7 +255,7 @@ def _read(work: LineRange, start_bytes: int, length_bytes: int) -> bytes:
 
 def _shorter(work: LineRange, size_bytes: int) -> Truncated:
     expected = f"{work.size_bytes} bytes"
-    what = "the file became shorter while it was read"
+    what = "the file became shorter while it was being read"
     return Truncated(what, path=work.path, offset_bytes=size_bytes, expected=expected)
 
 

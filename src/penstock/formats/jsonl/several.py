@@ -63,14 +63,14 @@ class _JsonlFiles:
         try:
             files = list(_files(path, follow_links=True))
         except (NotFound, ConfigError, Unsupported):
-            return Sniff(False, "no JSONL file can be seen in it")
+            return Sniff(False, "no JSONL files found in it")
         if not all(file.endswith(SUFFIXES) for file in files):
             return Sniff(False, "not all of the files are JSONL")
         is_one = len(alternatives(path)) == 1 and store.is_folder(path)
         names = (file[len(path.rstrip("/")) + 1 :] for file in store.list(path)) if is_one else ()
         other = other_data(names, SUFFIXES)
         if other is not None:
-            return Sniff(False, f"JSONL files and other data ({other}): name them by a pattern, {path}/**/*.jsonl")
+            return Sniff(False, f"JSONL files and other data ({other}). Use a pattern: {path}/**/*.jsonl")
         return Sniff(True, f"{len(files)} JSONL files")
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource:

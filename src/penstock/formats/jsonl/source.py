@@ -72,18 +72,18 @@ def open_text(text: Text, path: str | Sequence[str], options: OpenOptions) -> Js
     """
     require_flavor(text.path, options.flavor)
     if options.flavor == "energon":
-        what = "Energon's rules are for one JSONL file that is not compressed"
-        raise Unsupported(what, path=text.path, hint="Leave flavor= (--flavor) out, or decompress and join the files")
+        what = "Energon's format needs a single uncompressed JSONL file"
+        raise Unsupported(what, path=text.path, hint="Omit flavor= (--flavor), or decompress and join the files")
     if options.read == "mmap":
         hint = 'Open without read="mmap"'
-        raise Unsupported("several or compressed files have no map that holds their text", path=text.path, hint=hint)
+        raise Unsupported("several files or compressed files can't be memory-mapped", path=text.path, hint=hint)
     return JsonlSource(text, text.path, options, path)
 
 
 def require_flavor(path: str | None, flavor: str) -> None:
     """Refuse a flavor that does not exist; raises `ConfigError`."""
     if flavor not in FLAVORS:
-        raise ConfigError("no such flavor of JSONL", path=path, found=flavor, expected=" | ".join(FLAVORS))
+        raise ConfigError("unknown flavor of JSONL", path=path, found=flavor, expected=" | ".join(FLAVORS))
 
 
 class JsonlSource:
@@ -274,7 +274,7 @@ class JsonlSource:
         return [view[start:stop] for start, stop in ranges]
 
     def _map(self) -> memoryview:
-        what = "the file is shorter than it was when its index was read"
+        what = "the file became shorter after its index was read"
         return map_least(self._store, self._path, self._size_bytes, what).data
 
     def _sample(self, data: bytes | memoryview, index: int, start: int) -> Sample:
@@ -289,7 +289,7 @@ class JsonlSource:
                 path=path,
                 offset_bytes=start,
                 found=fault_of(bytes(data)),
-                hint=f"Mend the line. If the file changed after its index was made: {remake(path)}",
+                hint=f"Fix the line. If the file changed after indexing: {remake(path)}",
             ) from None
         sample: Sample = value if isinstance(value, dict) else {"value": value}
         columns = self._options.columns

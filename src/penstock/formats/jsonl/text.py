@@ -133,7 +133,7 @@ class Text:
         """int64[n_files]: bytes of the files, as they are stored, up to the end of each; raises `NotFound`."""
         sizes = self._states()[1]
         if len(gone := np.flatnonzero(sizes < 0)):
-            raise NotFound("no such file", path=self.files[int(gone[0])], hint="It was listed: it is gone since then")
+            raise NotFound("no such file", path=self.files[int(gone[0])], hint="It disappeared after it was listed")
         return np.cumsum(sizes)
 
     # --- as a store --------------------------------------------------------------------------------------------------
@@ -154,7 +154,9 @@ class Text:
         size_bytes = self.size(path)
         for start, stop in ranges:
             if stop > size_bytes:
-                raise Truncated("the text ends before this", path=path, offset_bytes=start, expected=f"{stop} bytes")
+                raise Truncated(
+                    "reading past the end of the text", path=path, offset_bytes=start, expected=f"{stop} bytes"
+                )
         if len(self.files) == 1:
             return self._of_file(0, ranges)
         if len(ranges) == 1:
@@ -187,15 +189,15 @@ class Text:
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
         """Refused."""
-        raise Unsupported("the text of several files is only read", path=path)
+        raise Unsupported("the text of several files is read-only", path=path)
 
     def commit(self, staged: Sequence[Staged]) -> None:
         """Refused."""
-        raise Unsupported("the text of several files is only read", path=self.path)
+        raise Unsupported("the text of several files is read-only", path=self.path)
 
     def delete(self, path: str) -> None:
         """Refused."""
-        raise Unsupported("the text of several files is only read", path=path)
+        raise Unsupported("the text of several files is read-only", path=path)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -375,7 +377,7 @@ class _Decompressed:
         low = start // _BLOCK_BYTES * _BLOCK_BYTES
         found = b"".join(blocks)[start - low : stop - low] if len(blocks) != 1 else blocks[0][start - low : stop - low]
         if len(found) < stop - start:
-            what = "the content is shorter than it was when its lines were found"
+            what = "the content became shorter after it was scanned"
             raise Truncated(what, path=self._file.path, offset_bytes=start, expected=f"{stop - start} bytes")
         return found
 
@@ -464,7 +466,7 @@ def scan_compressed(
                 put((pairs + np.array([start + offset_bytes, 0])).reshape(-1))
         except Corrupt as error:
             error.offset_bytes = offset_bytes + (error.offset_bytes or 0)
-            error.hint = "The place is that in the decompressed text: mend it there"
+            error.hint = "The offset is in the decompressed text. Fix the line there"
             raise
         size_bytes = offset_bytes + len(data)
     warn_of_dropped(file.path, lines)
@@ -486,7 +488,7 @@ def _frames(file: Place, compression: str, known: IntArray | None = None, size_b
     borders = [*frames.reshape(-1, 2)[:, 1].tolist(), size_bytes]
     far_bytes = max((stop - start for start, stop in pairwise(borders)), default=0)
     if far_bytes > _FAR_BYTES:
-        what = "%s: read in order; for a line by itself up to %.0f MB before it are decompressed: compress it in %s"
+        what = "%s: random access is slow: one line needs up to %.0f MB decompressed before it. Compress it in %s"
         better = "members, as bgzip does" if compression == "gzip" else "frames, as pzstd does"
         _log.warning(what, file.path, far_bytes / 1e6, better)
     return frames if len(frames) else np.zeros(2, np.int64)

@@ -48,7 +48,9 @@ def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwri
     """
     require_known(options, _KNOWN_OPTIONS, path)
     if compression_of(path) is not None:
-        raise ConfigError("JSONL is written without compression", path=path, hint="Name a .jsonl, and compress that")
+        raise ConfigError(
+            "JSONL is written without compression", path=path, hint="Write a .jsonl file and compress it afterwards"
+        )
     flavor = options.get("flavor", "modalities")
     require_flavor(path, flavor)
     return JsonlWriter(store, output_path(store, path), overwrite=overwrite, flavor=flavor, given=_given(options))
@@ -136,7 +138,7 @@ class JsonlWriter:
         """
         require_open(self._open, self._path)
         if self._for_energon:
-            raise ConfigError("lines as they are may be no samples of Energon", path=self._path, hint="Write samples")
+            raise ConfigError("raw lines may not be valid Energon samples", path=self._path, hint="Write samples")
         self._flush()
         stops = np.cumsum(lengths)
         size_bytes = int(stops[-1]) if len(stops) else 0
@@ -251,5 +253,5 @@ def _object_of(sample: Sample, path: str) -> Sample:
     """The object of a line: the part `json` of a sample with a key, else the sample."""
     value: Any = sample.get("json") if "__key__" in sample else sample
     if not isinstance(value, dict):
-        raise ConfigError("a line of Energon's JSONL is an object", path=path, found=type(value).__name__)
+        raise ConfigError("a line of Energon's JSONL must be an object", path=path, found=type(value).__name__)
     return value

@@ -43,7 +43,7 @@ _KINDS: dict[str, type[ImageMetadata] | type[AVMetadata]] = {"image": ImageMetad
 _DAMAGE = (sqlite3.Error, UnicodeDecodeError)
 """What a damaged database raises: names in its tables may be no text."""
 
-_REMAKE = "Make it again: `penstock prepare-media`"
+_REMAKE = "Rebuild it: `penstock prepare-media`"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +85,11 @@ def decode_metadata(kind: str, text: str) -> MediaMetadata:
         FormatError: no such kind, or no such JSON.
     """
     if kind not in _KINDS:
-        raise FormatError("no such kind of media metadata", found=str(kind)[:40], expected=" | ".join(_KINDS))
+        raise FormatError("unknown kind of media metadata", found=str(kind)[:40], expected=" | ".join(_KINDS))
     try:
         return msgspec.json.decode(text, type=_KINDS[kind])
     except (msgspec.DecodeError, TypeError, UnicodeError, RecursionError) as error:
-        raise FormatError("media metadata that can't be read", found=str(error)) from None
+        raise FormatError("unreadable media metadata", found=str(error)) from None
 
 
 # --- reading -----------------------------------------------------------------------------------------------------
@@ -161,12 +161,12 @@ def _decoded(name: str, kind: Any, text: Any, path: str) -> MediaMetadata:
     try:
         return decode_metadata(kind, text)
     except FormatError as error:
-        raise Corrupt(f"{error.what}, of {name!r}", path=path, found=error.found, hint=_REMAKE) from None
+        raise Corrupt(f"{error.what}, for {name!r}", path=path, found=error.found, hint=_REMAKE) from None
 
 
 def _damaged(path: str, error: sqlite3.Error | UnicodeDecodeError) -> Corrupt:
     raise_system_error(error, path)
-    return Corrupt("no index of media", path=path, found=str(error), hint=_REMAKE)
+    return Corrupt("not a valid media index", path=path, found=str(error), hint=_REMAKE)
 
 
 # --- checking ----------------------------------------------------------------------------------------------------
@@ -178,7 +178,7 @@ def other_header(media: MediaBytes, metadata: MediaMetadata) -> str | None:
         if isinstance(metadata, ImageMetadata):
             found: object = read_image_header(media)
             return None if found == metadata else str(found)
-        return None if read_av_header(media, depth="headers") is not None else "no audio or video"
+        return None if read_av_header(media, depth="headers") is not None else "not audio or video"
     except PenstockError as error:
         return error.what
 

@@ -168,9 +168,11 @@ def _require_tables(connection: sqlite3.Connection) -> None:
     for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall():
         virtual = kind == "table" and str(sql).lstrip()[:14].upper() == "CREATE VIRTUAL"
         if kind not in ("table", "index") or virtual:
-            raise sqlite3.DatabaseError(f"a {'virtual table' if virtual else kind} {name!r:.80}: only tables are read")
+            raise sqlite3.DatabaseError(
+                f"a {'virtual table' if virtual else kind} {name!r:.80}: only plain tables are allowed"
+            )
         if kind == "table" and _is_computed(connection, name):
-            raise sqlite3.DatabaseError(f"the table {name!r:.80} has a column that is computed: only tables are read")
+            raise sqlite3.DatabaseError(f"the table {name!r:.80} has a computed column: only plain tables are allowed")
 
 
 def _is_computed(connection: sqlite3.Connection, table: str) -> bool:

@@ -48,7 +48,7 @@ _WRITERS_OWN = ("compression", "hashes", "size_limit")
 
 _REBUILD = "`penstock repair` rebuilds the index from the shards"
 _NO_SPLIT = "Finish writing or copying the split, or remove its folder"
-_RESTORE = "Fetch or copy the file again; `penstock repair` can't bring back what is not there"
+_RESTORE = "Download or copy the file again; `penstock repair` can't restore missing data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +131,14 @@ def _check_folder(
                 raise
             yield Problem("shards.missing-split", NotFound, where, "a split without shards or index", _NO_SPLIT)
             return
-        yield Problem("shards.no-index", NotFound, where, "there are shards, and no index", _REBUILD)
+        yield Problem("shards.no-index", NotFound, where, "there are shards but no index", _REBUILD)
         return
     except PenstockError as error:
         yield _problem("shards.index", error, where, _REBUILD)
         return
     check = _Check(Folder(store, path, way_to_read(store, path, options.read) == "mmap"), index, options, depth)
     if not index.shards:
-        yield _warning("shards.empty", where, "the index lists no shard", "Nothing, if it is meant to be empty")
+        yield _warning("shards.empty", where, "the index lists no shards", "Nothing, if it is meant to be empty")
     yield from _unlisted(check)
     sampled = set(np.linspace(0, len(index.shards) - 1, _SAMPLED_SHARDS, dtype=np.int64).tolist())
     tasks = (_ShardTask(number, shard, path, number in sampled) for number, shard in enumerate(index.shards))
@@ -191,7 +191,7 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
             except NotFound:
                 continue
             except PenstockError as error:
-                yield _problem("shards.link", error, where, "Pass --follow-links if the link is meant")
+                yield _problem("shards.link", error, where, "Pass --follow-links if the link is intended")
                 return
             there += 1
             if size_bytes != file.size_bytes:
@@ -199,20 +199,20 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
                     "shards.size",
                     PenstockError,
                     check.folder.place(file),
-                    f"shard {number}: the file has another size than its index says",
-                    _RESTORE if size_bytes < file.size_bytes else f"{_RESTORE}; if it is whole: {_REBUILD}",
+                    f"shard {number}: the file has a different size than its index records",
+                    _RESTORE if size_bytes < file.size_bytes else f"{_RESTORE}; if it is complete: {_REBUILD}",
                     min(size_bytes, file.size_bytes),
                     f"{size_bytes} bytes",
                     f"{file.size_bytes} bytes",
                 )
         if not there:
             name = check.folder.place(zipped or raw)
-            yield Problem("shards.missing", NotFound, name, f"shard {number}: the file is not there", _RESTORE)
+            yield Problem("shards.missing", NotFound, name, f"shard {number}: the file is missing", _RESTORE)
     named = set(shard.layout.hashes).union(*(file.hashes for file in shard.files()))
     unknown = sorted(named - set(ALGORITHMS))
     if unknown:
         what = f"shard {number}: an unknown hash algorithm: {unknown[0]}"
-        yield _warning("shards.unknown-hash", where, what, "Nothing: such digests can't be checked")
+        yield _warning("shards.unknown-hash", where, what, "Nothing: these digests can't be checked")
 
 
 def _unlisted(check: _Check) -> Iterator[Problem]:
@@ -248,7 +248,7 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
     if check.depth != "full" and shard.samples > _SAMPLED_ROWS:
         places = np.linspace(0, shard.samples - 1, _SAMPLED_ROWS, dtype=np.int64).tolist()
     for error in _undecodable(opened, places, shard.raw_data.size_bytes):
-        packed = "" if stored == error.path else " (its place is counted in the decompressed data)"
+        packed = "" if stored == error.path else " (an offset in the decompressed data)"
         problem = _problem("shards.sample", error, stored, _RESTORE)
         yield replace(problem, path=stored, what=error.what + packed)
 
@@ -347,7 +347,7 @@ def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, 
         return
     if found is None:
         what = f"shard {number}: no options are embedded in it"
-        yield _warning("shards.no-config", path, what, "Nothing: readers go by the index", offset_bytes)
+        yield _warning("shards.no-config", path, what, "Nothing: readers use the index", offset_bytes)
         return
     expected = shard.layout.config()
     wrong = [
@@ -359,8 +359,10 @@ def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, 
             "shards.config",
             PenstockError,
             path,
-            f"shard {number}: the {', '.join(wrong)} embedded in it are not those of the index",
-            "Nothing, if only options of the writer differ" if meant else "Find out whose shard it is, and which index",
+            f"shard {number}: the {', '.join(wrong)} embedded in it differ from the index",
+            "Nothing, if only writer options differ"
+            if meant
+            else "Find out which dataset the shard and the index belong to",
             offset_bytes,
             str(found.get(wrong[0]) if isinstance(found, dict) else found)[:80],
             str(expected.get(wrong[0]))[:80],

@@ -349,9 +349,7 @@ def read_whole(
     family = (shard.layout.compression or "").partition(":")[0]
     if family not in FAMILIES:
         found = repr(shard.layout.compression)
-        raise Corrupt(
-            "a compressed file of an unknown compression", path=path, found=found, expected=", ".join(FAMILIES)
-        )
+        raise Corrupt("a file with an unknown compression", path=path, found=found, expected=", ".join(FAMILIES))
     zip_path = folder.place(zipped)
     try:
         packed = _read(folder, zipped, zip_path)
@@ -363,7 +361,7 @@ def read_whole(
     if len(data) != raw.size_bytes:
         found, expected = f"{len(data)} bytes", f"{raw.size_bytes} bytes"
         raise Truncated(
-            "the compressed file holds less than its index says", path=zip_path, found=found, expected=expected
+            "the decompressed file is shorter than its index records", path=zip_path, found=found, expected=expected
         )
     return np.frombuffer(data, np.uint8), Extent(zip_path, 0, len(packed))
 
@@ -387,7 +385,7 @@ def offset_table(
     _require_count(head, samples, path)
     stop_bytes = 4 * (samples + 2)
     if len(head) < stop_bytes:
-        what = "the file ends inside its table of offsets"
+        what = "the file ends in the middle of its offset table"
         raise Truncated(what, path=path, offset_bytes=len(head), expected=f"{stop_bytes} bytes")
     table = head[4:stop_bytes].view("<u4").astype(np.uint32, copy=False)
     falls = table[1:] < table[:-1]
@@ -453,7 +451,7 @@ def _require_hash(folder: Folder, file: ShardFile, path: str, pieces: Iterable[B
         digest.update(piece)
     found, expected = digest.hexdigest(), file.hashes[algorithm]
     if found != expected:
-        what = f"the {algorithm} hash is not the one that the index states"
+        what = f"the {algorithm} hash differs from the index"
         hint = "The file is damaged, or does not belong to this index"
         raise Corrupt(what, path=path, found=found, expected=expected, hint=hint)
 
@@ -464,14 +462,14 @@ def _require_count(head: NDArray[np.uint8], samples: int, path: str) -> None:
     count = int(head[:4].view("<u4")[0])
     if count != samples:
         expected = f"{samples}, as in the index"
-        raise Corrupt("another number of samples", path=path, offset_bytes=0, found=count, expected=expected)
+        raise Corrupt("the number of samples differs", path=path, offset_bytes=0, found=count, expected=expected)
 
 
 def _require_size(size_bytes: int, file: ShardFile, path: str) -> None:
     if size_bytes != file.size_bytes:
         kind = Truncated if size_bytes < file.size_bytes else Corrupt
         found, expected = f"{size_bytes} bytes", f"{file.size_bytes} bytes"
-        raise kind("the file has another size than its index says", path=path, found=found, expected=expected)
+        raise kind("the file has a different size than its index records", path=path, found=found, expected=expected)
 
 
 def _bad_offsets(
@@ -483,5 +481,5 @@ def _bad_offsets(
         path=path,
         offset_bytes=offset_bytes,
         found=f"{start} to {stop}",
-        expected=f"rising places after the table, up to {size_bytes}",
+        expected=f"increasing offsets after the table, up to {size_bytes}",
     )

@@ -23,7 +23,7 @@ from penstock.store.powers import ListsLevels
 
 _SPLITS = ("train", "val", "test", "dev", "eval")  # how names of splits begin; another is a dataset's own
 _NO_INDEX = (
-    "The command that was killed finishes what it began (`penstock status` tells of it); "
+    "Re-run the interrupted command to finish it (see `penstock status`). "
     "`penstock repair` rebuilds a lost index from its shards"
 )
 

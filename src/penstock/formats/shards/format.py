@@ -55,10 +55,10 @@ class ShardFormat:
         head = _head(store, folder)
         if b'"shards"' not in head:
             if has_shards(store, folder, self.stored):
-                return Sniff(True, f"shards of {self.stored} whose index is lost or damaged")
+                return Sniff(True, f"{self.stored} shards whose index is missing or damaged")
             if self.stored == "mds" and _is_torn(store, folder, head):
-                return Sniff(True, f"an {INDEX_NAME} that is empty or cut off")
-            return Sniff(False, f"no {INDEX_NAME} of shards, in the folder or in one below it")
+                return Sniff(True, f"an {INDEX_NAME} that is empty or truncated")
+            return Sniff(False, f"no {INDEX_NAME} of shards in the folder or its subfolders")
         found = _FORMAT_OF_SHARD.search(head)
         first = self.stored if found is None and self.stored == "mds" else found and found[1].decode()
         return Sniff(first == self.stored, f"an {INDEX_NAME} whose first shard is {first}")
@@ -75,7 +75,7 @@ class ShardFormat:
         stored = {layout.format for _, layout in index.facts.layouts}
         if stored and self.stored not in stored:
             found, where = ", ".join(sorted(stored)), f"{folder}/{INDEX_NAME}"
-            raise Unsupported("no shard of this format", path=where, found=found, expected=self.stored)
+            raise Unsupported("no shards in this format", path=where, found=found, expected=self.stored)
         again = (open_again, (self.name, store, path, options))
         return ShardSource(store, folder, self.name, index, options, CODECS, again)
 

@@ -254,7 +254,7 @@ def sample_starts(shards: Sequence[Shard], path: str) -> IntArray:
     """int64[n_shards + 1]: first sample of each shard, and the number of samples; raises `TooLarge`."""
     counts = [shard.samples for shard in shards]
     if sum(counts) >= 1 << 63:
-        raise TooLarge("more samples than can be counted", path=path, found=sum(counts), expected="below 2^63")
+        raise TooLarge("too many samples", path=path, found=sum(counts), expected="below 2^63")
     starts = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=starts[1:])
     starts.flags.writeable = False
@@ -275,7 +275,7 @@ def _shard(entry: _Entry, layouts: dict[tuple[Any, ...], Layout], taken: set[str
     raw_meta = None if entry.raw_meta is msgspec.UNSET else entry.raw_meta
     zip_meta = None if entry.zip_meta is msgspec.UNSET else entry.zip_meta
     if layout.newline is not None and raw_meta is None:
-        raise Corrupt("no meta file is named", found="raw_meta: null", expected="a file")
+        raise Corrupt("no metadata file is listed", found="raw_meta: null", expected="a file")
     for file in (entry.raw_data, entry.zip_data, raw_meta, zip_meta):
         if file is None:
             continue
@@ -283,7 +283,7 @@ def _shard(entry: _Entry, layouts: dict[tuple[Any, ...], Layout], taken: set[str
         if not _PLAIN_NAME(name):
             require_inside(name)
         if name in taken:
-            raise Corrupt("another shard, or another file of this one, has the same name", found=repr(name))
+            raise Corrupt("the file name is used more than once", found=repr(name))
         taken.add(name)
     return Shard(layout, entry.samples, entry.raw_data, entry.zip_data, raw_meta, zip_meta)
 
@@ -291,25 +291,25 @@ def _shard(entry: _Entry, layouts: dict[tuple[Any, ...], Layout], taken: set[str
 def _layout(entry: _Entry) -> Layout:
     """What the entry shares with others, checked once for all of them."""
     if entry.version != VERSION:
-        raise Unsupported("an unknown version", found=entry.version, expected=VERSION)
+        raise Unsupported("unknown version", found=entry.version, expected=VERSION)
     if entry.format not in KEYS:
-        raise Unsupported("an unknown shard format", found=repr(entry.format), expected=" ".join(FORMATS))
+        raise Unsupported("unknown shard format", found=repr(entry.format), expected=" ".join(FORMATS))
     given = {name for name in entry.__struct_fields__ if getattr(entry, name) is not msgspec.UNSET}
     missing, unknown = sorted(KEYS[entry.format] - given), sorted(given - KEYS[entry.format])
     if missing or unknown:
-        what = f"a key is missing: {missing[0]}" if missing else f"an unknown key: {unknown[0]}"
+        what = f"missing key: {missing[0]}" if missing else f"unknown key: {unknown[0]}"
         raise Corrupt(what, expected=f"the keys of a shard in format {entry.format}")
     names, encodings = _columns(entry)
     sizes = None if entry.column_sizes is msgspec.UNSET else entry.column_sizes
     for what, parallel in (("column_encodings", encodings), ("column_sizes", sizes)):
         if parallel is not None and len(parallel) != len(names):
-            raise Corrupt(f"{what} does not fit column_names", found=len(parallel), expected=len(names))
+            raise Corrupt(f"{what} doesn't match column_names", found=len(parallel), expected=len(names))
     if len(set(names)) != len(names):
-        raise Corrupt("a column name stands twice", found=", ".join(sorted(names)))
+        raise Corrupt("duplicate column name", found=", ".join(sorted(names)))
     newline = None if entry.newline is msgspec.UNSET else entry.newline
     separator = SEPARATORS.get(entry.format) if entry.separator is msgspec.UNSET else entry.separator
     if newline == "" or separator == "":
-        raise Corrupt("an empty newline or separator", expected="at least one character")
+        raise Corrupt("empty newline or separator", expected="at least one character")
     fixed = (entry.compression, entry.hashes, entry.size_limit, newline, separator)
     return Layout(entry.format, names, encodings, sizes, *fixed)
 
@@ -318,7 +318,7 @@ def _columns(entry: _Entry) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if entry.columns is not msgspec.UNSET:
         return tuple(entry.columns), tuple(entry.columns.values())
     if entry.column_names is msgspec.UNSET or entry.column_encodings is msgspec.UNSET:
-        raise Corrupt("a key is missing: column_names or column_encodings")
+        raise Corrupt("missing key: column_names or column_encodings")
     return entry.column_names, entry.column_encodings
 
 
@@ -326,7 +326,9 @@ def require_inside(basename: str) -> None:
     """Refuse a path that is not one of a file below the dataset's folder; raises `UnsafeData`."""
     parts = basename.split("/")
     if not basename or basename.startswith("/") or ".." in parts or "\0" in basename or parts[-1] in ("", "."):
-        raise UnsafeData("a file name leaves the folder", found=repr(basename), expected="a path inside the folder")
+        raise UnsafeData(
+            "a file name points outside the folder", found=repr(basename), expected="a path inside the folder"
+        )
 
 
 def _fault(data: bytes, path: str, what: str) -> PenstockError:
@@ -337,10 +339,10 @@ def _fault(data: bytes, path: str, what: str) -> PenstockError:
         if not data.strip():
             return Truncated("the index is empty", path=path, hint=_REBUILD)
         if "truncated" in what:
-            return Truncated("the index is cut off", path=path, offset_bytes=len(data), found=what, hint=_REBUILD)
+            return Truncated("the index is truncated", path=path, offset_bytes=len(data), found=what, hint=_REBUILD)
         return Corrupt("not an index", path=path, found=what, hint=_REBUILD)
     if bytes(head.files) and not bytes(head.shards):
-        hint = "Open the folder without naming a format"
+        hint = "Open the folder without a format"
         return Unsupported(
             "an index of token files, not of shards", path=path, expected='a list of "shards"', hint=hint
         )
@@ -352,7 +354,7 @@ def _fault(data: bytes, path: str, what: str) -> PenstockError:
 
 
 def _other_version(path: str, version: object) -> Unsupported:
-    return Unsupported("an unknown version of the index", path=path, found=repr(version), expected=VERSION)
+    return Unsupported("unknown index version", path=path, found=repr(version), expected=VERSION)
 
 
 # --- writing -----------------------------------------------------------------------------------------------------

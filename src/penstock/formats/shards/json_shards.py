@@ -71,7 +71,7 @@ def _by_python(view: memoryview, start: int, stop: int) -> Any:
         return json.loads(bytes(view[start:stop]))
     except (ValueError, RecursionError) as error:
         at = start + getattr(error, "pos", 0)
-        raise Corrupt("a line that is not JSON", offset_bytes=at, found=str(error)) from None
+        raise Corrupt("a line is not valid JSON", offset_bytes=at, found=str(error)) from None
 
 
 # --- writing -----------------------------------------------------------------------------------------------------
@@ -85,10 +85,8 @@ def json_encoder(options: Mapping[str, Any]) -> RowEncoder:
     """
     newline = text_option(options, "newline", "\n")
     if newline.strip(_JSON_SPACE):
-        hint = "A reader hands the newline to its JSON parser"
-        raise ConfigError(
-            "a newline that is not white space", found=repr(newline), expected="of \\n \\r \\t", hint=hint
-        )
+        hint = "Readers pass the newline to their JSON parser"
+        raise ConfigError("the newline is not white space", found=repr(newline), expected="of \\n \\r \\t", hint=hint)
     layout = writer_layout("json", options, text_field, newline=newline)
     columns = [
         (name, _KINDS[encoding], text_field(encoding))

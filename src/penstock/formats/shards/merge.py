@@ -85,9 +85,9 @@ def merge_parts(
     store = within(store or found, root := folder_of(root), follow_links=follow_links)
     names = _parts_below(store, root) if parts is None else [_name_below(root, part) for part in parts]
     if not names:
-        raise NotFound("no dataset below this folder", path=root, expected=f"{INDEX_NAME} in a folder below")
+        raise NotFound("no dataset in this folder", path=root, expected=f"{INDEX_NAME} in a subfolder")
     for name in names:
-        require_no_list(store, f"{root}/{name}/.penstock", "an index over these shards would show what it takes out")
+        require_no_list(store, f"{root}/{name}/.penstock", "the merged index would expose its excluded samples")
     shards = [[below(shard, name) for shard in read_index(store, f"{root}/{name}").shards] for name in names]
     if parts is None:
         _require_all_listed(store, root, names)
@@ -106,8 +106,8 @@ def _require_all_listed(store: Store, root: str, names: Sequence[str]) -> None:
     below_root = [one for one in found if "/" in one[len(root) + 1 :]]
     if below_root:
         more = f" and {len(below_root) - 1:,} more" if len(below_root) > 1 else ""
-        hint = "Finish or repair their dataset (`penstock repair`), remove them, or name the parts to merge"
-        what = "a shard that no index lists would be missing in the merged index"
+        hint = "Finish or repair their dataset (`penstock repair`), remove them, or list the parts to merge"
+        what = "a shard that no index lists would be missing from the merged index"
         raise ConfigError(what, path=below_root[0] + more, expected=f"only shards of {len(names)} indexes", hint=hint)
 
 
@@ -124,7 +124,7 @@ def _put(store: Store, where: str, data: bytes, *, overwrite: bool) -> None:
             if not overwrite:
                 raise output_exists(where)
             if b'"shards"' not in there:
-                raise ConfigError("what stands here is no index of shards", path=where, hint="Name another folder")
+                raise ConfigError("the existing file is not a shard index", path=where, hint="Choose another folder")
         put(store, where, data, overwrite=overwrite)
     finally:
         held.release()
@@ -147,11 +147,9 @@ def _name_below(root: str, part: str | os.PathLike[str]) -> str:
     path = folder_of(resolve(part)[1])
     name = posixpath.relpath(path, root) if "://" not in path else path.removeprefix(f"{root}/")
     if name == "." or name == path or name.split("/")[0] == "..":
-        hint = (
-            "Parts keep their place: put them below the folder of the merged index, or copy them with `penstock merge`"
-        )
+        hint = "Parts aren't moved. Put them into the folder of the merged index, or copy them with `penstock merge`"
         raise ConfigError(
-            "a part is not below the folder of the merged index", path=path, expected=f"{root}/…", hint=hint
+            "a part is outside the folder of the merged index", path=path, expected=f"{root}/…", hint=hint
         )
     return name
 
@@ -184,7 +182,7 @@ def common_layout(shards: Sequence[Shard], path: str) -> Layout:
     for number, shard in enumerate(shards):
         if _columns(shard.layout) != _columns(first):
             raise ConfigError(
-                f"the columns of shard {number} are not those of the first one",
+                f"the columns of shard {number} differ from those of the first shard",
                 path=path,
                 found=", ".join(f"{name}: {one}" for name, one in _columns_shown(shard.layout)),
                 expected=", ".join(f"{name}: {one}" for name, one in _columns_shown(first)),
@@ -217,7 +215,9 @@ class FileCopy:
         if size_bytes != self.size_bytes:
             found, expected = f"{size_bytes} bytes", f"{self.size_bytes} bytes"
             kind = Truncated if size_bytes < self.size_bytes else Corrupt
-            raise kind("the file has another size than its index says", path=self.path, found=found, expected=expected)
+            raise kind(
+                "the file has a different size than its index records", path=self.path, found=found, expected=expected
+            )
         for start in range(0, size_bytes, _CHUNK_BYTES):
             chunk = self.store.get(self.path, start, _CHUNK_BYTES)
             if digester is not None:
@@ -306,9 +306,9 @@ def _require_same_columns(sources: Sequence[tuple[Part, Sequence[Shard]]]) -> No
     for part, layout in filled:
         if _columns(layout) != _columns(filled[0][1]):
             found, expected = (dict(_columns_shown(one)) for one in (layout, filled[0][1]))
-            hint = "Bring them to the same columns first, with `penstock convert`"
+            hint = "Convert them to the same columns first with `penstock convert`"
             raise ConfigError(
-                "datasets of different columns", path=part.path, found=found, expected=expected, hint=hint
+                "the datasets have different columns", path=part.path, found=found, expected=expected, hint=hint
             )
 
 

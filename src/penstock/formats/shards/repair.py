@@ -83,7 +83,7 @@ def _repair_folder(store: Store, folder: str, findings: Sequence[Finding], *, wr
     if store.exists(where) and store.get(where) == data:
         return []
     num_samples = sum(one.samples for one in shards)
-    what = f"list {len(shards)} shards with {num_samples:,} samples, as they say themselves"
+    what = f"list {len(shards)} shards with {num_samples:,} samples, according to their headers"
     known = load_manifest(store, f"{folder}/{SIDE_NAME}", to_write=True)
     digests = {} if known is None else known.block_digests
     names = {file.basename for shard in shards for file in shard.files()}
@@ -113,7 +113,7 @@ def rebuilt_shards(store: Store, folder: str) -> list[Shard]:
     """
     found = _find_shards(store, folder)
     if not found:
-        raise NotFound("no shard to rebuild an index from", path=folder, expected="files such as shard.00000.mds")
+        raise NotFound("no shards to rebuild an index from", path=folder, expected="files such as shard.00000.mds")
     return [_read_shard(store, folder, one) for one in sorted(found, key=lambda one: numeric_order(one.stem))]
 
 
@@ -193,7 +193,9 @@ def _read_file(store: Store, folder: str, found: _Found, *, is_meta: bool) -> tu
         raw = decompress(zipped.data, family, limit_bytes=limit_bytes, path=path)
         return _File(stem, path, np.frombuffer(raw, np.uint8)), zipped
     if (is_meta, None) not in found.files:
-        raise NotFound("a file of a shard is missing", path=f"{folder}/{stem}", hint="Fetch it, or move the shard away")
+        raise NotFound(
+            "a file of a shard is missing", path=f"{folder}/{stem}", hint="Download it, or move the shard away"
+        )
     path = f"{folder}/{stem}"
     return _File(stem, path, _bytes_of(store, path)), None
 
@@ -205,12 +207,12 @@ def _bytes_of(store: Store, path: str) -> NDArray[np.uint8]:
 def _header(head: NDArray[np.uint8], data: NDArray[np.uint8], path: str, form: str) -> tuple[Layout, int]:
     """Layout and number of samples from the first bytes of an MDS file, or from a meta file."""
     if len(head) < 8:
-        raise Truncated("the file has no header", path=path, offset_bytes=len(head), expected="8 bytes or more")
+        raise Truncated("the file has no header", path=path, offset_bytes=len(head), expected="at least 8 bytes")
     samples, first_bytes = (int(one) for one in head[:8].view("<u4"))
     start = 4 * (samples + 2)
     table = offset_table(head, samples, start if form == "mds" else 0, len(data), path)
     if int(table[-1]) != len(data):
-        what = "the shard goes on after its last sample"
+        what = "the shard has data after its last sample"
         raise Corrupt(what, path=path, offset_bytes=int(table[-1]), found=f"{len(data)} bytes")
     text = head[start : first_bytes if form == "mds" else len(head)].tobytes()
     try:
@@ -238,7 +240,7 @@ class _Config(msgspec.Struct, forbid_unknown_fields=True):
 def _layout_of(config: _Config, form: str) -> Layout:
     if config.version != VERSION or config.format != form:
         raise Corrupt(
-            "another format or version", found=f"{config.format} {config.version}", expected=f"{form} {VERSION}"
+            "different format or version", found=f"{config.format} {config.version}", expected=f"{form} {VERSION}"
         )
     names, encodings = config.column_names, config.column_encodings
     if config.columns is not None:

@@ -48,7 +48,9 @@ _UNPACKERS = 4
 _NEAR_BYTES = 1 << 18
 _MOST_PART_BYTES = 1 << 25
 _UNREAD: Any = object()
-_UNCHECKED = "%s: the index states hashes, which check whole shards, and no ranges; validate_hash= fetches them whole"
+_UNCHECKED = (
+    "%s: the hashes in the index can only verify whole shards, not ranges; validate_hash= downloads whole shards"
+)
 _log = logger()
 
 
@@ -414,10 +416,10 @@ def _require_hashes(index: OpenIndex, algorithm: str | None, path: str) -> None:
     number = min(lacking)
     file = next(file for file in index.shards[number].files() if algorithm not in file.hashes)
     raise ConfigError(
-        f"shard {number}: no {algorithm} hash that validate_hash could check",
+        f"shard {number}: no {algorithm} hash for validate_hash to check",
         path=f"{path}/{INDEX_NAME}",
         found=", ".join(sorted(file.hashes)) or "no hashes",
-        hint="Name an algorithm that the index has, or leave validate_hash out",
+        hint="Use an algorithm recorded in the index, or omit validate_hash",
     )
 
 

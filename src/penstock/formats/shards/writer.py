@@ -284,12 +284,12 @@ class ShardWriter:
         """What a shard counts that begins with a row of `size`, where that before it counts so much."""
         counted = self._encoder.start_bytes + self._row_bytes + size
         if counted > self._most or self._endless:
-            hint = "Cut the sample" if counted > self._most else "Give a size_limit, so that several shards are made"
+            hint = "Shorten the sample" if counted > self._most else "Set size_limit to write several shards"
             raise TooLarge(
-                f"sample {self._num_samples} would lie beyond byte 2^32 of its shard",
+                f"sample {self._num_samples} would end after byte 2^32 of its shard",
                 path=self._path,
                 found=f"{max(counted, before + size)} bytes",
-                expected=f"at most {self._most} bytes a shard",
+                expected=f"at most {self._most} bytes per shard",
                 hint=hint,
             )
         return counted
@@ -421,7 +421,7 @@ def text_option(options: Mapping[str, Any], name: str, default: str | None) -> s
     value = options.get(name)
     value = default if value is None else value
     if not isinstance(value, str) or not value:
-        raise ConfigError(f"{name} is a text of at least one character", found=repr(value))
+        raise ConfigError(f"{name} must be a string of at least one character", found=repr(value))
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -463,7 +463,7 @@ def parse_size(limit: Any) -> int:
     elif isinstance(limit, int | float) and not isinstance(limit, bool) and limit == limit and abs(limit) < 1 << 63:
         size = int(limit)
     else:
-        raise ConfigError("not a size", found=repr(limit), expected="a number of bytes, or text with a unit")
+        raise ConfigError("not a size", found=repr(limit), expected="a number of bytes, or a string with a unit")
     if not 0 <= size <= MOST_BYTES:
         what = f"`size_limit` must be less than {MOST_BYTES + 1} bytes, and 0 or more"
         raise ConfigError(what, found=size)
@@ -483,9 +483,9 @@ def _field_of(name: str, encoding: Any, field_of: Callable[[str], FieldCodec]) -
 
 def _hashes(names: Sequence[str]) -> tuple[str, ...]:
     if isinstance(names, str):
-        raise ConfigError("hashes is a list of names", found=repr(names))
+        raise ConfigError("hashes must be a list of names", found=repr(names))
     unknown = [name for name in names if name not in ALGORITHMS]
     if unknown or len(set(names)) != len(names):
         found, expected = ", ".join(map(str, unknown or names)), ", ".join(ALGORITHMS)
-        raise ConfigError("unknown hashes" if unknown else "a hash stands twice", found=found, expected=expected)
+        raise ConfigError("unknown hashes" if unknown else "duplicate hash", found=found, expected=expected)
     return tuple(sorted(names))

@@ -63,17 +63,17 @@ def _decoder(layout: Layout, wanted: _Wanted) -> Callable[[memoryview, int, int]
         try:
             row = str(view[start:stop], "utf-8")
         except UnicodeDecodeError as error:
-            raise Corrupt("a row that is not UTF-8", offset_bytes=start + error.start, found=error.reason) from None
+            raise Corrupt("a row is not UTF-8", offset_bytes=start + error.start, found=error.reason) from None
         if not row.endswith(newline):
             found, expected = repr(row[end:]), repr(newline)
-            raise Corrupt("a row without its newline", offset_bytes=start, found=found, expected=expected)
+            raise Corrupt("a row has no newline", offset_bytes=start, found=found, expected=expected)
         cells = row[:end].split(separator)
         if len(cells) != count:
-            raise Corrupt("a row of another number of cells", offset_bytes=start, found=len(cells), expected=count)
+            raise Corrupt("a row has the wrong number of cells", offset_bytes=start, found=len(cells), expected=count)
         try:
             return {name: cells[place] if parse is None else parse(cells[place]) for place, name, parse in wanted}
         except ValueError as error:
-            raise Corrupt("a cell that is not of its column's type", offset_bytes=start, found=str(error)) from None
+            raise Corrupt("a cell doesn't match the type of its column", offset_bytes=start, found=str(error)) from None
 
     return decode
 
@@ -84,10 +84,10 @@ def _decode_rows(layout: Layout, wanted: _Wanted, rows: Sequence[Row]) -> Batch:
     count, end = len(layout.column_names), -len(newline)
     texts = [str(view[start:stop], "utf-8") for view, start, stop in rows]
     if not all(text.endswith(newline) for text in texts):
-        raise Corrupt("a row without its newline")
+        raise Corrupt("a row has no newline")
     table = [text[:end].split(separator) for text in texts]
     if {len(cells) for cells in table} != {count}:
-        raise Corrupt("a row of another number of cells")
+        raise Corrupt("a row has the wrong number of cells")
     columns = list(zip(*table, strict=True))
     return {
         name: list(columns[place]) if parse is None else column(list(map(parse, columns[place])))
@@ -122,13 +122,15 @@ def _joined(layout: Layout, cells: list[bytes]) -> bytes:
     for name, cell in zip(layout.column_names, cells, strict=True):
         for one in (separator, newline):
             if one in cell:
-                what = f"the column {name!r} holds {one.decode()!r}, which a row of {layout.format} can't"
+                what = f"the column {name!r} holds {one.decode()!r}, which a {layout.format} row can't hold"
                 raise ConfigError(what, hint="Write json-shards or mds: --to json-shards (format='json-shards')")
     row = separator.join(cells)
     # Across the border of two cells, a separator of several characters may begin earlier than it was put.
     if row.count(separator) != len(cells) - 1 or (len(separator) > 1 and row.split(separator) != cells):
         shown = repr(row[:_SHOWN_BYTES])
-        raise ConfigError("a row would not read back", found=shown, expected=f"no {separator!r} in its values")
+        raise ConfigError(
+            "a value can't be stored in this format", found=shown, expected=f"no {separator!r} in its values"
+        )
     return row + newline
 
 

@@ -404,7 +404,7 @@ def arrow_faults(where: str | Callable[[], Extent], offset_bytes: int | None = N
 def too_large(path: str, error: object) -> TooLarge:
     """The error for a block that memory does not hold, as it is or because its size is a lie."""
     found = str(error).partition("\n")[0] or "not enough memory"
-    hint = "Write it anew with smaller row groups or batches, or use a machine with more memory"
+    hint = "Rewrite it with smaller row groups or batches, or use a machine with more memory"
     what = "a block of rows does not fit into memory, or its size is damaged"
     return TooLarge(what, path=path, found=found, hint=hint)
 
@@ -418,8 +418,8 @@ def damaged(path: str, error: object, offset_bytes: int | None = None) -> Corrup
 def block_starts(counts: Sequence[int], path: str) -> IntArray:
     """int64[n_blocks + 1]: first row of each block, from what the files say of their rows; raises `Corrupt`."""
     if min(counts, default=0) < 0 or sum(counts) > np.iinfo(np.int64).max:
-        found = f"{min(counts)} to {max(counts)} rows a block"
-        raise Corrupt("no file has so many rows", path=path, found=found, hint="Copy it again")
+        found = f"{min(counts)} to {max(counts)} rows per block"
+        raise Corrupt("the file has too many rows", path=path, found=found, hint="Copy it again")
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
 
 
@@ -430,11 +430,11 @@ def require_same_schema(schema: Any, first: Any, path: str, columns: Sequence[st
         return
     types, expected = _by_name(both[0]), _by_name(both[1])
     separately = "convert the files of each kind separately, and merge the results"
-    read_others = "" if columns is not None else "; or leave it out by naming other columns: --columns (columns=)"
+    read_others = "" if columns is not None else "; or select other columns with --columns (columns=)"
     for name in types if types.keys() == expected.keys() else ():
         if types[name] != expected[name]:
             raise Unsupported(
-                f"the column {name!r} has another type than in the first file",
+                f"the column {name!r} has a different type than in the first file",
                 path=path,
                 found=types[name],
                 expected=expected[name],
@@ -443,9 +443,12 @@ def require_same_schema(schema: Any, first: Any, path: str, columns: Sequence[st
     shown = [", ".join(f"{one.name}: {one.type}" for one in each) for each in both]
     hint = separately[0].upper() + separately[1:]
     if columns is None:
-        hint += "; or name columns that all have: --tokens-column (tokens_column=), or --columns of `head` (columns=)"
+        hint += (
+            "; or select columns that all files have: "
+            "--tokens-column (tokens_column=), or --columns of `head` (columns=)"
+        )
     raise Unsupported(
-        "the columns are not those of the first file", path=path, found=shown[0], expected=shown[1], hint=hint
+        "the columns differ from those of the first file", path=path, found=shown[0], expected=shown[1], hint=hint
     )
 
 
@@ -514,8 +517,8 @@ def _to_list(name: str, values: Any, path: str) -> list[Any]:
         if isinstance(error, require("pyarrow", extra=EXTRA).ArrowException):
             raise
         found = f"{values.type}: {str(error).partition('. Install pandas')[0]}"
-        what = f"the column {name!r} holds a value that Python's types can't"
-        hint = "Cast the column to another type, such as timestamp[us] or string; or name the other columns"
+        what = f"the column {name!r} holds a value that Python types can't represent"
+        hint = "Cast the column to another type, such as timestamp[us] or string; or select the other columns"
         raise Unsupported(what, path=path, found=found, hint=f"{hint}: --columns of `convert` (columns=)") from error
 
 

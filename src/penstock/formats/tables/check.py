@@ -41,5 +41,5 @@ def _finding(error: PenstockError, format_name: str, path: str) -> Finding:
         offset_bytes=getattr(error, "offset_bytes", None),
         found=str(error.found or error.what),
         expected=None if error.expected is None else str(error.expected),
-        fix="Copy it again, or make it anew",
+        fix="Copy it again, or recreate it",
     )

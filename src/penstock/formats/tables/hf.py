@@ -115,10 +115,10 @@ def open_hf(store: Store, path: str, options: OpenOptions) -> ArrowSource:
     if is_arrow_file(store, root):
         if options.split is not None:
             raise ConfigError(
-                "one file without splits",
+                "a single file has no splits",
                 path=root,
                 found=f"split={options.split!r}",
-                hint="Leave --split (split=) out",
+                hint="Omit --split (split=)",
             )
         files = [root]
     else:
@@ -143,19 +143,19 @@ def split_folder(store: Store, root: str, split: str | None) -> str:
     if store.exists(f"{root}/{STATE}"):
         if split is not None:
             raise ConfigError(
-                "one dataset without splits", path=root, found=f"split={split!r}", hint="Leave --split (split=) out"
+                "the dataset has no splits", path=root, found=f"split={split!r}", hint="Omit --split (split=)"
             )
         return root
     if not store.exists(f"{root}/{SPLITS}"):
-        raise NotFound("no dataset saved by Hugging Face datasets", path=root, expected=f"{STATE} or {SPLITS}")
+        raise NotFound("not a dataset saved by Hugging Face datasets", path=root, expected=f"{STATE} or {SPLITS}")
     found = _splits(store, root)
     if split is not None:
         if split not in found:
             unlisted = store.exists(f"{root}/{split}/{STATE}")
             hint = f"{SPLITS} doesn't list it: add it to the list, or open {root}/{split}" if unlisted else None
-            raise NotFound("no such split", path=root, found=split, expected=", ".join(found), hint=hint)
+            raise NotFound("unknown split", path=root, found=split, expected=", ".join(found), hint=hint)
         return f"{root}/{split}"
-    _require_listed(store, root, found, "name another split with --split (split=): {}")
+    _require_listed(store, root, found, "choose another split with --split (split=): {}")
     return f"{root}/{choose_default_split(root, found)}"
 
 
@@ -169,10 +169,10 @@ def saved_files(store: Store, path: str) -> list[str]:
     root = path.rstrip("/") or path
     splits = _splits(store, root) if store.exists(f"{root}/{SPLITS}") else [""]
     if splits != [""]:
-        _require_listed(store, root, splits, f"name the folder of another split: {root}/{{}}")
+        _require_listed(store, root, splits, f"open the folder of another split: {root}/{{}}")
     if len(splits) != 1:
-        hint = f"Name the folder of one, such as {root}/{splits[0]}" if splits else "Save it again"
-        raise ConfigError("each split is a dataset of its own", path=root, found=", ".join(splits) or "none", hint=hint)
+        hint = f"Open the folder of one split, such as {root}/{splits[0]}" if splits else "Save it again"
+        raise ConfigError("each split is a separate dataset", path=root, found=", ".join(splits) or "none", hint=hint)
     return _files_of(store, f"{root}/{splits[0]}".rstrip("/"))
 
 
@@ -200,8 +200,8 @@ def _files_of(store: Store, folder: str) -> list[str]:
     path = f"{folder}/{STATE}"
     state = _json(store, path)
     if state.get("_indices_data_files"):
-        hint = "Save it again with a newer version of datasets, which writes the rows in their order"
-        raise Unsupported("its rows are chosen by a file of indices", path=path, hint=hint)
+        hint = "Save it again with a newer version of datasets, which writes the rows in order"
+        raise Unsupported("its rows are selected by an indices file", path=path, hint=hint)
     listed = state.get("_data_files")
     entries: list[Any] = cast(list[Any], listed) if isinstance(listed, list) else [None]
     names = [cast(dict[str, Any], one).get("filename") if isinstance(one, dict) else None for one in entries]
@@ -214,13 +214,13 @@ def _files_of(store: Store, folder: str) -> list[str]:
 
 def _require_inside(name: str, path: str) -> None:
     if name.startswith("/") or ".." in name.split("/") or "\0" in name or not name:
-        raise UnsafeData("a name leaves the folder of the dataset", path=path, found=repr(name[:200]))
+        raise UnsafeData("a file name points outside the dataset", path=path, found=repr(name[:200]))
 
 
 def _json(store: Store, path: str) -> dict[str, Any]:
     size_bytes = store.size(path)
     if size_bytes > _MOST_JSON_BYTES:
-        raise Corrupt("too large for what it is", path=path, found=f"{size_bytes} bytes")
+        raise Corrupt("the file is too large", path=path, found=f"{size_bytes} bytes")
     try:
         found = msgspec.json.decode(store.get(path))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -323,18 +323,18 @@ def _stream_batches(file: Any, schema: Any, path: str) -> Iterator[tuple[int, in
         except EOFError:
             file.seek(start)
             if file.read(len(_END)) != _END:
-                raise Truncated("the file ends inside a message", path=path, offset_bytes=start) from None
+                raise Truncated("the file ends in the middle of a message", path=path, offset_bytes=start) from None
             if file.tell() != size_bytes:
                 raise Corrupt("bytes after the end", path=path, offset_bytes=file.tell()) from None
             return
         if message.type != "record batch":
-            raise Unsupported("a message that is no record batch", path=path, offset_bytes=start, found=message.type)
+            raise Unsupported("a message that is not a record batch", path=path, offset_bytes=start, found=message.type)
         try:
             rows = ipc.read_record_batch(message, schema).num_rows
         except (ValueError, OSError) as error:
             raise damaged(path, error, start) from error
         yield rows, start, file.tell() - start
-    raise Truncated("the file ends without the mark of its end", path=path, offset_bytes=size_bytes)
+    raise Truncated("the file has no end-of-stream mark", path=path, offset_bytes=size_bytes)
 
 
 class _Hf:
@@ -345,7 +345,7 @@ class _Hf:
         """By the files that `save_to_disk` leaves, or the first bytes of a file."""
         root = path.rstrip("/") or path
         if is_arrow_file(store, root):
-            return Sniff(True, "it begins as Arrow's files do")
+            return Sniff(True, "it begins like an Arrow file")
         if store.exists(f"{root}/{SPLITS}"):
             return Sniff(True, f"it has {SPLITS}")
         if store.exists(f"{root}/{STATE}") and store.exists(f"{root}/{INFO}"):

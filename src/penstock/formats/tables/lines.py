@@ -94,7 +94,9 @@ class TableLines:
         size_bytes = self.size(path)
         for start, stop in ranges:
             if stop > size_bytes:
-                raise Truncated("the text ends before this", path=path, offset_bytes=start, expected=f"{stop} bytes")
+                raise Truncated(
+                    "reading past the end of the text", path=path, offset_bytes=start, expected=f"{stop} bytes"
+                )
         return [self._read(start, stop) for start, stop in ranges]
 
     def exists(self, path: str) -> bool:
@@ -124,7 +126,7 @@ class TableLines:
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _refuse(self, path: str) -> NoReturn:
-        raise Unsupported("the rows of a table are only read", path=path)
+        raise Unsupported("the rows of a table are read-only", path=path)
 
     def _key(self) -> str:
         """Of all that the lines depend on: the columns that are read, and what the files are now."""
@@ -171,7 +173,7 @@ class TableLines:
         ends = self.line_ranges()[self.source.block_starts[block : block + 2] - np.array([0, 1])]
         expected = int(ends[1].sum()) + 1 - int(ends[0, 0])
         if len(text) != expected:
-            what = "these rows are others than when their lines were found"
+            what = "these rows changed after they were scanned"
             raise Corrupt(what, path=self.place.path, found=f"{len(text)} bytes", expected=f"{expected} bytes")
         left_bytes = _HELD_BYTES - len(text)
         kept = [(block, text)]
@@ -194,11 +196,11 @@ def _require_json(source: ArrowSource, path: str) -> None:
     names = {one.name: str(one.type) for one in source.arrow_schema if not _is_json(one.type)}
     if names:
         raise Unsupported(
-            f"JSON has nothing for the column {next(iter(names))!r}",
+            f"JSON can't represent the column {next(iter(names))!r}",
             path=path,
             found=", ".join(f"{name}: {kind}" for name, kind in names.items()),
-            expected="text, numbers, booleans, and lists and structs of these",
-            hint="Write the table without it, or as text; `penstock convert … --to mds` keeps bytes",
+            expected="text, numbers, booleans, or lists and structs of them",
+            hint="Write the table without it or as text, or use `penstock convert … --to mds`, which keeps bytes",
         )
 
 

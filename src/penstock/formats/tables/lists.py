@@ -65,10 +65,10 @@ class ListColumn:
         """
         found = self._rows.arrow_schema.field(self._name).type
         if not holds_ids(found):
-            types, hint = require("pyarrow", extra=EXTRA).types, "Name the column of ids with --tokens-column"
+            types, hint = require("pyarrow", extra=EXTRA).types, "Specify the column of token ids with --tokens-column"
             if types.is_binary(found) or types.is_large_binary(found):
-                hint = "Name the dtype of the ids in the bytes: --tokens-dtype int64 (tokens_dtype=)"
-                raise ConfigError("the dtype of ids in bytes is not known", path=self._rows.path, hint=hint)
+                hint = "Specify the dtype of the ids in the bytes: --tokens-dtype int64 (tokens_dtype=)"
+                raise ConfigError("the dtype of the ids in the bytes is unknown", path=self._rows.path, hint=hint)
             what = f"the column {self._name!r} holds no token ids"
             raise Unsupported(what, path=self._rows.path, found=str(found), expected=_EXPECTED, hint=hint)
         return np.dtype(str(found.value_type))
@@ -112,13 +112,13 @@ class ListColumn:
         if ids.null_count:
             at = int(np.argmax(ids.is_null().to_numpy(zero_copy_only=False)))
             row = first + int(np.searchsorted(np.cumsum(lengths), at, side="right"))
-            raise self._fault(row, f"an id of row {row} is null")
+            raise self._fault(row, f"row {row} contains a null id")
         return ids.to_numpy(), lengths
 
     def _fault(self, row: int, what: str) -> Corrupt:
         extents = place_of(self._rows, row).extents
         path = extents[0].path if extents else self._rows.path
-        hint = "Leave such rows out before: a filter of pyarrow or datasets, or `penstock filter`"
+        hint = "Remove these rows first, with pyarrow, datasets or `penstock filter`"
         return Corrupt(what, path=path, found="null", expected="a list of token ids", hint=hint)
 
 

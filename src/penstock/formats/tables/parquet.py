@@ -94,7 +94,7 @@ class ParquetBlocks:
         expected = int(self.starts[block + 1] - self.starts[block])
         if table.num_rows != expected:
             raise Corrupt(
-                f"row group {group} has another number of rows", path=path, found=table.num_rows, expected=expected
+                f"row group {group} has the wrong number of rows", path=path, found=table.num_rows, expected=expected
             )
         return table
 
@@ -112,7 +112,7 @@ class ParquetBlocks:
                 found += batch.num_rows
                 yield pyarrow.Table.from_batches([batch])
         if found != expected:
-            what = f"row group {group} has another number of rows"
+            what = f"row group {group} has the wrong number of rows"
             raise Corrupt(what, path=path, found=found, expected=expected)
 
     def _sizes(self, path: str) -> GroupSizes:
@@ -196,8 +196,8 @@ class GroupSizes:
 
     def too_large(self, group: int, found: str) -> TooLarge:
         """Return the error for a row group that passes the limit."""
-        what = f"row group {group} expands to more than its stored bytes may hold"
-        hint = "Write the file again with smaller row groups"
+        what = f"row group {group} expands beyond the limit for its stored size"
+        hint = "Rewrite the file with smaller row groups"
         return TooLarge(
             what, path=self._path, found=found, expected=f"at most {self.most_bytes(group):,} bytes", hint=hint
         )
@@ -377,7 +377,7 @@ def _sniff_pattern(path: str) -> Sniff:
     try:
         files = list(find_files(path, [SUFFIXES], "Parquet", follow_links=True))
     except (NotFound, ConfigError):
-        return Sniff(False, "no Parquet file fits this pattern")
+        return Sniff(False, "no Parquet file matches this pattern")
     are_all = all(file.endswith(SUFFIXES) for file in files)
     return Sniff(are_all, f"{len(files)} Parquet files" if are_all else "not all of the files are Parquet")
 

@@ -79,7 +79,7 @@ class IdsTask:
     @property
     def described(self) -> str:
         """What an error calls it."""
-        return f"{redact(self.path)}, ids of tokens {self.start} to {self.stop}"
+        return f"{redact(self.path)}, token ids {self.start} to {self.stop}"
 
 
 def wrong_ids(task: IdsTask) -> list[int]:
@@ -109,7 +109,7 @@ def check_vocabulary(run: TokenRun, vocab_size: int, depth: Depth, do: Run = map
             run.offset_bytes(place),
             f"id {int(run.file.tokens(place, place + 1)[0])} at token {place}",
             f"0 to {vocab_size - 1}",
-            "Pack again with the tokenizer that this vocabulary belongs to, or give the right --vocab-size",
+            "Pack again with the tokenizer of this vocabulary, or correct --vocab-size",
         )
     if count > len(places):
         yield _more(run, "token-range", count - len(places), "ids beyond the vocabulary")
@@ -129,7 +129,7 @@ class EndsTask:
     @property
     def described(self) -> str:
         """What an error calls it."""
-        return f"{redact(self.path)}, the ends of {len(self.docs)} documents from {int(self.docs[0])} on"
+        return f"{redact(self.path)}, the ends of {len(self.docs)} documents starting at {int(self.docs[0])}"
 
 
 def wrong_ends(task: EndsTask) -> list[int]:
@@ -162,9 +162,9 @@ def check_eos(run: TokenRun, doc_starts: IntArray, eos_id: int, depth: Depth, do
             "error",
             run.path,
             run.offset_bytes(max(start, stop - 1)),
-            f"document {doc} ends in {last_id}",
+            f"document {doc} ends with {last_id}",
             f"the EOS id {eos_id}",
-            "Pack again with --eos, or give the right --eos-id",
+            "Pack again with --eos, or correct --eos-id",
         )
     if count > len(wrong):
         yield _more(run, "no-eos", count - len(wrong), "documents without EOS")

@@ -258,16 +258,16 @@ def require_vocabulary(path: str, dtype: np.dtype[Any], manifest: Manifest | Non
     if manifest is not None and manifest.max_token_id is not None:
         if manifest.max_token_id >= vocab_size:
             raise TooLarge(
-                "the data hold ids beyond the vocabulary",
+                "the data contains ids outside the vocabulary",
                 path=path,
                 found=manifest.max_token_id,
                 expected=f"0 to {vocab_size - 1}",
-                hint="They were made with another tokenizer",
+                hint="They come from a different tokenizer",
             )
     elif vocab_size < 1 << 8 * dtype.itemsize:
         _log.warning(
-            "%s: without a side file the largest id is not known, so vocab_size=%d is not checked; "
-            "`penstock verify --write-manifest` makes one",
+            "%s: without a side file the largest id is unknown, so vocab_size=%d isn't checked; "
+            "`penstock verify --write-manifest` creates one",
             path,
             vocab_size,
         )
@@ -276,7 +276,9 @@ def require_vocabulary(path: str, dtype: np.dtype[Any], manifest: Manifest | Non
 def require_eos(path: str, dtype: np.dtype[Any], eos_id: int | None) -> None:
     """Refuse an EOS id that these tokens can't hold; raises `ConfigError`."""
     if eos_id is not None and not 0 <= eos_id < 1 << 8 * dtype.itemsize:
-        raise ConfigError("no such EOS id", path=path, found=eos_id, expected=f"0 to {(1 << 8 * dtype.itemsize) - 1}")
+        raise ConfigError(
+            "EOS id out of range", path=path, found=eos_id, expected=f"0 to {(1 << 8 * dtype.itemsize) - 1}"
+        )
 
 
 def eos_of(options: OpenOptions, manifest: Manifest | None) -> int | None:

@@ -55,9 +55,9 @@ def read_table(store: Store, path: str, num_tokens: int) -> IntArray:
                     place = int(wrong[0])
                     raise _corrupt(
                         path,
-                        f"document {sum(map(len, runs)) + place} does not follow the one before it in the tokens",
+                        f"document {sum(map(len, runs)) + place} doesn't follow the previous document in the tokens",
                         f"{starts[place]} to {stops[place]}",
-                        f"a run from {before[place]} on, up to {num_tokens} at most",
+                        f"a range starting at {before[place]}, up to {num_tokens}",
                     )
                 runs.append(starts)
                 end = int(stops[-1])
@@ -71,7 +71,7 @@ def _border(row: list[str], path: str) -> tuple[int, int]:
     try:
         start, stop = (int(field) for field in row[:2] if len(field) < 19)
     except ValueError:
-        raise _corrupt(path, "a line that does not begin with two numbers", str(row)[:200], "start,end") from None
+        raise _corrupt(path, "a line doesn't begin with two numbers", str(row)[:200], "start,end") from None
     return start, stop
 
 
@@ -83,5 +83,5 @@ def _lines(table: io.TextIOBase, path: str) -> Iterator[str]:
 
 
 def _corrupt(path: str, what: str, found: str, expected: str) -> Corrupt:
-    hint = "Copy it again, or remove it and name the id between documents with eos_id= (--eos-id)"
+    hint = "Copy it again, or remove it and specify the id between documents with eos_id= (--eos-id)"
     return Corrupt(what, path=path, found=found, expected=expected, hint=hint)

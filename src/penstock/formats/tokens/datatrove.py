@@ -32,7 +32,7 @@ from penstock.types import Depth, Finding, IntArray, OpenOptions, Sniff, Traits
 
 _LAYOUTS = {"uint16": 2, "uint32": 4}
 _STEP = 1 << 20
-_AGAIN = "Copy both files again, or make them again"
+_AGAIN = "Copy both files again, or recreate them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,26 +66,26 @@ def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Pro
     """
     size_bytes, index_bytes = store.size(path), store.size(index_path(path))
     if index_bytes % 8:
-        what = "the index does not end with an entry"
+        what = "the index has a partial entry"
         return _problem("index-size", index_path(path), what, index_bytes, f"{index_bytes} bytes", "a multiple of 8")
     last = int.from_bytes(store.get(index_path(path), index_bytes - 8, 8), "little") if index_bytes else 0
     tokenizer, token_bytes = _metadata(store, path)
     if layout is not None:
         if layout not in _LAYOUTS:
-            raise ConfigError("no such layout", path=path, found=repr(layout), expected=" | ".join(_LAYOUTS))
+            raise ConfigError("unknown layout", path=path, found=repr(layout), expected=" | ".join(_LAYOUTS))
         token_bytes = _LAYOUTS[layout]
     if token_bytes is None:
         token_bytes = next((width for width in (2, 4) if last and size_bytes == width * last), None)
     if token_bytes is None:
         raise ConfigError(
-            "the width of the tokens is not known",
+            "the token width is unknown",
             path=path,
             found=f"{size_bytes} bytes, last document ends at token {last}",
             hint='Give --layout uint16 or --layout uint32 (layout="uint16", layout="uint32")',
         )
     if size_bytes != token_bytes * last:
         kind = Truncated if size_bytes < token_bytes * last else Corrupt
-        what, expected = "tokens and index don't fit each other", f"{token_bytes * last} bytes, as the index ends"
+        what, expected = "tokens and index don't match", f"{token_bytes * last} bytes, from the end of the index"
         return _problem("size", path, what, size_bytes, f"{size_bytes} bytes", expected, kind)
     return Geometry(token_bytes, last, index_bytes // 8, tokenizer)
 
@@ -107,8 +107,8 @@ def index_problems(store: Store, path: str, geometry: Geometry) -> Iterator[Prob
         wrong = np.flatnonzero((ends < np.concatenate([before, ends[:-1]])) | (ends > np.uint64(geometry.num_tokens)))
         if len(wrong):
             place = int(wrong[0])
-            what, found = f"document {first + place} has no such end", f"token {ends[place]}"
-            expected = f"between the end before and {geometry.num_tokens}"
+            what, found = f"invalid end of document {first + place}", f"token {ends[place]}"
+            expected = f"between the previous end and {geometry.num_tokens}"
             yield _problem("index", index_path(path), what, 8 * (first + place), found, expected)
             return
         before = ends[-1:]
@@ -140,7 +140,7 @@ def check_datatrove(store: Store, path: str, options: OpenOptions, depth: Depth)
         ConfigError: the width of the tokens is not known.
     """
     if store.exists(path) and not store.exists(index_path(path)):
-        what = "no index stands beside the tokens"
+        what = "there is no index next to the tokens"
         return [_problem("missing", index_path(path), what, None, None, None, NotFound).finding()]
     found = find_geometry(store, path, options.layout)
     if isinstance(found, Problem):
@@ -189,13 +189,13 @@ class _Datatrove:
         try:
             found = find_geometry(store, path, None)
         except NotFound:
-            return Sniff(False, "no file with an .index beside it")
+            return Sniff(False, "no file with an .index next to it")
         except ConfigError:
-            return Sniff(named, "an .index stands beside it, but the width of the tokens is not known")
+            return Sniff(named, "it has an .index, but the token width is unknown")
         if isinstance(found, Problem):
             # Better refused by `open` and found by `verify`, which say what is wrong with it.
             return Sniff(named, found.what)
-        return Sniff(True, "an .index stands beside it, and ends where the tokens do")
+        return Sniff(True, "it has an .index that ends where the tokens end")
 
     open = staticmethod(open_datatrove)
     create = refuse_to_create

@@ -120,11 +120,11 @@ class FileIds:
         if values.dtype.kind == "f":
             good &= values == np.floor(values)
         return Corrupt(
-            "a token is no id",
+            "a token is not a valid id",
             path=self._path,
             found=str(values.flat[int(np.argmin(good))]),
-            expected=f"a whole number from 0 to {limit - 1}",
-            hint=f"The tokens are read as {self._stored.name}: is that what they are?",
+            expected=f"an integer from 0 to {limit - 1}",
+            hint=f"The tokens are read as {self._stored.name}; check that this is right",
         )
 
 

@@ -234,7 +234,7 @@ def check_documents(
         return
     stops = np.cumsum([documents_in(digest) for digest in stated])
     if int(stops[-1]) != len(starts) - 1:
-        found, expected = f"{len(starts) - 1} documents", f"{stops[-1]}, as the side file says"
+        found, expected = f"{len(starts) - 1} documents", f"{stops[-1]}, as recorded in the side file"
         yield Finding(f"{tokens.format}.digest", "error", tokens.path, None, found, expected, advice)
         return
     ranges = list(zip([0, *stops[:-1].tolist()], stops.tolist(), strict=True))
@@ -251,7 +251,7 @@ def check_documents(
 
 
 def _other_documents(format: str, path: str, found: str, manifest: Manifest, advice: str) -> Finding:
-    what, stated = f"documents with the digest {found}", f"{manifest.digest}, as the side file says"
+    what, stated = f"documents with the digest {found}", f"{manifest.digest}, as recorded in the side file"
     return Finding(f"{format}.digest", "error", path, None, what, stated, advice)
 
 
@@ -320,7 +320,7 @@ def check_digest(
     if found != manifest.digest:
         yield _other_documents(format, path, found, manifest, advice)
     elif manifest.max_token_id is not None and largest != manifest.max_token_id:
-        stated = f"{manifest.max_token_id}, as the side file says"
+        stated = f"{manifest.max_token_id}, as recorded in the side file"
         yield Finding(f"{format}.changed", "error", path, None, f"the largest id {largest}", stated, advice)
 
 

@@ -71,7 +71,7 @@ def _document_runs(source: TokenSource, path: str, digests: tuple[str, ...]) -> 
     starts = source.doc_starts
     borders = [0, *np.cumsum([documents_in(one) for one in digests]).tolist()]
     if borders[-1] != len(starts) - 1:
-        found, stated = f"{len(starts) - 1} documents", f"{borders[-1]}, as the side file says"
+        found, stated = f"{len(starts) - 1} documents", f"{borders[-1]}, as recorded in the side file"
         require_none([Finding("digest", "error", path, None, found, stated, RESTORE)])
     for (first, stop), digest in zip(pairwise(borders), digests, strict=True):
         run = _Documents(source, path, first, stop, digest)

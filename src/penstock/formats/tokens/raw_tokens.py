@@ -46,7 +46,7 @@ _LLMC = {(20_240_520, 1): "<u2", (20_240_801, 7): "<u4"}
 _LLMC_MAGICS = {20_240_520, 20_240_801, 20_240_522}
 _NPY_MAGIC = b"\x93NUMPY"
 _NPY_HEADER_BYTES = 12_000
-_AGAIN = "Copy the file again, or make it again"
+_AGAIN = "Copy or recreate the file"
 
 
 _ZIP, _GZIP, _ZSTD = b"PK\x03\x04", b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
@@ -85,12 +85,14 @@ def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Pro
     if found is None:
         magic = _COMPRESSED.get(os.path.splitext(path)[1])
         if magic is not None and head.startswith(magic):
-            hint = "Decompress it, and name what was in it"
-            raise Unsupported("the file is compressed", path=path, expected="tokens and nothing else", hint=hint)
+            hint = "Decompress it and pass the result"
+            raise Unsupported("the file is compressed", path=path, expected="bare tokens", hint=hint)
         return _headerless(path, size_bytes, layout)
     if isinstance(found, Geometry) and layout not in (None, found.layout, found.stored.name):
         told = f"{found.layout}, {found.stored.name}"
-        raise ConfigError("the file's header says otherwise", path=path, found=f"layout={layout!r}", expected=told)
+        raise ConfigError(
+            "the header of the file contradicts the layout", path=path, found=f"layout={layout!r}", expected=told
+        )
     return found
 
 
@@ -132,7 +134,9 @@ def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> li
     if isinstance(found, Problem):
         return [found.finding()]
     if found.num_tokens == 0:
-        return [Finding("raw-tokens.empty", "warning", path, None, "no tokens", None, "Check what was written")]
+        return [
+            Finding("raw-tokens.empty", "warning", path, None, "no tokens", None, "Check the program that wrote it")
+        ]
     findings = _check_table(store, path, found.num_tokens)
     if findings or depth == "quick":
         return findings
@@ -179,14 +183,14 @@ def _headed(path: str, size_bytes: int, head: bytes) -> Geometry | Problem | Non
 def _llmc(path: str, size_bytes: int, magic: int, version: int, count: int) -> Geometry | Problem:
     dtype = _LLMC.get((magic, version))
     if dtype is None:
-        what, expected = "a file of llm.c that holds no training tokens", "20240520 version 1, 20240801 version 7"
+        what, expected = "an llm.c file without training tokens", "20240520 version 1, 20240801 version 7"
         found = f"{magic} version {version}"
-        return Problem("raw-tokens.version", Unsupported, path, what, "Give a training file", 0, found, expected)
+        return Problem("raw-tokens.version", Unsupported, path, what, "Pass a training file", 0, found, expected)
     stored = np.dtype(dtype)
     expected_bytes = LLMC_HEADER_BYTES + count * stored.itemsize
     if count < 0 or size_bytes != expected_bytes:
         kind = Truncated if 0 <= size_bytes < expected_bytes else Corrupt
-        what, found = "the file has another size than its header says", f"{size_bytes} bytes"
+        what, found = "the file has a different size than its header records", f"{size_bytes} bytes"
         expected = f"{expected_bytes} bytes for {count} tokens"
         return Problem("raw-tokens.size", kind, path, what, _AGAIN, 8, found, expected)
     return Geometry("llm.c", LLMC_HEADER_BYTES, count, stored)
@@ -203,14 +207,14 @@ def _npy(path: str, size_bytes: int, head: bytes) -> Geometry | Problem:
         return Problem("raw-tokens.header", Corrupt, path, what, _AGAIN, 0, str(error)[:200], "a NumPy header")
     stored: np.dtype[Any] = dtype
     if stored.kind not in "iu" or len(shape) != 1:
-        what, found = "the array is no run of integers", f"{stored} of shape {shape}"
-        fix, expected = "Give an array of one dimension", "integers of one dimension"
+        what, found = "the array is not one-dimensional integers", f"{stored} of shape {shape}"
+        fix, expected = "Pass a one-dimensional array", "one-dimensional integers"
         return Problem("raw-tokens.array", Unsupported, path, what, fix, 0, found, expected)
     count, start_bytes = int(shape[0]), stream.tell()
     expected_bytes = start_bytes + count * stored.itemsize
     if count < 0 or size_bytes != expected_bytes:
         kind = Truncated if 0 <= size_bytes < expected_bytes else Corrupt
-        what, expected = "the file has another size than its header says", f"{expected_bytes} bytes"
+        what, expected = "the file has a different size than its header records", f"{expected_bytes} bytes"
         return Problem("raw-tokens.size", kind, path, what, _AGAIN, 0, f"{size_bytes} bytes", expected)
     return Geometry("npy", start_bytes, count, stored)
 
@@ -218,15 +222,15 @@ def _npy(path: str, size_bytes: int, head: bytes) -> Geometry | Problem:
 def _headerless(path: str, size_bytes: int, layout: str | None) -> Geometry | Problem:
     if layout not in HEADERLESS:
         raise ConfigError(
-            "the width of the tokens is not known: the file has no header",
+            "the token width is unknown: the file has no header",
             path=path,
             found=None if layout is None else f"layout={layout!r}",
             expected=" | ".join(HEADERLESS),
-            hint="Give layout= (--layout): uint16 for nanoGPT, mostly uint32 or uint16 for OLMo",
+            hint="Specify layout= (--layout): uint16 for nanoGPT, usually uint32 or uint16 for OLMo",
         )
     stored = np.dtype(layout).newbyteorder("<")
     if size_bytes % stored.itemsize:
-        what, found = "the file does not end with a token", f"{size_bytes} bytes"
+        what, found = "the file ends with a partial token", f"{size_bytes} bytes"
         expected = f"a multiple of {stored.itemsize}"
         return Problem("raw-tokens.size", Corrupt, path, what, f"Is it {layout}? {_AGAIN}", size_bytes, found, expected)
     return Geometry(layout, 0, size_bytes // stored.itemsize, stored)
@@ -249,7 +253,7 @@ class _RawTokens:
         if found is None:
             return Sniff(
                 False,
-                "no header; if it is tokens and nothing else: --format raw-tokens --layout uint16 (format=, layout=)",
+                "no header. If it contains bare tokens: --format raw-tokens --layout uint16 (format=, layout=)",
             )
         if isinstance(found, Problem):
             # A file that was cut off is better refused by `open`, which says so; an array of floats is another thing.

@@ -128,10 +128,10 @@ class MarkedBorders:
     def _mark(self) -> int:
         if self.mark is None:
             raise ConfigError(
-                "this format does not say where documents begin",
+                "this format doesn't store document borders",
                 path=self.path,
-                hint="Name the id between them with eos_id= (--eos-id), or say that all is one: one_document= "
-                "(--one-document); windows without labels need neither",
+                hint="Specify the id between documents with eos_id= (--eos-id), or use one_document= (--one-document). "
+                "Windows without labels need neither",
             )
         return self.mark
 
@@ -208,8 +208,8 @@ class RunSource:
         require_eos(opening.path, ids.dtype, options.eos_id)
         if options.vocab_size is not None and options.vocab_size < 1 << 8 * ids.dtype.itemsize:
             _log.warning(
-                "%s: the largest id is not recorded, so vocab_size=%d is not checked; "
-                "`penstock verify --vocab-size %d --depth full` looks at every id",
+                "%s: the largest id isn't recorded, so vocab_size=%d isn't checked; "
+                "`penstock verify --vocab-size %d --depth full` checks every id",
                 opening.path,
                 options.vocab_size,
                 options.vocab_size,

@@ -252,7 +252,7 @@ def document_run(batch: Batch, path: str) -> tuple[NDArray[Any], IntArray]:
     require_fields(batch, path)
     if batch.keys() != {"tokens"}:
         raise ConfigError(
-            "a token format holds documents of tokens only",
+            "a token format can only store documents of tokens",
             path=path,
             found=", ".join(map(str, batch)) or "no field",
             expected="tokens",
@@ -274,7 +274,9 @@ def check_lengths(num_tokens: int, doc_lengths: Any) -> IntArray:
         raise ConfigError("a negative document length", found=int(lengths.min()))
     if int(lengths.sum()) != num_tokens:
         raise ConfigError(
-            "document lengths and tokens differ", found=f"{num_tokens} tokens", expected=f"{int(lengths.sum())}"
+            "the document lengths don't add up to the number of tokens",
+            found=f"{num_tokens} tokens",
+            expected=f"{int(lengths.sum())}",
         )
     return lengths
 

@@ -105,7 +105,7 @@ def numpy_targets(last: int, seed: int) -> Iterator[tuple[int, IntArray]]:
 
     seed = operator.index(seed)
     if seed < 0:
-        raise ConfigError("numpy's generator takes no negative seed", found=seed, expected="0 or more")
+        raise ConfigError("numpy's generator doesn't accept negative seeds", found=seed, expected="0 or more")
     generator = np.random.PCG64(seed)
 
     def words(count: int) -> NDArray[np.uint32]:
@@ -162,7 +162,7 @@ def torch_randperm(n: int, seed: int, *, wide_from: int = TORCH_WIDE) -> NDArray
     """
     seed = operator.index(seed)
     if not -(1 << 63) <= seed < 1 << 64:
-        raise ConfigError("torch's generator does not take this seed", found=seed, expected="-2^63 to 2^64 - 1")
+        raise ConfigError("torch's generator doesn't accept this seed", found=seed, expected="-2^63 to 2^64 - 1")
     bits = np.random.MT19937()
     state = np.random.RandomState(seed & 0xFFFFFFFF).get_state(legacy=False)["state"]
     _set_mt19937(bits, state["key"], state["pos"])
@@ -195,7 +195,7 @@ def _mt19937_words(bits: np.random.MT19937) -> Words:
 
 def _identity(n: int) -> NDArray[Any]:
     if n < 0:
-        raise ConfigError("a number of places can't be negative", found=n, expected="0 or more")
+        raise ConfigError("the number of positions can't be negative", found=n, expected="0 or more")
     return np.arange(n, dtype=np.uint32 if n < 1 << 32 else np.int64)
 
 
@@ -252,7 +252,7 @@ class RankShare:
         if not 0 <= self.rank < self.world:
             raise ConfigError("no such rank", found=f"rank {self.rank}", expected=f"0 to {self.world - 1}")
         if not 0 <= self.skip <= self.n:
-            raise ConfigError("can't skip so many samples", found=self.skip, expected=f"0 to {self.n}")
+            raise ConfigError("can't skip this many samples", found=self.skip, expected=f"0 to {self.n}")
 
     def __len__(self) -> int:
         left = self.n - self.skip

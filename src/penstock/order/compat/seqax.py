@@ -80,9 +80,9 @@ class SeqaxParams:
         counts = {name: value for name, value in asdict(self).items() if name != "seed"}
         for name, value in counts.items():
             if value < 1:
-                raise ConfigError(f"no number of {name}", found=value, expected="1 or more")
+                raise ConfigError(f"invalid number of {name}", found=value, expected="1 or more")
         if self.seed < 0:
-            raise ConfigError("Philox takes no negative seed", found=self.seed, expected="0 or more")
+            raise ConfigError("Philox doesn't accept negative seeds", found=self.seed, expected="0 or more")
         if self.batch % self.streams:
             raise ConfigError("streams must divide the batch", found=f"{self.streams} streams, batch {self.batch}")
 
@@ -169,7 +169,7 @@ class SeqaxPass(Generic[T]):
         if not self._steps:
             found = f"{self._size} sequences"
             expected = f"a batch of {params.batch}, and a read block for each stream"
-            raise ConfigError("there are too few sequences for one step", found=found, expected=expected)
+            raise ConfigError("too few sequences for one step", found=found, expected=expected)
 
     @property
     def excluded_indices(self) -> IntArray | None:

@@ -62,7 +62,7 @@ class Guess:
 def guess(samples: Sequence[PeekedSample]) -> Guess:
     """The sample type that fits all the given samples and uses most of their parts; else crude ones."""
     if not samples:
-        return Guess(CRUDE, {}, "no sample to tell by")
+        return Guess(CRUDE, {}, "no samples to inspect")
     common = [part for part in samples[0].parts if all(part in one.parts for one in samples)]
     for name in (*_ORDER, "ImageClassificationSample", "ImageSample", "TextSample"):
         fields = guess_fields(name, samples)
@@ -73,7 +73,9 @@ def guess(samples: Sequence[PeekedSample]) -> Guess:
         if name in ("ImageSample", "TextSample") and used != set(common):
             continue
         return Guess(name, fields, f"the first samples have {_listed(common)}")
-    return Guess(CRUDE, {}, f"no type fits {_listed(common) or 'parts that differ'}: parts are taken as they are")
+    return Guess(
+        CRUDE, {}, f"no sample type matches {_listed(common) or 'differing parts'}: parts are used as they are"
+    )
 
 
 def guess_fields(name: str, samples: Sequence[PeekedSample]) -> dict[str, str]:
@@ -103,7 +105,7 @@ def sample_type_named(text: str) -> str:
     for name in TYPES:
         if text.lower() == name.lower() or (short and short == name.removesuffix("Sample").lower()):
             return name
-    raise ConfigError("no such sample type", found=text or "nothing", expected=", ".join((*TYPES, CRUDE)))
+    raise ConfigError("unknown sample type", found=text or "nothing", expected=", ".join((*TYPES, CRUDE)))
 
 
 def try_field(text: str, samples: Sequence[PeekedSample]) -> list[str]:
@@ -126,7 +128,7 @@ def try_field(text: str, samples: Sequence[PeekedSample]) -> list[str]:
         try:
             shown.append(_short(find(access, {part: _decoded(part, *one.parts[part]) for part in wanted})))
         except PenstockError as error:
-            told = f"{text} finds nothing in the sample {one.key!r}"
+            told = f"{text} matches nothing in the sample {one.key!r}"
             raise ConfigError(told, found=error.found, expected=error.expected) from None
     return shown
 
@@ -142,12 +144,12 @@ def check_field_map(fields: Mapping[str, str], sample_type: str, samples: Sequen
     missing = [name for name in one.required if name not in fields]
     if unknown or missing:
         told = [*(f"unknown {name}" for name in unknown), *(f"no {name}" for name in missing)]
-        what = f"the field map does not fit {one.name}"
+        what = f"the field map doesn't match {one.name}"
         raise ConfigError(what, found=", ".join(told), expected=", ".join(one.fields))
     shown: dict[str, str] = {}
     for name, text in fields.items():
         try:
-            shown[name] = (try_field(text, samples) or ["no sample to look at"])[0]
+            shown[name] = (try_field(text, samples) or ["no samples to inspect"])[0]
         except ConfigError as error:
             raise ConfigError(f"{name}: {error.what}", found=error.found, expected=error.expected) from None
     return shown
@@ -210,7 +212,7 @@ def parse_patterns(texts: Sequence[str]) -> list[tuple[str, str]]:
     for text in texts:
         name, colon, pattern = text.partition(":")
         if not (name and colon and pattern):
-            raise ConfigError("not a split's name and a pattern", found=text, expected="such as train:train/.*")
+            raise ConfigError("not a split name and a pattern", found=text, expected="such as train:train/.*")
         pairs.append((name, pattern))
     return pairs
 
@@ -257,7 +259,7 @@ def _is_telling(name: str, fields: Mapping[str, str]) -> bool:
 
 def _decoded(part: str, size_bytes: int, content: bytes) -> Any:
     if len(content) < size_bytes:
-        raise ConfigError(f"the part {part!r} is too large to look into here", found=f"{size_bytes:,} bytes")
+        raise ConfigError(f"the part {part!r} is too large to inspect", found=f"{size_bytes:,} bytes")
     return decode_part(part, content, DecodeOptions())
 
 

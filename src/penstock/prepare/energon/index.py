@@ -237,8 +237,8 @@ def _oddities(runs: Sequence[GroupRun]) -> list[str]:
     unsafe = next((run.unsafe for run in runs if run.unsafe is not None), None)
     if unsafe is not None:
         found.append(
-            f"names that leave the folder, such as {unsafe}: they are keys like any other here, and refused where "
-            "files are made of them"
+            f"names that point outside the folder, such as {unsafe}: "
+            "they work as keys, but these samples can't be extracted to files"
         )
     traits: Counter[str] = Counter()
     for run in runs:
@@ -247,7 +247,7 @@ def _oddities(runs: Sequence[GroupRun]) -> list[str]:
     problems = [text for run in runs for text in run.problems]
     found += [f"media without metadata, or damaged: {text}" for text in problems[:_MOST_PROBLEMS]]
     if len(problems) > _MOST_PROBLEMS:
-        found.append(f"{len(problems) - _MOST_PROBLEMS} more media like these")
+        found.append(f"{len(problems) - _MOST_PROBLEMS} more such media")
     return found
 
 
@@ -274,11 +274,11 @@ def _about_members(runs: Sequence[GroupRun]) -> list[str]:
         for one in run.ignored:
             ignored.update(one)
     count = sum(len(rows) for run in runs for rows in run.linked.values())
-    found = [f"{number:,} {kind}: no sample has them" for kind, number in sorted(ignored.items())]
+    found = [f"{number:,} {kind}: they belong to no sample" for kind, number in sorted(ignored.items())]
     if count:
         found.append(
-            f"{count:,} parts are links within a shard: Penstock reads them, Energon doesn't. `tar --hard-dereference` "
-            "packs them as files"
+            f"{count:,} parts are links within a shard: Penstock reads them, Energon doesn't. "
+            "`tar --hard-dereference` stores them as files"
         )
     return found
 
@@ -290,8 +290,8 @@ def _announce(request: Request, runs: Sequence[GroupRun]) -> list[str]:
     if size_bytes < LARGE_BYTES:
         return []
     told = (
-        f"index.sqlite takes about {size_bytes / 1e9:.0f} GB, and as much again in the folder for temporary files "
-        "while it is sorted; without it (--no-sqlite) keys are found in index.keys, by Penstock alone"
+        f"index.sqlite takes about {size_bytes / 1e9:.0f} GB, and the same again in the temporary folder while it is "
+        "sorted. Without it (--no-sqlite), keys are found in index.keys, which only Penstock reads"
     )
     _log.warning("%s: %s", request.plan.path, told)
     return [told]
@@ -324,7 +324,7 @@ def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> list[str]:
     with aborting(target.store.stage(target.path)) as staged:
         repeated = write_keys(staged.write, uuid, list(map(read_run, runs)))
         staged.commit()
-    return [f"{repeated:,} samples have a key that others have: such a key names none"] if repeated else []
+    return [f"{repeated:,} samples share a key with others and can't be looked up by it"] if repeated else []
 
 
 def _keep_media(request: Request, builder: SqliteBuilder, uuid: str) -> list[str]:
@@ -341,7 +341,7 @@ def _keep_media(request: Request, builder: SqliteBuilder, uuid: str) -> list[str
         return []  # what is there is no database: nothing to keep
     old = request.meta_file(UUID)
     if not old.exists() or old.store.get(old.path) != uuid.encode():
-        return ["the media metadata of the old index are left out, since the shards changed: `penstock prepare-media`"]
+        return ["the media metadata of the old index is dropped because the shards changed: `penstock prepare-media`"]
     with closing(connect(store, path)) as before:
         media_index.create_tables(builder.connection)
         media_index.put_rows(builder.connection, media_index.read_rows(before, path=path))

@@ -34,7 +34,7 @@ from penstock.store.state import FileState, states_of
 
 MADE = (SQLITE, KEYS, MEMBERS, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)
 MOST_SHARDS = 10_000
-COMPRESSED_HINT = "Unpack it, or leave it out with exclude (--exclude)"
+COMPRESSED_HINT = "Unpack it, or skip it with exclude (--exclude)"
 _TINY_BYTES = 16 << 20
 _MANY_SHARDS = 100
 _MODULES = {"VQAOCRSample": "megatron.energon.flavors.vqa_and_ocr"}
@@ -126,7 +126,7 @@ def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
     try:
         left_out = None if exclude is None else re.compile(exclude)
     except re.error as error:
-        raise ConfigError("exclude is no regular expression", found=f"{exclude}: {error}") from None
+        raise ConfigError("exclude is not a valid regular expression", found=f"{exclude}: {error}") from None
     found = find_readable_shards(store, root, exclude=left_out, hint=COMPRESSED_HINT)
     shards = found.names
     states = tuple(states_of(dataset.child(name) for name in shards))
@@ -153,11 +153,11 @@ def require_room(folder: Place) -> None:
         return  # an object is a file, whatever it is called
     meta = Place(folder.store, meta_path(folder.path, UUID).rpartition("/")[0])
     if meta.exists() and not meta.is_folder():
-        raise ConfigError("a file stands where the folder of the metadata goes", path=meta.path, hint="Move it away")
+        raise ConfigError("a file is in the way of the metadata folder", path=meta.path, hint="Move it away")
     for name in MADE:
         file = Place(folder.store, meta_path(folder.path, name))
         if file.is_folder():
-            raise ConfigError("a folder stands where a file goes", path=file.path, hint="Move it away")
+            raise ConfigError("a folder is in the way of a file", path=file.path, hint="Move it away")
         try:
             file.store.get(file.path, 0, 1)  # what can't be read is refused here, as is a link of a folder above
         except NotFound:
@@ -167,12 +167,12 @@ def require_room(folder: Place) -> None:
 
 def _oddities(sizes: Sequence[int]) -> list[str]:
     count, mean_bytes = len(sizes), sum(sizes) // max(1, len(sizes))
-    hint = "merge them (`penstock merge`): loading is faster with fewer, larger shards"
+    hint = "merge them (`penstock merge`), because loading is faster with fewer, larger shards"
     found: list[str] = []
     if count > MOST_SHARDS:
         found.append(f"{count:,} shards, more than {MOST_SHARDS:,}: {hint}")
     if count > _MANY_SHARDS and mean_bytes < _TINY_BYTES:
-        found.append(f"{count:,} shards of {mean_bytes / (1 << 20):.1f} MiB on average are tiny: {hint}")
+        found.append(f"{count:,} shards of {mean_bytes / (1 << 20):.1f} MiB on average are very small: {hint}")
     return found
 
 
@@ -217,7 +217,9 @@ def plan_meta(
         ConfigError: options that can't be, or a file of the user that would be replaced without being asked to.
     """
     if split_ratio is not None and split_parts is not None:
-        raise ConfigError("splits go by a ratio or by patterns, not both", expected="split_ratio or split_parts")
+        raise ConfigError(
+            "splits can be set by a ratio or by patterns, not both", expected="split_ratio or split_parts"
+        )
     files: dict[str, bytes] = {}
     warnings: list[str] = []
     assignment: Assignment | None = None
@@ -227,7 +229,7 @@ def plan_meta(
         pairs = list(split_parts.items()) if isinstance(split_parts, Mapping) else list(split_parts)
         assignment = by_patterns(plan.shards, pairs)
     elif not plan.has_splits:
-        raise ConfigError("how shall the shards be split?", path=plan.path, hint="Give split_ratio or split_parts")
+        raise ConfigError("the splits are not specified", path=plan.path, hint="Pass split_ratio or split_parts")
     else:
         _require_known(plan)
     if assignment is not None:
@@ -239,8 +241,8 @@ def plan_meta(
         path = meta_path(plan.path, name)
         if not overwrite and store.exists(path) and store.get(path) != content:
             raise ConfigError(
-                "this file is there already, and says something else", path=path,
-                hint="Pass overwrite (--overwrite) to replace it, or leave out what it is about",
+                "the file already exists with different content", path=path,
+                hint="Pass overwrite (--overwrite) to replace it, or omit the options that write it",
             )  # fmt: skip
     return MetaFiles(files, assignment, warnings)
 
@@ -256,8 +258,8 @@ def _require_known(plan: EnergonPlan) -> None:
         gone = next((name for name in shards if name not in there), None)
         if gone is not None:
             raise ConfigError(
-                f"the split {split!r} names a shard that is not there", path=meta_path(plan.path, SPLIT_YAML),
-                found=gone, hint="Mend the list, or give split_ratio or split_parts to make it again",
+                f"the split {split!r} lists a shard that doesn't exist", path=meta_path(plan.path, SPLIT_YAML),
+                found=gone, hint="Fix the list, or pass split_ratio or split_parts to rebuild it",
             )  # fmt: skip
 
 
@@ -267,7 +269,7 @@ def _split_warnings(plan: EnergonPlan, assignment: Assignment) -> list[str]:
         names = ", ".join(assignment.lost[:3])
         found.append(
             f"Energon's rounding would leave {len(assignment.lost)} of {len(plan.shards)} shards out of every split "
-            f"({names}); here each is in one"
+            f"({names}); Penstock assigns each shard to a split"
         )
     assigned = [name for shards in assignment.parts.values() for name in shards]
     if len(set(assigned)) < len(plan.shards):
@@ -275,7 +277,7 @@ def _split_warnings(plan: EnergonPlan, assignment: Assignment) -> list[str]:
     if len(set(assigned)) < len(assigned):
         found.append(f"{len(assigned) - len(set(assigned))} shards are in several splits")
     empty = [split for split, shards in assignment.parts.items() if not shards and split not in assignment.unasked]
-    return found + [f"the split {split!r} has no shard" for split in empty]
+    return found + [f"the split {split!r} has no shards" for split in empty]
 
 
 def _dataset_files(dataset: Place, given: DatasetOptions) -> dict[str, bytes]:
@@ -285,13 +287,13 @@ def _dataset_files(dataset: Place, given: DatasetOptions) -> dict[str, bytes]:
         value = _dataset_value(given)
     if value is None:
         if given.field_map is not None or given.subflavors is not None:
-            raise ConfigError("a field map belongs to a sample type", hint="Give sample_type (--sample-type)")
+            raise ConfigError("a field map needs a sample type", hint="Pass sample_type (--sample-type)")
         return files
     loader = "sample_loader.py"
     if given.sample_loader is not None and not dataset.store.exists(meta_path(dataset.path, loader)):
         files[loader] = given.sample_loader.encode()
     if not given.name.endswith(".yaml") or "/" in given.name:
-        raise ConfigError("no name for a dataset.yaml", found=given.name, expected="a name that ends in .yaml")
+        raise ConfigError("not a valid name for a dataset.yaml", found=given.name, expected="a name that ends in .yaml")
     return files | {given.name: energon_yaml.dump(value).encode()}
 
 
@@ -304,16 +306,18 @@ def _dataset_value(given: DatasetOptions) -> dict[str, Any]:
     more = {} if given.subflavors is None else {"subflavors": dict(given.subflavors)}
     if name == _CRUDE:
         if given.field_map is not None or given.sample_loader is not None:
-            raise ConfigError("crude samples have no field map and no sample loader", found=name)
+            raise ConfigError("crude samples can't have a field map or sample loader", found=name)
         return {"__module__": "megatron.energon", "__class__": _CRUDE, **more}
     value: dict[str, Any] = {
         "sample_type": {"__module__": _MODULES.get(name, "megatron.energon"), "__class__": name},
     }
     if given.field_map is not None:
         if given.sample_loader is not None or not (given.field_map or _needs_no_field(name)):
-            raise ConfigError("a sample type takes a field map or a sample loader", found=f"{dict(given.field_map)}")
+            raise ConfigError(
+                "a sample type needs either a field map or a sample loader", found=f"{dict(given.field_map)}"
+            )
         return {**value, "field_map": dict(given.field_map), **more}
     if given.sample_loader is None:
-        raise ConfigError(f"how do parts become fields of {name}?", hint="Give field_map (--field-map)")
+        raise ConfigError(f"the fields of {name} are not specified", hint="Pass field_map (--field-map)")
     loader = {"sample_loader": "sample_loader.py:sample_loader", "part_filter": "sample_loader.py:part_filter"}
     return {**value, **loader, **more}

@@ -135,9 +135,7 @@ def prepare_webdataset(
 def _prepare_again(folder: Place, asked: Asked, how: How) -> PrepareSummary:
     """Make the indexes of the shards in the list."""
     if (asked.exclude, asked.split_ratio, asked.split_parts, asked.dataset) != (None, None, None, None):
-        raise ConfigError(
-            "with tar_index_only the list of shards stays as it is", hint="Leave out exclude, splits and dataset"
-        )
+        raise ConfigError("tar_index_only doesn't change the list of shards", hint="Omit exclude, splits and dataset")
     before = read_info(folder.store, folder.path)
     recorded = {"--tar-index-only": True, "--overwrite": True, **how.recorded()}
     request = Request(_known_plan(folder, before), MetaFiles({}), before, how, recorded, None)
@@ -258,7 +256,7 @@ def _require_new(plan: EnergonPlan, *, overwrite: bool) -> None:
     if plan.is_prepared and not overwrite:
         forget(plan.dataset)
         raise ConfigError(
-            "this dataset is prepared already", path=plan.path, hint="Pass overwrite (--overwrite) to prepare it again"
+            "this dataset is already prepared", path=plan.path, hint="Pass overwrite (--overwrite) to prepare it again"
         )
 
 
@@ -289,7 +287,7 @@ def _known_plan(dataset: Place, info: Info) -> EnergonPlan:
     files = [dataset.child(name) for name in info.counts]
     for file in files:
         if not file.exists():
-            raise NotFound("a shard of the list is not there", path=file.path, hint="Prepare the dataset again")
+            raise NotFound("a listed shard is missing", path=file.path, hint="Prepare the dataset again")
     return EnergonPlan(dataset, tuple(info.counts), tuple(states_of(files)), True, True, True)
 
 
@@ -325,7 +323,7 @@ def _require_unmade(request: Request, work: SharedWork) -> None:
     replaces = request.options["--overwrite"]
     if is_done(request) if replaces else any(map(Place.exists, map(request.meta_file, (INFO_JSON, INFO_YAML)))):
         work.clear()
-        raise PrepareError("another run has prepared this dataset meanwhile", path=request.plan.path)
+        raise PrepareError("another run prepared this dataset in the meantime", path=request.plan.path)
 
 
 def _scan(
@@ -343,7 +341,7 @@ def _scan(
     ]
     for task, name in zip(tasks, pool.map(scan_task, tasks), strict=True):
         if task.number in known and known[task.number][0] != name:
-            what, hint = "a shard changed after it was scanned", "Throw the finished work away: restart (--restart)"
+            what, hint = "a shard changed after it was scanned", "Discard the finished work: restart (--restart)"
             raise PrepareError(what, path=found.dataset.child(task.shard).path, hint=hint)
         there[task.number] = name
         if how.progress is not None:
@@ -472,7 +470,7 @@ def _warnings(request: Request, counts: Mapping[str, int]) -> list[str]:
     if request.before is not None:
         changed = [name for name, count in request.before.counts.items() if counts[name] != count]
         if changed:
-            found.append(f"{len(changed)} shards hold other numbers of samples than the list said, which is new now")
+            found.append(f"{len(changed)} shards had a different number of samples than the list, which is now updated")
     return found
 
 

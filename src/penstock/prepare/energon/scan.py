@@ -103,7 +103,9 @@ def scan_task(task: ShardTask) -> PartName:
     rows = [(row.name, *encode_metadata(row.metadata)) for row in found if isinstance(row, MediaRow)]
     problems = [f"{task.shard}: {one.name}: {one.what}" for one in found if isinstance(one, MediaProblem)]
     if state_of(file) != before:
-        raise PrepareError("a shard changed while it was read", path=file.path, hint="Prepare it when it is complete")
+        raise PrepareError(
+            "a shard changed while it was being read", path=file.path, hint="Prepare it when it is complete"
+        )
     traits = Counter(trait for row in found if isinstance(row, MediaRow) for trait in row.traits)
     linked = linked_rows(table.linked)
     about_end = None if ending is None else ending.what
@@ -122,8 +124,8 @@ def _require_good(table: ShardTable, file: Place) -> None:
     if table.num_samples == 0:
         require_content(table, file.path)
         raise Corrupt(
-            "a shard without samples", path=file.path, found="no member of the name <key>.<part>",
-            hint="Remove it, or leave it out with exclude (--exclude)",
+            "a shard without samples", path=file.path, found="no member with a name like <key>.<part>",
+            hint="Remove it, or skip it with exclude (--exclude)",
         )  # fmt: skip
     require_distinct(table, file.path)
     require_content(table, file.path)

@@ -75,9 +75,9 @@ def prepare(
             raise ConfigError("a JSONL file has no shards or dataset.yaml", path=place.path, expected=expected)
         return prepare_jsonl(path, **more)
     if sample_type is None and field_map is not None:
-        raise ConfigError("field_map belongs to a sample_type", path=place.path)
+        raise ConfigError("field_map needs a sample_type", path=place.path)
     if media is None and (media_patterns or exact or headers_only):
-        raise ConfigError("no media metadata are asked for", path=place.path, hint="Say how by media=")
+        raise ConfigError("no media metadata is requested", path=place.path, hint="Pass media=")
     if sample_type is not None:
         seen = (options.get("exclude"), options.get("follow_links", False))
         more["dataset"], _ = dataset_of(path, sample_type, field_map, dataset_yaml_name, *seen)

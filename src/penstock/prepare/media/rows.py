@@ -75,18 +75,20 @@ def media_filter(by: str, patterns: str | Iterable[str] | None = None) -> MediaF
         ConfigError: no such way, or patterns that are missing or out of place.
     """
     if by not in ("extension", "glob", "header"):
-        raise ConfigError("no such way to find media", found=by, expected="extension | glob | header")
+        raise ConfigError("unknown way to find media", found=by, expected="extension | glob | header")
     given = patterns.split(",") if isinstance(patterns, str) else list(patterns or ())
     given = [one.strip() for one in given if one.strip()]
     if (by == "glob") != bool(given):
-        raise ConfigError("patterns go with glob", found=f"{by} and {given}", expected='such as "*.jpg,*.png"')
+        raise ConfigError(
+            "patterns can only be combined with glob", found=f"{by} and {given}", expected='such as "*.jpg,*.png"'
+        )
     return MediaFilter(by.upper(), ",".join(given))
 
 
 def media_depth(*, exact: bool, headers_only: bool) -> MediaDepth:
     """How much of each file is read; raises `ConfigError` if both are given."""
     if exact and headers_only:
-        raise ConfigError("exact and headers_only exclude each other", expected="at most one of them")
+        raise ConfigError("exact and headers_only can't be combined", expected="at most one of them")
     return "exact" if exact else "headers" if headers_only else "counts"
 
 
@@ -254,7 +256,7 @@ def _metadata(kind: str, media: MediaBytes, depth: MediaDepth) -> tuple[MediaMet
     if depth == "exact":
         decode_image(media.read(0, media.size_bytes), DecodeOptions())
     elif _is_cut(media, metadata.format):
-        return metadata, f"it does not end as a {metadata.format} does: it may be cut short"
+        return metadata, f"it doesn't end like a {metadata.format} file, so it may be truncated"
     return metadata, None
 
 

@@ -131,12 +131,14 @@ def prepare_media(
     root = dataset_at(path, follow_links=follow_links).bare()
     require_writable(root.store, root.path)
     if not root.is_folder():
-        what = "a file, where a folder is wanted" if root.is_file() else "no such folder"
-        raise NotFound(what, path=root.path, hint="Name a folder of media files, or of prepared tar shards")
+        what = "a file instead of a folder" if root.is_file() else "no such folder"
+        raise NotFound(what, path=root.path, hint="Pass a folder of media files, or of prepared tar shards")
     is_tars = any(root.store.exists(meta_path(root.path, name)) for name in (INFO_JSON, INFO_YAML))
     index = root.child(INDEX)
     if is_tars and not index.exists():
-        raise NotFound("no index of the samples", path=index.path, hint=f"Make it: `penstock prepare {root.path}`")
+        raise NotFound(
+            "there is no sample index", path=index.path, hint=f"Create it with `penstock prepare {root.path}`"
+        )
     sharing = Sharing(part, finish, no_work, restart)
     sharing.require_sense()
     return _prepare(root, chosen, sharing, _How(depth, workers, executor, progress, before_counting), is_tars=is_tars)
@@ -252,9 +254,9 @@ def _look(root: Place, chosen: MediaFilter, depth: MediaDepth, *, is_tars: bool)
     known = old.unchanged(units, filters, depth=depth)
     counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
     if not sum(counts.values()):
-        found = f"{len(units)} looked at"
+        found = f"{len(units)} files checked"
         hint = "Choose files by content with --media-by-header, or by name with --media-by-glob '*.jpg,*.png' (media=)"
-        raise ConfigError("no file that could be media", path=root.path, found=found, hint=hint)
+        raise ConfigError("no media files", path=root.path, found=found, hint=hint)
     tasks = list(cut_tasks((unit for unit in units if unit.name not in known), filters, depth))
     return _Files(root, old, chosen, filters, depth, is_tars, units, known, counts, tasks)
 

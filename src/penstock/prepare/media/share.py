@@ -39,7 +39,7 @@ def take_part(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> Non
         known = set(work.plan.inputs)
         changed = next((one.name for one in plan.inputs if one not in known), work.plan.inputs[0].name)
         what, hint = (
-            f"the input {changed} changed after the work began",
-            "Throw the finished parts away: restart (--restart)",
+            f"the input {changed} changed after the job started",
+            "Discard the finished parts: restart (--restart)",
         )
         raise PrepareError(what, path=work.output.path, hint=hint)

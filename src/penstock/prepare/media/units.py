@@ -73,8 +73,8 @@ def tar_units(root: Place) -> list[Unit]:
             for number, name, start_bytes, size_bytes in old.execute(_MEMBERS):
                 members[number].append(MediaFile(name, start_bytes, size_bytes))
     except (sqlite3.Error, IndexError, TypeError) as error:
-        hint = f"Make it again: `penstock prepare --tar-index-only {root.path}`"
-        raise NotFound("no index of the samples' parts", path=index.path, found=str(error), hint=hint) from None
+        hint = f"Rebuild it: `penstock prepare --tar-index-only {root.path}`"
+        raise NotFound("there is no index of sample parts", path=index.path, found=str(error), hint=hint) from None
     units: list[Unit] = []
     for name, files in zip(names, members, strict=True):
         place = root.child(name)

@@ -77,5 +77,5 @@ def bad_line(one: InputFile, bad: BadLine, before: int | None) -> PrepareError:
         bad.reason if one.kind == "whole" else f"{number}: {bad.reason}",
         path=one.path,
         offset_bytes=bad.offset_bytes if one.compression == "none" and one.kind == "lines" else None,
-        hint="Mend it, or leave such lines out and have them listed: on_error='skip' (--on-error skip)",
+        hint="Fix it, or skip and list invalid lines: on_error='skip' (--on-error skip)",
     )

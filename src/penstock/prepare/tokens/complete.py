@@ -56,7 +56,7 @@ def require_unmade(request: Request, material: Material, work: SharedWork) -> No
         manifest = _published(request)
     if manifest is not None and _is_asked(request, material, manifest):
         work.clear()
-        raise PrepareError("another run has made this output meanwhile", path=request.output.path)
+        raise PrepareError("another run wrote this output in the meantime", path=request.output.path)
 
 
 def _published(request: Request) -> Manifest | None:

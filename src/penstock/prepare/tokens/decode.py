@@ -90,7 +90,9 @@ def load_vocabulary(tokenizer: str | os.PathLike[str]) -> Vocabulary:
     if store.is_folder(path):
         path = os.path.join(path, "tokenizer.json")
     if not store.exists(path):
-        raise NotFound("no such tokenizer", path=path, hint="Name a tokenizer.json, its folder, or a .model")
+        raise NotFound(
+            "the tokenizer file doesn't exist", path=path, hint="Pass a tokenizer.json, its folder, or a .model"
+        )
     try:
         data = store.get(path)
         if path.endswith(".model"):

@@ -198,7 +198,7 @@ def _instead(value: Any, step: str | int) -> str:
     close = nearest(step, names)
     more = ", …" if len(names) > _SHOWN else ""
     listed = f" (fields: {', '.join(names[:_SHOWN])}{more})" if names else ""
-    listed += "; conversations are packed by chat=True (--chat)" if isinstance(fields.get("messages"), list) else ""
+    listed += "; use chat=True (--chat) to pack conversations" if isinstance(fields.get("messages"), list) else ""
     return listed + (f", did you mean {close!r}?" if close else "")
 
 
@@ -215,7 +215,7 @@ def parse_field(field: str) -> tuple[str, ...]:
     keys = tuple(key.replace("\\.", ".") for key in _SEPARATOR.split(field))
     if not all(keys) or len(keys) > _MOST_KEYS:
         raise ConfigError(
-            "not the name of a field",
+            "not a field name",
             found=repr(field),
             expected="a key, or keys joined by dots, such as meta.text",
             hint=f"Did you mean {field[1:]!r}?" if len(keys) == 2 and field.startswith(".") else None,

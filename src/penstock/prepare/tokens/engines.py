@@ -154,12 +154,15 @@ class TokenizersEngine:
 def _typed_errors(path: str) -> Generator[None]:
     """Name the tokenizer in what its library raises about a text."""
     try:
-        with no_panics("this tokenizer fails on a text", path):
+        with no_panics("this tokenizer fails on some text", path):
             yield
     except PenstockError:
         raise
     except Exception as error:  # the library has no class of its own for it
-        what, hint = "the tokenizer can't encode a text", "Give it a token for unknown text, or use another tokenizer"
+        what, hint = (
+            "the tokenizer can't encode some text",
+            "Add a token for unknown text to it, or use another tokenizer",
+        )
         raise UnencodableError(what, path=path, found=str(error).partition("\n")[0], hint=hint) from error
 
 
@@ -248,9 +251,9 @@ class GigatokenEngine:
 
     def __init__(self, spec: TokenizerSpec) -> None:
         if spec.kind == "tokenizers" and spec.split_special_tokens:
-            raise ValueError("special tokens in a text are to be split, which gigatoken does not do")
+            raise ValueError("special tokens in text must be split, which gigatoken doesn't support")
         if spec.around is None:
-            raise ValueError("its post-processor does more than put tokens around a text")
+            raise ValueError("its post-processor does more than add tokens around the text")
         self._around = spec.around
         self._tokenizer = _load_gigatoken(spec)
         self._encoded_texts = 0

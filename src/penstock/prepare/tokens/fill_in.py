@@ -149,15 +149,19 @@ def asked_of(
     given = [name for name, value in rest.items() if value is not None]
     if rate is None:
         if given:
-            raise ConfigError("an option of filling in the middle", found=given[0], hint="Add fim_rate= (--fim-rate)")
+            raise ConfigError(
+                "this option only applies to fill-in-the-middle", found=given[0], hint="Add fim_rate= (--fim-rate)"
+            )
         return None
     for name, share in (("fim_rate", rate), ("fim_spm_rate", spm_rate)):
         if share is not None and not 0 <= share <= 1:
-            raise ConfigError(f"{name} is no share", found=share, expected="0 to 1")
+            raise ConfigError(f"{name} must be a fraction", found=share, expected="0 to 1")
     named = None if tokens is None else tuple(tokens)
     if named is not None and (len(named) != 3 or len(set(named)) < 3):
         raise ConfigError(
-            "fim_tokens are three", found=", ".join(named), expected="those before prefix, middle, suffix"
+            "fim_tokens needs three tokens",
+            found=", ".join(named),
+            expected="the tokens before prefix, middle and suffix",
         )
     return FillInAsked(float(rate), 0.5 if spm_rate is None else float(spm_rate), seed or 0, named)
 
@@ -169,14 +173,14 @@ def fill_in_of(asked: FillInAsked, spec: TokenizerSpec, reference: Reference) ->
         ConfigError: it lacks a token, or adds to a text what can't be told from it.
     """
     if spec.around is None:
-        what, hint = "its post-processor does more than put tokens around a text", "Add --special-tokens none"
-        raise ConfigError(what, path=spec.path, expected="texts that can be cut, to fill in the middle", hint=hint)
+        what, hint = "its post-processor does more than add tokens around the text", "Add --special-tokens none"
+        raise ConfigError(what, path=spec.path, expected="text that can be split for fill-in-the-middle", hint=hint)
     tokens = asked.tokens
     if tokens is None:
         tokens = next((some for some in KNOWN if all(reference.id_of(one) is not None for one in some)), None)
     if tokens is None:
-        hint = "Name those before prefix, middle and suffix: fim_tokens= (--fim-tokens), or add them to the tokenizer"
-        raise ConfigError("the tokenizer has no tokens to fill in the middle", path=spec.path, hint=hint)
+        hint = "Specify them with fim_tokens= (--fim-tokens), or add them to the tokenizer"
+        raise ConfigError("the tokenizer has no fill-in-the-middle tokens", path=spec.path, hint=hint)
     ids: list[int] = []
     for one in tokens:
         found = reference.id_of(one)

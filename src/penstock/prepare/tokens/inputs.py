@@ -139,9 +139,11 @@ def spooled(given: Sequence[str]) -> Generator[Sequence[str]]:
         yield given
         return
     if len(given) > 1:
-        raise ConfigError("standard input stands alone", found=f"{len(given)} inputs", hint="Give - and nothing else")
+        raise ConfigError(
+            "standard input can't be combined with other inputs", found=f"{len(given)} inputs", hint="Use only -"
+        )
     if sys.stdin is None:
-        raise PrepareError("the inputs hold no document", found="standard input that is closed")
+        raise PrepareError("the inputs contain no documents", found="standard input that is closed")
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         path = os.path.join(folder, "stdin")
         try:
@@ -151,7 +153,7 @@ def spooled(given: Sequence[str]) -> Generator[Sequence[str]]:
         except OSError as error:
             raise named(error, path) from None
         if not size_bytes:
-            raise PrepareError("the inputs hold no document", found="nothing on standard input")
+            raise PrepareError("the inputs contain no documents", found="nothing on standard input")
         yield [path]
 
 
@@ -188,17 +190,19 @@ def find_files(
     )
     paths = sorted(map(absolute, found), key=os.fsencode)
     if not paths:
-        raise ConfigError("nothing to pack", hint="Name JSONL files, folders or globs")
+        raise ConfigError("nothing to pack", hint="Pass JSONL files, folders or globs")
     warn_of_links([os.fspath(one) for one in given])
     for first, second in itertools.pairwise(paths):
         if first == second:
-            raise ConfigError("an input is named twice", path=first, hint="Name each file once, or its folder")
+            raise ConfigError("an input is listed twice", path=first, hint="List each file once, or pass its folder")
     known = {
         absolute(path): one for path, one in statuses.items() if S_ISREG(one.st_mode) or path.endswith((BESIDE, SIDE))
     }
     for path in paths:
         if path not in known and not is_url(path) and not os.path.isfile(path):
-            raise ConfigError("not a regular file", path=path, hint="Inputs are read more than once: save it as a file")
+            raise ConfigError(
+                "not a regular file", path=path, hint="Inputs are read more than once, so save it as a file"
+            )
     return paths, known
 
 
@@ -218,7 +222,7 @@ def _looked(given: str, look: Callable[[str], Iterable[str]]) -> Iterable[str]:
         f"Convert it first: penstock convert {shlex.quote(folder)} samples.jsonl. Then pack samples.jsonl with --field"
     )
     if is_tar:
-        hint += ". Tar shards need `penstock prepare` before"
+        hint += ". Tar shards need `penstock prepare` first"
     kind = "tar shards" if is_tar else "an MDS dataset"
     raise ConfigError("samples can't be packed directly", path=given, found=kind, expected="lines or tables", hint=hint)
 
@@ -232,7 +236,7 @@ def _saved(given: str, input_format: InputFormat) -> list[str]:
         return []
     files = saved_files(place.store, place.path)
     if not files:
-        raise ConfigError("the dataset is empty", path=given, found="no data files", hint="Name one that has rows")
+        raise ConfigError("the dataset is empty", path=given, found="no data files", hint="Pass one with rows")
     return files
 
 
@@ -306,8 +310,8 @@ def without_excluded(
         return list(inputs)
     if excludes is not None:
         if len(inputs) != 1:
-            what = "an exclude list is of one input"
-            raise ConfigError(what, path=excludes.path, found=f"{len(inputs)} inputs", hint="Pack each by itself")
+            what = "an exclude list applies to one input"
+            raise ConfigError(what, path=excludes.path, found=f"{len(inputs)} inputs", hint="Pack each one separately")
         return [_without(inputs[0], excludes, keep=keep)]
     local, far = [one for one in inputs if one.place.is_local], [one for one in inputs if not one.place.is_local]
     _require_named(far)
@@ -319,7 +323,7 @@ def without_excluded(
     try:
         require_no_list_above(here, known=known)
     except ConfigError as error:
-        what, hint = "these inputs are a part of a dataset that has an exclude list", "Leave its samples out before"
+        what, hint = "these inputs are part of a dataset that has an exclude list", "Remove the excluded samples first"
         folder = Place(store, str(error.found)).folder().path
         raise ConfigError(
             what, path=here[0], found=error.found, hint=f"{hint}: penstock convert {folder} OUT.jsonl"
@@ -335,15 +339,15 @@ def _require_named(inputs: Sequence[InputFile]) -> None:
         with contextlib.suppress(*NOT_SHOWN):
             found = with_lists(store, [one.path for one in inputs if one.place.store is store])
         if found:
-            what, path = "an exclude list lies beside this input, which is far away", min(found)
-            hint = "Name it: --excludes URL (excludes=), and pack this input by itself"
+            what, path = "there is an exclude list next to this remote input", min(found)
+            hint = "Specify it with --excludes URL (excludes=), and pack this input separately"
             raise ConfigError(what, path=path, found=found[path], hint=hint)
 
 
 def _without(one: InputFile, listed: Place, *, keep: bool) -> InputFile:
     if one.kind != "lines":
-        what = "this input has an exclude list, and only lines of JSONL are left out one by one"
-        hint = "Leave them out before: penstock convert INPUT OUT.jsonl"
+        what = "this input has an exclude list, but only JSONL supports excluding single rows"
+        hint = "Remove the excluded samples first: penstock convert INPUT OUT.jsonl"
         raise ConfigError(what, path=one.path, found=listed.path, hint=hint)
     options = OpenOptions(excludes=read_list(listed.store, listed.path))
     source = open_at(get_format("jsonl"), one.place.store, one.path, options)
@@ -416,7 +420,9 @@ def _describe(file: Place, name: str, state: FileState, how: _How, *, hold: bool
         digest = f"sample:{sample_fingerprint(file.store, 'input', b'', [('', file.path)])}"
     held = data if hold and at_once and kind not in TABLES else None
     if held is not None and len(held) != size_bytes:
-        raise PrepareError("the input changed while it was read", path=file.path, hint="Leave it alone")
+        raise PrepareError(
+            "the input changed while it was being read", path=file.path, hint="Don't change inputs during a run"
+        )
     return InputFile(name, file, size_bytes, mtime_ns, compression, digest, kind, held)
 
 
@@ -430,7 +436,7 @@ def _kind(head: bytes, file: Place, how: _How) -> Kind:
     if how.input_format == "auto" and not file.path.endswith(SUFFIXES_OF["parquet"]):
         return how.otherwise
     raise Corrupt(
-        "this is no Parquet file",
+        "not a Parquet file",
         path=file.path,
         offset_bytes=0,
         found=head[:_HEAD_BYTES].hex(" ") or "an empty file",
@@ -447,7 +453,7 @@ def _compression(head: bytes, file: Place) -> Compression:
     if says is None:
         return "none"
     raise Corrupt(
-        f"the name says {says}, the content does not",
+        f"the name ends in {says}, but the content doesn't match",
         path=file.path,
         offset_bytes=0,
         found=head.hex(" ") or "an empty file",

@@ -55,7 +55,7 @@ def load_tokenizer(
     data = store.get(file) if file is not None else b"{"
     is_ranks = is_rank_file(data)
     if pretokenizer is not None and not is_ranks:
-        raise ConfigError("only tiktoken files take a pretokenizer", path=path, found=pretokenizer)
+        raise ConfigError("a pretokenizer only applies to tiktoken files", path=path, found=pretokenizer)
     if file is None or _is_json(data, file):
         spec, tokenizer = load_spec(given, store, eos=eos, special_tokens=special_tokens)
         return spec, make_reference(spec, tokenizer)

@@ -64,7 +64,7 @@ def choose_engine(
         raise ConfigError(
             f"gigatoken can't be used with this tokenizer: {reason}",
             path=spec.path,
-            hint=f"Leave the choice open (--engine auto), which falls back to {spec.kind}",
+            hint=f"Use --engine auto, which falls back to {spec.kind}",
         )
     _log.warning("%s: encoding with %s, which is slower: %s", spec.path, spec.kind, reason)
     return spec.kind, reason
@@ -91,14 +91,14 @@ def disagreement(reference: Reference, probes: Sequence[Probe]) -> str | None:
 def disagreed(path: str, difference: str) -> PrepareError:
     """The error for an input on which the engines disagree."""
     return PrepareError(
-        f"gigatoken and the tokenizer's own library disagree on a text of this input, {difference}",
+        f"gigatoken and the tokenizer's own library disagree on a text in this input, {difference}",
         path=path,
-        hint="Encode all of it with the reference: --engine tokenizers --restart",
+        hint="Encode everything with the reference: --engine tokenizers --restart",
     )
 
 
 def _objection(sample: Sequence[bytes], found: Encoded | str, expected: Encoded) -> str | None:
     if isinstance(found, str):
-        return f"gigatoken can't take it ({found})"
+        return f"gigatoken can't load it ({found})"
     difference = find_difference(sample, found, expected)
     return None if difference is None else f"gigatoken differs {difference}"

@@ -41,14 +41,16 @@ def understand_output(given: Given, to: str | None, file_tokens: int | None, sto
         return place, to, False
     to = to or "pbin"
     if file_tokens is not None and known is not None:
-        hint = "Name a folder, or leave out file_tokens (--file-tokens)"
-        raise ConfigError("this is the name of one dataset, not of a folder of token files", path=place.path, hint=hint)
+        hint = "Give a folder name, or omit file_tokens (--file-tokens)"
+        raise ConfigError(
+            "this is the name of a single dataset, not a folder of token files", path=place.path, hint=hint
+        )
     if file_tokens is not None and file_tokens < 1:
-        raise ConfigError("a token file holds tokens", found=f"file_tokens={file_tokens}", expected="1 or more")
+        raise ConfigError("file_tokens must be positive", found=f"file_tokens={file_tokens}", expected="1 or more")
     if to not in SUFFIXES:
-        hint = "Leave out file_tokens (--file-tokens)" if to == "mds" else None
+        hint = "Omit file_tokens (--file-tokens)" if to == "mds" else None
         expected = " | ".join(SUFFIXES)
-        raise ConfigError("no format of token files", path=place.path, found=to, expected=expected, hint=hint)
+        raise ConfigError("not a token file format", path=place.path, found=to, expected=expected, hint=hint)
     return place, to, True
 
 

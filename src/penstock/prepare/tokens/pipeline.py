@@ -207,11 +207,11 @@ def pack(
     _require("--text-per", text_per, ("file", "line"))
     if text_per != "file" and input_format != "text":
         raise ConfigError(
-            "only plain text is cut by line or file", hint="Add input_format='text' (--input-format text)"
+            "only plain text can be split by line or file", hint="Add input_format='text' (--input-format text)"
         )
     selection = select(field, join, jq, text_per if input_format == "text" else "json", chat=chat)
     if task_bytes is not None and task_bytes < 1:
-        raise ConfigError("a task needs bytes", found=f"task_bytes={task_bytes}", expected="1 or more")
+        raise ConfigError("task_bytes must be positive", found=f"task_bytes={task_bytes}", expected="1 or more")
     store = store or LocalStore()
     sharing = Sharing(part, finish, no_work, restart)
     sharing.require_sense(dry_run=dry_run)
@@ -250,10 +250,13 @@ def pack(
         progress=progress or _silent,
     )
     if shuffle is not None and (keep_map or keep_excluded):
-        what, hint = "shuffled documents have no row map", "Pack without shuffle= (--shuffle), then `penstock shuffle`"
+        what, hint = (
+            "shuffled documents can't have a row map",
+            "Pack without shuffle= (--shuffle), then `penstock shuffle`",
+        )
         raise ConfigError(what, found="keep_map" if keep_map else "keep_excluded", hint=hint)
     if chat and request.fill_in is not None:
-        raise ConfigError("conversations are not rearranged", found="fim_rate", hint="Leave chat= or fim_rate= out")
+        raise ConfigError("conversations can't be rearranged", found="fim_rate", hint="Omit chat= or fim_rate=")
     if chat:
         require_place_of_mask(request)
         output_store = replacing_planes(place.store)
@@ -262,11 +265,11 @@ def pack(
         found = "keep_control_tokens" if chat_date is None else f"chat_date={chat_date}"
         found = found if chat_eos is None else f"chat_eos={chat_eos}"
         found = found if chat_format is None else f"chat_format={chat_format}"
-        raise ConfigError("an option of conversations", found=found, hint="Add chat=True (--chat)")
+        raise ConfigError("this option only applies to conversations", found=found, hint="Add chat=True (--chat)")
     if STDIN in request.given and sharing.joins:
-        raise ConfigError("standard input can't be shared by workers", hint="Save it as a file")
+        raise ConfigError("standard input can't be distributed", hint="Save it as a file")
     if dry_run and STDIN in request.given:
-        what = "standard input is copied into a file first"
+        what = "standard input must be copied into a file first"
         raise ConfigError(what, found="dry_run (--dry-run)", hint="Name files")
     with spooled(request.given) as given:
         return _pack(dataclasses.replace(request, given=given, started=time.perf_counter()))
@@ -477,7 +480,7 @@ def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | Non
     documents = books.documents if parts is None else sum(part.documents for part in parts)
     if not documents:
         run.work.clear()  # whoever mends the inputs begins anew
-        found = f"{books.num_dropped} lines left out" if books.num_dropped else "no line"
+        found = f"{books.num_dropped} lines skipped" if books.num_dropped else "no line"
         inputs = run.material.inputs
         path = inputs[0].path if len(inputs) == 1 else request.output.path
         raise PrepareError("the inputs hold no document", path=path, found=found)
@@ -486,7 +489,7 @@ def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | Non
         raise PrepareError(
             "the input changed while it was read",
             path=changed.path,
-            hint="Leave it alone, and throw the finished work away: restart (--restart)",
+            hint="Don't change inputs during a run. Discard the finished work: restart (--restart)",
         )
 
 
@@ -553,7 +556,7 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
 
 def _require(option: str, found: str, allowed: Sequence[str]) -> None:
     if found not in allowed:
-        raise ConfigError(f"no such choice for {option}", found=found, expected=" | ".join(allowed))
+        raise ConfigError(f"invalid choice for {option}", found=found, expected=" | ".join(allowed))
 
 
 def _resolve_eos(eos: str | None, chat_eos: ChatEos | None, *, packs_eos: bool) -> tuple[str | None, ChatEos]:
@@ -564,7 +567,7 @@ def _resolve_eos(eos: str | None, chat_eos: ChatEos | None, *, packs_eos: bool) 
     """
     appends = chat_eos in ("auto", "always")
     if eos == NO_EOS and appends:
-        what, hint = "conversations can't get an EOS token with --eos none", "Leave one of the two options out"
+        what, hint = "conversations can't get an EOS token with --eos none", "Omit one of the two options"
         raise ConfigError(what, found=f"--chat-eos {chat_eos}", expected="never", hint=hint)
     if not (eos or packs_eos or appends):
         eos = NO_EOS

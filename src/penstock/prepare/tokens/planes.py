@@ -38,8 +38,8 @@ def require_place_of_mask(request: Request) -> str:
     output = request.output
     base = base_at(format, output.store, output_path(output.store, output.path))
     if base is None:
-        what, expected = f"the format {request.to!r} has no place for the loss mask", "pbin, megatron or flat-tokens"
-        raise Unsupported(what, path=output.path, expected=expected, hint="Name another one: to= (--to)")
+        what, expected = f"the format {request.to!r} can't store a loss mask", "pbin, megatron or flat-tokens"
+        raise Unsupported(what, path=output.path, expected=expected, hint="Choose another one: to= (--to)")
     return base
 
 
@@ -124,10 +124,10 @@ def _require_masks(request: Request, work: SharedWork, books: Books, documents: 
     first = "; ".join(f"{one.file} line {one.line}" for one in books.unmasked)
     more = ", …" if books.num_unmasked > len(books.unmasked) else ""
     raise PrepareError(
-        f"no token is generated in {books.num_unmasked} of {documents} conversations, and they may be 1 %",
+        f"no token is generated in {books.num_unmasked} of {documents} conversations (the limit is 1 %)",
         path=request.output.path,
         found=first + more,
-        hint="Give each a message of the assistant, or look at what the chat template marks: {% generation %}",
+        hint="Add an assistant message to each, or check which text the chat template marks: {% generation %}",
     )
 
 

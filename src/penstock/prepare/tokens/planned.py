@@ -38,13 +38,11 @@ def choose(
 ) -> tuple[EngineName, str | None]:
     """The engine, and why it is not gigatoken; that of work that is there, unless it is gigatoken's."""
     if split := split_markers(material):
-        what = (
-            "%s: %s in the chat template are not tokens of this tokenizer: each is split into several. Add them to it"
-        )
+        what = "%s: %s in the chat template aren't single tokens of this tokenizer. Add them to the tokenizer"
         _log.warning(what, material.spec.path, ", ".join(split))
     spec, is_chat = material.spec, material.selection.chat is not None
     if is_chat and request.engine != "tokenizers" and load_vocabulary(spec).text_bytes is None:
-        return _without_gigatoken(request, spec, "it does not tell which characters a token is of")
+        return _without_gigatoken(request, spec, "it can't map tokens to characters")
     wanted: EngineChoice = "tokenizers" if before is not None and before.engine != "gigatoken" else request.engine
     texts = sample_texts(material.inputs, material.selection, request.oracle_bytes)
     name, note = choose_engine(wanted, spec, material.reference, texts, executor)
@@ -59,7 +57,7 @@ def choose(
 def _without_gigatoken(request: Request, spec: TokenizerSpec, reason: str) -> tuple[EngineName, str]:
     """Return the tokenizer's own library and why; raises `ConfigError` if gigatoken was named."""
     if request.engine == "gigatoken":
-        hint = "Leave --engine (engine=) out"
+        hint = "Omit --engine (engine=)"
         raise ConfigError(
             f"gigatoken can't be used for conversations with this tokenizer: {reason}",
             path=spec.path,
@@ -77,9 +75,9 @@ def make_plan(request: Request, material: Material, work: SharedWork, engine: En
     plan = dataclasses.replace(asked, engine=engine)
     if before is not None and engine != before.engine:
         raise PrepareError(
-            f"finished tasks were encoded by {before.engine}, which is no longer confirmed: {note}",
+            f"finished tasks were encoded by {before.engine}, which is no longer valid: {note}",
             path=request.output.path,
-            hint="Throw the finished work away: restart (--restart)",
+            hint="Discard the finished work: restart (--restart)",
         )
     join(work, plan, sum(1 for _ in cut_tasks(material.inputs, plan.task_bytes)), request.sharing)
     return Planned(plan, engine, note)

@@ -66,8 +66,8 @@ def keeps_rows(request: Request, material: Material) -> bool:
         require_own_row_map(request.output)
     carries = any(one.carried for one in material.inputs)
     if carries and not request.output.is_local:
-        what, hint = "beside data that are not on this machine no exclude list is looked for", "Pack here, and copy it"
-        raise ConfigError(what, path=request.output.path, hint=f"{hint}; or leave --keep-excluded (keep_excluded=) out")
+        what, hint = "exclude lists next to remote data aren't read", "Pack locally and copy the result"
+        raise ConfigError(what, path=request.output.path, hint=f"{hint}, or omit --keep-excluded (keep_excluded=)")
     return request.keep_map or carries
 
 

@@ -142,15 +142,15 @@ def select(
     """
     if (field is not None) + (jq is not None) + (unit != "json") > 1:
         raise ConfigError(
-            "a field, a jq pattern and plain text exclude each other", hint="Give one of --field, --jq, --text-per"
+            "a field, a jq pattern and plain text can't be combined", hint="Use one of --field, --jq, --text-per"
         )
     fields = (MESSAGES if chat else "text",) if field is None else (field,) if isinstance(field, str) else tuple(field)
     if not fields:
-        raise ConfigError("no field is named", hint="Name one with field= (--field)")
+        raise ConfigError("no field is specified", hint="Specify one with field= (--field)")
     for one in fields:
         parse_field(one)
     if chat and (unit != "json" or len(fields) > 1 or join != DEFAULT_JOIN):
-        what, hint = "conversations are read from one field of JSON", "Leave --join and plain text out"
+        what, hint = "conversations are read from one field of JSON", "Omit --join and plain text"
         raise ConfigError(what, found=", ".join(fields), expected="one field with messages", hint=hint)
     if jq is not None and (chat or compile_path(jq) is None):
         _compile(jq)
@@ -211,7 +211,7 @@ class JqProgram:
         try:
             return self._program.input_text(line.decode("utf-8-sig")).first()
         except StopIteration:
-            return Fault(f"jq {self.pattern!r} gives nothing")
+            return Fault(f"jq {self.pattern!r} returns nothing")
         except (ValueError, RecursionError) as error:
             return Fault(f"jq {self.pattern!r} fails: {error}")
 
@@ -222,7 +222,7 @@ def _conversation_row(program: JqProgram, line: bytes) -> Any:
     if isinstance(found, Fault):
         raise UnusableError(str(found))
     if not isinstance(found, dict | list):
-        raise UnusableError(f"jq {program.pattern!r} gives {KINDS[type(found)]}, not a row or a list of messages")
+        raise UnusableError(f"jq {program.pattern!r} returns {KINDS[type(found)]}, not a row or a list of messages")
     return {MESSAGES: found} if isinstance(found, list) else found
 
 
@@ -241,8 +241,8 @@ class JqReader:
         if isinstance(found, Fault):
             return str(found)
         if not isinstance(found, str):
-            return f"jq {pattern!r} gives {KINDS[type(found)]}, not text"
-        return encode_text(found, f"what jq {pattern!r} gives")
+            return f"jq {pattern!r} returns {KINDS[type(found)]}, not text"
+        return encode_text(found, f"the result of jq {pattern!r}")
 
 
 class LineReader:
@@ -285,5 +285,5 @@ def _compile(pattern: str) -> Any:
         return require("jq", extra="jq").compile(pattern)
     except ValueError as error:
         raise ConfigError(
-            "this is no jq program", found=repr(pattern), expected="such as .text or .title + .body", hint=str(error)
+            "not a valid jq program", found=repr(pattern), expected="such as .text or .title + .body", hint=str(error)
         ) from error

@@ -41,7 +41,7 @@ def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerS
             raise ConfigError(
                 "the model has no token that ends a document",
                 path=path,
-                hint="Name one of its pieces with eos= (--eos), or append none: --eos none",
+                hint="Choose one of its pieces with eos= (--eos), or append none: --eos none",
             )
         eos_id = processor.eos_id()
         eos = str(processor.IdToPiece(eos_id))
@@ -51,7 +51,7 @@ def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerS
             pieces = (processor.IdToPiece(token) for token in range(size))
             close = nearest(eos, pieces)
             raise ConfigError(
-                f"the EOS token {eos!r} is no piece of the model",
+                f"the EOS token {eos!r} is not a piece of the model",
                 path=path,
                 hint=f"Did you mean {close!r}?" if close else None,
             )
@@ -104,7 +104,7 @@ def _load(data: bytes, path: str) -> Any:
     try:
         loaded = bool(data) and processor.LoadFromSerializedProto(data)
     except (RuntimeError, OSError, TypeError, ValueError) as error:
-        raise Corrupt("this is no SentencePiece model", path=path, found=str(error)) from error
+        raise Corrupt("not a SentencePiece model", path=path, found=str(error)) from error
     if not loaded or not processor.GetPieceSize():
-        raise Corrupt("this is no SentencePiece model", path=path, found=f"{len(data)} bytes without a piece")
+        raise Corrupt("not a SentencePiece model", path=path, found=f"{len(data)} bytes without pieces")
     return processor

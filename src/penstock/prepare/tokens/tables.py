@@ -93,7 +93,7 @@ def require_columns(source: Place, kind: Kind, selection: Selection) -> None:
             if key not in schema.names:
                 names = ", ".join(schema.names[:_SHOWN]) + (", …" if len(schema.names) > _SHOWN else "")
                 raise ConfigError(
-                    f"no column {key!r}", path=source.path, expected=names, hint="Name one with field= (--field)"
+                    f"no column {key!r}", path=source.path, expected=names, hint="Specify one with field= (--field)"
                 )
             if "binary" in str(schema.field(key).type):
                 raise ConfigError(

@@ -107,27 +107,27 @@ def tiktoken_spec(
     name = pretokenizer or (known.pretokenizer if known is not None else None)
     if name not in PATTERNS:
         raise ConfigError(
-            "no such pretokenizer" if name else "a rank file does not say how text is split before",
+            "unknown pretokenizer" if name else "a rank file doesn't define how text is split",
             path=path,
             found=name,
             expected=" | ".join(PATTERNS),
-            hint="Name it with pretokenizer= (--pretokenizer): a wrong one gives wrong tokens without a word",
+            hint="Specify it with pretokenizer= (--pretokenizer). A wrong one silently produces wrong tokens",
         )
     ranks = parse_ranks(data, path)
     special = {**(known.special_tokens if known is not None else {}), **_added_tokens(config, path)}
     taken = set(ranks.values())
     for token, token_id in special.items():
         if token_id in taken:
-            raise Corrupt("a special token has the id of another token", path=path, found=f"{token!r}: {token_id}")
+            raise Corrupt("a special token has the same id as another token", path=path, found=f"{token!r}: {token_id}")
         taken.add(token_id)
     eos = None if eos == NO_EOS else eos or _eos_of(config) or _END
     if eos is not None and eos not in special:
         raise ConfigError(
-            f"the EOS token {eos!r} is no special token of this encoding",
+            f"the EOS token {eos!r} is not a special token of this encoding",
             path=path,
-            expected=", ".join(map(repr, special)) or "none is known",
-            hint="Choose one with eos= (--eos), append none (--eos none), or define it in a "
-            "tokenizer_config.json beside the file (added_tokens_decoder)",
+            expected=", ".join(map(repr, special)) or "no known special tokens",
+            hint="Choose one with eos= (--eos), append none (--eos none), or define it in a tokenizer_config.json next "
+            "to the file (added_tokens_decoder)",
         )
     note = msgspec.json.encode([name, sorted(special.items())])
     return TokenizerSpec(
@@ -163,10 +163,10 @@ def parse_ranks(data: bytes, path: str) -> dict[bytes, int]:
         except (ValueError, binascii.Error) as error:
             raise _bad_line(path, number, str(error)) from error
         if token in ranks or not token or not 0 <= rank <= _MOST_ID:
-            raise _bad_line(path, number, "a token that was there before, or a rank that can't be")
+            raise _bad_line(path, number, "a duplicate token, or an invalid rank")
         ranks[token] = rank
     if len(set(ranks.values())) != len(ranks):
-        raise Corrupt("two tokens have one rank", path=path)
+        raise Corrupt("two tokens have the same rank", path=path)
     missing = next((byte for byte in range(256) if bytes([byte]) not in ranks), None)
     if missing is not None:
         raise Corrupt("a single byte has no rank, so not every text can be encoded", path=path, found=f"{missing:#04x}")
@@ -190,10 +190,10 @@ def _added_tokens(config: Mapping[str, Any], path: str) -> dict[str, int]:
     try:
         tokens = {str(fields["content"]): int(token_id) for token_id, fields in found.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Corrupt("added_tokens_decoder can't be understood", path=_config_path(path), found=str(error)) from error
+        raise Corrupt("invalid added_tokens_decoder", path=_config_path(path), found=str(error)) from error
     for token, token_id in tokens.items():
         if not 0 <= token_id <= _MOST_ID:
-            raise Corrupt("an id that can't be", path=_config_path(path), found=f"{token!r}: {token_id}")
+            raise Corrupt("invalid id", path=_config_path(path), found=f"{token!r}: {token_id}")
     return tokens
 
 
@@ -209,5 +209,8 @@ def _config_path(path: str) -> str:
 
 def _bad_line(path: str, number: int, why: str) -> Corrupt:
     return Corrupt(
-        f"line {number} is no token and rank", path=path, found=why, expected="base64 of the token, a space, its rank"
+        f"line {number} is not a token and a rank",
+        path=path,
+        found=why,
+        expected="base64 of the token, a space, its rank",
     )

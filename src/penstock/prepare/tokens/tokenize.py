@@ -58,9 +58,9 @@ _LONG_TOKENS = 1 << 20
 _AT_ONCE_BYTES = 1 << 20
 _ALL = 1 << 62
 _COMPARED_BY_DRIVER = 16
-_NO_TOKEN = "the text gives no token"
+_NO_TOKEN = "the text produces no tokens"
 _NOT_GENERATED = "no token is generated"
-_HOLDS = "the text holds a token of filling in the middle itself"
+_HOLDS = "the text contains a fill-in-the-middle token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +183,10 @@ def _require_unchanged(job: Job, task: Task) -> None:
                 hasher.update(block)
             if hasher.hexdigest() != made.digest:
                 raise PrepareError(
-                    "the input has changed since a part of it was finished",
+                    "the input changed after a part of it was finished",
                     path=piece.place.path,
                     offset_bytes=made.start_bytes,
-                    hint="Throw the finished work away: restart (--restart)",
+                    hint="Discard the finished work: restart (--restart)",
                 )
 
 

@@ -119,7 +119,7 @@ def load_spec(
     tokenizer.no_truncation()
     tokenizer.no_padding()
     if is_folder and config:
-        with no_panics("the settings in tokenizer_config.json do not fit its tokenizer", file):
+        with no_panics("the settings in tokenizer_config.json don't match its tokenizer", file):
             changed |= _apply_config(tokenizer, config, named, file)
         is_new &= own_eos not in {one["content"] for one in (config.get("added_tokens_decoder") or {}).values()}
         split_special_tokens = bool(config.get("split_special_tokens"))
@@ -154,9 +154,9 @@ def _find_json(given: str | os.PathLike[str], store: LocalStore) -> tuple[str, s
     file = os.path.join(path, "tokenizer.json") if is_folder else path
     if is_folder and not store.exists(file):
         raise NotFound(
-            "this folder has no tokenizer.json",
+            "the folder has no tokenizer.json",
             path=path,
-            hint="Give a Hugging Face folder with one: save_pretrained of a fast tokenizer writes it",
+            hint="Use a Hugging Face folder with one (save_pretrained of a fast tokenizer writes it)",
         )
     return path, file, is_folder
 
@@ -177,7 +177,7 @@ def _checked_around(tokenizer: Any, max_token_id: int, file: str) -> tuple[tuple
         around = _around(tokenizer)
     beyond = max(itertools.chain(*(around or ())), default=0)
     if beyond > max_token_id:
-        raise Corrupt("the post-processor puts in an id that the vocabulary does not have", path=file, found=beyond)
+        raise Corrupt("the post-processor adds an id that isn't in the vocabulary", path=file, found=beyond)
     return around
 
 
@@ -202,9 +202,9 @@ def read_config(file: Place) -> dict[str, Any]:
     try:
         found = json.loads(file.store.get(file.path))
     except ValueError as error:
-        raise Corrupt("this file of the tokenizer is not JSON", path=file.path, found=str(error)) from error
+        raise Corrupt("the tokenizer file is not JSON", path=file.path, found=str(error)) from error
     if not isinstance(found, dict):
-        raise Corrupt("this file of the tokenizer is no JSON object", path=file.path, found=type(found).__name__)
+        raise Corrupt("the tokenizer file is not a JSON object", path=file.path, found=type(found).__name__)
     return found
 
 
@@ -226,9 +226,9 @@ def _listed(tokens: Sequence[str]) -> str:
 def _new_eos(path: str, eos: str, new_id: int | None, special: Sequence[str]) -> ConfigError:
     """Return the error for a folder whose settings name an EOS token that its vocabulary lacks."""
     others = [token for token in special if token != eos]
-    hint = f"Name another with eos= (--eos), or append none: --eos none. Added tokens: {_listed(others)}"
+    hint = f"Choose another with eos= (--eos), or append none: --eos none. Added tokens: {_listed(others)}"
     if new_id is not None:
-        hint += f". To take {eos!r} with the new id {new_id}, as transformers does, name it with --eos"
+        hint += f". To use {eos!r} with the new id {new_id}, like transformers, pass it to --eos"
     what = f"the EOS token {eos!r} of the settings isn't in tokenizer.json"
     return ConfigError(what, path=path, hint=hint)
 
@@ -242,9 +242,9 @@ def _find_eos(
     listed = _listed(special)
     if eos is None:
         raise ConfigError(
-            "no token is known that ends a document",
+            "the EOS token is unknown",
             path=path,
-            hint=f"Name it with eos= (--eos), or append none: --eos none. The tokenizer's added tokens: {listed}",
+            hint=f"Specify it with eos= (--eos), or append none: --eos none. The tokenizer's added tokens: {listed}",
         )
     if eos not in vocab:
         close = nearest(eos, special) or nearest(eos, vocab)
@@ -275,7 +275,7 @@ def _apply_config(tokenizer: Any, config: Mapping[str, Any], named: Mapping[str,
         return changed
     except (AttributeError, TypeError, ValueError, KeyError) as error:
         raise Corrupt(
-            "the settings in tokenizer_config.json do not fit its tokenizer",
+            "the settings in tokenizer_config.json don't match its tokenizer",
             path=os.path.join(os.path.dirname(path), "tokenizer_config.json"),
             found=str(error),
         ) from error

@@ -23,7 +23,7 @@ from penstock._limits import MOST_TOKEN_ID, MOST_TOKENIZER_BYTES
 from penstock._optional import require
 from penstock.errors import Corrupt, TooLarge
 
-_HINT = "Give a tokenizer.json as the tokenizers package writes it, or a Hugging Face folder"
+_HINT = "Use a tokenizer.json written by the tokenizers package, or a Hugging Face folder"
 _PROBE_S = 300
 _PROBE_BYTES, _PROBE_FACTOR = 8 << 30, 64
 _GROWS = 3
@@ -69,11 +69,11 @@ def parse_tokenizer(data: bytes, path: str) -> Any:
         MissingExtra: `tokenizers` is not installed.
     """
     tokenizers = require("tokenizers", extra="tokenize")
-    with no_panics("this is no tokenizer.json", path):
+    with no_panics("not a valid tokenizer.json", path):
         try:
             return tokenizers.Tokenizer.from_buffer(data)
         except Exception as error:  # the package raises the base class
-            raise Corrupt("this is no tokenizer.json", path=path, found=str(error), hint=_HINT) from error
+            raise Corrupt("not a valid tokenizer.json", path=path, found=str(error), hint=_HINT) from error
 
 
 def tokenizer_digest(data: bytes, *, split_special_tokens: bool = False) -> str:
@@ -91,7 +91,7 @@ def require_loadable(data: bytes, path: str) -> None:
     """
     if len(data) > MOST_TOKENIZER_BYTES:
         raise TooLarge(
-            "this tokenizer is too large", path=path, found=f"{len(data)} bytes", expected=str(MOST_TOKENIZER_BYTES)
+            "the tokenizer is too large", path=path, found=f"{len(data)} bytes", expected=str(MOST_TOKENIZER_BYTES)
         )
     try:
         value = msgspec.json.decode(data)
@@ -99,10 +99,12 @@ def require_loadable(data: bytes, path: str) -> None:
         return  # which its library says better
     for token_id in _ids(value):
         if token_id > MOST_TOKEN_ID:
-            raise TooLarge("an id that no vocabulary has", path=path, found=token_id, expected=f"{MOST_TOKEN_ID:,}")
+            raise TooLarge(
+                "an id that can't be in a vocabulary", path=path, found=token_id, expected=f"{MOST_TOKEN_ID:,}"
+            )
     fate = _fate(_File(xxhash.xxh3_128_hexdigest(data), data))
     if fate is not None:
-        raise Corrupt("this tokenizer.json ends the process that uses it", path=path, found=fate, hint=_HINT)
+        raise Corrupt("this tokenizer.json crashes the process that uses it", path=path, found=fate, hint=_HINT)
 
 
 @contextlib.contextmanager
@@ -166,9 +168,9 @@ def _fate(file: _File) -> str | None:
             timeout=_PROBE_S, env=environment, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return f"no end after {_PROBE_S} s"
+        return f"not finished after {_PROBE_S} s"
     except OSError:
         return None  # no other process can be had: the ids were looked at
     if done.returncode == _GROWS:
-        return "a text that becomes more than 64 times as long"
+        return "text that grows by more than 64 times"
     return f"signal {-done.returncode}" if done.returncode < 0 else None

@@ -131,7 +131,7 @@ class Found:
 def find_inputs(request: Request) -> Found:
     """The inputs, none of which is the output."""
     if not request.is_folder and request.to not in _FOLDERS and request.output.is_folder():
-        hint = "Name a file; or a folder of token files, by a slash at its end or --file-tokens"
+        hint = "Give a file name. For a folder of token files, end it with a slash or use --file-tokens"
         raise ConfigError("the output is a folder", path=request.output.path, hint=hint)
     found = named_inputs(request)
     output, paths = request.output.path, [file.path for file in found.files]
@@ -156,13 +156,13 @@ def _require_text(files: Sequence[Place], input_format: InputFormat) -> None:
     file = files[0]
     head = file.store.get(file.path, 0, _HEAD_BYTES)
     if not head and not any(one.store.size(one.path) for one in files[1:]):
-        hint = "Leave it out, or write it again" if len(files) == 1 else "So are the other inputs: write them again"
+        hint = "Omit it, or write it again" if len(files) == 1 else "The other inputs are empty too. Write them again"
         raise Corrupt("the file is empty", path=file.path, hint=hint)
     if head.startswith(_READ_AS_THEY_ARE):
         return
     cause = None if head.lstrip()[:1] in _VALUES else of_binary(head)
     if cause is UNKNOWN:
-        cause = UNKNOWN[0], "Copy it again, or see what wrote it"
+        cause = UNKNOWN[0], "Copy it again, or check the program that wrote it"
         if file.path.endswith((*SUFFIXES["pbin"], *SUFFIXES["datatrove"])):
             cause = "packed tokens", "`penstock convert` changes their format, and `penstock merge` joins them"
     if cause is None and input_format != "text" and (not _has_json_line(head, file) or is_tokenizer(head, file.path)):
@@ -319,10 +319,10 @@ def no_format(output: Place) -> ConfigError:
     suffixes = ", ".join(sorted({suffix for one in packed for suffix in one.traits.suffixes}))
     names = ", ".join(sorted({one.name for one in packed} | {"mds"}))
     return ConfigError(
-        "the output's name does not tell its format",
+        "the format isn't clear from the name of the output",
         path=output.path,
         expected=suffixes,
-        hint=f"End it with a slash for a folder of token files, or name the format with to= (--to): {names}",
+        hint=f"End it with a slash for a folder of token files, or specify the format with to= (--to): {names}",
     )
 
 
@@ -331,7 +331,7 @@ def require_packed(to: str, output: Place) -> None:
     traits = get_format(to).traits
     if traits.write and not traits.tokens and to != "mds":
         names = " | ".join(sorted({one.name for one in _packed()} | {"mds"}))
-        raise ConfigError("no format that tokens are packed into", path=output.path, found=to, expected=names)
+        raise ConfigError("not a format for packed tokens", path=output.path, found=to, expected=names)
 
 
 def _packed() -> Iterator[Format]:

@@ -28,7 +28,7 @@ def histogram(lengths: Lengths) -> Markup:
     labels = [tag("span", short(one.start) if place % every == 0 else "") for place, one in enumerate(bins)]
     shown = _svg(len(bins), bars, "plot", f"Histogram of lengths in {lengths.unit}")
     return tag("figure", _framed(shown, (short(most), "", "0")), tag("div", labels, class_="ticks even"),
-               tag("figcaption", f"length in {lengths.unit}, doubling from bar to bar"))  # fmt: skip
+               tag("figcaption", f"length in {lengths.unit}, each bar twice as wide as the previous one"))  # fmt: skip
 
 
 def shard_bars(shards: Shards) -> Markup:
@@ -45,9 +45,9 @@ def shard_bars(shards: Shards) -> Markup:
         if one.fewest < one.most:
             bars.append(tag("line", class_="least", x1=place, x2=place + 1, y1=_place(low), y2=_place(low)))
     ends = (tag("span", "0"), tag("span", count(shards.count - 1)))
-    shown = _svg(len(shards.bars), bars, "plot low", "Samples of each shard")
+    shown = _svg(len(shards.bars), bars, "plot low", "Samples per shard")
     return tag("figure", _framed(shown, (short(shards.most), "", "0")), tag("div", ends, class_="ticks"),
-               tag("figcaption", "samples of each shard"))  # fmt: skip
+               tag("figcaption", "samples per shard"))  # fmt: skip
 
 
 def share_areas(curves: Curves) -> Markup:

@@ -108,8 +108,8 @@ def tokens_of(run: TokenRun) -> Markup:
         [f"tokens {count(run.start)} to {count(run.start + len(run.tokens))} shown"] if len(run.tokens) < run.of else []
     )
     facts += [plural(run.documents, "document")] if run.documents is not None else []
-    facts += [f"{count(run.padding)} of padding"] if run.padding else []
-    facts += [f"{count(run.counted)} count in the loss"] if run.counted is not None else []
+    facts += [f"{count(run.padding)} padding"] if run.padding else []
+    facts += [f"{count(run.counted)} in the loss"] if run.counted is not None else []
     label = tag("div", tag("b", run.field), tag("span", ", ".join(facts[0:1])[len(run.field) + 2 :]),
                 [tag("span", one) for one in facts[1:]], class_="label")  # fmt: skip
     shown = tag("div", spans or "no tokens", class_="tokens")
@@ -122,21 +122,24 @@ def token_key(runs: Iterable[TokenRun]) -> Markup | None:
     ones = [one for run in shown for one in run.tokens]
     if not ones:
         return None
-    words: list[tuple[Child, str]] = [(tag("span", "text", class_="a begins"), "a document begins")]
+    words: list[tuple[Child, str]] = [(tag("span", "text", class_="a begins"), "start of a document")]
     if any(run.counted is not None for run in shown):
-        words.append((tag("span", "text", class_="a off"), "not trained as a target"))
+        words.append((tag("span", "text", class_="a off"), "not a training target"))
     if any(one.is_eos for one in ones):
-        words.append((tag("span", "EOS", class_="a eos"), "ends a document"))
+        words.append((tag("span", "EOS", class_="a eos"), "end of a document"))
     if any(one.segment == 0 for one in ones):
         words.append((tag("span", "·", class_="pad"), "padding"))
     if any(one.whole for one in ones):
         words.append(
-            ([tag("span", "é", class_="a whole"), tag("span", "", class_="b goes")], "a character of several tokens")
+            (
+                [tag("span", "é", class_="a whole"), tag("span", "", class_="b goes")],
+                "a character split over several tokens",
+            )
         )
     if any(not one.is_text and one.whole is None for one in ones):
-        words.append((tag("span", r"\xe2", class_="a raw"), "a byte that is no UTF-8 on its own"))
+        words.append((tag("span", r"\xe2", class_="a raw"), "a byte that isn't valid UTF-8 on its own"))
     if any(not run.has_texts for run in shown):
-        words.append((tag("span", "17", class_="a id"), "an id: no tokenizer was named"))
+        words.append((tag("span", "17", class_="a id"), "an id: no tokenizer was given"))
     return tag("div", [tag("span", mark, " ", what) for mark, what in words], class_="tokens key")
 
 
@@ -167,7 +170,7 @@ def _origin(origin: Origin) -> Markup:
     words += [f"index {count(origin.index)}"] if origin.index is not None else []
     words += [f"epoch {count(origin.epoch)}"] if origin.epoch is not None else []
     words += [f"rank {origin.rank}"]
-    words += [f"in the place of the excluded {count(origin.instead_of)}"] if origin.instead_of is not None else []
+    words += [f"replaces the excluded sample {count(origin.instead_of)}"] if origin.instead_of is not None else []
     made_of = origin.made_of or (None,) * len(origin.documents)
     documents = [
         f"document {count(number)}{f' of {whence}' if whence else ''} [{start:,}, {stop:,})"

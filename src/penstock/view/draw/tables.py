@@ -65,7 +65,7 @@ def overview_cards(one: Overview) -> Markup:
         value, name = (size(median), "") if unit == "bytes" else (short(median), f", {unit}")
         rows.append((value, f"median length{name}", how_lengths(one.lengths)))
     if one.shards is not None:
-        rows.append((count(one.shards.count), "shards", f"{count(one.shards.median)} samples in the median one"))
+        rows.append((count(one.shards.count), "shards", f"{count(one.shards.median)} samples in the median shard"))
     return cards(rows)
 
 
@@ -76,7 +76,7 @@ def overview_facts(one: Overview) -> Markup:
         tokens = one.tokens
         largest = "not recorded" if tokens.max_token_id is None else count(tokens.max_token_id)
         rows += [
-            ("width of an id", plural(tokens.token_bytes, "byte")),
+            ("bytes per id", plural(tokens.token_bytes, "byte")),
             ("largest id", largest),
             ("EOS", tokens.eos_rule),
         ]
@@ -87,7 +87,10 @@ def overview_facts(one: Overview) -> Markup:
     value = one.fingerprint.value
     rows.append(("fingerprint", tag("code", value) if value else found(one.fingerprint)))
     rows.append(
-        ("side file", one.manifest.tool or "yes" if one.manifest is not None else "none: nothing tells a changed bit")
+        (
+            "side file",
+            one.manifest.tool or "yes" if one.manifest is not None else "none: silent corruption can't be detected",
+        )
     )
     return facts(rows)
 
@@ -121,16 +124,16 @@ def shards(one: Overview) -> Markup | None:
     odd = [f"shard {count(number)} has {plural(samples, 'sample')}" for number, samples in one.shards.odd]
     odd += [f"and {one.shards.num_odd - len(odd):,} more"] if one.shards.num_odd > len(odd) else []
     few, most = one.shards.fewest, one.shards.most
-    told = f"{count(few)} to {count(most)} samples in a shard, {count(one.shards.median)} in the median one."
-    told = f"{count(most)} samples in each shard." if few == most else told
-    odd_told = tag("p", "Far from the others: " + "; ".join(odd) + ".") if odd else None
+    told = f"{count(few)} to {count(most)} samples per shard, median {count(one.shards.median)}."
+    told = f"{count(most)} samples per shard." if few == most else told
+    odd_told = tag("p", "Outliers: " + "; ".join(odd) + ".") if odd else None
     return tag("div", shard_bars(one.shards), tag("p", told, class_="muted"), odd_told)
 
 
 def schema(one: Overview) -> Markup:
     """Fields of a sample."""
     if not one.fields:
-        return tag("p", "Fields are as each sample has them.", class_="muted")
+        return tag("p", "Fields vary by sample.", class_="muted")
     rows = [
         (
             tag("code", field.name),
@@ -140,7 +143,7 @@ def schema(one: Overview) -> Markup:
         )
         for field in one.fields
     ]
-    more = tag("p", "Samples may have further fields.", class_="muted") if one.is_open else None
+    more = tag("p", "Samples may have more fields.", class_="muted") if one.is_open else None
     return tag("div", table(("field", "kind", "dtype", "shape"), rows, names=(0,)), more)
 
 
@@ -183,7 +186,7 @@ def files(one: Overview) -> Markup | None:
 def health(one: Health) -> Markup:
     """What a check found."""
     if one.is_sound:
-        return tag("ul", tag("li", "Nothing was found.", class_="good"), class_="notes")
+        return tag("ul", tag("li", "No findings.", class_="good"), class_="notes")
     rows = []
     for kind in one.kinds:
         where = [
@@ -247,7 +250,7 @@ def tree(node: Node, *, is_root: bool = True, is_only: bool = False) -> Markup:
     if node.name and not is_only:
         told.append(tag("b", node.name))
     if node.share is not None:
-        asked = "" if node.asked is None or abs(node.asked - node.share) < 5e-5 else f", asked for {share(node.asked)}"
+        asked = "" if node.asked is None or abs(node.asked - node.share) < 5e-5 else f", requested {share(node.asked)}"
         told += [" ", tag("span", f"{share(node.share)}{asked}", class_="pill")]
     if node.until is not None:
         told += [" ", tag("span", f"until sample {count(node.until)}", class_="pill")]
@@ -270,7 +273,7 @@ def comparison(one: Comparison) -> Markup:
         how = f"{count(one.num_reordered)} of {count(one.num_a)} positions differ"
         return tag("ul", tag("li", f"Both hold the same samples in different orders: {how}."), class_="notes")
     rows = [("A", count(one.num_a), count(one.only_in_a)), ("B", count(one.num_b), count(one.only_in_b))]
-    return table(("", "samples", "missing from the other"), rows, (1, 2))
+    return table(("", "samples", "missing from the other dataset"), rows, (1, 2))
 
 
 def _shape(sizes: Sequence[int | None] | None) -> str:

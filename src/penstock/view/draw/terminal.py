@@ -27,8 +27,8 @@ def window(run: TokenRun, *, color: bool) -> Iterator[str]:
     """
     facts = [plural(run.of, "token")]
     facts += [plural(run.documents, "document")] if run.documents is not None else []
-    facts += [f"{count(run.counted)} count in the loss"] if run.counted is not None else []
-    facts += [f"{count(run.padding)} of padding"] if run.padding else []
+    facts += [f"{count(run.counted)} in the loss"] if run.counted is not None else []
+    facts += [f"{count(run.padding)} padding"] if run.padding else []
     yield ", ".join(facts)
     made: list[str] = []
     is_off = False
@@ -166,7 +166,7 @@ def _in_full(one: Panel, width: int, drawn: Callable[[Panel], list[str]] | None)
     if len(lines) > TEXT_ROWS:
         yield f"… {len(lines) - TEXT_ROWS:,} more lines"
     elif one.is_cut:
-        yield f"… {one.shown:,} of {one.of:,} {one.unit} are shown"
+        yield f"… {one.shown:,} of {one.of:,} {one.unit} shown"
 
 
 def _cut(text: str) -> str:

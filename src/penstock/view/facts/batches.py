@@ -28,7 +28,7 @@ MOST_ROWS = 1 << 16
 """Samples of a step whose origins are told."""
 
 
-_ON_THE_FLY = "samples that are packed on the fly are known only when the run reads them"
+_ON_THE_FLY = "samples that are packed on the fly are unknown until the run reads them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,7 +207,7 @@ def _rows(
     shape = run.shape()
     size = stretch_of(shape.history, step).global_batch
     if size > MOST_ROWS:
-        raise ConfigError("the batch is too large to be listed", found=size, expected=f"at most {MOST_ROWS:,}")
+        raise ConfigError("the batch is too large to list", found=size, expected=f"at most {MOST_ROWS:,}")
     found = explain_step(shape, step, rank, world)
     return found["samples"], found
 
@@ -282,7 +282,7 @@ def sample_of(run: OpenedRun, position: int) -> Mapping[str, Any]:
     stored_bytes = _stored_bytes(stream, position)
     if stored_bytes > MOST_JSON_BYTES and stored_bytes > (most_bytes := most_sample_bytes(_formats(run.data))):
         found = f"{stored_bytes:,} bytes at position {position:,}"
-        raise TooLarge("a sample that is too large to be read at once", found=found, expected=f"at most {most_bytes:,}")
+        raise TooLarge("a sample is too large to read at once", found=found, expected=f"at most {most_bytes:,}")
     return stream[position]
 
 

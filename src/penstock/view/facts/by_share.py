@@ -126,8 +126,8 @@ def lines_at(opened: Opened, share: float | None, byte: int, most: int, bounds: 
 def _files(opened: Opened) -> tuple[Store, Sequence[str]]:
     found = opened.text_files
     if found is None or opened.place is None:
-        hint = f"`penstock info {opened.shell_name}` makes its index, in one pass over the data"
-        raise Unsupported("these data are looked at by their index, which is not there", path=opened.name, hint=hint)
+        hint = f"`penstock info {opened.shell_name}` creates the index in one pass over the data"
+        raise Unsupported("this data needs an index, which doesn't exist", path=opened.name, hint=hint)
     return found
 
 

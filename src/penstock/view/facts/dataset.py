@@ -129,7 +129,7 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
         splits=splits_of(opened),
         shards=at_hand(lambda: shards_of(source), size_bytes) if known else None,
         disk=disk,
-        fingerprint=_fingerprint(source, size_bytes) if fingerprint else Figure(None, "not asked for"),
+        fingerprint=_fingerprint(source, size_bytes) if fingerprint else Figure(None, "not requested"),
         excluded=excluded_count(source),
         exclude_list=excluded_list(source).path if excluded_count(source) else None,
         manifest=side_file_of(opened),
@@ -176,7 +176,7 @@ def count_of(opened: Opened, size_bytes: int | None = None) -> Figure:
     try:
         found = at_hand(lambda: len(opened.source), size_bytes)
     except ConfigError:
-        return Figure(None, "not marked in the data: name an id that ends documents")
+        return Figure(None, "not stored in the data: specify the id that ends documents")
     except PenstockError as error:
         return Figure(None, describe_error(error))
     if found is None:
@@ -194,10 +194,10 @@ def numbered(opened: Opened) -> int:
     if found.value is not None:
         return int(found.value)
     if found.how != NO_INDEX:
-        raise ConfigError("how many samples there are is not known", path=opened.name, found=found.how)
+        raise ConfigError("the number of samples is unknown", path=opened.name, found=found.how)
     verb = "index" if opened.format.startswith("jsonl") else "info"
-    hint = f"`penstock {verb} {opened.shell_name}` makes it, in one pass over the data"
-    raise ConfigError("these samples have no numbers: there is no index", path=opened.name, hint=hint)
+    hint = f"`penstock {verb} {opened.shell_name}` creates it in one pass over the data"
+    raise ConfigError("these samples have no indices, because there is no index file", path=opened.name, hint=hint)
 
 
 def _tokens(opened: Opened, manifest: Manifest | None, size_bytes: int | None) -> TokenFacts:
@@ -208,15 +208,15 @@ def _tokens(opened: Opened, manifest: Manifest | None, size_bytes: int | None) -
     try:
         rule = at_hand(lambda: eos_rule(source, source.doc_starts, opened.options.get("eos_id")), size_bytes)
     except ConfigError:
-        rule = "not known: name an id with --eos-id"
+        rule = "unknown: specify an id with --eos-id"
     except PenstockError:  # the number of samples says what is wrong
-        rule = "not known: the index of documents can't be read"
+        rule = "unknown: the document index can't be read"
     return TokenFacts(
         count=tokens_of(opened, size_bytes),
         token_bytes=source.dtype.itemsize,
         max_token_id=largest,
         eos_id=source.eos_id,
-        eos_rule=rule or "not looked at: the index of documents is not decoded yet",
+        eos_rule=rule or "unknown: the document index isn't decoded yet",
         tokenizer=None if manifest is None else manifest.tokenizer,
         tokenizer_digest=None if manifest is None else manifest.tokenizer_digest,
     )
@@ -237,7 +237,7 @@ def tokens_of(opened: Opened, size_bytes: int | None) -> Figure:
     if found is not None:
         return Figure(found, "index")
     most = getattr(source, "most_tokens", None)
-    return Figure(most, "not decoded yet: the index" if most is None else "as many ids as the file holds")
+    return Figure(most, "the index isn't decoded yet" if most is None else "number of ids in the file")
 
 
 def _fingerprint(source: Any, size_bytes: int | None) -> Figure:
@@ -301,7 +301,7 @@ def _unknown(opened: Opened, samples: Figure, lengths: Lengths | None) -> list[s
     if samples.value is None and samples.how != NO_INDEX:
         return []
     if samples.value is None and opened.format.startswith("jsonl"):
-        return [f"how many samples there are: `penstock index {path}` finds it out, in one pass over the data"]
+        return [f"number of samples: `penstock index {path}` counts them in one pass over the data"]
     if samples.value is None:
-        return ["how many samples there are: `penstock info` counts them"]
-    return [] if lengths is not None or not samples.value else ["how long samples are: no index tells it"]
+        return ["number of samples: `penstock info` counts them"]
+    return [] if lengths is not None or not samples.value else ["sample lengths: unknown without an index"]

@@ -93,7 +93,7 @@ def disk_of_listed(place: Place, files: Sequence[str], stops: IntArray) -> Disk:
     shown = files[:MOST_FILES]
     sizes = np.diff(stops[: len(shown)], prepend=0).tolist()
     first = tuple(FileSize(_name_in(place, path), size) for path, size in zip(shown, sizes, strict=True))
-    return Disk(Figure(int(stops[-1]) if len(stops) else 0, "sizes of the files"), first, len(files))
+    return Disk(Figure(int(stops[-1]) if len(stops) else 0, "file sizes"), first, len(files))
 
 
 def disk_of(place: Place, format: str, source: Any, known_bytes: int | None) -> Disk:
@@ -112,9 +112,9 @@ def disk_of(place: Place, format: str, source: Any, known_bytes: int | None) -> 
         return Disk(_told(format, source, known_bytes, "the files can't be listed here"), (), None)
     files = tuple(_sizes(place, names[:most]))
     if len(names) <= most:
-        told = Figure(sum(one.size_bytes for one in files), "sizes of the files")
+        told = Figure(sum(one.size_bytes for one in files), "file sizes")
         if len(files) < len(names):
-            told = _told(format, source, known_bytes, "some of the files are out of reach")
+            told = _told(format, source, known_bytes, "some files aren't accessible")
         return Disk(told, files, len(names))
     return Disk(_told(format, source, known_bytes, f"more than {most:,} files"), files, None)
 

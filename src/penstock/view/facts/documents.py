@@ -39,7 +39,7 @@ def document_tokens(opened: Opened, index: int, start: int, most: int = MOST_TOK
     except ConfigError:
         count = None
     if count is not None and not 0 <= index < count:
-        raise ConfigError("no such document", found=index, expected=f"0 to {count - 1:,}")
+        raise ConfigError("document index out of range", found=index, expected=f"0 to {count - 1:,}")
     length, read = _document(opened, None if count is None else index)
     start = min(max(0, start), length)
     stop = min(length, start + min(most, MOST_TOKENS))
@@ -89,5 +89,5 @@ def raw_sample(opened: Opened, index: int) -> dict[str, Any]:
         TooLarge: it is stored in more bytes than are read at once.
     """
     if not 0 <= index < len(opened):
-        raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1:,}")
+        raise ConfigError("sample index out of range", found=index, expected=f"0 to {len(opened) - 1:,}")
     return read_whole(opened, index)

@@ -118,7 +118,7 @@ def _of_places(source: Any, count: int, most: int) -> Lengths | None:
         if found[-1] and extents == before:
             return None
         before = extents
-    return _summed(np.array(found, np.int64), "bytes", "places of samples", count)
+    return _summed(np.array(found, np.int64), "bytes", "sample offsets", count)
 
 
 def _extents(source: Any, index: int) -> tuple[Extent, ...] | None:

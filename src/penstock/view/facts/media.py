@@ -74,7 +74,7 @@ def read_header(media_type: str, media: MediaBytes) -> MediaMetadata:
     is_image = media_type.startswith("image/")
     found = read_image_header(media) if is_image else read_av_header(media, depth="headers")
     if found is None:
-        raise Corrupt(f"this begins as {media_type}, and is none", found=f"{media.size_bytes} bytes")
+        raise Corrupt(f"the data begins like {media_type} but isn't valid", found=f"{media.size_bytes} bytes")
     return found
 
 
@@ -103,9 +103,9 @@ def drawn(data: bytes, most_side: int, most_bytes: int = 1 << 15) -> bytes:
     """
     found = read_image_header(media_bytes(data))
     if found is None:
-        raise Corrupt("this is no picture", found=f"{len(data):,} bytes")
+        raise Corrupt("not an image", found=f"{len(data):,} bytes")
     if found.width * found.height > MOST_PIXELS:
-        raise TooLarge("a picture that is too large to be drawn here", found=f"{found.width} x {found.height} pixels")
+        raise TooLarge("the image is too large to show", found=f"{found.width} x {found.height} pixels")
     return _scaled(data, most_side, most_bytes)
 
 

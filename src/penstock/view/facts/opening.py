@@ -198,7 +198,7 @@ def open_target(
     options |= {} if columns is None else {"columns": list(columns)}
     if not isinstance(target, str | os.PathLike):
         if options:
-            raise ConfigError("a source is open already", found=", ".join(options), hint="Give them to ps.open")
+            raise ConfigError("the source is already open", found=", ".join(options), hint="Pass them to ps.open")
         kind = target.recipe()
         name = str(kind.get("path") or type(target).__name__)
         return Opened(
@@ -208,8 +208,8 @@ def open_target(
     chosen = find_format(place, format, OpenOptions(split=split, layout=layout, eos_id=eos_id)).name
     options["format"] = chosen
     if flavor is not None and chosen not in ("jsonl", "jsonl-files"):
-        what = f"a flavor is that of a JSONL, and this is of the format {chosen!r}"
-        raise ConfigError(what, path=place.path, found=f"flavor={flavor!r}", hint="Leave --flavor (flavor=) out")
+        what = f"a flavor only applies to JSONL, not to the format {chosen!r}"
+        raise ConfigError(what, path=place.path, found=f"flavor={flavor!r}", hint="Omit --flavor (flavor=)")
     raw: dict[str, Any] = {"raw": True} if chosen in _AS_STORED else {}
     source = open_source(target, **options, **raw)
     readers: tuple[Source[Any], ...] = (source,)
@@ -295,7 +295,7 @@ def other_tokenizer(data: Any, tokenizer: str | None, vocabulary: Callable[[], V
             return None
         if shown is not None and known.tokenizer_digest not in shown.digests:
             name = redact(recordable(known.tokenizer or known.tokenizer_digest))
-            return f"these ids were made by the tokenizer {name}, and are shown as text by another, {redact(tokenizer)}"
+            return f"these ids come from the tokenizer {name}, but are shown as text with {redact(tokenizer)}"
     return None
 
 
@@ -353,7 +353,7 @@ def open_run(
         ResumeMismatch: the state belongs to another stream.
     """
     if state is not None and global_batch is not None:
-        hint = "Leave out --global-batch, or --state"
+        hint = "Omit --global-batch or --state"
         raise ConfigError("a state already records the batch size", found=f"--global-batch {global_batch}", hint=hint)
     saved = read_state(state) if isinstance(state, str | os.PathLike) else state
     if not isinstance(recipe, str | os.PathLike):
@@ -364,7 +364,7 @@ def open_run(
         raise _no_recipe(place_of(recipe)) or error from None
     theirs = is_metadataset(read.node)
     if not theirs:
-        _refuse_given({"split": split, "mode": mode}, "The recipe is no metadataset, which has them", refuse)
+        _refuse_given({"split": split, "mode": mode}, "The recipe is not a metadataset", refuse)
     split = split or "train"
     mode = mode or ("val" if split.startswith(("val", "test")) else "train")
     functions: Any = {} if trust else Unread()
@@ -373,7 +373,7 @@ def open_run(
     data = open_recipe(read, functions=functions, split=split, mode=mode, seed=seed, **given)
     endless = is_stream(data) or is_lane_stream(data)
     if not theirs and endless:
-        _refuse_given({"seed": seed, "lanes": lanes}, "The recipe has an order of its own", refuse)
+        _refuse_given({"seed": seed, "lanes": lanes}, "The recipe already has an order", refuse)
     shuffled = (mode == "train") if theirs else seed is not None
     data = ordered(data, shuffled=shuffled, seed=seed, lanes=lanes)
     said = {"global_batch": global_batch, "world": world}
@@ -400,9 +400,9 @@ def read_state(path: str | os.PathLike[str]) -> Any:
     try:
         return json.loads(read_document(place.store, place.path))
     except NotFound:
-        raise NotFound("no such state", path=place.path, hint="Check the path") from None
+        raise NotFound("the state file doesn't exist", path=place.path, hint="Check the path") from None
     except ValueError as error:
-        raise FormatError("this state is not valid JSON", path=place.path, found=str(error)) from None
+        raise FormatError("the state is not valid JSON", path=place.path, found=str(error)) from None
 
 
 def _refuse_given(asked: Mapping[str, Any], why: str, refuse: Refuse | None) -> None:
@@ -410,7 +410,7 @@ def _refuse_given(asked: Mapping[str, Any], why: str, refuse: Refuse | None) -> 
     if given and refuse is not None:
         refuse(given, why)
     if given:
-        raise ConfigError(why[0].lower() + why[1:], found=", ".join(given), hint="Leave them out")
+        raise ConfigError(why[0].lower() + why[1:], found=", ".join(given), hint="Omit them")
 
 
 def ordered(data: Any, *, shuffled: bool, seed: int | None, lanes: int | None) -> Any:
@@ -434,7 +434,7 @@ class Unread(dict[str, Any]):
 def _unread(name: str) -> Callable[..., NoReturn]:
     def refused(*_: Any, **__: Any) -> NoReturn:
         raise UnsafeData(
-            "this needs a function of the recipe to run", found=name, hint="Pass --trust if you trust the recipe"
+            "a function in the recipe would have to run", found=name, hint="Pass --trust if you trust the recipe"
         )
 
     return refused
@@ -445,6 +445,8 @@ def _no_recipe(place: Place) -> FormatError | None:
     if place.path.lower().endswith(RECIPES) or not place.exists():
         return None
     name = place.name
-    hint = f"A recipe of one dataset is a file with the line `path: {name}`; or look into it: `penstock find`, `head`"
+    hint = (
+        f"A recipe for one dataset is a file with the line `path: {name}`. To inspect it, use `penstock find` or `head`"
+    )
     what = "a .yaml or .json file that describes a run"
-    return FormatError("this is no recipe", path=place.path, expected=what, hint=hint)
+    return FormatError("not a recipe", path=place.path, expected=what, hint=hint)

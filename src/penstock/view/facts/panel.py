@@ -234,7 +234,7 @@ def _av(made: Panel, found: AVMetadata) -> Panel:
     if made.kind == "video" and not has_video:
         note = "no frames"
     elif has_video and not found.video_num_frames:
-        note = "the number of frames is not known" if found.video_num_frames is None else "no frames"
+        note = "the number of frames is unknown" if found.video_num_frames is None else "no frames"
     return dataclasses.replace(
         made,
         kind="video" if has_video else "audio" if found.audio_channels else made.kind,

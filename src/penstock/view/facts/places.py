@@ -94,7 +94,7 @@ def location(opened: Opened, index: int) -> Location:
         ConfigError: there is no such sample.
     """
     if not 0 <= index < len(opened):
-        raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1}")
+        raise ConfigError("sample index out of range", found=index, expected=f"0 to {len(opened) - 1}")
     extents = extents_of(opened.source, index) or ()
     is_large = sum(one.length_bytes for one in extents) > MOST_SAMPLE_BYTES  # its key may have to be read from it
     known = None if is_large else place_of(opened.source, index).key
@@ -153,7 +153,7 @@ def reads_of(run: OpenedRun, key: Wanted, *, steps: int | None = None) -> Reads:
     explained = run.shape()
     if steps is None:
         if is_lane_stream(run.data):
-            raise ConfigError("how far to look in a stream that packs on the fly is not known", hint="Give steps")
+            raise ConfigError("a stream that packs on the fly can't be searched without a limit", hint="Give steps")
         steps = steps_until(explained.history, once(run.data))
     found = explain_document(explained, key, steps, MOST_STEPS + 1, run.world)
     rows: list[dict[str, Any]] = found["samples"]

@@ -148,7 +148,7 @@ def as_plan(found: Mapping[str, Any]) -> Plan:
 def estimated(sources: Sequence[Mapping[str, Any]]) -> str | None:
     """How much of the sources of a plan was looked at for what it estimates; None where it was all."""
     some = [one["looked_at"] for one in sources if one["looked_at"] < one["samples"]]
-    return f"estimated from {max(some):,} samples a source" if some else None
+    return f"estimated from {max(some):,} samples per source" if some else None
 
 
 def curves(run: OpenedRun, steps: int | None = None, points: int = MOST_POINTS) -> Curves:
@@ -164,7 +164,7 @@ def curves(run: OpenedRun, steps: int | None = None, points: int = MOST_POINTS) 
             they are read.
     """
     if is_lane_stream(run.data):
-        raise ConfigError("how much a stream that packs on the fly reads is known only when it is read")
+        raise ConfigError("the number of samples that a stream packing on the fly reads is only known once it runs")
     history = run.shape().history
     end: int | None = None if is_stream(run.data) else len(run.data)
     if steps is None:

@@ -86,7 +86,7 @@ def sample_at(
         ConfigError: the dataset has no sample of this index.
     """
     if not 0 <= index < len(opened):
-        raise ConfigError("no such sample", found=index, expected=f"0 to {len(opened) - 1}")
+        raise ConfigError("sample index out of range", found=index, expected=f"0 to {len(opened) - 1}")
     try:
         if stored_bytes(opened, index) > most_sample_bytes([opened.format]):
             return _beginning(opened, index, extents_of(opened.source, index) or (), bounds)
@@ -95,7 +95,7 @@ def sample_at(
     except Excluded as error:
         return Panels(index, None, (), 0, error=describe_error(error), is_excluded=True)
     except MemoryError:
-        return Panels(index, None, (), 0, error="this sample does not fit into memory")
+        return Panels(index, None, (), 0, error="the sample doesn't fit into memory")
     except Exception as error:  # a store that fails, bytes that are damaged, a type of another's: the list goes on
         if strict and is_of_the_disk(error):
             raise
@@ -125,9 +125,9 @@ def index_of(opened: Opened, wanted: str) -> int:
     if isinstance(opened.source, SupportsKeys):
         return opened.source.index_of(text)
     if number.isascii() and number.isdecimal():
-        raise ConfigError("no such sample", found=number[:20], expected=f"0 to {count - 1:,}")
-    hint = "`find` looks for it in a field"
-    raise ConfigError("these samples have no index of keys", found=text[:MOST_NAME_CHARACTERS], hint=hint)
+        raise ConfigError("sample index out of range", found=number[:20], expected=f"0 to {count - 1:,}")
+    hint = "`find` can search a field"
+    raise ConfigError("these samples have no key index", found=text[:MOST_NAME_CHARACTERS], hint=hint)
 
 
 def media_of(opened: Opened, index: int, part: str) -> Media:
@@ -146,7 +146,7 @@ def media_of(opened: Opened, index: int, part: str) -> Media:
     if isinstance(value, str):
         value = value.encode(errors="surrogatepass")
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise NotFound("no such part of bytes", found=part[:MOST_NAME_CHARACTERS])
+        raise NotFound("unknown part", found=part[:MOST_NAME_CHARACTERS])
     return _typed(media_bytes(bytes(value)))
 
 
@@ -185,7 +185,7 @@ def stored_bytes(opened: Opened, index: int) -> int:
 def _require_small(opened: Opened, index: int) -> None:
     size_bytes, most_bytes = stored_bytes(opened, index), most_sample_bytes([opened.format])
     if size_bytes > most_bytes:
-        what = "a sample that is too large to be read at once"
+        what = "a sample is too large to read at once"
         raise TooLarge(what, path=opened.name, found=f"{size_bytes:,} bytes", expected=f"at most {most_bytes:,}")
 
 
@@ -213,7 +213,9 @@ def _beginning(opened: Opened, index: int, extents: Sequence[Extent], bounds: Bo
         key, found, count, is_all = whole.parts_of(index, bounds.panels)
         shown = tuple(_shown(opened, name, extent, bounds) for name, extent in found)
         return Panels(index, recordable(key[:MOST_NAME_CHARACTERS]), shown, count, of_is_least=not is_all)
-    note = f"too large to be read at once ({sum(one.length_bytes for one in extents):,} bytes): its beginning is shown"
+    note = (
+        f"too large to read at once ({sum(one.length_bytes for one in extents):,} bytes): only the beginning is shown"
+    )
     made = dataclasses.replace(_shown(opened, "sample", extents[0], bounds), note=note)
     return Panels(index, None, (made,), 1)
 
@@ -236,7 +238,7 @@ def _stored_part(opened: Opened, extent: Extent) -> MediaBytes:
 
 def _store_of(opened: Opened) -> Store:
     if opened.place is None:
-        raise NotFound("where this source lies is not known", found=opened.name)
+        raise NotFound("the location of this source is unknown", found=opened.name)
     return opened.place.store
 
 

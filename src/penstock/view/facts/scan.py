@@ -97,7 +97,7 @@ def scan(opened: Opened, wish: Wish, start: int, seconds: float, *, follow_links
     if wish.by == "index" or (wish.by == "key" and isinstance(opened.source, SupportsKeys)):
         return _by_index(opened, wish, count)
     if opened.place is None:
-        raise ConfigError("a source that is open is not scanned", path=opened.name)
+        raise ConfigError("an open source can't be scanned", path=opened.name)
     dataset = Dataset(opened.source, opened.readers, opened.place)
     given = {"key": None, "text": None, "where": None} | {wish.by: wish.what}
     wanted = Wanted(**given, key_field=None, tokenizer=opened.tokenizer if opened.is_tokens else None)

@@ -46,7 +46,7 @@ _MARKS = (*_OTHERS, ".penstock", INSIDE, OF_METADATA)
 _WORK = "work"
 _HEAD_BYTES = 4096
 
-NOT_READ = "its index is read when it is opened"
+NOT_READ = "the index is read when the dataset is opened"
 NO_SIDE_FILE = "no side file"
 """Said of each dataset that has none; what that means is said once for a shelf."""
 

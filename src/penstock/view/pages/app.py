@@ -89,6 +89,6 @@ async def _nowhere(request: Request, error: Any) -> Response:
 
 _NOWHERE = {
     **dict.fromkeys(("path", "place", "found", "expected")),
-    "what": NotFound("there is no such page").what,
-    "hint": "Begin at the first page",
+    "what": NotFound("page not found").what,
+    "hint": "Go to Home",
 }

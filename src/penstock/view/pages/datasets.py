@@ -189,7 +189,7 @@ async def tokens(request: Request) -> Response:
     def ask() -> tuple[Any, ...]:
         opened = site.targets.dataset(target, split)
         if count_of(opened, opened.size_bytes).value == 0:
-            raise ConfigError("no tokens: there is no sample")
+            raise ConfigError("no tokens: the dataset has no samples")
         if opened.is_tokens:
             return opened, *document_tokens(opened, index, start, _TOKENS)
         _numbered(opened)
@@ -221,7 +221,7 @@ def share_of(asked: str | None) -> float:
     plain = asked.removesuffix("%").strip()
     if not plain.isascii() or not plain.replace(".", "", 1).isdecimal() or float(plain) > 100:
         raise ConfigError(
-            "without an index, data are looked at by their share", found=asked[:80], expected="0 to 100 %"
+            "without an index, data can only be browsed by byte position", found=asked[:80], expected="0 to 100 %"
         )
     return float(plain) / 100
 
@@ -267,4 +267,4 @@ def checked(progress: Progress | None) -> str | None:
 
 
 def _late(index: int) -> Panels:
-    return Panels(index, None, (), 0, error="not read in time: it may be there when you load the page again")
+    return Panels(index, None, (), 0, error="loading timed out; reload the page to try again")

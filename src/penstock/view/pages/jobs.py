@@ -162,7 +162,7 @@ class _Job:
         self._out.seek(0)
         text = self._out.read(_MOST_RESULT_BYTES + 1)
         if len(text) > _MOST_RESULT_BYTES:
-            self._error = "it found more than a page can hold: run the command in a terminal"
+            self._error = "too many findings for a page: run the command in a terminal"
             return
         try:
             found = json.loads(text)
@@ -172,4 +172,4 @@ class _Job:
             self._result = found
             return
         said = found["error"]["message"] if isinstance(found, dict) and "error" in found else None
-        self._error = said or " ".join(self._last) or f"it ended with status {status}"
+        self._error = said or " ".join(self._last) or f"it exited with status {status}"

@@ -40,7 +40,7 @@ _DAMAGED = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width
 <text x="16" y="25">damaged</text><text x="16" y="29">it can't be drawn</text></g></svg>"""
 """Of ours: where there is no small picture, and where there can't be one."""
 
-_BUSY = "Other readers hold too many large parts. Ask again.\n"
+_BUSY = "Too many large parts are being read. Try again.\n"
 
 
 async def part(request: Request) -> Response:
@@ -117,7 +117,7 @@ async def lengths(request: Request) -> Response:
     """The histogram of lengths."""
     found = await _overview(request)
     if found.lengths is None:
-        raise NotFound("no lengths are known")
+        raise NotFound("lengths are unknown")
     unit = found.lengths.unit
     rows = ((one.start, one.stop, one.count) for one in found.lengths.bins)
     return _csv("lengths.csv", (f"from_{unit}", f"to_{unit}", "samples"), rows)
@@ -127,7 +127,7 @@ async def shards(request: Request) -> Response:
     """Samples of the shards."""
     found = await _overview(request)
     if found.shards is None:
-        raise NotFound("no shards are known")
+        raise NotFound("shards are unknown")
     rows = ((one.first, one.last, one.fewest, one.most) for one in found.shards.bars)
     return _csv("shards.csv", ("first", "last", "fewest_samples", "most_samples"), rows)
 

@@ -108,7 +108,7 @@ async def compare(request: Request) -> Response:
     target, asked, site = target_of(request), asked_of(request), site_of(request)
     other = site.targets.named(text_of(request, "with") or target.name)
     if other.kind != "run":
-        raise ConfigError("a run is compared with a run", found=other.title)
+        raise ConfigError("a run can only be compared with a run", found=other.title)
     steps = number_of(request, "a", 0) or 0, number_of(request, "b", 1) or 0
     ranks = number_of(request, "rank_a"), number_of(request, "rank_b")
 
@@ -137,7 +137,7 @@ def opened_as(request: Request, target: Target, asked: tuple[int | None, int | N
     """The run, in the shape that the page asks for."""
     opened = site_of(request).targets.run(target)
     if asked[0] is not None and opened.state is not None:
-        hint = "Leave batch out of the address"
+        hint = "Remove batch from the URL"
         raise ConfigError("the state already records the batch size", found=f"batch={asked[0]}", hint=hint)
     given = {name: value for name, value in zip(("global_batch", "world"), asked, strict=True) if value is not None}
     return dataclasses.replace(opened, **given) if given else opened

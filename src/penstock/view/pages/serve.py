@@ -88,5 +88,5 @@ def _listen(host: str, port: int) -> socket.socket:
     except (OSError, OverflowError) as error:
         why = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
-            "nothing can listen there", found=f"{host}:{port}: {why}", hint="Give another --port or --host"
+            "can't listen on this address", found=f"{host}:{port}: {why}", hint="Choose another --port or --host"
         ) from None

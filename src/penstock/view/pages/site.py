@@ -101,7 +101,7 @@ def _number(name: str, value: str, least: int) -> int:
     plain = value.replace(",", "").replace("_", "")
     number = count_in(plain, _MOST_NUMBER)
     if number is None or number < least:
-        raise ConfigError(f"{name} is no such number", found=value[:80], expected=f"a whole number from {least} on")
+        raise ConfigError(f"invalid {name}", found=value[:80], expected=f"an integer of at least {least}")
     return number
 
 
@@ -109,7 +109,7 @@ def chosen_of(request: Request, name: str, values: tuple[str, ...]) -> str:
     """One of some words of the query, the first where it is missing; raises `ConfigError`."""
     value = text_of(request, name) or values[0]
     if value not in values:
-        raise ConfigError(f"{name} is none of these", found=value[:80], expected=" | ".join(values))
+        raise ConfigError(f"invalid {name}", found=value[:80], expected=" | ".join(values))
     return value
 
 
@@ -123,11 +123,11 @@ async def form_of(request: Request) -> dict[str, str]:
     async for chunk in request.stream():
         body += chunk
         if len(body) > _MOST_FORM_BYTES:
-            raise ConfigError("this form is too long")
+            raise ConfigError("the form is too long")
     form = {name: values[0] for name, values in parse_qs(body.decode(errors="replace")).items()}
     given = form.pop("token", "").encode()
     if not hmac.compare_digest(given, site_of(request).form_token.encode()):
-        raise ConfigError("this was not sent by a page of this server", hint="Load the page again")
+        raise ConfigError("the request wasn't sent by a page of this server", hint="Reload the page")
     return form
 
 

@@ -37,7 +37,7 @@ MOST_AT_ONCE = 1000
 MOST_OPEN = 32
 """Datasets that are open at once; those that nobody looked at for the longest time are closed."""
 
-_GONE, _CHANGED = "no longer there", "changed since this shelf was made"
+_GONE, _CHANGED = "no longer there", "changed since the viewer started"
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_NAME = 48
 
@@ -140,8 +140,8 @@ class Targets:
     def _require_one(self, *, is_one: bool) -> None:
         of_one = self.settings.of_one()
         if of_one and not is_one:
-            what = "these say how one dataset is read"
-            raise ConfigError(what, found=", ".join(of_one), hint="Give one dataset, or leave them out")
+            what = "these options only apply to a single dataset"
+            raise ConfigError(what, found=", ".join(of_one), hint="Pass one dataset, or omit them")
 
     def described(self) -> Mapping[str, OnShelf]:
         """Name → what a shelf tells of it, and what became of it since."""
@@ -164,7 +164,7 @@ class Targets:
         """The target of a name; raises `NotFound`."""
         found = self._targets.get(name)
         if found is None:
-            raise NotFound("no such dataset on this server", found=name[:_MOST_NAME])
+            raise NotFound("unknown dataset", found=name[:_MOST_NAME])
         return found
 
     def dataset(self, target: Target, split: str | None = None) -> Opened:

@@ -73,7 +73,7 @@ async def start_health(request: Request) -> Response:
     form, target = await form_of(request), target_of(request)
     depth = form.get("depth", "sample")
     if depth not in DEPTHS:
-        raise ConfigError("no such depth", found=depth[:40], expected=" | ".join(DEPTHS))
+        raise ConfigError("unknown depth", found=depth[:40], expected=" | ".join(DEPTHS))
     arguments = ["verify", "--json", "--progress", "json", "--depth", depth, *_opening(request)]
     arguments += ["--", target.place.path]
     site_of(request).jobs.start(("health", target.name), arguments)
@@ -116,7 +116,7 @@ async def start_compare(request: Request) -> Response:
     form, target, site = await form_of(request), target_of(request), site_of(request)
     other, way = site.targets.named(form.get("with", "")), form.get("as", "sequence")
     if way not in ("sequence", "set"):
-        raise ConfigError("no such way to compare", found=way[:40], expected="sequence | set")
+        raise ConfigError("unknown way to compare", found=way[:40], expected="sequence | set")
     arguments = [
         "diff",
         "--json",

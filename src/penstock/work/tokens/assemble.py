@@ -223,7 +223,7 @@ def _done(job: FileJob, number: int, name: str, digest: str, manifest: Manifest,
 def as_parts(writer: Writer) -> TokenParts:
     """A writer, as one that takes parts; raises `Unsupported`."""
     if not isinstance(writer, TokenParts):
-        raise Unsupported("this format can't be packed into", hint="Name another one: to= (--to)")
+        raise Unsupported("packing to this format isn't supported", hint="Choose another one: to= (--to)")
     return writer
 
 

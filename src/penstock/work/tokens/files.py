@@ -139,7 +139,7 @@ class TokenFiles:
         output, count = self.job.output, len(self._tasks(parts))
         marks = self._marks()
         if marks.keys() != set(range(count)):  # an index of fewer files would take the place of what that one made
-            what, hint = "token files that were made are not marked any more", "Run it again"
+            what, hint = "the records of finished token files are missing", "Run it again"
             raise PrepareError(what, path=output.path, found=len(marks), expected=count, hint=hint)
         entries = [marks[number].entry for number in range(count)]
         self._require_sizes(marks.values())
@@ -183,7 +183,7 @@ class TokenFiles:
                 continue
             path, found, expected = self.job.output.child(some[0]).path, f"{size_bytes} bytes", f"{mark.size_bytes}"
             if self._is_of_another_width(mark.entry.path, size_bytes):
-                what = "the folder to replace has the same documents with ids of another width"
+                what = "the folder to replace has the same documents with a different id width"
                 hint = "Write to another folder, or delete this folder first"
                 raise ConfigError(what, path=path, found=found, expected=expected, hint=hint)
             what = "a token file of unfinished work is damaged"

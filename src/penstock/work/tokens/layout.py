@@ -182,6 +182,6 @@ def marks_in(folder: Place) -> dict[int, BlockMark]:
         for path in folder.store.list(folder.path):
             mark = parse_mark(path.rpartition("/")[2])
             if mark is not None and found.setdefault(mark.number, mark) != mark:
-                hint = "Throw the work away, and start over (--restart)"
+                hint = "Discard the work and start again (--restart)"
                 raise Corrupt(f"two workers disagree on block {mark.number}", path=path, hint=hint)
     return found

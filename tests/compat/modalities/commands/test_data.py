@@ -63,7 +63,7 @@ class TestIndex:
         with pytest.raises(ConfigError, match="--file_existence_policy"):
             create_raw_data_index(source, index)
         before = index.stat().st_ino
-        assert "left as it is" in create_raw_data_index(source, index, "skip").summary
+        assert "exists and is kept" in create_raw_data_index(source, index, "skip").summary
         assert index.stat().st_ino == before
         create_raw_data_index(source, index, "override")
         assert index.stat().st_ino != before
@@ -140,7 +140,7 @@ class TestMerge:
         with pytest.raises(ConfigError, match="no packed file"):
             merge_packed_data_files([Path("empty")], Path("merged.pbin"))
         write_tokens(Path("wide.pbin"), [[1]], 4)
-        with pytest.raises(ConfigError, match="different widths"):
+        with pytest.raises(ConfigError, match="different token widths"):
             merge_packed_data_files([PARTS[0], Path("wide.pbin")], Path("merged.pbin"))
         with pytest.raises(ConfigError, match="exists"):
             merge_packed_data_files(PARTS[:1], PARTS[1])
@@ -281,7 +281,7 @@ class TestChunks:
             read_file_list(Path("nothing.txt"), Path("r"), ".pbin")
 
     def test_refusals(self, workplace: Path) -> None:
-        with pytest.raises(ConfigError, match="no such chunk"):
+        with pytest.raises(ConfigError, match="the chunk number is out of range"):
             create_shuffled_dataset_chunk(PARTS, Path("c.pbin"), 3, 3)
         with pytest.raises(ConfigError, match="no chunks"):
             create_shuffled_jsonl_dataset_chunk(PARTS, Path("c.pbin"), 0, 0)
@@ -290,7 +290,7 @@ class TestChunks:
         with pytest.raises(ConfigError, match="different files"):
             create_shuffled_dataset_chunk(PARTS, PARTS[1], 0, 3, "override")
         write_tokens(Path("wide.pbin"), [[1]], 4)
-        with pytest.raises(ConfigError, match="different widths"):
+        with pytest.raises(ConfigError, match="different token widths"):
             create_shuffled_dataset_chunk([PARTS[0], Path("wide.pbin")], Path("c.pbin"), 0, 1)
         with pytest.raises(NotFound):
             create_shuffled_dataset_chunk([Path("nothing.pbin")], Path("c.pbin"), 0, 1)
@@ -343,5 +343,5 @@ def test_the_enum_of_policies_does_what_its_word_does(policies: Any, workplace: 
         make(out, policies.OVERRIDE)
         assert out.read_bytes() == made, name
         make(out, policies.SKIP)
-        with pytest.raises(ConfigError, match="no such file existence policy"):
+        with pytest.raises(ConfigError, match="unknown file existence policy"):
             make(out, "other")

@@ -103,9 +103,9 @@ class TestSettings:
             ({"bogus": 1}, "no setting bogus"),
             ({"padding": "max_length"}, "never padded"),
             ({"truncation": True}, "without a length"),
-            ({"special_tokens": {"pad_token": "<new>"}}, "in the vocabulary already: found <new>"),
-            ({"special_tokens": ["<new>"]}, "no mapping"),
-            ({"pretrained_model_name_or_path": None}, "no text"),
+            ({"special_tokens": {"pad_token": "<new>"}}, "already be in the vocabulary: found <new>"),
+            ({"special_tokens": ["<new>"]}, "not a mapping"),
+            ({"pretrained_model_name_or_path": None}, "not a string"),
         ],
     )
     def test_wrong_tokenizers(self, indexed: Path, change: dict[str, Any], what: str) -> None:
@@ -118,7 +118,7 @@ class TestSettings:
             with pytest.raises(ConfigError, match="no section"):
                 pack_encoded_data(broken)
         config["tokenizer"] = {**config["tokenizer"], "variant_key": "other"}
-        with pytest.raises(ConfigError, match=r"no such tokenizer: found tokenizer\.other"):
+        with pytest.raises(ConfigError, match=r"unknown tokenizer: found tokenizer\.other"):
             pack_encoded_data(config)
 
     def test_policies(self, indexed: Path) -> None:
@@ -168,7 +168,7 @@ class TestIndex:
         build_index("some.jsonl", on_error="skip")
         done = pack_encoded_data(config_of("pack_part0", src_path="some.jsonl", index_path=None, dst_path="m.pbin"))
         assert Path("m.pbin").read_bytes() == Path("parts/part0.pbin").read_bytes()
-        assert done.notes == ["2 lines are not in the index and are left out"]
+        assert done.notes == ["2 lines aren't in the index and are skipped"]
 
     def test_a_file_that_changed_is_refused(self, indexed: Path) -> None:
         data = Path("inputs/part0.jsonl").read_bytes()

@@ -271,15 +271,15 @@ def test_each_type_opens_in_both_forms(folder: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "error", "told"),
     [
-        ("[1, 2]", FormatError, "no map"),
+        ("[1, 2]", FormatError, "not a mapping"),
         ("a: b: c", FormatError, r"d\.yaml"),
-        ("", FormatError, "no map"),
+        ("", FormatError, "not a mapping"),
         (CAPTIONING, ConfigError, "field_map or a sample_loader"),
         (CAPTIONING + FIELD_MAP + "sample_loader: a.py\n", ConfigError, "either"),
         (CAPTIONING + FIELD_MAP + "part_filter: [jpg]\n", ConfigError, "part_filter"),
         (CAPTIONING + FIELD_MAP + "no_such_key: 1\n", ConfigError, "no_such_key"),
         (CAPTIONING + FIELD_MAP + "subflavors: [a]\n", ConfigError, "subflavors"),
-        (CAPTIONING + FIELD_MAP + "subset: {range: [0, 5]}\n", ConfigError, "subset.*inside of the split"),
+        (CAPTIONING + FIELD_MAP + "subset: {range: [0, 5]}\n", ConfigError, "subset.*inside the split"),
         (CAPTIONING + FIELD_MAP + "subset: {range: [0.5, 0.25]}\n", ConfigError, "subset"),
         (CAPTIONING + FIELD_MAP + "subset: {range: [0.1, 0.2, 0.3]}\n", ConfigError, "subset"),
         (CAPTIONING + FIELD_MAP + "subset: {range: ['0%', '5%']}\n", ConfigError, "subset"),
@@ -303,7 +303,7 @@ def test_refusals(text: str, error: type[Exception], told: str) -> None:
 
 def test_a_subset_is_no_split_that_can_be_opened_by_itself(folder: Path) -> None:
     write(folder, CAPTIONING + FIELD_MAP + "subset: {range: [0, 0.5]}\n")
-    with pytest.raises(Unsupported, match=r"which part of the split.*get_train_dataset"):
+    with pytest.raises(Unsupported, match=r"the part of the split to read.*get_train_dataset"):
         ps.open(folder, split="val")
     assert len(ps.open(folder, split="val", raw=True)) > 0
 

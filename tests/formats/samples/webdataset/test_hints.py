@@ -26,7 +26,7 @@ def test_the_command_of_the_hint_makes_the_missing_indexes(tmp_path: Path, caplo
     )
     shown = called("head", root)
     assert shown.returncode == 0, shown.stderr
-    commands = re.findall(r"Make the index: `penstock (.*?)`", caplog.text + shown.stderr)
+    commands = re.findall(r"Create the index: `penstock (.*?)`", caplog.text + shown.stderr)
     assert commands
     assert called(*shlex.split(commands[0])).returncode == 0
     index = root / "shards" / "shard_000.tar.idx"

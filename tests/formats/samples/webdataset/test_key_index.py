@@ -180,11 +180,11 @@ def test_keys_that_repeat_name_no_sample(tmp_path: Path) -> None:
     for shard in range(2):
         write_tar(tmp_path / f"s_{shard}.tar", {"a.txt": b"1", f"b{shard}.txt": b"2"})
     summary = prepare_webdataset(tmp_path, split_ratio=(1, 0, 0), sqlite=False)
-    assert any("1 samples have a key that others have" in one for one in summary.warnings)
+    assert any("1 samples share a key with others" in one for one in summary.warnings)
     for name in ("index.keys", None):
         source: Any = ps.open(tmp_path, raw=True, split="train")
         assert (source.index_of("b0"), source.index_of("b1")) == (1, 3)
-        with pytest.raises(Corrupt, match="comes in two samples"):
+        with pytest.raises(Corrupt, match="is in two samples"):
             source.index_of("a")
         if name:
             (tmp_path / ".nv-meta" / name).unlink()

@@ -188,7 +188,7 @@ def test_a_split_takes_its_datasets_zarr_version(tmp_path: Path) -> None:
     make(path, split="validation")
     assert (path / "validation" / "zarr.json").exists()
     assert json.loads((path / "zarr.json").read_text())["node_type"] == "group"
-    with pytest.raises(ConfigError, match="another zarr version"):
+    with pytest.raises(ConfigError, match="a different zarr version"):
         make(path, split="validation", zarr_format=2, overwrite=True)
     assert checked(path) == []
 
@@ -232,11 +232,11 @@ def test_nothing_is_written_into_a_group_of_its_own(tmp_path: Path) -> None:
     side = Path(f"{outer}.penstock")
     before = side.read_bytes()
     for overwrite in (False, True):
-        with pytest.raises(ConfigError, match="lies in a flat-tokens group"):
+        with pytest.raises(ConfigError, match="is inside a flat-tokens group"):
             ps.create(outer / "train", format="flat-tokens", overwrite=overwrite)
     shutil.copytree(outer, tmp_path / "b.zarr")
     shutil.copytree(tmp_path / "b.zarr", outer / "train")  # who writes there without us gets no side file
-    with pytest.raises(ConfigError, match="lies in a flat-tokens group"):
+    with pytest.raises(ConfigError, match="is inside a flat-tokens group"):
         write_side_file(outer / "train")
     assert side.read_bytes() == before
     assert ps.open(outer / "train")[0]["tokens"].tolist() == [1, 0]

@@ -30,6 +30,6 @@ def test_arrays_with_pictures_of_the_same_name(tmp_path: Path, picture: str) -> 
 
 def test_a_picture_of_another_name(tmp_path: Path) -> None:
     folder = write(tmp_path / "in", "lengths.png")
-    with pytest.raises(ConfigError, match="does not say where documents begin"):
+    with pytest.raises(ConfigError, match="doesn't store document borders"):
         len(ps.open(folder))
     assert ps.open(folder, eos_id=2).num_tokens == 7

@@ -264,14 +264,14 @@ def work_goes_on(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "why"),
     [
-        (last_goes, "the files are not all of those that the folder's side file knows"),
+        (last_goes, "the files don't match the side file of the folder"),
         (middle_goes, "a token file is missing: expected part-00001-"),
-        (side_goes, "a token file has no side file"),
-        (folder_side_goes, "no side file of the folder says how many files there were"),
-        (second_of_a_number, "two files have one number"),
-        (another_format, "token files of several formats"),
-        (other_documents, "a token file holds other documents"),
-        (work_goes_on, "work that is not finished"),
+        (side_goes, "a token file has no matching side file"),
+        (folder_side_goes, "the folder has no side file, so the number of files is unknown"),
+        (second_of_a_number, "two files have the same number"),
+        (another_format, "token files in several formats"),
+        (other_documents, "a token file contains different documents"),
+        (work_goes_on, "the folder contains unfinished work"),
     ],
 )
 def test_an_index_is_not_remade_where_it_could_be_another(
@@ -343,7 +343,7 @@ def test_a_side_file_of_another_index_is_replaced_only_when_asked(tmp_path: Path
     files = listed(folder)[:3]
     (folder / "index.json").write_bytes(encode_index("pbin", files))
     assert codes(folder) == ["token-files.changed"]
-    with pytest.raises(Corrupt, match="contradict their side file"):
+    with pytest.raises(Corrupt, match="contradicts its side file"):
         write_side_file(folder)
     write_side_file(folder, replace=True)
     assert codes(folder, "full") == []

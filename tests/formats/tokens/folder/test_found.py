@@ -106,7 +106,7 @@ def test_two_outputs_of_ours_in_a_list(tmp_path: Path) -> None:
     stray = next(first.glob("part-00001-*.pbin"))
     (first / stray.name.replace("00001", "00007")).write_bytes(stray.read_bytes())  # the index alone decides
     assert documents(ps.open([first, second])) == [*chain(*FILES[2:]), *DOCUMENTS]
-    with pytest.raises(ConfigError, match=r"holds datasets of its own.*in a list"):
+    with pytest.raises(ConfigError, match=r"contains other datasets.*in a list"):
         ps.open(tmp_path, format="token-files")
     with pytest.raises(ConfigError, match=r"index\.json does not list this token file"):
         ps.open(f"{first}/*.pbin")
@@ -129,13 +129,13 @@ def test_what_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"token files and other data \(text\.jsonl\).*\*\*/\*\.pbin"):
         ps.open(folder)
     assert documents(ps.open(f"{folder}/**/*.pbin")) == DOCUMENTS
-    with pytest.raises(ConfigError, match="named twice"):
+    with pytest.raises(ConfigError, match="listed twice"):
         ps.open([folder / "e.pbin", f"{folder}/*.pbin"])
     with pytest.raises(ConfigError, match="split needs"):
         ps.open(f"{folder}/**/*.pbin", split="train")
     with pytest.raises(NotFound):
         ps.open([folder / "e.pbin", folder / "no.pbin"])
-    with pytest.raises(ConfigError, match=r"JSONL and token files are not one dataset"):
+    with pytest.raises(ConfigError, match=r"JSONL and token files can't be combined into one dataset"):
         ps.open([folder / "e.pbin", folder / "text.jsonl"])
     other = write(tmp_path / "wide", names=["z"], files=[[[1]]])
     with ps.create(other / "z4.pbin", format="pbin", token_bytes=4) as writer:

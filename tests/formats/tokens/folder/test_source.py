@@ -207,7 +207,7 @@ def test_a_file_that_is_not_the_listed_one(tmp_path: Path) -> None:
     os.unlink(folder / name)
     other = write_token_files(tmp_path / "other", [[[1]]])
     (folder / name).write_bytes((other / ps_name(other)).read_bytes())
-    with pytest.raises(Corrupt, match=r"not the one that index.json lists: found 1 tokens, expected 5"):
+    with pytest.raises(Corrupt, match=r"differs from the one listed in index.json: found 1 tokens, expected 5"):
         source.tokens(0, 14)
 
 

@@ -65,7 +65,7 @@ def test_an_output_whose_format_nobody_named(
     verb, *options = words
     assert run(verb, folder, "-o", tmp_path / "made", *options) == 7
     told = capsys.readouterr().err
-    assert f"{verb} writes one file, not token-files as its source is. Name its format" in told
+    assert f"{verb} writes one file, not token-files like its source. Set a format" in told
     assert not (tmp_path / "made").exists()
 
 

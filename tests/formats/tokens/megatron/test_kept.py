@@ -87,7 +87,7 @@ def test_repair_puts_the_old_one_back(half: Callable[..., Path], files: int) -> 
     before = sorted(os.listdir(prefix.parent))
     assert [one.done for one in ps.repair(prefix)] == [False]
     assert sorted(os.listdir(prefix.parent)) == before
-    assert [one.what for one in ps.repair(prefix, write=True)] == ["put the old dataset back"]
+    assert [one.what for one in ps.repair(prefix, write=True)] == ["restore the old dataset"]
     assert sorted(os.listdir(prefix.parent)) == ["a.bin", "a.idx", "a.idx.penstock"]
     assert read(prefix) == OLD
     assert ps.verify(prefix, depth="full") == []

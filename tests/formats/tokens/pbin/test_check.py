@@ -160,7 +160,7 @@ def test_documents_without_eos(packed: Build, put: Put) -> None:
     [finding] = check(path, "sample", eos_id=7)
     assert finding.code == "pbin.no-eos"
     assert finding.offset_bytes == 12 + 8
-    assert "document 2 ends in no token" in str(finding.found)
+    assert "document 2 ends with no token" in str(finding.found)
     found = check(put(packed([[1, 2]] * 50 + [[1, 7]])), eos_id=7)
     assert len(found) == MOST_FINDINGS + 1
     assert [one.offset_bytes for one in found] == [None, *(12 + 4 * doc + 2 for doc in range(MOST_FINDINGS))]
@@ -172,7 +172,7 @@ def test_documents_need_not_end_in_the_recorded_eos(tmp_path: Path) -> None:
     path = write(tmp_path / "a.pbin", [[1, 7], [2], [3, 7]], eos_id=7)
     assert check(path) == []
     [finding] = check(path, eos_id=7)
-    assert "document 1 ends in id 2" in str(finding.found)
+    assert "document 1 ends with id 2" in str(finding.found)
 
 
 def test_ids_beyond_the_vocabulary(packed: Build, put: Put) -> None:
@@ -265,7 +265,7 @@ class TestSideFile:
         [finding] = check(path, "quick")
         assert (finding.code, finding.severity, finding.path) == ("pbin.changed", "error", str(path))
         assert "bytes" in str(finding.found)
-        assert "as the side file says" in str(finding.expected)
+        assert "as recorded in the side file" in str(finding.expected)
 
     def test_no_side_file_at_all(self, path: Path) -> None:
         side = Path(f"{path}.penstock")

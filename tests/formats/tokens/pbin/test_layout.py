@@ -100,7 +100,7 @@ def test_readings_of_the_first_description(put: Put, header: Any, tokens: Any, b
     with pytest.raises(Corrupt) as caught:
         read(path)
     if width == 4:
-        assert caught.value.what == "the tokens are in another byte order than the header"
+        assert caught.value.what == "tokens and header have different byte orders"
         name = "h8le" if header == "little" else "h8"
         assert read(path, layout=name)[0][0] == int.from_bytes((300).to_bytes(4, tokens), header)
     else:

@@ -42,7 +42,7 @@ def get_clips_uniform(
     if not known or len(known) < len(ends):
         asked = {"request_video": request_video, "request_audio": request_audio}
         found = ", ".join(f"{name}={value}" for name, value in asked.items())
-        raise ConfigError("clips of what is not there, or of nothing", found=f"{found} of {av_decoder!r}")
+        raise ConfigError("clips of a missing stream, or no clips", found=f"{found} of {av_decoder!r}")
     media = media_bytes(av_decoder.data)
     starts = [read_start_time(media, "video")] if request_video else []
     starts += [read_start_time(media, "audio")] if request_audio else []

@@ -71,14 +71,14 @@ class EPath:
     def local_path(self) -> Path:
         """As a path of Python's own; `ConfigError`, a `ValueError`, where it is not on this machine."""
         if not self.is_local():
-            raise ConfigError("this path is not on this machine", path=self.url)
+            raise ConfigError("the path isn't local", path=self.url)
         return Path(self.url)
 
     def relative_to(self, other: EPath) -> str:
         """The rest of the path behind a folder that it is in; `ConfigError`, a `ValueError`, where it is not."""
         folder = self.url if other == self else f"{other.url.rstrip('/')}/"
         if not self.url.startswith(folder):
-            raise ConfigError("this path is not in the folder", path=self.url, expected=folder)
+            raise ConfigError("the path isn't in the folder", path=self.url, expected=folder)
         return self.url[len(folder) :] or "."
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -94,8 +94,8 @@ class EPath:
     def open(self, mode: str = "r") -> IO[Any]:
         """The file, for reading."""
         if set(mode) - set("rbt"):
-            hint = "Write by write_text or write_bytes"
-            raise ConfigError("a path is opened for reading only", path=self.url, found=mode, hint=hint)
+            hint = "Use write_text or write_bytes to write"
+            raise ConfigError("paths can only be opened for reading", path=self.url, found=mode, hint=hint)
         data = self.read_bytes()
         return io.BytesIO(data) if "b" in mode else io.StringIO(data.decode())
 

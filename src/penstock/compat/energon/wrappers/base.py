@@ -34,13 +34,13 @@ class BaseWrapperDataset(SavableDataset[T_sample]):
         for one in self.datasets:
             if one.worker_config != worker_config:
                 found, expected = str(one.worker_config.config()), str(worker_config.config())
-                raise ConfigError("a dataset below has another worker config", found=found, expected=expected)
+                raise ConfigError("an inner dataset has a different worker config", found=found, expected=expected)
 
     @property
     def dataset(self) -> SavableDataset[Any]:
         """The only dataset below."""
         if len(self.datasets) != 1:
-            raise ConfigError("several datasets are below", found=len(self.datasets), expected="datasets")
+            raise ConfigError("there are several inner datasets", found=len(self.datasets), expected="datasets")
         return self.datasets[0]
 
     def len_worker(self, worker_idx: int | None = None) -> int:
@@ -82,7 +82,7 @@ def _all(datasets: Any) -> tuple[SavableDataset[Any], ...]:
             what = "datasets of get_train_dataset, get_val_dataset, a factory's build() or another wrapper"
             raise ConfigError("no dataset", found=type(one).__name__, expected=what)
     if not found:
-        raise ConfigError("a wrapper of no datasets", expected="one or more")
+        raise ConfigError("a wrapper without datasets", expected="one or more")
     return found
 
 

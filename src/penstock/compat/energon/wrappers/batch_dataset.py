@@ -39,7 +39,7 @@ class BatchDataset(BaseWrapperDataset[T_sample]):
     ) -> None:
         super().__init__(dataset, worker_config=worker_config)
         if batch_size < 1:
-            raise ConfigError("a batch holds at least one sample", found=batch_size)
+            raise ConfigError("a batch needs at least one sample", found=batch_size)
         self.batch_size = batch_size
         self.batcher = batcher
         self.batcher_stateless = batcher_stateless

@@ -29,7 +29,7 @@ class BlendDataset(BaseWrapperDataset[T_sample]):
         self.dataset_weights = dataset_weights
         self.weights = tuple(float(weight) for _, weight in dataset_weights)
         if min(self.weights) <= 0:
-            raise ConfigError("a weight is above 0", found=", ".join(map(str, self.weights)))
+            raise ConfigError("weights must be positive", found=", ".join(map(str, self.weights)))
 
     def walk(self, lane: Lane, place: Place) -> Steps:
         """Yield samples from a place: draws so far, whether each dataset continues, and their places."""

@@ -26,7 +26,7 @@ class GcDataset(BaseWrapperDataset[T_sample]):
         self, dataset: SavableDataset[Any], *, worker_config: WorkerConfig, every_n_iter: int = 10, freeze: bool = True
     ) -> None:
         super().__init__(dataset, worker_config=worker_config)
-        say_unused("GcDataset", "nothing is frozen in any case", {"freeze": freeze}, {"freeze": True})
+        say_unused("GcDataset", "objects are never frozen", {"freeze": freeze}, {"freeze": True})
         self.every_n_iter = every_n_iter
         self.freeze = freeze
 

@@ -93,7 +93,7 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
         for key, size in self._key(sample, lane, number):
             if (size is None) == (self.fixed_batch_size is None):
                 found = f"{size!r}, with fixed_batch_size={self.fixed_batch_size!r}"
-                raise ConfigError(f"group {key!r} has no one batch size", found=found, expected="one of the two")
+                raise ConfigError(f"group {key!r} has no fixed batch size", found=found, expected="one of the two")
             chosen = int(self.fixed_batch_size or 0) if size is None else int(size)
             bucket = buckets.setdefault(key, _Bucket(chosen))
             if bucket.size != chosen:

@@ -45,7 +45,7 @@ def homogeneous_concat_mix(samples: list[Any]) -> Any:
     """Concatenate batches of one type with `generic_concat`."""
     kinds = sorted({type(one).__name__ for one in samples})
     if len({type(one) for one in samples}) != 1:
-        raise ConfigError("batches of several types don't make one", found=", ".join(kinds))
+        raise ConfigError("batches with different types can't be combined", found=", ".join(kinds))
     return generic_concat(samples)
 
 

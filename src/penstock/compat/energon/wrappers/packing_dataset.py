@@ -48,7 +48,7 @@ class PackingDataset(BaseWrapperDataset[T_sample]):
     ) -> None:
         super().__init__(dataset, worker_config=worker_config)
         if buffer_size < 1:
-            raise ConfigError("a packing buffer holds at least one sample", found=buffer_size)
+            raise ConfigError("a packing buffer needs at least one sample", found=buffer_size)
         self.buffer_size = buffer_size
         self.pre_packer = pre_packer
         self.final_packer = final_packer

@@ -51,7 +51,7 @@ class RepeatDataset(BaseWrapperDataset[T_sample]):
                 taken += 1
                 yield sample, (passes, taken, walk.place)
             if taken == 0 and repeats == math.inf:
-                raise ConfigError("a dataset without samples is repeated without end", found=str(self.dataset))
+                raise ConfigError("a dataset without samples can't be repeated", found=str(self.dataset))
             below = walk.place if taken >= most else walk.end
             walk.close()
             passes, taken = passes + 1, 0

@@ -27,7 +27,7 @@ class ShuffleBufferDataset(BaseWrapperDataset[T_sample]):
     def __init__(self, dataset: SavableDataset[Any], size: int, *, worker_config: WorkerConfig) -> None:
         super().__init__(dataset, worker_config=worker_config)
         if size < 1:
-            raise ConfigError("a shuffle buffer holds at least one sample", found=size)
+            raise ConfigError("a shuffle buffer needs at least one sample", found=size)
         self.size = size
 
     def walk(self, lane: Lane, place: Place) -> Steps:

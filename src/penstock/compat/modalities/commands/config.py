@@ -66,7 +66,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Any]:
     except FileNotFoundError:
         raise NotFound("no such file", path=where, hint="Check the path") from None
     if len(data) > _MOST_BYTES:
-        raise ConfigError("too large for a configuration", path=where, expected=f"at most {_MOST_BYTES} bytes")
+        raise ConfigError("the configuration is too large", path=where, expected=f"at most {_MOST_BYTES} bytes")
     return resolve_config(parse_yaml(data, where), where)
 
 
@@ -79,7 +79,7 @@ def parse_yaml(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"not YAML: {error}", path=path) from None
     if not isinstance(found, dict):
-        raise ConfigError("a configuration is a mapping", path=path, found=type(found).__name__)
+        raise ConfigError("the configuration is not a mapping", path=path, found=type(found).__name__)
     return found
 
 
@@ -103,9 +103,7 @@ def _loader() -> type[yaml.SafeLoader]:
             keys: set[Any] = set()
             for key in (key.value for key, _ in node.value if key.tag != _MERGE and isinstance(key.value, str)):
                 if key in keys:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key!r} stands twice", node.start_mark
-                    )
+                    raise yaml.constructor.ConstructorError(None, None, f"the key {key!r} is repeated", node.start_mark)
                 keys.add(key)
             return super().construct_mapping(node, deep=deep)
 
@@ -117,7 +115,7 @@ def _loader() -> type[yaml.SafeLoader]:
                 self.flatten_mapping(part)
             self.put_in += sum(len(one.value) for one in parts)
             if self.put_in > _MOST_VALUES:
-                raise yaml.constructor.ConstructorError(None, None, "<< puts in too much", node.start_mark)
+                raise yaml.constructor.ConstructorError(None, None, "<< merges too much", node.start_mark)
             super().flatten_mapping(node)
 
     Loader.yaml_implicit_resolvers = {
@@ -144,7 +142,7 @@ class _Resolver:
         """The value that stands at `place`, resolved."""
         self._values += 1
         if self._values > _MOST_VALUES or len(place) + len(self._open) > _MOST_DEPTH:
-            raise UnsafeData("the configuration grows without end", path=self.path, found=_dotted(place))
+            raise UnsafeData("the configuration grows without limit", path=self.path, found=_dotted(place))
         if isinstance(raw, dict):
             return {key: self.value(one, (*place, key)) for key, one in raw.items()}
         if isinstance(raw, list):
@@ -178,7 +176,7 @@ class _Resolver:
         name = str(self.text(inner, place)).strip()
         dots = len(name) - len(name.lstrip("."))
         if dots > len(place):
-            raise self._error("an interpolation that leads above the file", inner)
+            raise self._error("an interpolation points above the root", inner)
         keys: list[Key] = list(place[: len(place) - dots]) if dots else []
         for plain, bracketed in _PART.findall(name[dots:]):
             keys.append(plain or bracketed.strip("'\" "))
@@ -194,7 +192,7 @@ class _Resolver:
             if isinstance(node, list) and (at := _index_in(str(key), len(node))) is not None:
                 key = at
             elif not isinstance(node, dict) or key not in node:
-                raise self._error(f"an interpolation leads nowhere: no {_dotted((*place, key))!r}", inner)
+                raise self._error(f"unresolved interpolation: no {_dotted((*place, key))!r}", inner)
             inside: Any = node
             node = inside[key]
             place.append(key)
@@ -202,7 +200,7 @@ class _Resolver:
 
     def _once(self, place: tuple[Key, ...], raw: Any) -> Any:
         if place in self._open:
-            raise self._error("interpolations go round in a circle", " → ".join(map(_dotted, [*self._open, place])))
+            raise self._error("circular interpolation", " → ".join(map(_dotted, [*self._open, place])))
         self._open.append(place)
         value = self.value(raw, place)
         self._open.pop()
@@ -217,7 +215,7 @@ class _Resolver:
 
     def _call(self, name: str, arguments: list[Any], inner: str) -> Any:
         if name not in _RESOLVERS:
-            raise self._error(f"no resolver {name!r}", inner, expected=", ".join(_RESOLVERS))
+            raise self._error(f"unknown resolver {name!r}", inner, expected=", ".join(_RESOLVERS))
         function, most = _RESOLVERS[name]
         if not 1 <= len(arguments) <= most:
             raise self._error(f"{name} takes {'one name' if most == 1 else 'a name and a default'}", inner)
@@ -237,7 +235,7 @@ class _Resolver:
                 depth -= 1
                 if depth == 0:
                     return place
-        raise self._error("an interpolation that does not end", raw[start:])
+        raise self._error("an unterminated interpolation", raw[start:])
 
     def _error(self, what: str, found: str, expected: str | None = None) -> ConfigError:
         return ConfigError(what, path=self.path, found=found, expected=expected)

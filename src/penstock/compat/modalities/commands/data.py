@@ -53,7 +53,7 @@ class FileExistencePolicy(Enum):
 
 POLICIES = tuple(one.value for one in FileExistencePolicy)
 
-_MODALITIES = "what Modalities reads and writes"
+_MODALITIES = "Modalities files"
 _MAX_SEED = (1 << 32) - 1
 
 
@@ -90,7 +90,7 @@ def policy_name(policy: str | Enum) -> str:
     """
     name = policy.value if isinstance(policy, Enum) else policy
     if name not in POLICIES:
-        raise ConfigError("no such file existence policy", found=name, expected=" | ".join(POLICIES))
+        raise ConfigError("unknown file existence policy", found=name, expected=" | ".join(POLICIES))
     return name
 
 
@@ -113,11 +113,11 @@ def already_there(path: Path, policy: str, require_sound: Callable[[], None] | N
         raise ConfigError(
             "the output exists",
             path=path,
-            hint="Delete it, name another one, or pass --file_existence_policy override",
+            hint="Delete it, choose another one, or pass --file_existence_policy override",
         )
     if require_sound is not None:
         require_sound()
-    return Done(str(path), f"{path}: exists and is left as it is")
+    return Done(str(path), f"{path}: exists and is kept")
 
 
 def require_sound_pbin(path: Path) -> None:
@@ -125,10 +125,10 @@ def require_sound_pbin(path: Path) -> None:
     for finding in get_format("pbin").check(LocalStore(), str(path), OpenOptions(), "quick"):
         if finding.severity == "error":
             raise ConfigError(
-                "the file that is there is no complete packed file, so it is not skipped",
+                "the existing file is not a complete packed file, so it isn't skipped",
                 path=path,
                 found=finding.found,
-                hint="Make it anew: --file_existence_policy override",
+                hint="Recreate it: --file_existence_policy override",
             )
 
 
@@ -148,7 +148,7 @@ def _drawn(seed: int | None) -> tuple[int, str]:
     if seed is not None:
         return seed, ""
     drawn = secrets.randbits(32)
-    return drawn, f", seed {drawn} (drawn; give it to get the same order again)"
+    return drawn, f", seed {drawn} (random; pass it to get the same order again)"
 
 
 # --- create_raw_index ----------------------------------------------------------------------------------------------
@@ -206,20 +206,20 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
     """
     src_paths, target_path = [_here(path) for path in src_paths], _here(target_path)
     if os.path.lexists(target_path):
-        raise TargetExists("the output exists", path=target_path, hint="Delete it, or name another one")
+        raise TargetExists("the output exists", path=target_path, hint="Delete it, or choose another one")
     files = [file for path in src_paths for file in _packed_files(path)]
     if not files:
-        raise ConfigError("no packed file in there", path=src_paths[0] if src_paths else None, expected="*.pbin")
+        raise ConfigError("no packed files in this folder", path=src_paths[0] if src_paths else None, expected="*.pbin")
     report = merge(files, target_path, to="pbin", format="pbin", progress=progress)
-    done = Done(str(target_path), f"{target_path}: {report.output.samples:,} documents of {len(files)} files")
+    done = Done(str(target_path), f"{target_path}: {report.output.samples:,} documents from {len(files)} files")
     wrong = sum(count for _, count in report.inputs[1:])
     if wrong:
         done.differences.append(
             f"the index is right; Modalities would have written {wrong:,} of its {report.output.samples:,} "
-            "documents 12 bytes too low for each file before theirs"
+            "documents 12 bytes too low for each preceding file"
         )
     if any(path.is_dir() for path in src_paths):
-        done.differences.append("files of a folder come in the order of their paths, not of the file system")
+        done.differences.append("files in a folder are read in path order, not in file system order")
     return done
 
 
@@ -266,7 +266,7 @@ def shuffle_tokenized_data(
     input_data_path, output_data_path = _here(input_data_path), _here(output_data_path)
     _refuse_same(input_data_path, output_data_path)
     if batch_size < 1:
-        raise ConfigError("no such batch size", found=batch_size, expected="1 or more")
+        raise ConfigError("invalid batch size", found=batch_size, expected="1 or more")
     policy = policy_name(file_existence_policy)
     skipped = already_there(output_data_path, policy, lambda: require_sound_pbin(output_data_path))
     if skipped is not None:
@@ -334,7 +334,7 @@ def _report_unended(done: Done, files: Sequence[Path]) -> None:
     if files:
         names = ", ".join(file.name for file in files[:3]) + (" and others" if len(files) > 3 else "")
         done.differences.append(
-            f"the last line of {names} has no line end and got one; Modalities would have glued it to its successor"
+            f"the last line of {names} had no line end; one was added (Modalities would have joined it to the next)"
         )
 
 
@@ -358,7 +358,7 @@ def read_file_list(list_path: Path, root: Path, suffix: str) -> list[Path]:
             files.append(root / Path(line.strip()).with_suffix(suffix))
         except ValueError:
             raise ConfigError(
-                f"line {number} of the list names no file", path=list_path, found=repr(line), hint="Remove the line"
+                f"line {number} of the list is not a file", path=list_path, found=repr(line), hint="Remove the line"
             ) from None
     return files
 
@@ -450,11 +450,11 @@ def _chunk_is_there(
 def _chunks_of(opened: Sequence[Rows], chunk_id: int, num_chunks: int, target: Path) -> JoinedRows:
     parts = [(rows, *chunk_range(len(rows), chunk_id, num_chunks)) for rows in opened]
     if not any(stop > first for _, first, stop in parts):
-        raise ConfigError(f"chunk {chunk_id} of {num_chunks} is empty", path=target, hint="Make fewer chunks")
+        raise ConfigError(f"chunk {chunk_id} of {num_chunks} is empty", path=target, hint="Use fewer chunks")
     for rows in opened:
         if rows.dtype != opened[0].dtype:
             raise ConfigError(
-                "tokens of different widths",
+                "different token widths",
                 path=rows.place.path,
                 found=f"{rows.dtype.itemsize} bytes",
                 expected=f"{opened[0].dtype.itemsize} bytes, as in {opened[0].place.path}",
@@ -465,5 +465,5 @@ def _chunks_of(opened: Sequence[Rows], chunk_id: int, num_chunks: int, target: P
 def _chunk_seed(global_seed: int | None, chunk_id: int) -> tuple[int, str]:
     if global_seed is None:
         seed = secrets.randbits(32)
-        return seed, f", shuffled by a seed that was drawn ({seed})"
+        return seed, f", shuffled with a random seed ({seed})"
     return calculate_hashed_seed([str(global_seed), str(chunk_id)]), ", shuffled"

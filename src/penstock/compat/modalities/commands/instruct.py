@@ -98,10 +98,12 @@ def read_chat_settings(config: Mapping[str, Any]) -> ChatSettings:
     percents = {name: _whole(shares, name) for name in PARTITIONS}
     if sum(percents.values()) != 100 or min(percents.values()) < 0:
         found = ", ".join(f"{name} {share}" for name, share in percents.items())
-        raise ConfigError("the splitting does not add up", found=found, expected="whole percents, 100 together")
+        raise ConfigError(
+            "the split percentages don't add up to 100", found=found, expected="whole percents, 100 together"
+        )
     template = config.get("jinja2_chat_template")
     if not isinstance(template, str):
-        raise ConfigError("the configuration has no text 'jinja2_chat_template'", found=repr(template))
+        raise ConfigError("the configuration has no string 'jinja2_chat_template'", found=repr(template))
     roles = section(section(config, "instruction_data_transformation"), "role_mapping")
     return ChatSettings(
         src_path=existing_file(given, "src_path"),
@@ -153,7 +155,7 @@ def chat_renderer(template: str, data: Mapping[str, Any]) -> Render:
 def _whole(given: Mapping[str, Any], name: str) -> int:
     value = given.get(name)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"the setting {name!r} is no whole number", found=repr(value))
+        raise ConfigError(f"the setting {name!r} is not an integer", found=repr(value))
     return value
 
 
@@ -196,7 +198,7 @@ def _assigned(settings: ChatSettings, render: Render) -> Iterator[tuple[str, byt
             except Exception as error:  # a template may raise anything
                 what = f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
                 raise PrepareError(
-                    f"line {number}: {what}", path=settings.src_path, hint="Mend the line, the roles or the template"
+                    f"line {number}: {what}", path=settings.src_path, hint="Fix the line, the roles or the template"
                 ) from error
 
 

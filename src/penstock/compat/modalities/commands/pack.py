@@ -98,7 +98,7 @@ def pack_encoded_data(
     done = Done(report.output, f"{report.output}: {report.documents:,} documents, {report.tokens:,} tokens")
     done.differences.extend(_losses(report))
     if left_out:
-        done.notes.append(f"{left_out:,} lines are not in the index and are left out")
+        done.notes.append(f"{left_out:,} lines aren't in the index and are skipped")
     if settings.ignored:
         done.notes.append(f"unknown settings are ignored: {', '.join(settings.ignored)}")
     return done
@@ -144,7 +144,7 @@ def text_of(given: Mapping[str, Any], name: str) -> str:
     """A setting that is a text or a path; raises `ConfigError`."""
     value = given.get(name)
     if not isinstance(value, str | Path):
-        raise ConfigError(f"the setting {name!r} is no text", found=repr(value))
+        raise ConfigError(f"the setting {name!r} is not a string", found=repr(value))
     return str(value)
 
 
@@ -157,7 +157,9 @@ def existing_file(given: Mapping[str, Any], name: str) -> Path:
     """A setting that names a file; raises `ConfigError` or `NotFound`."""
     path = path_of(given, name)
     if not path.is_file():
-        hint = "Make it: penstock modalities data create_raw_index" if name == "index_path" else "Check the path"
+        hint = (
+            "Create it with `penstock modalities data create_raw_index`" if name == "index_path" else "Check the path"
+        )
         raise NotFound(f"{name}: no such file", path=path, hint=hint)
     return path
 
@@ -165,7 +167,7 @@ def existing_file(given: Mapping[str, Any], name: str) -> Path:
 def _positive(given: Mapping[str, Any], name: str) -> int:
     value = given.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ConfigError(f"the setting {name!r} is no whole number from 1 on", found=repr(value))
+        raise ConfigError(f"the setting {name!r} is not a positive integer", found=repr(value))
     return value
 
 
@@ -173,7 +175,7 @@ def _read_tokenizer(given: Mapping[str, Any]) -> Tokenizer:
     variant = given.get("variant_key")
     if given.get("component_key") != "tokenizer" or variant not in _VARIANTS:
         found = f"{given.get('component_key')}.{variant}"
-        raise ConfigError("no such tokenizer", found=found, expected=", ".join(f"tokenizer.{one}" for one in _VARIANTS))
+        raise ConfigError("unknown tokenizer", found=found, expected=", ".join(f"tokenizer.{one}" for one in _VARIANTS))
     config = section(given, "config")
     known, read = _VARIANTS[str(variant)]
     unknown = [name for name in config if name not in known]
@@ -187,10 +189,10 @@ def _read_hf(config: Mapping[str, Any]) -> Tokenizer:
         raise ConfigError("documents are never padded", found="padding: max_length", expected="false")
     max_length = None if config.get("max_length") is None else _positive(config, "max_length")
     if config.get("truncation") and max_length is None:
-        raise ConfigError("truncation without a length", expected="max_length", hint="Give it, or truncation: false")
+        raise ConfigError("truncation without a length", expected="max_length", hint="Set it, or use truncation: false")
     named = config.get("special_tokens") or {}
     if not isinstance(named, Mapping):
-        raise ConfigError("special_tokens is no mapping", found=repr(named))
+        raise ConfigError("special_tokens is not a mapping", found=repr(named))
     tokens = [one for value in named.values() for one in ([value] if isinstance(value, str) else value)]
     return Tokenizer(
         text_of(config, "pretrained_model_name_or_path"),
@@ -230,7 +232,7 @@ def _pack(settings: PackSettings, source: Path, tokenizer: str, policy: str, pro
         )
 
     if settings.eod_token == NO_EOS:
-        what, hint = "this name stands for no EOS token in Penstock", "Name another token as eod_token"
+        what, hint = "this name means 'no EOS token' in Penstock", "Use another token as eod_token"
         raise ConfigError(what, found=f"eod_token {NO_EOS}", hint=hint)
     most = settings.tokenizer.max_length
     if most is None:
@@ -247,7 +249,9 @@ def _cut(whole: Path, settings: PackSettings, tokenizer: str, report: PackReport
     most = settings.tokenizer.max_length or 0
     spec, _ = load_tokenizer(tokenizer, LocalStore(), eos=settings.eod_token)
     if spec.around is None:
-        raise ConfigError("with this tokenizer's post-processor documents can't be cut", path=settings.tokenizer.path)
+        raise ConfigError(
+            "documents can't be truncated with the post-processor of this tokenizer", path=settings.tokenizer.path
+        )
     eos_id = cast(int, spec.eos_id)  # an eod_token is always named
     rows = cast("TokenRows", open_rows(whole, format="pbin"))
     manifest = report.manifest or Manifest("pbin", 0, 0)
@@ -290,14 +294,14 @@ def _with_special_tokens(tokenizer: Tokenizer) -> Generator[str]:
     original = Path(tokenizer.path)
     file = str(original / "tokenizer.json")
     if not (original / "tokenizer.json").is_file():
-        raise NotFound("this folder has no tokenizer.json", path=original)
+        raise NotFound("the folder has no tokenizer.json", path=original)
     data = LocalStore().get(file)
     require_loadable(data, file)
     loaded = parse_tokenizer(data, file)
     vocabulary = loaded.get_vocab(with_added_tokens=True)
     unknown = [token for token in tokenizer.special_tokens if token not in vocabulary]
     if unknown:
-        raise ConfigError("special tokens must be in the vocabulary already", path=original, found=", ".join(unknown))
+        raise ConfigError("special tokens must already be in the vocabulary", path=original, found=", ".join(unknown))
     loaded.add_special_tokens(
         [tokenizers.AddedToken(token, normalized=False, special=True) for token in tokenizer.special_tokens]
     )
@@ -312,7 +316,7 @@ def _with_special_tokens(tokenizer: Tokenizer) -> Generator[str]:
 def _indexed(src_path: Path, index_path: Path) -> Generator[tuple[Path, int]]:
     """A file of the lines that an index names, and how many it leaves out: the source itself where it names all."""
     store = LocalStore()
-    require_no_list(store, f"{src_path}.penstock", "this command packs the lines that an index names")
+    require_no_list(store, f"{src_path}.penstock", "this command packs the lines listed in an index")
     chosen = load_lines(store, str(src_path), str(index_path))
     size_bytes = store.size(str(src_path))
     lines = IndexedLines(store, str(src_path), size_bytes, validate=False)
@@ -324,9 +328,9 @@ def _indexed(src_path: Path, index_path: Path) -> Generator[tuple[Path, int]]:
     wrong = np.flatnonzero((every[places] != chosen).any(axis=1)) if len(every) else np.arange(len(chosen))
     if len(wrong):
         raise Corrupt(
-            "the index does not fit the file: it changed after its index was made, or the index is an old one",
+            "the index doesn't match the file, which may have changed after indexing",
             path=index_path,
-            found=f"{len(wrong)} of {len(chosen)} entries that are no whole line, the first is {int(wrong[0])}",
+            found=f"{len(wrong)} of {len(chosen)} entries that aren't whole lines, the first is {int(wrong[0])}",
             hint=remake(str(src_path)),
         )
     rows = LineRows(chosen, Place(store, str(src_path)), "jsonl")
@@ -345,6 +349,6 @@ def _losses(report: PackReport) -> list[str]:
     shown = [f"line {one.line} ({one.reason})" for one in report.dropped[:_SHOWN]]
     more = f" and {report.num_dropped - _SHOWN:,} more" if report.num_dropped > _SHOWN else ""
     return [
-        f"{report.num_dropped:,} lines hold no document and are left out: {', '.join(shown)}{more}; Modalities would "
-        "have lost their batches and all documents behind the first of them"
+        f"{report.num_dropped:,} lines contain no document and are skipped: {', '.join(shown)}{more}; Modalities would "
+        "have lost their batches and all documents after the first of them"
     ]

@@ -43,7 +43,7 @@ class StreamingOutsideGIWebVid(StreamingDataset):
 
     def __init__(self, *, extra_local: str | None = None, extra_remote: str | None = None, **options: Any) -> None:
         if bool(extra_local) != bool(extra_remote):
-            raise ConfigError("videos beside the shards need extra_local= and extra_remote=", found="one of them")
+            raise ConfigError("videos next to the shards need extra_local= and extra_remote=", found="one of them")
         super().__init__(**{**AS_THERE, **options})
         self.extra_local = extra_local
         self.extra_remote = extra_remote

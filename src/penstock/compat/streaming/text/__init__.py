@@ -39,7 +39,7 @@ class _Tokenised(StreamingDataset):
 
     def __init__(self, *, tokenizer_name: str, max_seq_len: int, group_method: str, **options: Any) -> None:
         if group_method != "truncate":
-            raise ConfigError("no such group_method", found=repr(group_method), expected="'truncate'")
+            raise ConfigError("unknown group_method", found=repr(group_method), expected="'truncate'")
         super().__init__(**{**AS_THERE, **options})
         self.tokenizer_name = tokenizer_name
         self.max_seq_len = max_seq_len

@@ -119,4 +119,4 @@ class StreamingCOCO(StreamingDataset):
 
 
 def _to_tensor(image: Any) -> Any:
-    return package("torchvision.transforms.functional", "give transform=").to_tensor(image)
+    return package("torchvision.transforms.functional", "pass transform=").to_tensor(image)

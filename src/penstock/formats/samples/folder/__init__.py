@@ -45,12 +45,12 @@ class _Folder:
         if any(store.exists(f"{root}/{NV_META}/{name}") for name in (".info.json", ".info.yaml")):
             return Sniff(False, "a WebDataset")
         if store.exists(f"{root}/{INDEX}"):
-            return Sniff(True, "it has a media index of Energon and no list of shards")
+            return Sniff(True, "it has Energon's media index and no list of shards")
         side = f"{root}/{SIDE_SUFFIX}"
         if store.exists(side):
             start_bytes = max(0, store.size(side) - _TAIL_BYTES)
             if b'"format": "folder"' in store.get(side, start_bytes, _TAIL_BYTES):
-                return Sniff(True, "its side file says so")
+                return Sniff(True, "it has a side file for media files")
         far = store.first_names(root) if isinstance(store, PeekingStore) else []
         is_media = any(name.lower().endswith(MEDIA) for name in far)
         if is_media or (isinstance(store, LocalStore) and _holds_media(root)):

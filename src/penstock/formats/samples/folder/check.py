@@ -87,12 +87,12 @@ def _check_side_file(store: Store, root: str, names: Sequence[str], depth: Depth
     missing = [Finding("folder.missing", "error", f"{root}/{name}", None, "no such file", None, RESTORE)
                for name in known if name not in there]  # fmt: skip
     yield from _listed(missing, root)
-    what = "a file that the side file does not know"
+    what = "a file that isn't recorded in the side file"
     added = [Finding("folder.added", "error", f"{root}/{name}", None, what, None, RESTORE)
              for name in names if name not in known and is_text(name)]  # fmt: skip
     yield from _listed(added, root)
     if not missing and not added and manifest.num_samples != len(names):
-        told = f"{manifest.num_samples}, as the side file says"
+        told = f"{manifest.num_samples}, as recorded in the side file"
         yield Finding("folder.changed", "error", root, None, f"{len(names)} files", told, RESTORE)
     if depth == "full" and not missing and not added:
         yield from check_bytes("folder", root, manifest, sum(store.size(f"{root}/{name}") for name in names))
@@ -108,7 +108,7 @@ def _changed(store: Store, root: str, names: Iterable[str], manifest: Manifest, 
         if digests != known:
             pairs = enumerate(zip(digests, known, strict=False))
             block = next((place for place, (found, told) in pairs if found != told), min(len(digests), len(known)))
-            what = "other bytes than were written"
+            what = "content that differs from its digest"
             yield Finding("folder.changed", "error", path, block * BLOCK_BYTES, what, None, fix)
 
 
@@ -127,11 +127,11 @@ def _check_media(store: Store, root: str, there: set[str], depth: Depth) -> Iter
             rows = list(read_rows(connection, path=path))
     except (sqlite3.Error, PenstockError) as error:
         what = error.what if isinstance(error, PenstockError) else str(error)
-        fix = f"Make it again: `penstock prepare-media {root}`"
+        fix = f"Rebuild it: `penstock prepare-media {root}`"
         yield Finding("folder.media-index", "error", path, None, what, "the tables of a media index", fix)
         return
     drop = f"`penstock repair {root} --write` drops it, and so does `penstock prepare-media {root}`"
-    stale = (Finding(STALE, "warning", path, None, f"a row of {row.name!r}, which is not there", None, drop)
+    stale = (Finding(STALE, "warning", path, None, f"a row for {row.name!r}, which doesn't exist", None, drop)
              for row in rows if row.name not in there)  # fmt: skip
     yield from _listed(stale, root)
     known = {row.name: row for row in rows if row.name in there}
@@ -172,7 +172,7 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
             with aborting(store.stage(index, overwrite=True)) as mended:
                 mended.append_file(local)
                 mended.commit()
-    return [Action(STALE, index, "rows of files that are gone are dropped; the old index is kept beside it", write)]
+    return [Action(STALE, index, "rows of deleted files are dropped; the old index is kept next to it", write)]
 
 
 def require_folder(store: Store, path: str) -> str:

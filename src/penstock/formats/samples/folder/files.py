@@ -67,8 +67,8 @@ def name_in(root: str, name: str) -> str:
     if "/." in f"/{inner}" or "//" in inner:
         inner = posixpath.normpath(inner)
     if inner.startswith("/") or inner == ".." or inner.startswith("../") or "\0" in inner:
-        hint = "Name files by their paths in the folder"
-        raise UnsafeData("the name of a file leaves its folder", path=root, found=repr(name[:200]), hint=hint)
+        hint = "Use paths relative to the folder"
+        raise UnsafeData("the file name points outside the folder", path=root, found=repr(name[:200]), hint=hint)
     return inner
 
 
@@ -83,9 +83,7 @@ def require_name(name: str, root: str) -> str:
         or max(map(len, map(os.fsencode, pieces))) > 255
         or _is_ours(name)
     ):
-        raise ConfigError(
-            "no name for a file of a dataset", path=root, found=repr(name[:200]), expected="such as a/b.png"
-        )
+        raise ConfigError("invalid file name", path=root, found=repr(name[:200]), expected="such as a/b.png")
     return name
 
 

@@ -149,7 +149,7 @@ class FolderSource:
         if self._places is None:
             self._places = {name: place for place, name in enumerate(self._names)}
         if key not in self._places:
-            raise NotFound(f"no file of the name {key!r}", path=self.path)
+            raise NotFound(f"no file named {key!r}", path=self.path)
         return self._places[key]
 
     def get(self, name: str, /) -> bytes:
@@ -165,7 +165,7 @@ class FolderSource:
             if error.errno not in _NO_FILE:
                 raise
             raise NotFound(
-                f"no file of the name {name[:200]!r}", path=self.path, hint="Names are paths in it"
+                f"no file named {name[:200]!r}", path=self.path, hint="Names are paths in the folder"
             ) from None
 
     def has_file(self, name: str, /) -> bool:
@@ -184,8 +184,8 @@ class FolderSource:
         path = f"{self.path}/{INDEX}"
         found = None if connection is None else read_metadata(connection, name, path=path)
         if found is None:
-            hint = f"Make them: `penstock prepare-media {self.path}`"
-            raise NotFound(f"no media metadata of {name!r}", path=self.path, hint=hint)
+            hint = f"Create it with `penstock prepare-media {self.path}`"
+            raise NotFound(f"no media metadata for {name!r}", path=self.path, hint=hint)
         if self._decode is not None and self._decode.upright and isinstance(found, ImageMetadata):
             return upright_metadata(found, self.get(name))
         return found
@@ -197,7 +197,7 @@ class FolderSource:
         if len(parts) > _MOST_PARTS:
             shown["…"] = f"{len(parts) - _MOST_PARTS:,} more"
         samples = len({sample_of(name) for name in self._names if is_part(name)})
-        rule = "convert takes files of one name, up to its first dot, as parts of one sample"
+        rule = "convert groups files by name up to the first dot into samples"
         return {"parts": shown, "samples_by_name": f"{samples:,}: {rule}"}
 
     def children(self) -> Mapping[str, Source[Any]]:

@@ -93,7 +93,9 @@ class FolderWriter:
         parts = {name: value for name, value in sample.items() if name not in _META and value is not None}
         if not isinstance(key, str) or not parts:
             found = ", ".join(sample) or "nothing"
-            raise ConfigError("a sample needs __key__ and a part", path=self._path, found=found, hint=NO_PART)
+            raise ConfigError(
+                "a sample needs __key__ and at least one part", path=self._path, found=found, hint=NO_PART
+            )
         for part, value in parts.items():
             name = key if len(parts) == 1 and part_of(key) == part else f"{key}.{part}"
             self._add(require_name(name, self._path), encode_part(part, value))
@@ -134,7 +136,7 @@ class FolderWriter:
 
     def _add(self, name: str, data: bytes) -> None:
         if name in self._digests:
-            raise ConfigError("two samples make the same file", path=self._path, found=name)
+            raise ConfigError("two samples would write the same file", path=self._path, found=name)
         try:
             staged = self._folder.stage(name)
         except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:

@@ -56,7 +56,7 @@ class _Webdataset:
         root = path.rstrip("/") or path
         for name in (INFO_JSON, INFO_YAML):
             if store.exists(meta_path(root, name)):
-                return Sniff(True, f"it has {name} of Energon")
+                return Sniff(True, f"it has Energon's {name}")
         if not store.is_folder(root):
             return Sniff(False, "no folder")
         far = store.first_names(root) if isinstance(store, PeekingStore) else []
@@ -65,7 +65,7 @@ class _Webdataset:
             isinstance(store, LocalStore) and _holds_tars(store, root)
         ):
             return Sniff(True, "a folder of tar shards, not prepared")
-        return Sniff(False, f"no {INFO_JSON} of Energon, and no tar shards")
+        return Sniff(False, f"no {INFO_JSON} from Energon, and no tar shards")
 
     open = staticmethod(open_webdataset)
     create = staticmethod(create_webdataset)

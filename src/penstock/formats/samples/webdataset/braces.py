@@ -110,7 +110,7 @@ def _check_depth(text: str, path: str) -> None:
         depth += {"{": 1, "}": -1}.get(mark, 0)
         if depth > MOST_BRACES_DEEP:
             expected = f"at most {MOST_BRACES_DEEP} levels"
-            raise TooLarge("braces are nested too deep", path=path, found=text[:100], expected=expected)
+            raise TooLarge("braces are nested too deeply", path=path, found=text[:100], expected=expected)
 
 
 def _expand(text: str, path: str, budget: Budget) -> list[str]:
@@ -188,9 +188,7 @@ def _outer_braces(text: str, path: str) -> Iterator[tuple[int, int]]:
         if depth < 0:
             break
     if depth:
-        raise FormatError(
-            "a brace without its other one", path=path, found=text[:100], hint="Write \\{ for a brace in a name"
-        )
+        raise FormatError("unbalanced brace", path=path, found=text[:100], hint="Write \\{ for a literal brace")
 
 
 def _at_commas(inner: str) -> Iterator[str]:
@@ -211,5 +209,5 @@ def _unescaped(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _too_many(text: str, path: str) -> TooLarge:
-    expected = f"at most {MOST_NAMES:,} names of {MOST_NAMES_BYTES:,} characters in a list"
-    return TooLarge("braces that stand for too many names", path=path, found=text[:100], expected=expected)
+    expected = f"at most {MOST_NAMES:,} names with {MOST_NAMES_BYTES:,} characters in total"
+    return TooLarge("braces expand to too many names", path=path, found=text[:100], expected=expected)

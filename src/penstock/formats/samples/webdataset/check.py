@@ -58,7 +58,7 @@ from penstock.formats.samples.webdataset.shards import ShardTable, index_path, s
 from penstock.formats.samples.webdataset.source import unmatched_exclusions
 from penstock.types import Depth, Finding, OpenOptions
 
-_FETCH = "Fetch or pack this shard again, then prepare the dataset again"
+_FETCH = "Download or pack this shard again, then prepare the dataset again"
 _SAMPLES = 32
 _MOST_SAID = 20
 _JSON_PARTS = (".json", ".jsn")
@@ -162,14 +162,14 @@ def _check_splits(store: Store, root: str, info: Info, depth: Depth) -> Iterator
     try:
         splits = read_splits(store, root)
     except PenstockError as error:
-        yield _of_error("splits", error, "Mend the file")
+        yield _of_error("splits", error, "Fix the file")
         return None
     if splits.name is None:
-        what = "no splits: all shards are opened as one"
-        yield Problem("webdataset.splits", Corrupt, path, what, f"Give it splits: {_prepare(root)}", severity="warning")
+        what = "no splits: all shards are read together"
+        yield Problem("webdataset.splits", Corrupt, path, what, f"Create splits: {_prepare(root)}", severity="warning")
     elif (empty := _empty_value(document(store, meta_path(root, splits.name)))) is not None:
-        what = f"nothing stands after `{empty}:`, which Energon can't read"
-        fix = "Write [] there, or what got lost"
+        what = f"`{empty}:` has no value, which Energon can't read"
+        fix = "Write [] or restore the missing value"
         yield Problem("webdataset.splits", Corrupt, meta_path(root, splits.name), what, fix)
     yield from _check_each_split(root, info, splits)
     yield from _check_exclude(store, root, info, splits, depth)
@@ -190,7 +190,7 @@ def _check_each_split(root: str, info: Info, splits: Splits) -> Iterator[Problem
         try:
             shards, _ = split_shards(info, splits, split, root)
         except PenstockError as error:
-            yield _of_error("splits", error, "Mend the list")
+            yield _of_error("splits", error, "Fix the list")
             continue
         used.update(shards)
     unused = [name for name in info.counts if name not in used]
@@ -218,7 +218,7 @@ def _check_dataset(store: Store, root: str) -> Iterator[Problem]:
     try:
         read_dataset_yaml(store, root)
     except PenstockError as error:
-        yield _of_error("dataset", error, "Mend the file, or open with raw")
+        yield _of_error("dataset", error, "Fix the file, or open with raw")
 
 
 def _check_list(store: Store, root: str, info: Info) -> Iterator[Problem]:
@@ -230,11 +230,13 @@ def _check_list(store: Store, root: str, info: Info) -> Iterator[Problem]:
     path = meta_path(root, info.name)
     for name in info.counts:
         if name not in there and not store.exists(f"{root}/{name}"):
-            what = "a shard of the list is not there"
-            yield Problem("webdataset.missing-shard", NotFound, f"{root}/{name}", what, f"Fetch it. {_prepare(root)}")
+            what = "a listed shard is missing"
+            yield Problem(
+                "webdataset.missing-shard", NotFound, f"{root}/{name}", what, f"Download it. {_prepare(root)}"
+            )
     new = [name for name in there if name not in info.counts]
     if new:
-        what = f"{len(new)} tars that the list does not have"
+        what = f"{len(new)} tar files that aren't in the list"
         yield Problem(
             "webdataset.unlisted-shard", Corrupt, path, what, _prepare(root), found=min(new), severity="warning"
         )
@@ -257,10 +259,10 @@ def _check_indexes(store: Store, root: str, info: Info) -> Iterator[Problem]:
             continue
         falls = np.flatnonzero(np.diff(np.asarray(shard.offsets)) < 1)
         if len(falls):
-            what = "the places in the index of a shard do not rise"
+            what = "the offsets in the index of a shard don't increase"
             yield Problem("webdataset.index", Corrupt, path, what, _remake(root), int(falls[0] + 1) * 8)
         elif len(shard.offsets) and not 0 <= int(shard.offsets[0]) <= int(shard.offsets[-1]) <= store.size(shard.path):
-            what = "the index of a shard reaches beyond the shard"
+            what = "the index of a shard has offsets beyond its end"
             found, expected = f"byte {int(shard.offsets[-1])}", f"{store.size(shard.path)} bytes"
             yield Problem("webdataset.index", Corrupt, path, what, _remake(root), count * 8, found, expected)
 
@@ -304,7 +306,7 @@ def _check_shard(
         yield _of_error("shard", error, _FETCH)
         return
     if table.num_samples != info.counts[name]:
-        what = "a shard holds another number of samples than the list says"
+        what = "a shard has a different number of samples than the list"
         found, expected = str(table.num_samples), str(info.counts[name])
         yield Problem("webdataset.count", Corrupt, path, what, _prepare(root), None, found, expected)
     else:
@@ -333,7 +335,7 @@ def _check_members(store: Store, root: str) -> Iterator[Problem]:
 
 
 def _ignored(path: str, ignored: str) -> Problem:
-    what = f"members that no sample has: {ignored}"
+    what = f"members that belong to no sample: {ignored}"
     fix = "If they are parts of samples, pack them again as regular files"
     return Problem("webdataset.ignored", Corrupt, path, what, fix, severity="warning")
 
@@ -342,7 +344,7 @@ def _check_links(store: Store, root: str, name: str, table: ShardTable) -> Itera
     """Links and ignored members of a shard."""
     path = f"{root}/{name}"
     if table.only_links is not None:
-        what = f"samples that consist only of links aren't read, such as {table.only_links!r}"
+        what = f"samples that consist only of links are ignored, such as {table.only_links!r}"
         fix = "Pack the shard again with `tar --hard-dereference`"
         yield Problem("webdataset.only-links", Corrupt, path, what, fix, severity="warning")
     try:
@@ -356,9 +358,9 @@ def _check_links(store: Store, root: str, name: str, table: ShardTable) -> Itera
     if recorded != table.linked:
         parts = [(place, part) for place, parts in table.linked.items() for part in parts]
         place, part = parts[0] if parts else (0, None)
-        what = f"{len(parts)} parts are links, and aren't read: {MEMBERS} doesn't list them"
+        what = f"{len(parts)} parts are links that {MEMBERS} doesn't list, so they are ignored"
         found = None if part is None else f"the part {part.part!r} of {table.keys[place]!r}"
-        fix = f"List them: {prepare_command(root, '--tar-index-only')}"
+        fix = f"Add them: {prepare_command(root, '--tar-index-only')}"
         yield Problem("webdataset.links", Corrupt, path, what, fix, found=found)
 
 
@@ -372,7 +374,7 @@ def _check_index(store: Store, root: str, path: str, table: ShardTable) -> Itera
         wrong = np.flatnonzero(stored != table.offsets)
         if len(wrong):
             place = int(wrong[0])
-            what = f"the index of a shard is wrong in {len(wrong)} places"
+            what = f"the index of a shard has {len(wrong)} wrong offsets"
             found, expected = f"byte {int(stored[place])}", f"byte {int(table.offsets[place])}"
             yield Problem("webdataset.index", Corrupt, index, what, _remake(root), place * 8, found, expected)
 
@@ -406,29 +408,29 @@ def _check_rows(store: Store, root: str, number: int, path: str, table: ShardTab
     except (sqlite3.Error, UnicodeDecodeError, PenstockError):
         return
     if not good:
-        what = "the rows of index.sqlite are not those of the shard"
+        what = "the rows of index.sqlite differ from the shard"
         yield Problem("webdataset.sqlite", Corrupt, index, what, _remake(root), found=path)
 
 
 def _check_names(path: str, table: ShardTable) -> Iterator[Problem]:
     for repeat in table.repeats:
         first, again = int(table.offsets[repeat.first]), int(table.offsets[repeat.again])
-        what = f"the key {repeat.key!r} comes again, first at byte {first}: older versions of Energon allow it"
+        what = f"the key {repeat.key!r} is repeated, first at byte {first}; older versions of Energon allow it"
         yield Problem(
-            "webdataset.repeated-key", Corrupt, path, what, "Read by number, or pack the shard again", again,
+            "webdataset.repeated-key", Corrupt, path, what, "Read samples by index, or pack the shard again", again,
             severity="warning",
         )  # fmt: skip
     for place, key in enumerate(table.keys):
         if key.startswith("/") or ".." in key.split("/"):
-            what = f"a name that leaves the folder: {key!r}"
-            fix = "Nothing, as long as no files are made of it"
+            what = f"a name that points outside the folder: {key!r}"
+            fix = "Nothing, unless the samples are extracted to files"
             offset_bytes = int(table.offsets[place])
             yield Problem("webdataset.name", UnsafeData, path, what, fix, offset_bytes, severity="warning")
     counts = np.diff(table.part_starts)
     for place in np.flatnonzero(counts > 1).tolist():
         names = table.part_names[int(table.part_starts[place]) : int(table.part_starts[place + 1])]
         if len(set(names)) < len(names):
-            what = f"a part of {table.keys[place]!r} comes twice: the last one is read"
+            what = f"a part of {table.keys[place]!r} is repeated; the last one is used"
             offset_bytes = int(table.offsets[place])
             fix = "Pack the shard again"
             yield Problem("webdataset.repeated-part", Corrupt, path, what, fix, offset_bytes, severity="warning")
@@ -449,8 +451,8 @@ def _check_keys(store: Store, root: str, info: Info) -> Iterator[Problem]:
     first, second = (f"{root}/{shards[int(np.searchsorted(starts, at, 'right')) - 1]}" for at in (before, place))
     table = scan_shard(store, second)
     sample = next(at for at, key in enumerate(table.keys) if _key_digest(key) == every[place])
-    what = f"the key {table.keys[sample]!r} comes in {first} too; {len(again)} such keys"
-    fix = "Read by number, or pack the shards again"
+    what = f"the key {table.keys[sample]!r} is also in {first}; {len(again)} such keys"
+    fix = "Read samples by index, or pack the shards again"
     offset_bytes = int(table.offsets[sample])
     yield Problem("webdataset.repeated-key", Corrupt, second, what, fix, offset_bytes, severity="warning")
 
@@ -476,8 +478,8 @@ def _check_json(store: Store, path: str, table: ShardTable) -> Iterator[Problem]
             json.loads(store.get(path, start, int(table.sizes[place])))
         except (ValueError, RecursionError) as error:
             sample = int(np.searchsorted(table.part_starts, place, "right")) - 1
-            what = f"the part {part!r} of {table.keys[sample]!r} is no JSON"
-            yield Problem("webdataset.json", FormatError, path, what, "Mend the data", start, str(error))
+            what = f"the part {part!r} of {table.keys[sample]!r} is not valid JSON"
+            yield Problem("webdataset.json", FormatError, path, what, "Fix the data", start, str(error))
 
 
 # --- index.sqlite and the side file ------------------------------------------------------------------------------
@@ -503,16 +505,16 @@ def _check_sqlite(store: Store, root: str, info: Info, depth: Depth) -> Iterator
             if wrong is not None:
                 raise sqlite3.DatabaseError(wrong)
     except (sqlite3.Error, UnicodeDecodeError, PenstockError) as error:
-        what = "this is no database of samples"
+        what = "not an index database"
         yield Problem("webdataset.sqlite", Corrupt, path, what, _remake(root), found=str(error))
         return
     if counted != {number: count for number, count in enumerate(info.counts.values()) if count}:
-        what = f"the table of samples does not fit {INFO_JSON}"
+        what = f"the table of samples doesn't match {INFO_JSON}"
         found, expected = f"{sum(counted.values())} samples", f"{sum(info.counts.values())}"
         yield Problem("webdataset.sqlite", Corrupt, path, what, _remake(root), None, found, expected)
     if repeated is not None:
-        what = f"the key {repeated[0]!r} comes in several samples: older versions of Energon allow it"
-        fix = "Read by number, or pack the shards again"
+        what = f"the key {repeated[0]!r} is in several samples; older versions of Energon allow it"
+        fix = "Read samples by index, or pack the shards again"
         yield Problem("webdataset.repeated-key", Corrupt, path, what, fix, severity="warning")
 
 
@@ -539,7 +541,7 @@ def _check_side_file(store: Store, root: str, info: Info, depth: Depth, run: Run
         if found != tuple(expected):
             pairs = enumerate(zip(found, expected, strict=False))
             block = next((n for n, pair in pairs if pair[0] != pair[1]), min(len(found), len(expected)))
-            what = f"the bytes of block {block} are not those that were written"
+            what = f"block {block} differs from its digest"
             yield Problem("webdataset.changed", Corrupt, path, what, RESTORE, block << 26)
 
 

@@ -20,7 +20,7 @@ _LOOKED_UP = 8
 
 
 def _fix(root: str) -> str:
-    return f"Make it again: {prepare_command(root, '--tar-index-only')}"
+    return f"Rebuild it: {prepare_command(root, '--tar-index-only')}"
 
 
 def check_stored_keys(store: Store, root: str, counts: Mapping[str, int], depth: Depth) -> Iterator[Problem]:
@@ -31,19 +31,19 @@ def check_stored_keys(store: Store, root: str, counts: Mapping[str, int], depth:
     try:
         index = stored_keys(store, root, counts)
         if index is None:
-            what = "this index of keys is of other data, and is not used"
+            what = "this key index belongs to other data and isn't used"
             yield Problem(CODE, Corrupt, path, what, fix, severity="warning")
             return
         size_bytes, expected = store.size(path), index.size_bytes
         whole = depth != "full" or size_bytes != expected or index.is_whole()
     except PenstockError as error:
-        yield Problem(CODE, Corrupt, path, "this is no index of keys", fix, found=str(error))
+        yield Problem(CODE, Corrupt, path, "not a key index", fix, found=str(error))
         return
     if not whole:
-        yield Problem(CODE, Corrupt, path, "the index of keys was changed: its digest is another one", fix)
+        yield Problem(CODE, Corrupt, path, "the key index differs from its digest", fix)
     if size_bytes != expected:
         found, wanted = f"{size_bytes} bytes", f"{expected} bytes"
-        yield Problem(CODE, Corrupt, path, "the index of keys is cut off, or too long", fix, None, found, wanted)
+        yield Problem(CODE, Corrupt, path, "the key index has the wrong size", fix, None, found, wanted)
 
 
 def check_keys_of(
@@ -60,8 +60,8 @@ def check_keys_of(
         for place in np.unique(np.linspace(0, table.num_samples - 1, min(_LOOKED_UP, table.num_samples), dtype=int)):
             start, stop = table.offsets[place : place + 2].tolist()
             if KeyPlace(number, int(place), start, stop) not in index.find(table.keys[place]):
-                what = "the index of keys says otherwise than the shard"
+                what = "the key index contradicts the shard"
                 yield Problem(CODE, Corrupt, index.path, what, fix, found=f"{table.keys[place]!r} of {path}")
                 return
     except PenstockError as error:
-        yield Problem(CODE, Corrupt, meta_path(root, KEYS), "this is no index of keys", fix, found=str(error))
+        yield Problem(CODE, Corrupt, meta_path(root, KEYS), "not a key index", fix, found=str(error))

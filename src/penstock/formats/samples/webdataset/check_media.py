@@ -42,8 +42,8 @@ def check_media(store: Store, root: str, path: str, table: ShardTable) -> Iterat
                 media = stored_media(store, path, start_bytes, int(table.sizes[place]))
                 found = other_header(media, metadata)
                 if found is not None:
-                    what = f"the media metadata of {name!r} are not those of its header"
-                    fix = "Read them again: `penstock prepare-media`"
+                    what = f"the media metadata of {name!r} differs from the header of the file"
+                    fix = "Read it again: `penstock prepare-media`"
                     yield Problem(
                         "webdataset.media-differs", Corrupt, path, what, fix, start_bytes, found, str(metadata),
                         severity="warning",
@@ -51,5 +51,5 @@ def check_media(store: Store, root: str, path: str, table: ShardTable) -> Iterat
     except sqlite3.Error:
         return  # said already
     except PenstockError as error:
-        fix = "Make it again: `penstock prepare-media`"
-        yield Problem("webdataset.media-index", Corrupt, index, "no index of media", fix, found=str(error))
+        fix = "Rebuild it: `penstock prepare-media`"
+        yield Problem("webdataset.media-index", Corrupt, index, "not a valid media index", fix, found=str(error))

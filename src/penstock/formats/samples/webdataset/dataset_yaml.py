@@ -106,7 +106,7 @@ def read_dataset_yaml(store: Store, root: str, name: str = DATASET_YAML) -> Data
 def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
     """See `read_dataset_yaml`."""
     if not isinstance(value, dict):
-        raise FormatError("this file is no map", path=path, found=type(value).__name__)
+        raise FormatError("the file is not a mapping", path=path, found=type(value).__name__)
     module, name = _type_named(value, path)
     _require_known_keys(value, path)
     loader = _text(value, "sample_loader", path)
@@ -118,13 +118,13 @@ def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
         raise _wrong(path, "part_filter", parts, "a list of parts, or file.py:function")
     subflavors: Any = value.get("subflavors") or {}
     if not isinstance(subflavors, dict):
-        raise _wrong(path, "subflavors", subflavors, "a map")
+        raise _wrong(path, "subflavors", subflavors, "a mapping")
     if name is None and (loader is not None or access is not None):
-        raise ConfigError("crude data have no field map and no sample loader", path=path, hint="Take it out")
+        raise ConfigError("a crude dataset can't have a field_map or sample_loader", path=path, hint="Remove it")
     if name is not None and (loader is None) == (access is None):
-        raise ConfigError("a type of samples needs either a field_map or a sample_loader", path=path)
+        raise ConfigError("a sample type needs either a field_map or a sample_loader", path=path)
     if access is not None and parts is not None:
-        raise ConfigError("a field_map reads the parts that it names: it has no part_filter", path=path)
+        raise ConfigError("part_filter can't be combined with a field_map, which selects its parts", path=path)
     is_decoded = value.get("auto_decode", True) is not False and value.get("decoder", True) is not None
     image, split_config, split_part = (
         _text(value, key, path) for key in ("image_decode", "split_config", "split_part")
@@ -181,10 +181,10 @@ def typed_view(
     code = found.sample_loader or (found.part_filter if isinstance(found.part_filter, str) else None)
     if code is not None and not options.trust:
         raise UnsafeData(
-            "the samples are made by code that comes with the data",
+            "the samples are made by code that is part of the dataset",
             path=found.path,
             found=code,
-            hint="Pass --trust (trust=True) if you trust whoever wrote it. In Python, raw=True gives the stored parts",
+            hint="Pass --trust (trust=True) if you trust its author. In Python, raw=True returns the stored parts",
         )
     how = Typing(
         name=found.path,
@@ -228,7 +228,7 @@ def made_by_hand(
     """
     path = meta_path(raw.path, DATASET_YAML)
     if cls is not None and (field_map is None) == (sample_loader is None):
-        raise ConfigError("a type of samples needs either a field_map or a sample_loader", path=path)
+        raise ConfigError("a sample type needs either a field_map or a sample_loader", path=path)
     kind = None if cls is None else type_of_class(cls)
     access = None if field_map is None else parse_field_map(dict(field_map), path)
     if kind is not None and access is not None:
@@ -249,11 +249,11 @@ def _type_named(value: dict[str, Any], path: str) -> tuple[str | None, str | Non
     ours = module is None or module.partition(".")[0] == ENERGON.partition(".")[0]
     if "__function__" in value or not (ours and (name in (None, CRUDE, _STANDARD) or name in DATASETS)):
         raise UnsafeData(
-            "a dataset made by a class or function of another program",
+            "the dataset is defined by a class or function of another program",
             path=path,
             found=f"{module}.{name or value.get('__function__')}",
             expected=", ".join((CRUDE, *DATASETS)),
-            hint="In Python, raw=True gives the stored parts",
+            hint="In Python, raw=True returns the stored parts",
         )
     if name == CRUDE:
         return None, None
@@ -268,13 +268,13 @@ def _type_named(value: dict[str, Any], path: str) -> tuple[str | None, str | Non
 def _require_known_keys(value: dict[str, Any], path: str) -> None:
     unknown = [key for key in value if key not in _KNOWN and not key.startswith(_OLD_PREFIXES)]
     if unknown:
-        raise ConfigError("a key that does not exist", path=path, found=", ".join(unknown[:5]))
+        raise ConfigError("unknown key", path=path, found=", ".join(unknown[:5]))
 
 
 def _subset(said: Any, path: str) -> SaidSubset | None:
     if said is None:
         return None
-    expected = "{absolute_range: [first, last or null], range: [0.0, 0.5]}, of which one may be left out"
+    expected = "{absolute_range: [first, last or null], range: [0.0, 0.5]} or only one of them"
     given: dict[str, Any] = dict(said) if isinstance(said, dict) else {"": said}
     if given.get("__class__") == "DatasetSubset":  # the form that the original's own reader makes one of
         del given["__class__"]
@@ -291,7 +291,7 @@ def _subset(said: Any, path: str) -> SaidSubset | None:
     start, stop = (0, None) if samples is None else samples
     low, high = (0.0, 1.0) if part is None else map(float, part)
     if start < 0 or (stop is not None and stop < start) or not 0 <= low <= high <= 1:
-        raise _wrong(path, "subset", said, "ranges that begin before they end, inside of the split")
+        raise _wrong(path, "subset", said, "ranges inside the split whose start is before their end")
     return SaidSubset(start, stop, (low, high))
 
 
@@ -305,7 +305,7 @@ def _require_fields(found: DatasetYaml, sample_type: SampleType) -> None:
     unknown = [name for name in found.field_map if name not in sample_type.fields]
     missing = [name for name in sample_type.required if name not in found.field_map]
     if unknown or missing:
-        what = f"the field map does not fit {sample_type.name}"
+        what = f"the field map doesn't match {sample_type.name}"
         told = [*(f"unknown {name}" for name in unknown), *(f"no {name}" for name in missing)]
         fields = ", ".join(sample_type.fields)
         raise ConfigError(what, path=found.path, found=", ".join(told), expected=fields)
@@ -319,7 +319,7 @@ def _text(value: dict[str, Any], key: str, path: str) -> str | None:
 
 
 def _wrong(path: str, key: str, found: Any, expected: str) -> ConfigError:
-    return ConfigError(f"{key} is not what it should be", path=path, found=repr(found)[:80], expected=expected)
+    return ConfigError(f"invalid value for {key}", path=path, found=repr(found)[:80], expected=expected)
 
 
 # --- what it asks for --------------------------------------------------------------------------------------------
@@ -359,10 +359,10 @@ def _code(store: Store, found: DatasetYaml, named: str | None, default: str) -> 
         loader.exec_module(module)
     except Exception as error:  # it is anybody's code
         told = f"{type(error).__name__}: {error}"
-        raise ConfigError("the code that comes with the data failed", path=path, found=told) from error
+        raise ConfigError("the code in the dataset failed", path=path, found=told) from error
     made = getattr(module, function or default, None)
     if not callable(made):
-        raise ConfigError("no such function", path=path, found=function or default)
+        raise ConfigError("unknown function", path=path, found=function or default)
     return made
 
 

@@ -63,13 +63,13 @@ def dataset_details(
         "exclude": _exclude_text(root, splits, info),
         "index_sqlite": "yes"
         if store.exists(meta_path(root, SQLITE))
-        else "no: keys are found in index.keys, or by a scan that is kept",
+        else "no: keys are looked up in index.keys, or by a cached scan",
     }
     members = read_members(store, root)
     if members.ignored_text is not None:
         found["ignored_members"] = members.ignored_text
     if members.num_linked:
-        found["linked_parts"] = f"{members.num_linked:,}: links within a shard, which Energon doesn't read"
+        found["linked_parts"] = f"{members.num_linked:,}: links within a shard, which Energon ignores"
     return found
 
 
@@ -106,7 +106,7 @@ def read_field_map(store: Store, root: str) -> dict[str, str]:
 def read_sample_type(store: Store, path: str) -> str:
     """The type that a `dataset.yaml` names, without opening anything that it names."""
     if not store.exists(path):
-        return f"not said: no {path.rpartition('/')[2]}"
+        return f"unknown: no {path.rpartition('/')[2]}"
     try:
         value = energon_yaml.load(store.get(path), path)
     except PenstockError as error:
@@ -114,7 +114,7 @@ def read_sample_type(store: Store, path: str) -> str:
     value = value if isinstance(value, dict) else {}
     named = value.get("sample_type")
     name = named.get("__class__") if isinstance(named, dict) else value.get("__class__")
-    name = str(name or "not said")
+    name = str(name or "unknown")
     if name.endswith(_OLD_SUFFIX) and name != f"Crude{_OLD_SUFFIX}":
         name = f"{name.removesuffix(_OLD_SUFFIX)}Sample"
     fields = value.get("field_map")

@@ -12,7 +12,7 @@ from penstock.formats._problems import Problem
 from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.formats.samples.webdataset.tar import MOST_PADDING_BYTES, read_tail
 
-_FETCH = "Fetch or pack this shard again"
+_FETCH = "Download or pack this shard again"
 
 
 def end_problem(store: Store, path: str, table: ShardTable) -> Problem | None:
@@ -28,14 +28,14 @@ def end_problem(store: Store, path: str, table: ShardTable) -> Problem | None:
         return Problem("webdataset.no-end", Truncated, path, what, _FETCH, end_bytes, severity="warning")
     size_bytes, first_bytes = read_tail(store, path, end_bytes)
     if first_bytes is not None:
-        what = "data after the end-of-archive mark, where readers of tar stop"
-        fix = f"{_FETCH} (`tar -A` joins tars, `cat` doesn't), or leave it out: `penstock prepare --exclude`"
-        found = f"the mark at byte {end_bytes}, data from byte {first_bytes} on"
+        what = "data after the end-of-archive mark, where tar readers stop"
+        fix = f"{_FETCH} (`tar -A` joins tars, `cat` doesn't), or omit the shard: `penstock prepare --exclude`"
+        found = f"the mark at byte {end_bytes}, data starting at byte {first_bytes}"
         return Problem(
-            "webdataset.after-end", Corrupt, path, what, fix, first_bytes, found, "zeros up to the end of the file"
+            "webdataset.after-end", Corrupt, path, what, fix, first_bytes, found, "zeros to the end of the file"
         )
     if size_bytes > MOST_PADDING_BYTES:
-        what = "zeros after the end-of-archive mark, more than tar pads with: the shard may be damaged"
+        what = "too many zeros after the end-of-archive mark: the shard may be damaged"
         found, expected = f"{size_bytes} bytes", f"at most {MOST_PADDING_BYTES}"
         return Problem(
             "webdataset.after-end", Corrupt, path, what, _FETCH, end_bytes, found, expected, severity="warning"

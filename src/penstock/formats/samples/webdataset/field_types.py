@@ -44,7 +44,7 @@ def _not_one(name: str, value: Any, expected: str) -> Corrupt:
         f"the field {name!r} is not {expected}",
         found=f"{type(value).__name__} {repr(value)[:40]}",
         expected=expected,
-        hint="Name the part that holds it in the field_map of dataset.yaml, or fix the part",
+        hint="Set the right part in the field_map of dataset.yaml, or fix the part",
     )
 
 
@@ -70,5 +70,5 @@ def _is_av(value: Any) -> bool:
 _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "image": ("an image", _is_image),
     **dict.fromkeys(("caption", "context", "text", "label_name"), ("text", _is_text)),
-    **dict.fromkeys(("video", "audio"), ("a sound or video file", _is_av)),
+    **dict.fromkeys(("video", "audio"), ("an audio or video file", _is_av)),
 }

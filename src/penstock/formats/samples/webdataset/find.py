@@ -70,9 +70,7 @@ def find_readable_shards(
     if exclude is not None:
         tars = [name for name in tars if not exclude.search(name)]
     if not any(name.endswith(SHARD_SUFFIXES) for name in tars):
-        raise NotFound(
-            "no tar shards in this folder", path=root, hint="Shards end in .tar: decompress .tar.gz and the like"
-        )
+        raise NotFound("no tar shards in this folder", path=root, hint="Shards end in .tar. Decompress .tar.gz files")
     unfinished = [name for name in tars if _UNFINISHED.search(name)]
     renamed = [name for name in tars if name.lower().endswith(".tar") and not name.endswith(".tar")]
     ignored = {*unfinished, *renamed}
@@ -83,7 +81,7 @@ def find_readable_shards(
         warnings.append(f"ignored {len(unfinished):,} unfinished downloads or copies, such as {unfinished[0]}")
     if renamed:
         warnings.append(
-            f"ignored {len(renamed):,} files such as {renamed[0]}: names of shards end in .tar, in lower case"
+            f"ignored {len(renamed):,} files such as {renamed[0]}: names of shards must end in lower-case .tar"
         )
     return FoundShards(shards, warnings)
 
@@ -117,7 +115,7 @@ def find_tars(store: Store, root: str) -> list[str]:
     """
     if not store.is_folder(root):
         if store.exists(root):
-            hint = "Name the folder of tar shards, or a file that ends in .jsonl"
+            hint = "Pass the folder of tar shards, or a file that ends in .jsonl"
             raise NotFound("not a folder of tar shards", path=root, found="a file", hint=hint)
         raise NotFound("no such folder", path=root, hint="Check the path")
     names = walk_files(root, store.guard, hidden=False) if isinstance(store, LocalStore) else _names(store, root)

@@ -206,7 +206,7 @@ class KeyIndex:
         _, self._count, self._bits, named = _HEADER.unpack(head)
         self._buckets_at = HEADER_BYTES + self._count * ENTRY_BYTES
         if self._count != sum(counts) or named.rstrip(b"\0") != uuid.encode():
-            raise self._damaged("it is of another dataset")
+            raise self._damaged("it belongs to another dataset")
         if self._bits > _MOST_BITS:
             raise self._damaged(f"{self._bits} bits")
         self._buckets_bytes = ((1 << self._bits) + 1) * 8
@@ -241,7 +241,7 @@ class KeyIndex:
         data = self._read(HEADER_BYTES + first * ENTRY_BYTES, HEADER_BYTES + stop * ENTRY_BYTES)
         entries = np.frombuffer(data, "<u8")
         if len(entries) != (stop - first) * _WORDS:
-            raise self._damaged("it ends inside its entries")
+            raise self._damaged("it ends in the middle of its entries")
         entries = entries.reshape(-1, _WORDS)
         return [self._place(row) for row in entries[(entries[:, 0] == high) & (entries[:, 1] == low)].tolist()]
 
@@ -253,10 +253,10 @@ class KeyIndex:
         else:
             both = self._read(self._buckets_at + at, self._buckets_at + at + 16)
         if len(both) != 16:
-            raise self._damaged("it ends inside its table")
+            raise self._damaged("it ends in the middle of its table")
         first, stop = struct.unpack("<QQ", both)
         if not first <= stop <= self._count or stop - first > _MOST_IN_BUCKET:
-            raise self._damaged(f"a bucket of the entries {first} to {stop}")
+            raise self._damaged(f"a bucket with entries {first} to {stop}")
         return first, stop
 
     def _place(self, row: list[int]) -> KeyPlace:
@@ -267,8 +267,8 @@ class KeyIndex:
         return KeyPlace(shard, place, start, start + size)
 
     def _damaged(self, found: str) -> Corrupt:
-        hint = f"Make it again: {prepare_command(root_of(self.path), '--tar-index-only')}, or remove it"
-        return Corrupt("no index of keys of this dataset", path=self.path, found=found, hint=hint)
+        hint = f"Rebuild it: {prepare_command(root_of(self.path), '--tar-index-only')}, or remove it"
+        return Corrupt("the key index doesn't match this dataset", path=self.path, found=found, hint=hint)
 
 
 def stored_keys(store: Store, root: str, counts: Mapping[str, int]) -> KeyIndex | None:

@@ -79,7 +79,7 @@ class Keys:
         if self.stored is not None:
             return self.stored
         if self._derived is None:
-            _log.warning("%s: no index of keys: all shards are scanned once, and it is kept in the cache", self._root)
+            _log.warning("%s: no key index: scanning all shards once and caching the result", self._root)
             data: Any = DerivedCache().fed(self._key(), "uint8", self._feed)
             self._derived = mapped_keys(data, self._root, self._counts)
         return self._derived
@@ -102,7 +102,7 @@ class Keys:
         table = scan_shard(self._store, path)
         if table.num_samples != count:
             raise Corrupt(
-                "a shard does not fit the list of shards", path=path, found=f"{table.num_samples} samples",
+                "a shard doesn't match the list of shards", path=path, found=f"{table.num_samples} samples",
                 expected=f"{count} samples", hint=_AGAIN,
             )  # fmt: skip
         return table
@@ -111,6 +111,6 @@ class Keys:
 def repeated(key: str, path: str) -> Corrupt:
     """The error for a key that does not name one sample."""
     return Corrupt(
-        f"the key {key!r} comes in two samples, so it names none", path=path,
-        hint="Read by number, or pack the shards again with keys of their own",
+        f"the key {key!r} is in two samples, so it is ambiguous", path=path,
+        hint="Read samples by index, or pack the shards again with unique keys",
     )  # fmt: skip

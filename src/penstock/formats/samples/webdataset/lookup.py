@@ -89,7 +89,7 @@ class SqliteIndex:
             raise self.repeated(key)
         file_id, content, size, _ = row
         if not (type(file_id) is type(content) is type(size) is int):
-            raise self.damaged("a place that is no number")
+            raise self.damaged("an offset that is not a number")
         return file_id, content, size
 
     def find_sample(self, key: str) -> tuple[int, int] | None:
@@ -110,7 +110,7 @@ class SqliteIndex:
             return None
         file_id, place = rows[0]
         if not (type(file_id) is type(place) is int):
-            raise self.damaged("a place that is no number")
+            raise self.damaged("an offset that is not a number")
         return file_id, place
 
     def place_in_shard(self, key: str, file_id: int) -> int | None:
@@ -141,8 +141,8 @@ class SqliteIndex:
         """The error for a database that can't be what it should; raises `OSError` where the system failed."""
         if isinstance(error, sqlite3.Error):
             raise_system_error(error, self.path)
-        hint = f"Make it again: {prepare_command(root_of(self.path), '--tar-index-only')}"
-        return Corrupt("no index of samples", path=self.path, found=str(error), hint=hint)
+        hint = f"Rebuild it: {prepare_command(root_of(self.path), '--tar-index-only')}"
+        return Corrupt("not a valid sample index", path=self.path, found=str(error), hint=hint)
 
     def repeated(self, key: str) -> Corrupt:
         """The error for a key that does not name one sample."""

@@ -40,7 +40,7 @@ from penstock.types import Finding, Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
 _WRITER_OPTIONS = {"maxcount", "maxsize", "pattern"}
-_RESTORE_FILE = f"Restore it, or make it with `penstock prepare`; if it was removed on purpose, {REPLACE}"
+_RESTORE_FILE = f"Restore it, or create it with `penstock prepare`; if it was removed on purpose, {REPLACE}"
 
 
 def side_path(root: str) -> str:
@@ -96,7 +96,7 @@ def require_as_recorded(store: Store, root: str, counts: Mapping[str, int]) -> N
 def missing_file(root: str, name: str) -> Finding:
     """Return the finding for one of `missing_files`; without `index.sqlite` samples are only found more slowly."""
     severity: Literal["error", "warning"] = "warning" if name == SQLITE else "error"
-    what = "a file that the side file implies is missing"
+    what = "a file recorded in the side file is missing"
     return Finding("webdataset.missing-file", severity, meta_path(root, name), None, what, None, _RESTORE_FILE)
 
 

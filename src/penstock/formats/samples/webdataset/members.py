@@ -86,7 +86,7 @@ def read_members(store: Store, root: str) -> Members:
     try:
         stored = msgspec.json.decode(data, type=_Stored)
     except (msgspec.MsgspecError, RecursionError) as error:
-        hint = f"Make it again: {prepare_command(root, '--tar-index-only')}"
+        hint = f"Rebuild it: {prepare_command(root, '--tar-index-only')}"
         raise Corrupt("the list of linked members is damaged", path=path, found=str(error), hint=hint) from None
     if stored.uuid != uuid:
         return Members()

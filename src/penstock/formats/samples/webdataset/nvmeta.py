@@ -50,7 +50,7 @@ _MOST_BYTES = 1 << 28
 _MOST_SAMPLES = 1 << 48
 _MOST_LISTED = 1000
 """Files of a folder that are looked at for shards."""
-_AGAIN = "Make it again: `penstock prepare`"
+_AGAIN = "Run `penstock prepare` again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +137,10 @@ def named_splits(store: Store, root: str, name: str) -> Splits:
     """
     path = meta_path(root, name)
     if not store.exists(path):
-        raise NotFound("no such file of splits", path=path, hint="It is looked for in .nv-meta")
+        raise NotFound("the split file doesn't exist", path=path, hint="It must be in .nv-meta")
     splits = read_splits(store, root, (name,))
     if not splits.parts:
-        raise ConfigError("this file names no splits", path=path)
+        raise ConfigError("the file defines no splits", path=path)
     return splits
 
 
@@ -154,7 +154,7 @@ def split_shards(info: Info, splits: Splits, split: str, root: str) -> tuple[lis
     """
     path = meta_path(root, splits.name or SPLIT_YAML)
     if split not in splits.parts:
-        raise ConfigError("no such split", path=path, found=repr(split), expected=", ".join(splits.parts) or "none")
+        raise ConfigError("unknown split", path=path, found=repr(split), expected=", ".join(splits.parts) or "none")
     budget = Budget()
     shards = [name for text in splits.parts[split] for name in expand(text, path, budget=budget)]
     out: set[str] = set()
@@ -168,8 +168,8 @@ def split_shards(info: Info, splits: Splits, split: str, root: str) -> tuple[lis
     unknown = next((name for name in shards if name not in info.counts), None)
     if unknown is not None:
         raise Corrupt(
-            f"the split {split!r} names a shard that the dataset does not have", path=path, found=unknown,
-            expected=f"one of {info.name}", hint="Mend the list, or prepare the dataset again",
+            f"the split {split!r} lists a shard that isn't in the dataset", path=path, found=unknown,
+            expected=f"one of {info.name}", hint="Fix the list, or prepare the dataset again",
         )  # fmt: skip
     return [name for name in shards if name not in out], keys
 
@@ -240,22 +240,21 @@ def unprepared(store: Store, root: str) -> FormatError | NotFound:
     if not store.exists(root):
         return NotFound("no such file or folder", path=root, hint="Check the path")
     if not store.is_folder(root):
-        hint = "Name the directory of prepared tar shards"
+        hint = "Pass the directory of prepared tar shards"
         return NotFound("not a directory of tar shards", path=root, found="a file", hint=hint)
     require_finished(store, meta_path(root, INFO_JSON))
     if store.exists(meta_path(root, SQLITE)):
         return Unsupported(
-            "this `.nv-meta` has an index of media and no list of shards: a folder of files, or a preparation that "
-            "did not end",
+            "`.nv-meta` has a media index but no list of shards: a folder of files, or an unfinished preparation",
             path=root,
-            hint='Open it with format="folder"; if it has tar shards: `penstock prepare`',
+            hint='Open it with format="folder". If it has tar shards, run `penstock prepare`',
         )
     with contextlib.suppress(PenstockError, OSError):
         names = list(itertools.islice(store.list(root), _MOST_LISTED))
         if len(names) < _MOST_LISTED and not any(".tar" in name.lower() or name.endswith(".tgz") for name in names):
-            return NotFound("no tar shards in this folder", path=root, hint="Name a directory of tar shards")
+            return NotFound("no tar shards in this folder", path=root, hint="Pass a directory of tar shards")
     return Unsupported(
-        "this folder was never prepared", path=root, found=f"no {FOLDER}/{INFO_JSON} and no {INFO_YAML}",
+        "this folder isn't prepared", path=root, found=f"no {FOLDER}/{INFO_JSON} and no {INFO_YAML}",
         hint=f"Run: penstock prepare {root}",
     )  # fmt: skip
 
@@ -283,16 +282,16 @@ def document(store: Store, path: str) -> Any:
 def _as_info(value: Any, name: str, path: str) -> Info:
     counts = value.get("shard_counts") if isinstance(value, dict) else None
     if not isinstance(counts, dict):
-        raise FormatError("no `shard_counts` in this file", path=path, hint=_AGAIN)
+        raise FormatError("the file has no `shard_counts`", path=path, hint=_AGAIN)
     for shard, count in counts.items():
         if type(count) is not int or not 0 <= count < _MOST_SAMPLES:
             raise Corrupt(
-                f"the count of the shard {shard!r} is no count", path=path, found=repr(count)[:80], hint=_AGAIN
+                f"invalid sample count for the shard {shard!r}", path=path, found=repr(count)[:80], hint=_AGAIN
             )
         if not shard.endswith(SHARD_SUFFIXES):
             raise Unsupported(
-                "this `.nv-meta` is over files that are no tar shards", path=path, found=shard[:200],
-                expected=" or ".join(SHARD_SUFFIXES), hint="Only WebDatasets of tar files are read",
+                "`.nv-meta` describes files that aren't tar shards", path=path, found=shard[:200],
+                expected=" or ".join(SHARD_SUFFIXES), hint="Only WebDatasets of tar files are supported",
             )  # fmt: skip
         _require_inside(shard, path)
     version = value.get("energon_version")
@@ -301,22 +300,22 @@ def _as_info(value: Any, name: str, path: str) -> Info:
 
 def _require_inside(shard: str, path: str) -> None:
     if shard.startswith("/") or ".." in shard.split("/") or "\0" in shard:
-        raise UnsafeData("a shard's name leaves the dataset", path=path, found=shard[:200])
+        raise UnsafeData("a shard name points outside the dataset", path=path, found=shard[:200])
     try:
         longest = max(len(os.fsencode(piece)) for piece in shard.split("/"))
     except UnicodeEncodeError:
         longest = MOST_NAME_BYTES + 1
     if longest > MOST_NAME_BYTES:
-        raise Corrupt("a shard's name is none that a file can have", path=path, found=repr(shard[:200]))
+        raise Corrupt("a shard name is not a valid file name", path=path, found=repr(shard[:200]))
 
 
 def _as_splits(value: Any, name: str, path: str) -> Splits:
     value = {} if value is None else value
     if not isinstance(value, dict):
-        raise FormatError("no map of splits in this file", path=path, found=type(value).__name__)
+        raise FormatError("the file has no mapping of splits", path=path, found=type(value).__name__)
     parts, exclude = value.get("split_parts") or {}, value.get("exclude") or []
     if not isinstance(parts, dict):
-        raise FormatError("`split_parts` is no map", path=path, found=type(parts).__name__)
+        raise FormatError("`split_parts` is not a mapping", path=path, found=type(parts).__name__)
     found = {split: _names(names, f"split {split!r}", path) for split, names in parts.items()}
     return Splits(found, _names(exclude, "`exclude`", path), name)
 
@@ -324,5 +323,5 @@ def _as_splits(value: Any, name: str, path: str) -> Splits:
 def _names(value: Any, what: str, path: str) -> list[str]:
     value = [] if value is None else value
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise FormatError(f"the list of {what} is no list of names", path=path, found=repr(value)[:80])
+        raise FormatError(f"the list of {what} is not a list of names", path=path, found=repr(value)[:80])
     return value

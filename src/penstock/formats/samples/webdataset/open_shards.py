@@ -160,7 +160,7 @@ class OpenShards:
         stop_bytes = start_bytes + size_bytes
         if start_bytes < 0 or size_bytes < 0 or stop_bytes > shard.size_bytes:
             raise Truncated(
-                "the index of parts reaches beyond its shard", path=shard.path, offset_bytes=start_bytes,
+                "the part index has offsets beyond the end of its shard", path=shard.path, offset_bytes=start_bytes,
                 found=f"{shard.size_bytes} bytes", expected=f"{stop_bytes} bytes", hint=self._remake(),
             )  # fmt: skip
         if shard.view is not None:
@@ -212,13 +212,13 @@ class OpenShards:
                 found = f"{len(offsets) - 1} samples"
                 hint = f"Prepare the dataset again: {prepare_command(self._root, '--overwrite')}"
                 raise Corrupt(
-                    "a shard does not fit the list of shards", path=self.path(name), found=found,
+                    "a shard doesn't match the list of shards", path=self.path(name), found=found,
                     expected=f"{self._counts[name]} samples", hint=hint,
                 ) from None  # fmt: skip
             return offsets
         if index_bytes != expected:
             raise Corrupt(
-                "the index of a shard does not fit the list of shards", path=index, found=f"{index_bytes} bytes",
+                "the index of a shard doesn't match the list of shards", path=index, found=f"{index_bytes} bytes",
                 expected=f"{expected} bytes, for {self._counts[name]} samples", hint=self._remake(),
             )  # fmt: skip
         if self._maps and index_bytes > _MAPPED_INDEX_BYTES:
@@ -230,19 +230,17 @@ class OpenShards:
         store, path = self._store, self.path(name)
         if not self._said:
             self._said = True
-            _log.warning(
-                "%s: no index: shards are scanned once and kept in the cache folder. %s", index, self._remake()
-            )
+            _log.warning("%s: no index: shards are scanned once and cached. %s", index, self._remake())
         key = f"{_SCAN_VERSION}-{file_key(store, 'webdataset', path)}"
         return DerivedCache().array(key, "int64", lambda: scan_shard(store, path).offsets)
 
     def _remake(self) -> str:
-        return f"Make the index: {prepare_command(self._root, '--tar-index-only')}"
+        return f"Create the index: {prepare_command(self._root, '--tar-index-only')}"
 
     def _misfit(self, shard: OpenShard, start: int, stop: int) -> Corrupt | Truncated:
         kind = Truncated if 0 <= start <= stop else Corrupt
         return kind(
-            "the index of a shard does not fit the shard", path=shard.path, offset_bytes=max(0, start),
+            "the index of a shard doesn't match the shard", path=shard.path, offset_bytes=max(0, start),
             found=f"{shard.size_bytes} bytes", expected=f"a sample from byte {start} to {stop}",
-            hint=f"Fetch the shard again, or: {self._remake()}",
+            hint=f"Download the shard again, or: {self._remake()}",
         )  # fmt: skip

@@ -27,20 +27,20 @@ def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sam
     if not store.exists(meta_path(path, DATASET_YAML)):
         if options.decode is not None:
             what = "decode needs a dataset.yaml: without one, samples are stored bytes"
-            raise ConfigError(what, path=path, hint=f"`penstock prepare {path}` makes one; or decode in ps.Crude")
+            raise ConfigError(what, path=path, hint=f"`penstock prepare {path}` creates one. Or decode in ps.Crude")
         return open_raw(store, path, options)
     # Slow, and not for all.
     from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml, splits_of, typed_view
 
     said = read_dataset_yaml(store, path)
     if said.subset is not None:
-        hint = "Read it as Energon's data: in a recipe by a node `metadataset`, or by get_train_dataset"
-        raise Unsupported("the file says which part of the split is read", path=said.path, found="subset", hint=hint)
+        hint = "Read it with a `metadataset` node in a recipe, or with get_train_dataset"
+        raise Unsupported("dataset.yaml sets the part of the split to read", path=said.path, found="subset", hint=hint)
     if said.split_part is not None and options.split not in (None, said.split_part):
-        hint = "Ask for that split, or take the key out"
+        hint = "Use that split, or remove the key"
         found = f"split_part: {said.split_part}"
         raise Unsupported(
-            "the file says which split is read", path=said.path, found=found, expected=options.split, hint=hint
+            "dataset.yaml sets a different split", path=said.path, found=found, expected=options.split, hint=hint
         )
     options = dataclasses.replace(options, split=said.split_part or options.split)
     raw = open_raw(store, path, dataclasses.replace(options, columns=None), splits_of(store, path, said))

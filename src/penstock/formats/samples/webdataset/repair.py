@@ -83,7 +83,7 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
         if store.exists(meta_path(root, KEYS)):
             actions += _mend_keys(store, root, runs, digest.uuid(), scratch, write=write)
     if found != counts:
-        what = f"write the numbers of samples that the shards hold: {sum(found.values())} in all"
+        what = f"write the sample counts of the shards: {sum(found.values())} in all"
         code = _INFO if _INFO in wrong else _COUNT
         actions.append(_replace(store, meta_path(root, INFO_JSON), encode_info(found), code, what, write=write))
     return actions
@@ -112,14 +112,14 @@ def _mend_index(store: Store, shard: str, table: ShardTable, *, write: bool) -> 
     path, content = index_path(shard), encode_index(table.offsets)
     if store.exists(path) and store.get(path) == content:
         return []
-    return [_replace(store, path, content, _INDEX, f"make the index of {table.num_samples} samples", write=write)]
+    return [_replace(store, path, content, _INDEX, f"rebuild the index of {table.num_samples} samples", write=write)]
 
 
 def _mend_sqlite(
     store: Store, root: str, builder: SqliteBuilder, uuid: str, shards: list[str], *, write: bool
 ) -> list[Action]:
     path = meta_path(root, SQLITE)
-    what = "make the index of samples and parts again, media metadata kept where they can be read"
+    what = "rebuild the index of samples and parts, keeping media metadata that can be read"
     if not write:
         return [Action(_SQLITE, path, what)]
     _keep_media(store, path, builder)
@@ -136,7 +136,7 @@ def _mend_sqlite(
 
 
 def _mend_keys(store: Store, root: str, runs: KeyRuns, uuid: str, scratch: str, *, write: bool) -> list[Action]:
-    path, what = meta_path(root, KEYS), "make the index of keys again"
+    path, what = meta_path(root, KEYS), "rebuild the key index"
     if not write:
         return [Action(_KEYS, path, what)]
     if not store.exists(meta_path(root, UUID)):

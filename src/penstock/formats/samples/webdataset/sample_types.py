@@ -128,7 +128,7 @@ def type_of_class(cls: Any) -> SampleType:
         defaults = {one.name: _default(one) for one in fields if _has_default(one)}
         return SampleType(cls.__name__, tuple(one.name for one in fields if not _has_default(one)), defaults, cls)
     found = getattr(cls, "__name__", type(cls).__name__)
-    raise ConfigError("no type of samples", found=found, expected="a dataclass or a TypedDict")
+    raise ConfigError("not a sample type", found=found, expected="a dataclass or a TypedDict")
 
 
 def find_type(module: str | None, name: str, *, trust: bool, path: str) -> SampleType:
@@ -154,7 +154,7 @@ def find_type(module: str | None, name: str, *, trust: bool, path: str) -> Sampl
         return TYPES[name]
     if not trust:
         raise UnsafeData(
-            "a type of samples that is not known: to import its module would run its code",
+            "unknown sample type: importing its module would run its code",
             path=path,
             found=f"{module}.{name}",
             expected=", ".join(TYPES),
@@ -164,7 +164,7 @@ def find_type(module: str | None, name: str, *, trust: bool, path: str) -> Sampl
     try:
         cls = getattr(importlib.import_module(module or ENERGON), name)
     except (ImportError, AttributeError) as error:
-        raise ConfigError("no such type of samples", path=path, found=f"{module}.{name}", hint=str(error)) from None
+        raise ConfigError("unknown sample type", path=path, found=f"{module}.{name}", hint=str(error)) from None
     return type_of_class(cls)
 
 

@@ -17,7 +17,7 @@ from penstock.formats.samples.webdataset.tar_blocks import BLOCK_BYTES
 Parsed: TypeAlias = tuple[str, tuple[str, ...], dict[str, bytes]]
 """Key, names of the members, and part → content."""
 
-_AGAIN = "If the shard was changed after it was prepared: `penstock prepare`"
+_AGAIN = "If the shard changed after it was prepared, run `penstock prepare` again"
 
 
 class Range(NamedTuple):
@@ -76,7 +76,7 @@ def parse(found: Range, *, first: bool = False, leftovers: bool = False) -> Pars
         return parse(found, first=first, leftovers=True)
     if dotted is None:
         raise Corrupt(
-            "the index says that a sample is here, and there is none",
+            "there is no sample at the offset in the index",
             path=path, offset_bytes=found.start, expected=f"a sample of {found.stop - found.start} bytes", hint=_AGAIN,
         )  # fmt: skip
     for part, content in found.linked:
@@ -119,6 +119,6 @@ def _member(found: Range, offset_bytes: int) -> Member | None:
 
 def _two_keys(path: str, offset_bytes: int, name: str, key: str) -> Corrupt:
     return Corrupt(
-        "the index and the shard disagree: a sample holds members of two keys",
-        path=path, offset_bytes=offset_bytes, found=repr(name[:200]), expected=f"a part of {key!r}", hint=_AGAIN,
+        "the index contradicts the shard: a sample has members with two keys",
+        path=path, offset_bytes=offset_bytes, found=repr(name[:200]), expected=f"only parts of {key!r}", hint=_AGAIN,
     )  # fmt: skip

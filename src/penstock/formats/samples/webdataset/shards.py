@@ -22,10 +22,7 @@ from penstock.formats.samples.webdataset.tar_blocks import Run
 from penstock.types import IntArray
 
 MOST_REPEATS = 100
-PREFIX_KEYS = (
-    "Put the name of the shard before each key of tars: `penstock merge`, `convert`, `shuffle` and `split` take "
-    "--prefix-keys (prefix_keys=True)"
-)
+PREFIX_KEYS = "Prefix keys with shard names: --prefix-keys (prefix_keys=True) of `penstock merge`, `convert`, `shuffle`"
 _MOST_LINKS = 40
 """Links that lead to each other, at most, as in Linux."""
 
@@ -97,7 +94,7 @@ def key_prefix(shard: str) -> str:
 def repeated_key(key: str, first: str, again: str) -> ConfigError:
     """Return the error for a key of two samples that are to be in one dataset; raise nothing."""
     return ConfigError(
-        f"the key {key!r} comes in two places: keys of a dataset must differ",
+        f"the key {key!r} is used twice: keys in a dataset must be unique",
         path=again,
         found=f"first in {first}, again in {again}",
         hint=PREFIX_KEYS,
@@ -247,12 +244,11 @@ def require_distinct(table: ShardTable, path: str) -> None:
     for repeat in table.repeats:
         first, again = int(table.offsets[repeat.first]), int(table.offsets[repeat.again])
         raise Corrupt(
-            f"the key {repeat.key!r} comes again after other samples: parts of a sample must follow each other, and "
-            "no key may come twice",
+            f"the key {repeat.key!r} is repeated after other samples: keys must be unique and parts contiguous",
             path=path,
             offset_bytes=again,
             found=f"first at byte {first}, again at byte {again}; {table.num_repeats} such keys",
-            hint="Pack the shard again, sorted by name, or with keys of their own",
+            hint="Pack the shard again, sorted by name or with unique keys",
         )
 
 
@@ -291,7 +287,7 @@ def _is_text(name: str) -> bool:
 
 def _no_text(path: str, offset_bytes: int, name: str) -> Unsupported:
     return Unsupported(
-        "a member's name is not UTF-8, so no index can hold it",
+        "a member name is not UTF-8, so it can't be indexed",
         path=path,
         offset_bytes=offset_bytes,
         found=repr(name.encode("utf-8", "surrogateescape")),

@@ -66,7 +66,7 @@ def _takes_added_name(parts: Container[str], path: str) -> Corrupt:
     """The error for a part that would replace, or be replaced by, a field that the reader adds."""
     names = ", ".join(name for name in _ADDED if name in parts)
     hint = "Rename this member, and run `penstock prepare` again"
-    return Corrupt("a part has the name of a field that readers add", path=path, found=names, hint=hint)
+    return Corrupt("a part has a reserved name", path=path, found=names, hint=hint)
 
 
 def unmatched_exclusions(store: Store, root: str, splits: Splits, info: Info) -> list[str]:
@@ -348,9 +348,9 @@ class WebdatasetSource:
             found = read_metadata(index.connection(), name, path=index.path)
         if found is None:
             raise NotFound(
-                f"no media metadata of {name!r}",
+                f"no media metadata for {name!r}",
                 path=self.path,
-                hint=f"Make them: `penstock prepare-media {self.path}`",
+                hint=f"Create it with `penstock prepare-media {self.path}`",
             )
         return found
 
@@ -476,9 +476,9 @@ class WebdatasetSource:
         linked = self._shards.linked_contents(self._names[place.shard], place.place)
         found, _, parts = parse(Range(path, memoryview(data), start, start, stop, linked), first=True)
         if found != key:
-            what = "the index of keys does not fit the shard"
+            what = "the key index doesn't match the shard"
             raise Corrupt(what, path=path, offset_bytes=start, found=f"the key {found!r}", expected=repr(key))
         return parts
 
     def _no_part(self, name: str) -> NotFound:
-        return NotFound(f"no part of the name {name!r}", path=self.path, hint="A name is a sample's key, a dot, a part")
+        return NotFound(f"no part named {name!r}", path=self.path, hint="Names have the form KEY.PART")

@@ -48,7 +48,9 @@ def by_ratio(shards: Sequence[str], ratio: Mapping[str, float] | Sequence[float]
     too_many = not isinstance(ratio, Mapping) and len(ratio) > len(SPLITS)
     if total <= 0 or min(exact.values()) < 0 or too_many:
         raise ConfigError(
-            "a ratio of splits is a share for each, none below 0, not all 0", found=f"{ratio}", expected="such as 8,1,1"
+            "a split ratio needs one number per split, none negative and not all 0",
+            found=f"{ratio}",
+            expected="such as 8,1,1",
         )
     names = list(shards)
     if shuffle:
@@ -79,7 +81,7 @@ def parse_ratio(text: str) -> list[float]:
     except ValueError:
         shares = []
     if len(shares) != len(SPLITS):
-        raise ConfigError("not the shares of train, val and test", found=text, expected="three numbers, such as 8,1,1")
+        raise ConfigError("not a ratio for train, val and test", found=text, expected="three numbers, such as 8,1,1")
     return shares
 
 
@@ -87,7 +89,7 @@ def _exact(share: float) -> Fraction:
     try:
         return Fraction(str(share))
     except ValueError:
-        raise ConfigError("a share of a split is a number", found=repr(share)) from None
+        raise ConfigError("a split ratio must be a number", found=repr(share)) from None
 
 
 def _their_ends(shares: Sequence[float], count: int) -> list[int]:
@@ -115,14 +117,14 @@ def by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]]) -> A
         try:
             compiled = [re.compile(one) for one in expand(text, "--split-parts", keep_escapes=True)]
         except re.error as error:
-            what = f"the pattern of the split {split!r} is no regular expression"
+            what = f"the pattern of the split {split!r} is not a valid regular expression"
             raise ConfigError(what, found=f"{text}: {error}") from None
         matched = [name for name in shards if any(one.match(name) for one in compiled)]
         if not matched:
             raise ConfigError(
                 f"the pattern of the split {split!r} matches no shard", found=text,
-                expected=f"names such as {', '.join(shards[:3])}",
-                hint="It is a regular expression, checked against a name's beginning: not 'train-*' but 'train-.*'",
+                expected=f"a name such as {', '.join(shards[:3])}",
+                hint="It is a regular expression matched at the start of the name: use 'train-.*' instead of 'train-*'",
             )  # fmt: skip
         had = set(parts.get(split, []))
         parts.setdefault(split, []).extend(name for name in matched if name not in had)

@@ -161,12 +161,12 @@ class SqliteBuilder:
         places: list[tuple[int, int]] = self._connection.execute(query, (first,)).fetchall()
         (id_1, at_1), (id_2, at_2) = places
         return Corrupt(
-            f"the key {first!r} comes in two places: keys of a dataset must differ",
+            f"the key {first!r} is used twice: keys in a dataset must be unique",
             path=shards[id_2],
             offset_bytes=at_2,
             found=f"first in {shards[id_1]} at byte {at_1}, again in {shards[id_2]} at byte {at_2}; {count} such keys",
-            hint="Prepare the shards without the index that needs distinct keys: --no-sqlite (sqlite=False); or write "
-            "new shards with the shard's name before each key: `penstock merge FOLDER -o NEW --prefix-keys`",
+            hint="Prepare the shards without the index that needs unique keys (--no-sqlite, sqlite=False), or "
+            "prefix the keys with shard names: `penstock merge FOLDER -o NEW --prefix-keys`",
         )
 
 

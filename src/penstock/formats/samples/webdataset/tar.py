@@ -115,9 +115,7 @@ def next_member(
             if not block.strip(b"\0") and not about:
                 return None
             _require_uncompressed(block, path, offset_bytes)
-            raise _cut(
-                path, offset_bytes, "inside a header" if block.strip(b"\0") else "before the member that follows"
-            )
+            raise _cut(path, offset_bytes, "inside a header" if block.strip(b"\0") else "before the next member")
         kind, size = _kind_and_size(block, path, offset_bytes)
         if kind < 0:
             if about:
@@ -129,7 +127,7 @@ def next_member(
         after_bytes = _after(body_bytes, size, size_bytes, path, offset_bytes)
         if size > MOST_NAME_BYTES:
             raise TooLarge(
-                "a header about a member is too long", path=path, offset_bytes=offset_bytes, found=f"{size} bytes",
+                "an extended header is too long", path=path, offset_bytes=offset_bytes, found=f"{size} bytes",
                 expected=f"at most {MOST_NAME_BYTES}",
             )  # fmt: skip
         body = bytes(read(body_bytes, body_bytes + size))
@@ -157,7 +155,7 @@ def _member(
     """A member from its own header and its PAX records."""
     name = pax.get("GNU.sparse.name") or pax.get("path") or _name(block, kind)
     if "\0" in name:
-        raise Corrupt("a member's name holds a NUL", path=path, offset_bytes=start_bytes, found=repr(name[:100]))
+        raise Corrupt("a member name contains NUL", path=path, offset_bytes=start_bytes, found=repr(name[:100]))
     if "size" in pax:
         size = _pax_size(pax["size"], path, start_bytes)
     content_bytes = header_bytes + BLOCK_BYTES
@@ -168,7 +166,7 @@ def _member(
         while extended:
             more = bytes(read(content_bytes, content_bytes + BLOCK_BYTES))
             if len(more) < BLOCK_BYTES:
-                raise _cut(path, content_bytes, "inside the map of a sparse member")
+                raise _cut(path, content_bytes, "in the map of a sparse member")
             extended = more[504]
             content_bytes += BLOCK_BYTES
     is_folder = kind == 0 and name.endswith("/")
@@ -212,7 +210,7 @@ def _kind_and_size(block: bytes, path: str, offset_bytes: int) -> tuple[int, int
     except ValueError:
         size = _number(block[124:136])
     if size < 0:
-        what, found = "a header with a size that is no number", repr(block[124:136])
+        what, found = "a header whose size is not a number", repr(block[124:136])
         raise Corrupt(what, path=path, offset_bytes=offset_bytes, found=found)
     return block[156], size
 
@@ -260,9 +258,7 @@ def _pax(body: bytes, path: str, offset_bytes: int) -> dict[str, str]:
 def _pax_size(text: str, path: str, offset_bytes: int) -> int:
     size = count_in(text)
     if size is None:
-        raise Corrupt(
-            "a PAX header with a size that is no number", path=path, offset_bytes=offset_bytes, found=text[:40]
-        )
+        raise Corrupt("a PAX header whose size is not a number", path=path, offset_bytes=offset_bytes, found=text[:40])
     return size
 
 
@@ -275,29 +271,29 @@ def _after(body_bytes: int, size: int, size_bytes: int, path: str, offset_bytes:
             path=path,
             offset_bytes=offset_bytes,
             found=f"{size_bytes} bytes in all",
-            expected=f"{stop_bytes} bytes, as the header says",
-            hint="Fetch or pack this shard again",
+            expected=f"{stop_bytes} bytes, as stated in the header",
+            hint="Download or pack this shard again",
         )
     return stop_bytes
 
 
 def _cut(path: str, offset_bytes: int, where: str) -> Truncated:
     return Truncated(
-        f"the archive ends {where}", path=path, offset_bytes=offset_bytes, hint="Fetch or pack this shard again"
+        f"the archive ends {where}", path=path, offset_bytes=offset_bytes, hint="Download or pack this shard again"
     )
 
 
 def _no_member(path: str, offset_bytes: int) -> Corrupt:
-    return Corrupt("the archive ends where a member must follow", path=path, offset_bytes=offset_bytes)
+    return Corrupt("the archive ends before the next member", path=path, offset_bytes=offset_bytes)
 
 
 def bad_checksum(path: str, offset_bytes: int) -> Corrupt:
     """The error for a block that is no header."""
     return Corrupt(
-        "no tar header with a right checksum",
+        "no tar header with a valid checksum",
         path=path,
         offset_bytes=offset_bytes,
-        hint="Fetch or pack this shard again; if it was changed after it was prepared: `penstock prepare`",
+        hint="Download or pack this shard again. If it changed after it was prepared, run `penstock prepare` again",
     )
 
 
@@ -319,7 +315,7 @@ def require_plain(member: Member, path: str) -> None:
     """Refuse a sparse member; raises `Unsupported`."""
     if member.is_sparse:
         raise Unsupported(
-            "a sparse member: its holes are not stored", path=path, offset_bytes=member.start_bytes,
+            "sparse members aren't supported", path=path, offset_bytes=member.start_bytes,
             found=member.name[:100], hint="Pack the shard again, without --sparse",
         )  # fmt: skip
 

@@ -324,7 +324,7 @@ class TypedSource:
                 require_images(how.sample_type, made)
         missing = [name for name in how.sample_type.required if name not in made]
         if missing:
-            raise Corrupt(f"no value for {', '.join(missing)} of {how.sample_type.name}", hint=f"Mend {how.name}")
+            raise Corrupt(f"no value for {', '.join(missing)} of {how.sample_type.name}", hint=f"Fix {how.name}")
         return TypedSample({**head, **how.sample_type.defaults, **made})
 
     def _decoded(self, raw: Sample) -> dict[str, Any]:
@@ -347,10 +347,10 @@ class TypedSource:
     def _loaded(self, loader: SampleLoader, sample: Sample) -> dict[str, Any]:
         made: object = loader(sample)
         if not isinstance(made, dict):
-            raise ConfigError("a sample loader gave no map", found=type(made).__name__, hint="It returns a dict")
+            raise ConfigError("a sample loader must return a dict", found=type(made).__name__)
         fields = self._typing.sample_type.fields if self._typing.sample_type else ()
         unknown = [str(name) for name in made if name not in ("__key__", *_KEPT, *fields)]
         if unknown:
-            hint = f"Mend {self._typing.name}"
-            raise ConfigError("a sample loader gave unknown fields", found=", ".join(unknown), hint=hint)
+            hint = f"Fix {self._typing.name}"
+            raise ConfigError("a sample loader returned unknown fields", found=", ".join(unknown), hint=hint)
         return {str(name): value for name, value in made.items() if name not in _KEPT}

@@ -25,7 +25,7 @@ def encode_sample(sample: Sample, path: str) -> tuple[str, list[tuple[str, bytes
     """
     key = sample.get("__key__")
     if not isinstance(key, str):
-        raise ConfigError("a sample has a key", path=path, found=repr(key)[:80], expected='"__key__": str')
+        raise ConfigError("a sample needs a key", path=path, found=repr(key)[:80], expected='"__key__": str')
     parts = [
         (_name(key, part, path), _content(part, value, path))
         for part, value in sample.items()
@@ -33,7 +33,7 @@ def encode_sample(sample: Sample, path: str) -> tuple[str, list[tuple[str, bytes
     ]
     if not parts:
         expected = "a field such as txt, json, jpg"
-        raise ConfigError(f"the sample {key!r} has no part", path=path, expected=expected, hint=NO_PART)
+        raise ConfigError(f"the sample {key!r} has no parts", path=path, expected=expected, hint=NO_PART)
     return key, parts
 
 
@@ -41,12 +41,12 @@ def _name(key: str, part: str, path: str) -> str:
     name = f"{key}.{part}"
     if split_name(name) != (key, part):
         raise ConfigError(
-            "this name would not read back", path=path, found=f"key {key!r}, part {part!r}",
-            expected="a key without a dot after its last slash, a part without a slash",
+            "the name would be ambiguous when read", path=path, found=f"key {key!r}, part {part!r}",
+            expected="a key without a dot after its last slash, and a part without a slash",
         )  # fmt: skip
     if key.startswith("/") or ".." in key.split("/") or "\0" in name or not _is_text(name):
         raise ConfigError(
-            "this name can't be that of a file", path=path, found=repr(name),
+            "not a valid file name", path=path, found=repr(name),
             expected="a relative path without .., in UTF-8",
         )  # fmt: skip
     return name
@@ -77,7 +77,7 @@ def _content(part: str, value: Any, path: str) -> bytes:
         np.save(out, value, allow_pickle=False)
         return out.getvalue()
     raise ConfigError(
-        f"a value of the part {part!r} has no bytes", path=path, found=type(value).__name__,
+        f"unsupported value for the part {part!r}", path=path, found=type(value).__name__,
         expected="bytes, str, plain data for json, an int for cls, an array for npy",
     )  # fmt: skip
 
@@ -86,10 +86,12 @@ def _json(part: str, value: Any, path: str) -> bytes:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise ConfigError(f"a value of the part {part!r} is no JSON", path=path, found=str(error)) from None
+        raise ConfigError(
+            f"a value of the part {part!r} can't be stored as JSON", path=path, found=str(error)
+        ) from None
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
-    raise TypeError(f"{type(value).__name__} is no JSON")
+    raise TypeError(f"{type(value).__name__} can't be stored as JSON")

@@ -104,7 +104,9 @@ def _require_possible(given: WriterOptions, path: str) -> None:
     for name in ("maxcount", "maxsize"):
         value = getattr(given, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ConfigError(f"{name} is a count", path=path, found=repr(value), expected="an integer from 1 on")
+            raise ConfigError(
+                f"{name} must be a count", path=path, found=repr(value), expected="an integer of at least 1"
+            )
     try:
         names = [given.pattern % number for number in (0, 1, 1_000_000)]
     except (TypeError, ValueError):
@@ -112,12 +114,14 @@ def _require_possible(given: WriterOptions, path: str) -> None:
     pieces = given.pattern.split("/")
     if len(set(names)) < 3 or not given.pattern.endswith(".tar") or any(one in ("", "..") for one in pieces):
         raise ConfigError(
-            "no pattern for names of shards", path=path, found=repr(given.pattern), expected="such as shard_%06d.tar"
+            "invalid pattern for shard names", path=path, found=repr(given.pattern), expected="such as shard_%06d.tar"
         )
     if any("/" in name or not name.endswith(".py") for name in given.code):
-        raise ConfigError("code is in files of .nv-meta", path=path, found=", ".join(given.code), expected="name.py")
+        raise ConfigError(
+            "code files must be directly in .nv-meta", path=path, found=", ".join(given.code), expected="name.py"
+        )
     if any(piece.startswith(".") for piece in pieces):
-        raise ConfigError("a shard of a hidden name would not be found", path=path, found=repr(given.pattern))
+        raise ConfigError("a shard with a hidden name wouldn't be found", path=path, found=repr(given.pattern))
     if given.split_ratio is not None:
         by_ratio([], given.split_ratio, shuffle=False)
 
@@ -341,7 +345,7 @@ class _Shard:
     def add(self, key: str, parts: list[tuple[str, bytes]], path: str) -> None:
         """Write the members of one sample."""
         if key in self._keys:
-            what = f"the key {key!r} comes twice: keys of a dataset must differ"
+            what = f"the key {key!r} is used twice: keys in a dataset must be unique"
             raise ConfigError(what, path=path, hint=PREFIX_KEYS)
         pieces: list[bytes] = []
         starts: list[int] = []

@@ -57,7 +57,7 @@ def mds_columns(layout: Layout, *, trust: bool = False, raw: bool = False) -> tu
     for name, encoding, size_bytes in zip(layout.column_names, layout.column_encodings, sizes, strict=True):
         codec = mds_field(encoding, trust=trust)
         if size_bytes is not None and codec.size_bytes not in (None, size_bytes):
-            what = f"column {name!r} has another size than its encoding {encoding!r}"
+            what = f"column {name!r} has a different size than its encoding {encoding!r}"
             raise Unsupported(what, found=size_bytes, expected=codec.size_bytes)
         columns.append(MdsColumn(name, _STORED if raw else codec, size_bytes))
     return tuple(columns)
@@ -206,13 +206,13 @@ def _sizes_differ(view: memoryview, start: int, stop: int, columns: tuple[MdsCol
     variable = [one for one in columns if one.size_bytes is None]
     fixed_bytes = sum(one.size_bytes or 0 for one in columns) + 4 * len(variable)
     if stop - start < 4 * len(variable):
-        found = "its sizes are cut off"
+        found = "the sizes are truncated"
     else:
         stated = struct.unpack_from(f"<{len(variable)}I", view, start)
         found = f"columns of {sum(stated) + fixed_bytes} bytes in all, sizes included"
-    expected = f"{stop - start} bytes, as the offsets say"
+    expected = f"{stop - start} bytes, as in the offsets"
     return Corrupt(
-        "the sizes of the columns do not fill the sample", offset_bytes=start, found=found, expected=expected
+        "the column sizes don't add up to the sample size", offset_bytes=start, found=found, expected=expected
     )
 
 

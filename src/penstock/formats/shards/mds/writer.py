@@ -67,7 +67,7 @@ class MdsEncoder:
             values.append(value)
         variable_bytes = sum(sizes)
         if variable_bytes > MOST_BYTES:
-            raise TooLarge("the sample does not fit its shard", found=variable_bytes, expected=f"at most {MOST_BYTES}")
+            raise TooLarge("the sample doesn't fit in a shard", found=variable_bytes, expected=f"at most {MOST_BYTES}")
         if sizes:
             parts.append(self._sizes(*sizes))
         parts += values
@@ -120,5 +120,5 @@ def _require_readable(name: str, codec: FieldCodec, value: bytes) -> None:
         try:
             codec.decode(value)
         except FormatError as error:
-            what = f"column {name!r}: the bytes given are no {codec.encoding!r} value"
+            what = f"column {name!r}: the bytes are not a valid {codec.encoding!r} value"
             raise ConfigError(what, found=error.found, expected=error.expected) from error

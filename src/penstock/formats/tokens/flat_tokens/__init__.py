@@ -63,10 +63,10 @@ class _FlatTokens:
             return Sniff(True, "a zarr group with `seq_starts`")
         if store.exists(f"{path}/.zarray") or is_array(_head(store, f"{path}/zarr.json"), 3):
             # Better refused by `open`, which says what is wrong with it.
-            return Sniff(True, "a zarr array where a group should be")
+            return Sniff(True, "a zarr array instead of a group")
         if holds_group(store, path):
             return Sniff(False, "a zarr group, but not flat-tokens: no `encoded_tokens`")
-        return Sniff(False, "no zarr group")
+        return Sniff(False, "not a zarr group")
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> FlatTokensSource:
         """See `source.open_flat_tokens`."""

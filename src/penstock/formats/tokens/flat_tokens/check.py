@@ -114,7 +114,7 @@ def _check_consolidated(store: Store, group: Group) -> Iterator[Finding]:
     for name, data in group.metadata.items():
         own = parse_json(data, name)
         if not isinstance(own, Problem) and listed.get(name) != own:
-            what = f"the consolidated metadata differ from `{name}`"
+            what = f"the consolidated metadata differs from `{name}`"
             fix = "Consolidate again with zarr, or remove the file"
             yield fault("metadata.consolidated", Corrupt, where, what, fix, severity="warning").finding()
 
@@ -122,7 +122,7 @@ def _check_consolidated(store: Store, group: Group) -> Iterator[Finding]:
 def _check_limit(group: Group, options: OpenOptions) -> Iterator[Finding]:
     if options.vocab_size is not None and group.max_token_id is not None and group.max_token_id >= options.vocab_size:
         where = f"{group.path}/{ATTRIBUTES_FILE[group.zarr_format]}"
-        what, fix = "ids may lie beyond the vocabulary", "Use the tokenizer that made them, or the right --vocab-size"
+        what, fix = "ids may be outside the vocabulary", "Use the tokenizer that produced them, or correct --vocab-size"
         found, expected = f"{LIMIT} {group.max_token_id}", f"below {options.vocab_size}"
         yield fault("token-range", Corrupt, where, what, fix, None, found, expected).finding()
     for name, meta in ((group.tokens_name, group.tokens), (STARTS, group.starts)):
@@ -136,8 +136,8 @@ def _no_split(store: Store, path: str, name: str) -> Problem:
     if name == DEFAULT_SPLIT and lacks_default_split(store, path, splits_in(store, path)):
         what = f"the split {name} has no {' or '.join(GROUP_FILE.values())}"
         return fault("dataset.splits", Corrupt, f"{path}/{name}", what, AGAIN)
-    what = f"a dataset without the split `{name}`"
-    fix = f"Write it (split={name!r}), or open the other one as a single array"
+    what = f"the dataset has no split `{name}`"
+    fix = f"Write it (split={name!r}), or open the other split as a single array"
     return fault("dataset.splits", Corrupt, path, what, fix, None, None, " and ".join(SPLITS))
 
 
@@ -240,7 +240,7 @@ def _check_tokens(
             place += len(piece)
     yield from bits.findings()
     if group.max_token_id is not None and largest > group.max_token_id:
-        what, found = "an id above `max_token_id`", f"id {largest}"
+        what, found = "an id is above `max_token_id`", f"id {largest}"
         expected = f"at most {group.max_token_id}"
         yield fault(f"{LIMIT}.covers", Corrupt, where, what, REBUILD, None, found, expected).finding()
 
@@ -256,7 +256,7 @@ def _check_sizes(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
         if size_bytes != expected:
             found, wanted = f"{size_bytes} bytes", f"{expected} bytes"
             place = min(size_bytes, expected)
-            what, path = "a chunk of another size", array.files.path(number)
+            what, path = "the chunk has the wrong size", array.files.path(number)
             yield fault("chunk.size", Truncated, path, what, AGAIN, place, found, wanted).finding()
 
 
@@ -279,7 +279,7 @@ class _BitFindings:
             return
         unset, extra = np.setdiff1d(expected, set_bits), np.setdiff1d(set_bits, expected)
         self._add("first_bit.set_at_starts", unset, path, "starts a sequence without its start bit")
-        self._add("first_bit.clear_elsewhere", extra, path, "has a start bit and starts no sequence")
+        self._add("first_bit.clear_elsewhere", extra, path, "has a start bit but starts no sequence")
 
     def findings(self) -> Iterator[Finding]:
         """One a difference, up to `MOST_FINDINGS` of a kind, then their number."""
@@ -293,7 +293,7 @@ class _BitFindings:
         self._counts[code] += len(places)
         for place in places[: MOST_FINDINGS - len(self._found[code])].tolist():
             offset_bytes = None if self._chunk_items is None else place % self._chunk_items * 4
-            expected = "a start bit where `seq_starts` has an entry, and nowhere else"
+            expected = "start bits exactly where `seq_starts` has entries"
             problem = fault(code, Corrupt, path, f"token {place} {what}", REBUILD, offset_bytes, None, expected)
             self._found[code].append(problem.finding())
 
@@ -311,7 +311,7 @@ def _check_eos(array: AnyArray, starts: IntArray, eos_id: int, depth: Depth) -> 
     wrong = docs[last[:, 0] >> 1 != eos_id]
     folder = array.files.folder if isinstance(array, ChunkArray) else ""
     for doc in wrong[:MOST_FINDINGS].tolist():
-        what, fix = f"sequence {doc} does not end in the EOS id", "Give the right --eos-id, or pack again with --eos"
+        what, fix = f"sequence {doc} doesn't end with the EOS id", "Correct --eos-id, or pack again with --eos"
         yield fault("no-eos", Corrupt, folder, what, fix, None, None, f"id {eos_id}").finding()
     if len(wrong) > MOST_FINDINGS:
         what = f"{len(wrong) - MOST_FINDINGS} more sequences without EOS"
@@ -331,7 +331,7 @@ def _check_side_file(
     try:
         manifest, findings = check_side_file("flat-tokens", store, group.path, side_path, facts, part)
     except NotFound as error:  # the first or the last chunk, which zarr takes for zeros
-        what, fix = "a chunk that the side file knows is missing", RESTORE
+        what, fix = "a chunk recorded in the side file is missing", RESTORE
         yield fault("changed", Corrupt, os.fspath(error.path or group.path), what, fix).finding()
         return
     if depth == "full" and manifest is not None:
@@ -362,7 +362,7 @@ def _check_digests(store: Store, group: Group, manifest: Manifest, side_path: st
         folder, meta = arrays.get(name, (name, None))
         num_files = 1 if meta is None else meta.num_files
         if len(digests) != num_files:
-            what, expected = f"`{name}` is {num_files} files", f"{len(digests)}, as the side file says"
+            what, expected = f"`{name}` is {num_files} files", f"{len(digests)}, as recorded in the side file"
             yield fault("digest", Corrupt, f"{group.path}/{folder}", what, RESTORE, None, None, expected).finding()
             continue
         names = [name] if meta is None else [f"{folder}/{meta.file_name(n)}" for n in range(num_files)]
@@ -372,7 +372,7 @@ def _check_digests(store: Store, group: Group, manifest: Manifest, side_path: st
             size_bytes += store.size(path) if found else 0
             whole &= found == expected
             if found != expected:
-                what = "a file is missing" if found == "" else "the bytes differ from the side file's digest"
+                what = "a file is missing" if found == "" else "the content differs from the digest in the side file"
                 yield fault("digest", Corrupt, path, what, RESTORE, 0, found or None, expected).finding()
     if whole and size_bytes != manifest.size_bytes:  # else other files lay in the group as well
         yield from check_bytes("flat-tokens", group.path, manifest, sum(map(store.size, store.list(group.path))))

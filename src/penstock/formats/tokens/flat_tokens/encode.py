@@ -88,7 +88,7 @@ def make_layout(
 ) -> Layout:
     """A layout from a writer's options; raises `ConfigError` for what can't be."""
     if zarr_format not in (2, 3):
-        raise ConfigError("no such zarr version", path=path, found=zarr_format, expected="2 or 3")
+        raise ConfigError("unknown zarr version", path=path, found=zarr_format, expected="2 or 3")
     if compressor is not None and compressor not in COMPRESSIONS:
         known = ", ".join(COMPRESSIONS)
         raise ConfigError("unknown compressor", path=path, found=repr(compressor), expected=f"None, {known}")
@@ -99,10 +99,10 @@ def make_layout(
     starts = (SEQAX_CHUNK_STARTS if seqax else CHUNK_STARTS) if chunk_starts is None else chunk_starts
     for name, items, width in (("chunk_tokens", tokens, 4), ("chunk_starts", starts, 8)):
         if not 1 <= items <= (1 << 30) // width:
-            raise ConfigError(f"no size for {name}", path=path, found=items, expected=f"1 to {(1 << 30) // width}")
+            raise ConfigError(f"invalid {name}", path=path, found=items, expected=f"1 to {(1 << 30) // width}")
     if shard_tokens is not None and (zarr_format != 3 or shard_tokens % tokens or not 1 <= shard_tokens <= 1 << 28):
         expected = f"zarr_format 3, and a multiple of chunk_tokens ({tokens}) up to {1 << 28}"
-        raise ConfigError("no such shards", path=path, found=f"shard_tokens {shard_tokens}", expected=expected)
+        raise ConfigError("invalid shard_tokens", path=path, found=f"shard_tokens {shard_tokens}", expected=expected)
     return Layout(zarr_format, compressor, tokens, starts, shard_tokens)
 
 

@@ -69,7 +69,7 @@ class Group:
             if problem.severity == "error":
                 raise problem.error()
         if self.tokens is None or self.starts is None or self.max_token_id is None:
-            raise Corrupt("the group is not complete", path=self.path)
+            raise Corrupt("the group is incomplete", path=self.path)
         return self.tokens, self.starts, self.max_token_id
 
     @property
@@ -151,17 +151,17 @@ def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | N
         ConfigError: the group has no splits.
     """
     if split is not None and (not split or split.startswith(".") or "/" in split or "\\" in split):
-        raise ConfigError("no name of a split", path=path, found=repr(split), expected=" or ".join(SPLITS))
+        raise ConfigError("not a valid split name", path=path, found=repr(split), expected=" or ".join(SPLITS))
     if holds_array(store, path):
         if split is not None:
             raise ConfigError(
-                "this group has no splits", path=path, found=f"split={split!r}", hint="Leave --split (split=) out"
+                "the group has no splits", path=path, found=f"split={split!r}", hint="Omit --split (split=)"
             )
         return path, None
     found = splits_in(store, path)
     if split is not None:
         if split not in found and not holds_group(store, f"{path}/{split}"):
-            raise NotFound("no such split", path=path, found=split, expected=", ".join(found) or "no split is there")
+            raise NotFound("unknown split", path=path, found=split, expected=", ".join(found) or "no splits")
         return f"{path}/{split}", split
     if not found:
         return path, None
@@ -198,7 +198,7 @@ def splits_in(store: Store, path: str) -> list[str]:
 
 def _group_format(store: Store, group: Group) -> int | Problem:
     path = group.path
-    what = "this is no zarr group"
+    what = "not a zarr group"
     if store.is_folder(path):
         for zarr_format in (3, 2):
             where = f"{path}/{GROUP_FILE[zarr_format]}"
@@ -213,12 +213,12 @@ def _group_format(store: Store, group: Group) -> int | Problem:
                     group.metadata[GROUP_FILE[zarr_format]] = data
                     return zarr_format
         if any(store.exists(f"{path}/{name}") for name in ARRAY_FILE.values()):
-            what = "a zarr array stands where a group should be"
+            what = "a zarr array instead of a group"
     for name in GROUP_FILE.values():
         require_finished(store, f"{path}/{name}")
     if not store.exists(path):  # asked last: a web server knows no folders
         raise NotFound("no such file or folder", path=path, hint="Check the path")
-    return fault("group.present", Unsupported, path, what, "Give the path of the group", None, None, "a zarr group")
+    return fault("group.present", Unsupported, path, what, "Pass the path of the group", None, None, "a zarr group")
 
 
 def _read_attributes(store: Store, group: Group) -> Json:
@@ -245,7 +245,7 @@ def _read_array(store: Store, group: Group, name: str, label: str, wanted: str) 
     group.metadata[file] = _read(store, where)
     if not is_array(group.metadata[file], group.zarr_format):
         found = parse_json(group.metadata[file], where)
-        no_array = fault(f"{label}.present", Corrupt, where, f"`{label}` is no array", AGAIN)
+        no_array = fault(f"{label}.present", Corrupt, where, f"`{label}` is not an array", AGAIN)
         group.problems.append(found if isinstance(found, Problem) else no_array)
         return None
     meta = parse_array(group.metadata[file], where, group.zarr_format, label, wanted)
@@ -276,7 +276,9 @@ def _read_limit(group: Group, attributes: Json) -> None:
 def _read(store: Store, path: str) -> bytes:
     size_bytes = store.size(path)
     if size_bytes > _MOST_META_BYTES:
-        raise TooLarge("metadata of this size", path=path, found=f"{size_bytes} bytes", expected=f"{_MOST_META_BYTES}")
+        raise TooLarge(
+            "the metadata is too large", path=path, found=f"{size_bytes} bytes", expected=f"{_MOST_META_BYTES}"
+        )
     return store.get(path)
 
 
@@ -293,7 +295,7 @@ def _old_name(path: str) -> Problem:
         Corrupt,
         f"{path}/{OLD_TOKENS}",
         "the array is called `tokens`",
-        "Rename the folder to `encoded_tokens`: other readers look for that name",
+        "Rename the folder to `encoded_tokens`, the name that other readers use",
         None,
         OLD_TOKENS,
         TOKENS,
@@ -312,7 +314,9 @@ def require_outside_groups(store: Store, path: str) -> None:
     """Raise `ConfigError` for what lies in a group that holds tokens itself: its side file would be that group's."""
     outer = path.rstrip("/").rpartition("/")[0]
     if outer and holds_group(store, outer) and holds_array(store, outer):
-        raise ConfigError("the output lies in a flat-tokens group", path=path, found=outer, hint="Name another output")
+        raise ConfigError(
+            "the output is inside a flat-tokens group", path=path, found=outer, hint="Choose another output"
+        )
 
 
 def side_place(store: Store, path: str) -> tuple[str, str | None]:

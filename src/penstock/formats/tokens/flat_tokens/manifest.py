@@ -62,7 +62,7 @@ def write_flat_manifest(store: Store, path: str, options: OpenOptions, *, replac
 def sum_of_parts(parts: dict[str, Manifest]) -> Manifest:
     """The side file of a dataset: its counts, and one part a split."""
     if not parts:
-        raise ConfigError("a dataset without splits has no side file")
+        raise ConfigError("a dataset without splits can't have a side file")
     return Manifest(
         format="flat-tokens",
         num_samples=sum(one.num_samples for one in parts.values()),

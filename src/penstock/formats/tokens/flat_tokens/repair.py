@@ -190,7 +190,7 @@ def _actions(plan: _Plan, told: str, done: Mapping[str, str] | None = None) -> I
     if plan.starts is not None:
         what = f"rebuild `seq_starts` from the start bits: {len(plan.starts) - 1} sequences"
         if plan.lost:
-            what += f", {plan.lost} fewer than before: empty ones have no start bit"
+            what += f", {plan.lost} fewer than before, as empty ones have no start bit"
         what += told
         yield _action(f"flat-tokens.{STARTS}", f"{plan.group.path}/{STARTS}", what, kept.get(STARTS))
     if plan.limit is not None:
@@ -210,8 +210,8 @@ def _action(code: str, path: str, what: str, backup: str | None) -> Action:
 def _mend(store: Store, plan: _Plan, told: str) -> list[Action]:
     group, kept = plan.group, dict[str, str]()
     if plan.starts is not None and not isinstance(store, FolderStore):
-        hint = "Copy the group to this machine, repair it there, and write it back beside it"
-        raise Unsupported("an array in this store can't be replaced in one step", path=group.path, hint=hint)
+        hint = "Copy the group to this machine, repair it, and upload it under a new name"
+        raise Unsupported("an array in this store can't be replaced atomically", path=group.path, hint=hint)
     outer = side_place(store, group.path)[0].removesuffix(".penstock")
     label = group.path.removeprefix(outer).replace("/", ".")
     for folder in {group.path, outer}:

@@ -123,11 +123,11 @@ class FlatTokensSource:
         require_eos(path, _DTYPE, options.eos_id)
         if options.vocab_size is not None and limit >= options.vocab_size:
             raise TooLarge(
-                "the data may hold ids beyond the vocabulary",
+                "the data may contain ids outside the vocabulary",
                 path=f"{folder}/{ATTRIBUTES_FILE[group.zarr_format]}",
                 found=f"{LIMIT} {limit}",
                 expected=f"0 to {options.vocab_size - 1}",
-                hint="They were made with another tokenizer",
+                hint="They come from a different tokenizer",
             )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -301,8 +301,10 @@ class FlatTokensSource:
             if not self._store.exists(starts.files.path(number)):
                 num_missing += 1
                 if num_missing > _MOST_MISSING:
-                    what, path = "chunks of the sequence starts are not there", starts.files.path(number)
-                    raise Truncated(what, path=path, found=f"{num_missing} are missing", hint="Fetch the group again")
+                    what, path = "chunks of the sequence starts are missing", starts.files.path(number)
+                    raise Truncated(
+                        what, path=path, found=f"{num_missing} missing chunks", hint="Download the group again"
+                    )
             else:
                 size_bytes = starts.files.size(number)
                 hasher.update(f"\n{number} {size_bytes}\n".encode())
@@ -376,10 +378,8 @@ def starts_problem(group: Group, starts: IntArray, num_tokens: int) -> Problem |
     if len(falls):
         entry = int(falls[0]) + 1
         found = f"entry {entry} is {int(starts[entry])}, after {int(starts[entry - 1])}"
-        what = "`seq_starts` falls"
-        return fault(
-            f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, "none smaller than the one before"
-        )
+        what = "`seq_starts` decreases"
+        return fault(f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, "non-decreasing entries")
     if int(starts[-1]) != num_tokens:
         what = "`seq_starts` does not end at the number of tokens"
         code = f"{STARTS}.last_equals_token_count"
@@ -388,6 +388,6 @@ def starts_problem(group: Group, starts: IntArray, num_tokens: int) -> Problem |
 
 
 def _no_range(group: Group, found: str, num_tokens: int) -> Problem:
-    what = "entries of `seq_starts` that are no range of tokens"
+    what = "entries of `seq_starts` outside the tokens"
     path = f"{group.path}/{STARTS}"
     return fault(f"{STARTS}.monotone", Corrupt, path, what, REBUILD, None, found, f"a range in [0, {num_tokens}]")

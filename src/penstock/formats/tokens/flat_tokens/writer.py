@@ -86,7 +86,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
     path = output_path(store, path.rstrip("/") or path)
     split = own.pop("split", None)
     if split is not None and split not in SPLITS:
-        raise ConfigError("no such split", path=path, found=repr(split), expected=" or ".join(SPLITS))
+        raise ConfigError("unknown split", path=path, found=repr(split), expected=" or ".join(SPLITS))
     dtype_for(own.get("token_bytes", 4))
     require_eos(path, np.dtype(np.uint32), given.eos_id)
     joined = _dataset_format(store, path) if split is not None else None
@@ -94,7 +94,7 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
     layout = make_layout(path, zarr_format, **{name: own.pop(name, None) for name in _LAYOUT_OPTIONS})
     if joined not in (None, zarr_format):
         found, expected = f"zarr version {joined}", f"zarr version {zarr_format}"
-        raise ConfigError("the dataset is of another zarr version", path=path, found=found, expected=expected)
+        raise ConfigError("the dataset has a different zarr version", path=path, found=found, expected=expected)
     _require_replaceable(store, path, overwrite=overwrite)
     if split is not None:
         require_finished(store, f"{path}/{GROUP_FILE[zarr_format]}")
@@ -337,9 +337,9 @@ def _dataset_format(store: Store, path: str) -> int | None:
     root = store.get(f"{path}/{GROUP_FILE[zarr_format]}")
     if store.exists(f"{path}/{CONSOLIDATED_FILE}") or b"consolidated_metadata" in root:
         raise ConfigError(
-            "the dataset has consolidated metadata, which would not know the new split",
+            "the dataset has consolidated metadata, which wouldn't include the new split",
             path=path,
-            hint=f"Remove them ({CONSOLIDATED_FILE}), or write another dataset",
+            hint=f"Remove it ({CONSOLIDATED_FILE}), or write another dataset",
         )
     return zarr_format
 
@@ -354,7 +354,9 @@ def _require_replaceable(store: Store, path: str, *, overwrite: bool) -> None:
         return  # its own writer may go on
     if not overwrite and not holds_group(store, path):
         raise output_exists(path)
-    raise ConfigError("what stands here is no flat-tokens group", path=path, hint="Name another output, or remove it")
+    raise ConfigError(
+        "the existing output is not a flat-tokens group", path=path, hint="Choose another output, or remove it"
+    )
 
 
 def _is_taken(store: Store, path: str) -> bool:

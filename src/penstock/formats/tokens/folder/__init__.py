@@ -48,8 +48,8 @@ class _TokenFiles:
         remote=True, tokens=True, layouts=True, borderless=True, verify=True, repair=True, made_by="Penstock"
     )  # fmt: skip
     instead = (
-        "`penstock pack … -o FOLDER/` makes such folders; write one file of pbin, megatron or flat-tokens, and "
-        "`penstock convert FILE FOLDER/ --file-tokens N`"
+        "`penstock pack … -o FOLDER/` creates token folders. "
+        "Or write one pbin, megatron or flat-tokens file, then `penstock convert FILE FOLDER/ --file-tokens N`"
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
@@ -62,7 +62,7 @@ class _TokenFiles:
         whose = _WHOSE.search(head)
         if whose is None and (name := first_token_file(store, root)) is not None:
             # Better refused by `open` and found by `verify`, which say what is wrong with it.
-            return Sniff(True, f"{name}, and an {INDEX_NAME} that is damaged")
+            return Sniff(True, f"{name}, and a damaged {INDEX_NAME}")
         if whose is None or whose["list"] == b"shards":
             return Sniff(False, f"an {INDEX_NAME} that lists no token files")
         return Sniff(True, f"an {INDEX_NAME} of token files")

@@ -34,7 +34,7 @@ from penstock.formats.tokens.folder.unfinished import read_finished_index
 from penstock.types import Depth, Finding, Manifest, OpenOptions
 
 _RUN_TOKENS = 1 << 22
-_COPY = "Copy the file again, or run the command that made it once more"
+_COPY = "Copy the file again, or re-run the command that wrote it"
 
 
 def check_token_files(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> Iterator[Finding]:
@@ -85,7 +85,7 @@ def _check_stated(store: Store, root: str, index: TokenFileIndex, manifest: Mani
     for what, found in (("digest", folder_digest(index)), ("max_token_id", largest)):
         stated = getattr(manifest, what)
         if None not in (found, stated) and found != stated:
-            told = f"{stated}, as the side file says"
+            told = f"{stated}, as recorded in the side file"
             yield Finding(f"{NAME}.changed", "error", where, None, f"{what} {found}", told, RESTORE)
     yield from check_bytes(NAME, where, manifest, size_of_files(store, root, index))
 
@@ -138,7 +138,7 @@ def _check_vocabulary(where: str, index: TokenFileIndex, options: OpenOptions) -
     for number, one in enumerate(index.files):
         if options.vocab_size is not None and one.max_token_id >= options.vocab_size:
             found = f"file {number} holds the id {one.max_token_id}"
-            fix = "Pack again with the tokenizer that this vocabulary belongs to, or give the right --vocab-size"
+            fix = "Pack again with the tokenizer of this vocabulary, or correct --vocab-size"
             yield Finding(f"{NAME}.token-range", "error", where, None, found, f"0 to {options.vocab_size - 1}", fix)
 
 
@@ -174,7 +174,7 @@ def _check_against_index(source: TokenSource, one: TokenFileEntry, path: str, de
         found, stated = (
             f"{tokens} tokens in {docs} documents" for tokens, docs in (counts, (one.tokens, one.documents))
         )
-        yield Finding(f"{NAME}.counts", "error", path, None, found, f"{stated}, as {INDEX_NAME} says", _COPY)
+        yield Finding(f"{NAME}.counts", "error", path, None, found, f"{stated}, as recorded in {INDEX_NAME}", _COPY)
         return
     if depth == "full":
         yield from _check_documents(source, one, path)
@@ -182,8 +182,8 @@ def _check_against_index(source: TokenSource, one: TokenFileEntry, path: str, de
     manifest = manifest_of(source)
     known = None if manifest is None else manifest.digest
     if known not in (None, one.digest) and is_joinable(str(known)) == is_joinable(one.digest):
-        found = f"documents with the digest {known}, as its side file says"
-        yield Finding(f"{NAME}.digest", "error", path, None, found, f"{one.digest}, as {INDEX_NAME} says", _COPY)
+        found = f"documents with the digest {known}, as recorded in its side file"
+        yield Finding(f"{NAME}.digest", "error", path, None, found, f"{one.digest}, as recorded in {INDEX_NAME}", _COPY)
 
 
 def _check_documents(source: TokenSource, one: TokenFileEntry, path: str) -> Iterator[Finding]:
@@ -202,10 +202,12 @@ def _check_documents(source: TokenSource, one: TokenFileEntry, path: str) -> Ite
     digest = joined.text() if is_joinable(one.digest) else old.hexdigest()
     if digest != one.digest:
         found = f"documents with the digest {digest}"
-        yield Finding(f"{NAME}.digest", "error", path, None, found, f"{one.digest}, as {INDEX_NAME} says", RESTORE)
+        yield Finding(
+            f"{NAME}.digest", "error", path, None, found, f"{one.digest}, as recorded in {INDEX_NAME}", RESTORE
+        )
     elif largest != one.max_token_id:
-        found, stated = f"the largest id {largest}", f"{one.max_token_id}, as {INDEX_NAME} says"
-        fix = "The documents are right: `penstock repair` makes the index again"
+        found, stated = f"the largest id {largest}", f"{one.max_token_id}, as recorded in {INDEX_NAME}"
+        fix = "The documents are right: `penstock repair` rebuilds the index"
         yield Finding(f"{NAME}.max-token-id", "error", path, None, found, stated, fix)
 
 
@@ -213,15 +215,21 @@ def _check_alike(first: Sequence[Any], traits: Sequence[Any], path: str, name: s
     """In what a file is of another run than the first one."""
     for what, expected, found in zip(("width", "eos", "tokenizer"), first, traits, strict=True):
         if expected != found:
-            yield Finding(f"{NAME}.{what}", "error", path, None, str(found), f"{expected}, as {name}", _COPY)
+            yield Finding(f"{NAME}.{what}", "error", path, None, str(found), f"{expected}, as in {name}", _COPY)
 
 
 def _check_others(store: Store, root: str, index: TokenFileIndex) -> Iterator[Finding]:
     """What lies in the folder and belongs to unfinished work, or to none: warnings, as nothing reads it."""
     if store.exists(f"{root}/{WORK}"):
-        fix = f"`penstock status {root} --sweep` removes what no work that goes on needs"
+        fix = f"`penstock status {root} --sweep` removes what no running job needs"
         yield Finding(
-            f"{NAME}.work", "warning", f"{root}/{WORK}", None, "left by a run, or of one that goes on", None, fix
+            f"{NAME}.work",
+            "warning",
+            f"{root}/{WORK}",
+            None,
+            "left by a finished run, or in use by a running one",
+            None,
+            fix,
         )
     listed = {name for one in index.files for name in data_names(index.format, one.path)}
     try:
@@ -232,7 +240,7 @@ def _check_others(store: Store, root: str, index: TokenFileIndex) -> Iterator[Fi
     names = dict.fromkeys(path[start:].split("/")[0] for path in paths)
     for name in names:
         if TOKEN_FILE_NAME.fullmatch(name) and name not in listed:
-            found, fix = f"a token file that {INDEX_NAME} does not list", "It is not read: remove it, or leave it"
+            found, fix = f"a token file that {INDEX_NAME} does not list", "It isn't read. Remove it or ignore it"
             yield Finding(f"{NAME}.unlisted", "warning", f"{root}/{name}", None, found, None, fix)
 
 

@@ -35,8 +35,8 @@ _MOST_IN_GROUP = 1000
 MOST_OPEN = 128
 """Token files that one source holds open; a Megatron pair counts as one."""
 
-COPY_AGAIN = "Copy it again; `penstock verify` finds all that differ"
-_DIFFERENT = "Its files are not of one run: `penstock verify` names those that differ"
+COPY_AGAIN = "Copy it again; `penstock verify` finds all files that differ"
+_DIFFERENT = "Its files come from different runs; `penstock verify` lists those that differ"
 
 
 _IN_GROUP = re.compile(r"(?:\w+/)?(?:(?:c/)?\d+|zarr\.json|\.z(?:array|attrs|group|metadata))", re.A)
@@ -273,9 +273,9 @@ def require_alike(what: str, found: Any, path: str, expected: Any, first: str) -
     """That a file agrees with the first one of its folder; raises `Corrupt`."""
     if found != expected:
         raise Corrupt(
-            f"token files of one folder have different {what}",
+            f"token files in one folder have different {what}",
             path=path,
             found=str(found),
-            expected=f"{expected}, as {first}",
+            expected=f"{expected}, as in {first}",
             hint=_DIFFERENT,
         )

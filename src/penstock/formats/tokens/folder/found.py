@@ -84,7 +84,7 @@ def sniff_found(store: Store, path: str) -> Sniff:
         try:
             found = list(find_files(path, [SUFFIXES], "token", follow_links=True, folders=GROUPS))
         except (NotFound, ConfigError, Unsupported):
-            return Sniff(False, "no token file can be seen in it")
+            return Sniff(False, "no token files found in it")
         has_data = any(_is_data(one) or store.exists(one.removesuffix(".idx") + ".bin") for one in found)
         fits = has_data and all(one.endswith(SUFFIXES) for one in found)
         return Sniff(fits, f"{len(found)} token files" if fits else "not all of the files are token files")
@@ -95,7 +95,7 @@ def sniff_found(store: Store, path: str) -> Sniff:
     other = other_data(names, _DATA)
     if other is not None:
         pattern = f"{path.rstrip('/')}/**/*{os.path.splitext(first)[1]}"
-        return Sniff(False, f"token files and other data ({other}): name them by a pattern, {pattern}")
+        return Sniff(False, f"token files and other data ({other}). Use a pattern: {pattern}")
     if first.endswith(".npy") and (media := _media_of_arrays(names)) is not None:
         return Sniff(False, f"arrays next to media files of the same name ({media})")
     return Sniff(True, f"token files, such as {first}")
@@ -127,7 +127,7 @@ def find_token_files(store: Store, given: str | Sequence[str], options: OpenOpti
     files = sorted((path for path, _ in found), key=_order)
     for first, second in pairwise(files):
         if first == second:
-            raise ConfigError("a file is named twice", path=first, hint="Name each file once, or its folder")
+            raise ConfigError("a file is listed twice", path=first, hint="List each file once, or pass its folder")
     if options.planes is not None:
         _require_no_planes(store, format, files)
     source = FoundFiles(store, format, tuple(files), options)
@@ -153,7 +153,10 @@ def _require_no_planes(store: Store, format: str, files: Sequence[str]) -> None:
 
 
 def _planes_left_behind(plane: str) -> ConfigError:
-    what, hint = "several token files as one source can't take planes along", f"Open each by itself. {DROP}"
+    what, hint = (
+        "planes aren't supported when several token files are opened as one source",
+        f"Open each one separately. {DROP}",
+    )
     return ConfigError(what, path=plane, hint=hint)
 
 
@@ -247,11 +250,11 @@ class FoundFiles:
     def contradiction(self, number: int, found: str, expected: str) -> Corrupt:
         """The error for a file that holds something else."""
         return Corrupt(
-            "a token file changed while it was read",
+            "a token file changed while it was being read",
             path=self.path(number),
             found=found,
             expected=expected,
-            hint="Don't change data that are being read; open them again",
+            hint="Don't change data while it is being read; open it again",
         )
 
     def require_vocabulary(self) -> None:
@@ -260,11 +263,11 @@ class FoundFiles:
         beyond = [] if vocab_size is None else np.flatnonzero(self._counts[len(self) :] >= vocab_size).tolist()
         if beyond:
             raise TooLarge(
-                "the data hold ids beyond the vocabulary",
+                "the data contains ids outside the vocabulary",
                 path=self.path(beyond[0]),
                 found=int(self._counts[len(self) + beyond[0]]),
                 expected=f"0 to {(vocab_size or 1) - 1}",
-                hint="They were made with another tokenizer",
+                hint="They come from a different tokenizer",
             )
 
     # --- inside --------------------------------------------------------------------------------------------------
@@ -279,7 +282,10 @@ class FoundFiles:
             source = cast(TokenSource, get_format(self.format).open(self._store, path, self._options))
             recorded = {} if manifest_of(source) is None else recorded_planes(source)
             if recorded and self._options.planes is not None:
-                what, hint = "the planes of a token file are missing", f"Restore them, and open it by itself. {DROP}"
+                what, hint = (
+                    "the planes of a token file are missing",
+                    f"Restore them, and open the file separately. {DROP}",
+                )
                 raise Corrupt(what, path=path, expected=", ".join(recorded), hint=hint)
             return ask(source)
 
@@ -392,14 +398,14 @@ def _require_listed(store: Store, given: str, paths: Iterable[str]) -> None:
             if not store.exists(f"{folder}/{INDEX_NAME}"):
                 raise unfinished(folder, f"{name} and no {INDEX_NAME}")
             if store.is_folder(given):
-                what = "a folder that holds datasets of its own"
-                raise ConfigError(what, path=given, found=folder, hint="Name the folders in a list: [A, B]")
+                what = "the folder contains other datasets"
+                raise ConfigError(what, path=given, found=folder, hint="Pass the folders as a list: [A, B]")
             index = read_index(store, folder)
             suffix = ".idx" if index.format == "megatron" else None
             names = {one.path for one in index.files}
             listed[folder] = names | ({os.path.splitext(one)[0] + suffix for one in names} if suffix else set())
         if name not in listed[folder]:
-            hint = f"It is of no run that came to its end: `penstock status {folder} --sweep` removes it"
+            hint = f"It comes from an unfinished run; `penstock status {folder} --sweep` removes it"
             raise ConfigError(f"{INDEX_NAME} does not list this token file", path=path, hint=hint)
 
 
@@ -410,10 +416,10 @@ def _one_format(found: Iterable[tuple[str, str]], given: str) -> str:
         formats.setdefault(format, path)
     if len(formats) > 1:
         named = ", ".join(f"{format} ({path})" for format, path in sorted(formats.items()))
-        hint = "Name those of one by a pattern"
-        raise ConfigError("token files of several formats", path=given, found=named, hint=hint)
+        hint = "Use a pattern for one format"
+        raise ConfigError("token files in several formats", path=given, found=named, hint=hint)
     if not formats:
-        raise NotFound("no token file in this folder", path=given, expected=", ".join(_DATA))
+        raise NotFound("no token files in this folder", path=given, expected=", ".join(_DATA))
     return next(iter(formats))
 
 
@@ -426,8 +432,8 @@ def _format_of(store: Store, path: str, found: Container[str], layout: str | Non
         return "megatron"
     name = "datatrove" if path.endswith(".ds") else sniff(store, path, layout=layout).name
     if name not in _FORMATS:
-        hint = "Open it by itself, and join them: ps.Concat"
-        raise ConfigError("not a token file that can be one of several", path=path, found=name, hint=hint)
+        hint = "Open it separately and join them with ps.Concat"
+        raise ConfigError("this format can't be one of several token files", path=path, found=name, hint=hint)
     return name
 
 

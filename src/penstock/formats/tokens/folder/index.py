@@ -37,7 +37,7 @@ TOKEN_FILE_NAME = re.compile(r"part-(?P<number>\d{5}|[1-9]\d{5,17})-(?P<digits>[
 
 _DIGEST = re.compile(r"(?:2:(?=[0-7]))?(?P<digits>[0-9a-f]{32})(?::(?P<documents>0|[1-9]\d{0,18}))?", re.A)
 _ITEM = re.compile(r" - at `\$\.files\[(\d+)\]")
-_REPAIR = "`penstock repair` makes it again from the files"
+_REPAIR = "`penstock repair` rebuilds it from the files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ def _check_files(files: Iterable[_Entry], suffix: str, path: str) -> None:
         try:
             _check_file(one, suffix)
             if one.path in taken:
-                raise Corrupt("the file stands there twice", found=one.path, hint=_REPAIR)
+                raise Corrupt("the file is listed twice", found=one.path, hint=_REPAIR)
         except PenstockError as error:
             error.path = path
             error.what = f"file {place}: {error.what}"
@@ -185,7 +185,7 @@ def _check_files(files: Iterable[_Entry], suffix: str, path: str) -> None:
         num_documents += one.documents
     for what, count in (("tokens", num_tokens), ("documents", num_documents)):
         if count >= 1 << 63:
-            raise TooLarge(f"more {what} than can be counted", path=path, found=count, expected="below 2^63")
+            raise TooLarge(f"too many {what}", path=path, found=count, expected="below 2^63")
 
 
 def _public(one: _Entry) -> TokenFileEntry:
@@ -197,7 +197,7 @@ def _check_file(one: _Entry, suffix: str) -> None:
     if name is None or name["suffix"] != suffix:
         expected = f"part-NNNNN-<8 hex digits>.{suffix}"
         kind = UnsafeData if "/" in one.path or "\\" in one.path or "\0" in one.path else Corrupt
-        raise kind("not the name of a token file of this folder", found=repr(one.path[:200]), expected=expected)
+        raise kind("not a valid name for a token file in this folder", found=repr(one.path[:200]), expected=expected)
     digest = _DIGEST.fullmatch(one.digest)
     if digest is None or one.digest.startswith("2:") != (digest["documents"] is not None):
         raise Corrupt("no document digest", found=repr(one.digest[:80]), hint=_REPAIR)
@@ -207,7 +207,7 @@ def _check_file(one: _Entry, suffix: str) -> None:
         raise Corrupt("documents and digest of a file differ", found=one.documents, expected=digest["documents"])
     if (one.max_token_id < 0) != (one.tokens == 0) or (one.tokens and not one.documents):
         found = f"{one.tokens} tokens, {one.documents} documents, largest id {one.max_token_id}"
-        raise Corrupt("counts that contradict one another", found=found, expected="-1 where there is no token")
+        raise Corrupt("the counts contradict each other", found=found, expected="-1 if there are no tokens")
 
 
 def _fault(data: bytes, path: str, what: str) -> PenstockError:
@@ -227,10 +227,10 @@ def _fault(data: bytes, path: str, what: str) -> PenstockError:
 
 def _other_version(path: str, version: object) -> Unsupported:
     found = repr(version)[:200]
-    return Unsupported("an unknown version of the index", path=path, found=found, expected=VERSION)
+    return Unsupported("unknown index version", path=path, found=found, expected=VERSION)
 
 
 def _other_format(path: str, format: str) -> Unsupported:
     return Unsupported(
-        "an unknown format of token files", path=path, found=repr(format[:200]), expected=" | ".join(SUFFIXES)
+        "unknown format of token files", path=path, found=repr(format[:200]), expected=" | ".join(SUFFIXES)
     )

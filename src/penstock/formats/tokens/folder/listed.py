@@ -76,5 +76,5 @@ class ListedFiles:
 
     def contradiction(self, number: int, found: str, expected: str) -> Corrupt:
         """The error for a file that holds something else than the index says."""
-        what = f"a token file is not the one that {INDEX_NAME} lists"
+        what = f"a token file differs from the one listed in {INDEX_NAME}"
         return Corrupt(what, path=self.path(number), found=found, expected=expected, hint=COPY_AGAIN)

@@ -46,7 +46,7 @@ def write_folder_manifest(store: Store, path: str, options: OpenOptions, *, repl
     for one in check_token_files(store, path, options, "full"):
         if one.severity == "error" and one.path not in (where, side):
             what = f"{one.code}: {one.found}"
-            raise Corrupt("the folder is not what its index says", path=one.path, found=what, expected=one.expected)
+            raise Corrupt("the folder doesn't match its index", path=one.path, found=what, expected=one.expected)
     known = read_manifest(store, root, data, index) or _of_first(store, root, index, options)
     said = Provenance() if known is None else _said(known)
     made = folder_manifest(data, index, size_of_files(store, root, index), said)

@@ -47,7 +47,7 @@ def _require_index(store: Store, listed: ListedFiles) -> None:
     manifest = known_manifest(NAME, store, where, side, functools.partial(folder_facts, listed.data, listed.index))
     found = folder_digest(listed.index)
     if manifest is not None and None not in (found, manifest.digest) and found != manifest.digest:
-        stated = f"{manifest.digest}, as the side file says"
+        stated = f"{manifest.digest}, as recorded in the side file"
         require_none([Finding(f"{NAME}.changed", "error", where, None, f"digest {found}", stated, RESTORE)])
 
 

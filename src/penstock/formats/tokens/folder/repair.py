@@ -34,7 +34,7 @@ from penstock.store.side_file import NEXT, encode_manifest, is_next, load_manife
 from penstock.types import Action, Finding, Manifest, OpenOptions
 
 _INDEX_CODES = (f"{NAME}.index", f"{NAME}.unfinished", f"{NAME}.max-token-id")
-_AGAIN = "copy it again, or run the command that made it once more"
+_AGAIN = "copy it again, or re-run the command that wrote it"
 _BY_FORMAT = {suffix: format for format, suffix in SUFFIXES.items()}
 
 
@@ -68,7 +68,7 @@ def repair_token_files(
         actions.append(_remake(store, root, code, options, write=write))
     for one in findings:
         if one.severity == "error" and one.code not in _INDEX_CODES and not one.path.endswith((INDEX_NAME, SIDE_NAME)):
-            actions.append(Action(one.code, one.path, f"token files are not changed: {_AGAIN}", possible=False))
+            actions.append(Action(one.code, one.path, f"token files aren't changed: {_AGAIN}", possible=False))
     return actions
 
 
@@ -79,9 +79,9 @@ def _remake(store: Store, root: str, code: str, options: OpenOptions, *, write: 
         data = encode_index(index.format, index.files)
         manifest = _proved(store, side, data, index)
     except PenstockError as error:
-        return Action(code, where, f"the index is not remade: {error}", possible=False)
+        return Action(code, where, f"the index isn't rebuilt: {error}", possible=False)
     what = (
-        f"list {len(index.files)} files with {sum(one.tokens for one in index.files):,} tokens, as their side files say"
+        f"list {len(index.files)} files with {sum(one.tokens for one in index.files):,} tokens, from their side files"
     )
     if not write:
         return Action(code, where, what)
@@ -101,17 +101,21 @@ def remade_index(store: Store, root: str, options: OpenOptions) -> TokenFileInde
         Corrupt: files that are not of one index.
     """
     if store.exists(f"{root}/{WORK}"):
-        what = "work that is not finished lies in the folder"
-        raise Corrupt(what, path=f"{root}/{WORK}", hint="The command that began it finishes it, and writes the index")
+        what = "the folder contains unfinished work"
+        raise Corrupt(
+            what, path=f"{root}/{WORK}", hint="Re-run the command that began it to finish it and write the index"
+        )
     names = sorted(set(_token_files(store, root)), key=_number)
     if not names:
-        raise NotFound("no token file to remake an index from", path=root, expected=f"part-00000-….{SUFFIXES['pbin']}")
+        raise NotFound(
+            "no token files to rebuild an index from", path=root, expected=f"part-00000-….{SUFFIXES['pbin']}"
+        )
     suffixes = {name.rpartition(".")[2] for name in names}
     if len(suffixes) > 1 or not suffixes <= _BY_FORMAT.keys():
-        raise Corrupt("token files of several formats", path=root, found=", ".join(sorted(suffixes)), expected="one")
+        raise Corrupt("token files in several formats", path=root, found=", ".join(sorted(suffixes)), expected="one")
     for place, name in enumerate(names):
         if _number(name) < place:
-            raise Corrupt("two files have one number, and nothing says which counts", path=root, found=name)
+            raise Corrupt("two files have the same number", path=root, found=name)
         if _number(name) > place:
             raise NotFound("a token file is missing", path=root, expected=f"part-{place:05d}-….{suffixes.copy().pop()}")
     format = _BY_FORMAT[suffixes.pop()]
@@ -123,13 +127,13 @@ def _entry(store: Store, root: str, format: str, name: str, options: OpenOptions
     source = get_format(format).open(store, path, replace(options, split=None, vocab_size=None))
     manifest = manifest_of(source)
     if manifest is None or manifest.digest is None or manifest.num_tokens is None:
-        raise NotFound("a token file has no side file that belongs to it", path=path, hint="Copy both again")
+        raise NotFound("a token file has no matching side file", path=path, hint="Copy both again")
     digest, stated = manifest.digest, name.split("-")[2][:8]
     if digest_digits(digest) != stated and not is_joinable(digest):
         digest = _read_digest(source)
     if digest_digits(digest) != stated:
-        expected = f"{stated}…, as its name says"
-        raise Corrupt("a token file holds other documents", path=path, found=digest, expected=expected)
+        expected = f"{stated}…, as in its name"
+        raise Corrupt("a token file contains different documents", path=path, found=digest, expected=expected)
     largest = -1 if manifest.max_token_id is None else manifest.max_token_id
     return TokenFileEntry(name, manifest.num_tokens, manifest.num_samples, largest, digest)
 
@@ -151,18 +155,16 @@ def _proved(store: Store, side: str, data: bytes, index: TokenFileIndex) -> Mani
     """
     known = [one for path in (side, side + NEXT) if (one := load_manifest(store, path)) is not None]
     if not known:
-        hint = "`penstock merge` makes one dataset of the files that are there"
-        raise NotFound("no side file of the folder says how many files there were", path=side, hint=hint)
+        hint = "`penstock merge` creates one dataset from the existing files"
+        raise NotFound("the folder has no side file, so the number of files is unknown", path=side, hint=hint)
     facts, digest = folder_facts(data, index), folder_digest(index)
     for one in known:
         same = (one.format, one.num_samples, one.num_tokens) == (facts.format, facts.num_samples, facts.num_tokens)
         if same and (one.binding == facts.binding if digest is None else one.digest == digest):
             return one
     found = f"{facts.num_tokens} tokens in {facts.num_samples} documents"
-    expected = f"{known[0].num_tokens} tokens in {known[0].num_samples} documents, of the digest {known[0].digest}"
-    raise Corrupt(
-        "the files are not all of those that the folder's side file knows", path=side, found=found, expected=expected
-    )
+    expected = f"{known[0].num_tokens} tokens in {known[0].num_samples} documents, with the digest {known[0].digest}"
+    raise Corrupt("the files don't match the side file of the folder", path=side, found=found, expected=expected)
 
 
 def _token_files(store: Store, root: str) -> Iterator[str]:

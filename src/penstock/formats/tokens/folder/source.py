@@ -93,7 +93,7 @@ class TokenFilesSource:
         self.listed = listed
         self._index = index
         if options.one_document and listed.format != "raw-tokens":
-            what, hint = f"data of the format {listed.format!r} say where documents are", "Leave --one-document out"
+            what, hint = f"the format {listed.format!r} stores document borders", "Omit --one-document"
             raise ConfigError(what, path=self._path, found="one_document", hint=hint)
         self._doc_starts: IntArray | None = None
         self._dtype: np.dtype[Any] | None = None

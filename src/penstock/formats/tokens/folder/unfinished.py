@@ -63,7 +63,7 @@ def unfinished(root: str, found: str) -> PrepareError:
         path=root,
         found=found,
         expected=INDEX_NAME,
-        hint=f"`penstock status {redact(root)}` says what is missing; the command that began it finishes it",
+        hint=f"`penstock status {redact(root)}` shows what is missing; re-run the command that began it to finish",
     )
 
 

@@ -67,8 +67,8 @@ def _finding(error: PenstockError, root: str) -> Finding:
 
 
 def _absent(path: str) -> Finding:
-    fix = "Zeros alone are not stored; if there were others, copy it again"
-    return Finding("levanter.absent", "warning", path, None, "a file of values is not there", None, fix)
+    fix = "Files of only zeros aren't stored. If it had other values, copy it again"
+    return Finding("levanter.absent", "warning", path, None, "a file of values is missing", None, fix)
 
 
 class _Levanter:

@@ -53,7 +53,7 @@ class JaggedArray:
         self._starts = Held(self._read_starts)
         for array in (self._ends, *(() if self._shapes is None else (self._shapes,))):
             if array.meta.dtype != np.dtype(np.int64):
-                raise Unsupported("offsets that are no int64", path=array.files.folder, found=str(array.meta.dtype))
+                raise Unsupported("offsets that aren't int64", path=array.files.folder, found=str(array.meta.dtype))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (JaggedArray, self._args)
@@ -86,8 +86,8 @@ class JaggedArray:
             inner *= max(0, size)
         last = (stop - start) // inner if inner else 0
         if min(known) < 0 or inner * last != stop - start:
-            found = f"{stop - start} values, shape {known} and one axis more"
-            raise damaged(f"{self.folder}/shapes", f"row {index} has no such shape", found)
+            found = f"{stop - start} values, shape {known} plus one axis"
+            raise damaged(f"{self.folder}/shapes", f"row {index} doesn't match its shape", found)
         return found.reshape(*known, last)
 
     def run(self, first: int, stop: int) -> tuple[NDArray[Any], IntArray]:
@@ -128,13 +128,13 @@ class JaggedArray:
         where = f"{self.folder}/offsets"
         starts = self._ends.read(0, self.rows + 1).astype(np.int64)
         if int(starts[0]) != self.rows:
-            raise damaged(where, "it has another number of rows than the ledger says", int(starts[0]), self.rows)
+            raise damaged(where, "the number of rows differs from the ledger", int(starts[0]), self.rows)
         starts[0] = 0
         if bool((np.diff(starts) < 0).any()) or int(starts[-1]) > self.values.meta.num_items:
             row = int(np.argmax(np.diff(starts) < 0))
-            raise damaged(where, "the rows do not follow each other", f"row {row} ends at {starts[row + 1]}")
+            raise damaged(where, "the rows overlap or are out of order", f"row {row} ends at {starts[row + 1]}")
         if self._count is not None and int(starts[-1]) != self._count:
-            raise damaged(where, "it has another number of values than the ledger says", int(starts[-1]), self._count)
+            raise damaged(where, "the number of values differs from the ledger", int(starts[-1]), self._count)
         starts.flags.writeable = False
         return starts
 
@@ -149,14 +149,14 @@ def _open(
         found = json.loads(data)
         width = _flatten(found)
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        raise damaged(path, "the metadata are not those of an array", error) from None
+        raise damaged(path, "the metadata doesn't describe an array", error) from None
     dtype = _dtype(found.get("data_type"), path)
     meta = parse_array(json.dumps(found).encode(), path, 3, folder.rpartition("/")[2], dtype.name)
     if isinstance(meta, Problem):
         raise meta.error()
     if meta.foreign is not None or meta.shard is None:
         what = meta.foreign or "chunks without shards"
-        raise Unsupported("an array of a kind that levanter does not write", path=path, found=what)
+        raise Unsupported("an array type that levanter doesn't write", path=path, found=what)
     return ChunkArray(store, folder, _named(meta, width), read, budget_bytes, requires_files), width
 
 
@@ -190,5 +190,5 @@ def _dtype(name: Any, path: str) -> np.dtype[Any]:
         dtype = None
     if dtype is None or dtype.kind not in _KINDS or dtype.name != name:
         hint = "Read only the other fields: `penstock convert` and `penstock head` take --columns NAME,… (columns=)"
-        raise Unsupported("values of a dtype that numpy does not have", path=path, found=f"{name!s:.40}", hint=hint)
+        raise Unsupported("values with a dtype that numpy doesn't support", path=path, found=f"{name!s:.40}", hint=hint)
     return dtype

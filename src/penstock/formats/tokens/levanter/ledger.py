@@ -11,7 +11,7 @@ from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, UnsafeData, Unsupported
 
 LEDGER = "shard_ledger.json"
-AGAIN = "Copy it again, or make it anew"
+AGAIN = "Copy it again, or recreate it"
 
 _OLD_LEDGER = "cache_ledger.json"
 _MOST_LEDGER_BYTES = 1 << 28
@@ -78,18 +78,20 @@ def read_ledger(store: Store, folder: str) -> Ledger:
     found = _parse(store, path)
     if not found.is_finished:
         hint = "Let levanter finish building it"
-        raise Corrupt("the cache is not finished", path=path, found=f"{found.total_num_rows} rows so far", hint=hint)
+        raise Corrupt("the cache is unfinished", path=path, found=f"{found.total_num_rows} rows so far", hint=hint)
     if not 0 <= found.total_num_rows < _MOST_ROWS:
-        raise damaged(path, "no number of rows", found.total_num_rows)
+        raise damaged(path, "the number of rows is missing", found.total_num_rows)
     if found.layout == _CONSOLIDATED:
         parts = (Part(folder, found.total_num_rows, found.field_counts),)
     elif found.layout == _SHARDED:
         parts = tuple(_shard(found, name, folder, path) for name in found.finished_shards)
         if sum(part.rows for part in parts) != found.total_num_rows or len(set(found.finished_shards)) < len(parts):
             total = sum(part.rows for part in parts)
-            raise damaged(path, "the rows of the shards are not those of the cache", total, found.total_num_rows)
+            raise damaged(
+                path, "the rows of the shards don't add up to the rows of the cache", total, found.total_num_rows
+            )
     else:
-        what, expected = "a layout that is not known", f"{_CONSOLIDATED} or {_SHARDED}"
+        what, expected = "unknown layout", f"{_CONSOLIDATED} or {_SHARDED}"
         raise Unsupported(what, path=path, found=found.layout[:80], expected=expected)
     told = [[part.folder[len(folder) :], part.rows, sorted(part.counts.items())] for part in parts]
     preprocessor = (found.metadata or {}).get("preprocessor_metadata")
@@ -101,10 +103,10 @@ def require_ledger(store: Store, folder: str) -> None:
     """Raise `NotFound` for a folder without a ledger."""
     if store.exists(f"{folder}/{LEDGER}"):
         return
-    hint = "It is written by levanter when a cache is built"
+    hint = "levanter writes it when it builds a cache"
     if store.exists(f"{folder}/{_OLD_LEDGER}"):
-        hint = "Levanter 1.1 and older kept Parquet files: open them with --tokens-column input_ids"
-    raise NotFound("no shard_ledger.json of levanter", path=folder, hint=hint)
+        hint = "Levanter 1.1 and older wrote Parquet files: open them with --tokens-column input_ids"
+    raise NotFound("no shard_ledger.json from levanter", path=folder, hint=hint)
 
 
 def looks_like(head: bytes) -> bool:
@@ -127,18 +129,18 @@ def _parse(store: Store, path: str) -> _Stored:
         raise damaged(path, "the ledger is not JSON", error) from None
     unknown = sorted(set(raw) - set(_Stored.__struct_fields__)) if isinstance(raw, dict) else []
     if unknown:
-        hint = "It was written by a later version of levanter than Penstock knows"
-        raise Unsupported("a ledger with keys that are not known", path=path, found=f"{unknown}"[:200], hint=hint)
+        hint = "It was written by a newer version of levanter than Penstock supports"
+        raise Unsupported("unknown keys in the ledger", path=path, found=f"{unknown}"[:200], hint=hint)
     try:
         return msgspec.convert(raw, _Stored)
     except msgspec.ValidationError as error:
-        raise damaged(path, "this is no ledger", error) from None
+        raise damaged(path, "not a ledger", error) from None
 
 
 def _shard(found: _Stored, name: str, folder: str, path: str) -> Part:
     if not name or name.startswith("/") or ".." in name.split("/") or "\0" in name or "\\" in name or "://" in name:
-        raise UnsafeData("the name of a shard leaves the folder of the cache", path=path, found=repr(name[:200]))
+        raise UnsafeData("a shard name points outside the cache", path=path, found=repr(name[:200]))
     rows = found.shard_rows.get(name, -1)
     if not 0 <= rows < _MOST_ROWS:
-        raise damaged(path, f"no number of rows of the shard {name!r:.80}", rows)
+        raise damaged(path, f"the number of rows is missing of the shard {name!r:.80}", rows)
     return Part(f"{folder}/{name}", rows, found.field_counts_by_shard.get(name, {}))

@@ -180,7 +180,7 @@ class LevanterRows:
             first = self._opened.get((0, name), found)
             if (found.dtype, found.rank) != (first.dtype, first.rank):
                 what, expected = f"{found.dtype} of rank {found.rank}", f"{first.dtype} of rank {first.rank}"
-                raise Unsupported("parts of another dtype", path=found.folder, found=what, expected=expected)
+                raise Unsupported("parts with different dtypes", path=found.folder, found=what, expected=expected)
         return found
 
     @cached_property

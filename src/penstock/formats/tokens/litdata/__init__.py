@@ -50,14 +50,14 @@ def open_litdata(store: Store, path: str, options: OpenOptions) -> Source[Sample
     if not index.is_tokens:
         return _rows(store, root, options, index)
     if options.columns is not None:
-        raise ConfigError("tokens have no columns", path=root, hint="Leave --columns (columns=) out")
+        raise ConfigError("token datasets have no columns", path=root, hint="Omit --columns (columns=)")
     return _tokens(store, root, options, index)
 
 
 def _rows(store: Store, root: str, options: OpenOptions, index: Index) -> LitdataRows:
     asked = options.eos_id is not None or options.vocab_size is not None or options.one_document
     if asked and options.tokens_column is None:
-        hint = "Name the column of ids: tokens_column= (--tokens-column)"
+        hint = "Specify the column of token ids: tokens_column= (--tokens-column)"
         raise ConfigError("these chunks hold samples, not tokens", path=root, hint=hint)
     return LitdataRows(store, root, options, index, open_litdata)
 

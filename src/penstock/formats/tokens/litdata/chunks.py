@@ -86,7 +86,7 @@ def read_items(store: Store, chunk: Chunk, level: str | None) -> Items:
         length = int.from_bytes(data[-12:-8], "little") if end >= 12 else 0
         end = end - 12 - length
         if end < chunk.header_bytes or not length:
-            raise damaged(chunk.path, "the table behind the items is damaged", f"{length} bytes")
+            raise damaged(chunk.path, "the table after the items is damaged", f"{length} bytes")
         arrow = data[end:-12]
     offsets = read_offsets(chunk, data, end if arrow is None else None)
     return Items(chunk, data, offsets, are_packed=level == "sample", arrow=arrow)
@@ -95,11 +95,13 @@ def read_items(store: Store, chunk: Chunk, level: str | None) -> Items:
 def read_offsets(chunk: Chunk, data: memoryview, end: int | None) -> IntArray:
     """int64[n + 1]: where items begin in the chunk; they fill it up to `end` where that is given."""
     if len(data) < chunk.header_bytes:
-        raise Truncated("the chunk ends inside its offsets", path=chunk.path, found=f"{len(data)} bytes", hint=AGAIN)
+        raise Truncated(
+            "the chunk ends in the middle of its offsets", path=chunk.path, found=f"{len(data)} bytes", hint=AGAIN
+        )
     table = np.frombuffer(data[: chunk.header_bytes], "<u4").astype(np.int64)
     if int(table[0]) != chunk.items:
-        expected = f"{chunk.items}, as the index says"
-        raise damaged(chunk.path, "the chunk has another number of items", int(table[0]), expected, 0)
+        expected = f"{chunk.items}, as recorded in the index"
+        raise damaged(chunk.path, "the chunk has the wrong number of items", int(table[0]), expected, 0)
     offsets = table[1:]
     _require_rising(chunk, offsets, chunk.header_bytes, end)
     return offsets
@@ -108,22 +110,24 @@ def read_offsets(chunk: Chunk, data: memoryview, end: int | None) -> IntArray:
 def _require_rising(chunk: Chunk, offsets: IntArray, start: int, end: int | None) -> None:
     if int(offsets[0]) != start or bool((np.diff(offsets) < 0).any()) or (end is not None and int(offsets[-1]) != end):
         found = f"{offsets[0]} to {offsets[-1]}"
-        expected = f"rising from {start}" + ("" if end is None else f" to {end}")
+        expected = f"increasing from {start}" + ("" if end is None else f" to {end}")
         raise damaged(chunk.path, "the offsets of the items are damaged", found, expected, 4)
 
 
 def _framed(chunk: Chunk, data: memoryview) -> Items:
     if len(data) < _PREFIX.size:
-        raise Truncated("the chunk ends inside its head", path=chunk.path, found=f"{len(data)} bytes", hint=AGAIN)
+        raise Truncated(
+            "the chunk ends in the middle of its header", path=chunk.path, found=f"{len(data)} bytes", hint=AGAIN
+        )
     _, version, flags, items, _, frames = _PREFIX.unpack_from(data)
     if (version, flags) != (1, 0):
         found = f"version {version}, flags {flags}"
-        raise Unsupported("frames of a version that is not known", path=chunk.path, found=found, expected="1, 0")
+        raise Unsupported("unknown frame version", path=chunk.path, found=found, expected="1, 0")
     table_at = _PREFIX.size + 4 * (items + 1)
     table_end = table_at + _FRAME.itemsize * frames
     if items != chunk.items or len(data) < table_end:
         raise damaged(
-            chunk.path, "the chunk has another number of items", items, f"{chunk.items}, as the index says", 12
+            chunk.path, "the chunk has the wrong number of items", items, f"{chunk.items}, as recorded in the index", 12
         )
     offsets = np.frombuffer(data[_PREFIX.size : table_at], "<u4").astype(np.int64)
     table = np.frombuffer(data[table_at:table_end], _FRAME)
@@ -133,10 +137,12 @@ def _framed(chunk: Chunk, data: memoryview) -> Items:
     for first, count, place, length, expected in table.tolist():
         fits = first + count <= items and int(offsets[first]) == at and int(offsets[first + count]) == at + expected
         if not fits or place < table_end or place + length > len(data):
-            raise damaged(chunk.path, "a frame is not where its items are", f"items {first} to {first + count}")
+            raise damaged(
+                chunk.path, "a frame doesn't match the offsets of its items", f"items {first} to {first + count}"
+            )
         one = decompress(data[place : place + length], "zstd", limit_bytes=max(1, expected), path=chunk.path)
         if len(one) != expected:
-            raise damaged(chunk.path, "a frame holds another number of bytes", len(one), expected, place)
+            raise damaged(chunk.path, "a frame has the wrong size", len(one), expected, place)
         unpacked.append(one)
         at += expected
     return Items(chunk, memoryview(b"".join(unpacked)), offsets)
@@ -153,7 +159,7 @@ def arrow_rows(items: Items) -> list[Any]:
             table.validate(full=True)
             rows = table.to_pylist()
     except (pyarrow.ArrowException, ValueError, OSError, OverflowError) as error:
-        raise damaged(items.chunk.path, "the table behind the items is damaged", error) from error
+        raise damaged(items.chunk.path, "the table after the items is damaged", error) from error
     if len(rows) != items.chunk.items:
-        raise Corrupt("the table has another number of rows", path=items.chunk.path, found=len(rows), hint=AGAIN)
+        raise Corrupt("the table has the wrong number of rows", path=items.chunk.path, found=len(rows), hint=AGAIN)
     return rows

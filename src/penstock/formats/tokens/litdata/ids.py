@@ -100,7 +100,7 @@ class ChunkIds:
             offsets = self._offsets(one)
             uneven = np.flatnonzero((offsets - one.header_bytes) % width)
             if len(uneven):
-                what, item = "an item does not end with a token", int(uneven[0])
+                what, item = "an item ends with a partial token", int(uneven[0])
                 raise damaged(one.path, what, f"item {item - 1}", f"a multiple of {width} bytes", int(offsets[item]))
             found.append((offsets[1:] - one.header_bytes) // width + self._starts[chunk])
         return np.concatenate(found)
@@ -128,7 +128,9 @@ class ChunkIds:
             found_bytes = self._store.size(one.path)
             if found_bytes != one.size_bytes:
                 expected = f"{one.size_bytes} bytes"
-                raise damaged(one.path, "the chunk has another size than the index says", found_bytes, expected)
+                raise damaged(
+                    one.path, "the chunk has a different size than recorded in the index", found_bytes, expected
+                )
             self._plain[chunk] = found = make(self._store, one.path, read=self._read)
             return found
         inflated = MemoryStore({one.path: bytes(read_items(self._store, one, self._index.level).data)})

@@ -17,7 +17,7 @@ from penstock.formats._problems import Problem
 INDEX = "index.json"
 MOST_INDEX_BYTES = 1 << 28
 TOKENS, SAMPLES = "TokensLoader", "PyTreeLoader"
-AGAIN = "Copy it again, or make it anew"
+AGAIN = "Copy it again, or recreate it"
 
 _LEVELS = (None, "chunk", "batch", "sample")
 _KNOWN = {
@@ -90,17 +90,17 @@ def read_index(store: Store, folder: str) -> Index:
     loader = config.get("item_loader") or SAMPLES
     level = _level(config, path)
     if config.get("encryption"):
-        raise Unsupported("the chunks are encrypted", path=path, hint="Write them anew without encryption")
+        raise Unsupported("the chunks are encrypted", path=path, hint="Write them again without encryption")
     if loader not in (TOKENS, SAMPLES):
-        hint = "Open the Parquet files themselves" if loader == "ParquetLoader" else "Write it anew with optimize()"
-        raise Unsupported("chunks of this loader are not read", path=path, found=str(loader)[:80], hint=hint)
+        hint = "Open the Parquet files directly" if loader == "ParquetLoader" else "Write it again with optimize()"
+        raise Unsupported("chunks of this loader aren't supported", path=path, found=str(loader)[:80], hint=hint)
     unknown = sorted(name for name, value in config.items() if name not in _KNOWN and value is not None)
     if unknown:
-        hint = "It was written by a later version of litdata than 0.2.76"
-        raise Unsupported("a config with keys that are not known", path=path, found=", ".join(unknown)[:200], hint=hint)
+        hint = "It was written by a newer version of litdata than 0.2.76"
+        raise Unsupported("unknown keys in the config", path=path, found=", ".join(unknown)[:200], hint=hint)
     leaves = config.get("data_format")
     if not _are_texts(leaves) or not 0 < len(leaves) <= _MOST_LEAVES:
-        raise _damaged(path, "data_format is no list of names", leaves)
+        raise _damaged(path, "data_format is not a list of names", leaves)
     chunks = tuple(_chunk(one, folder, path) for one in cast(list[Any], listed))
     spec = _spec(config.get("data_spec"), path) if loader == SAMPLES else None
     told = [[one.path[len(folder) :], one.size_bytes, one.items, one.tokens] for one in chunks]
@@ -121,14 +121,14 @@ def damaged(path: str, what: str, found: Any, expected: Any = None, offset_bytes
 
 def size_problem(chunk: Chunk, found_bytes: int) -> Problem:
     """A chunk whose file has another size than the index says."""
-    what, expected = "the chunk has another size than the index says", f"{chunk.size_bytes} bytes"
+    what, expected = "the chunk has a different size than recorded in the index", f"{chunk.size_bytes} bytes"
     return Problem("litdata.size", Corrupt, chunk.path, what, AGAIN, None, f"{found_bytes} bytes", expected)
 
 
 def _json(store: Store, path: str) -> dict[str, Any]:
     size_bytes = store.size(path)
     if size_bytes > MOST_INDEX_BYTES:
-        raise _damaged(path, "too large for an index", size_bytes)
+        raise _damaged(path, "the index is too large", size_bytes)
     try:
         found = msgspec.json.decode(store.get(path))
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
@@ -145,29 +145,29 @@ def _level(config: Mapping[str, Any], path: str) -> str | None:
         return None
     if not isinstance(compression, str) or compression.partition(":")[0] != "zstd" or level not in _LEVELS:
         found = f"compression {compression!s:.40}, level {level!s:.40}"
-        raise Unsupported("a compression that is not known", path=path, found=found, expected="zstd")
+        raise Unsupported("unknown compression", path=path, found=found, expected="zstd")
     return level or "chunk"
 
 
 def _chunk(one: Any, folder: str, path: str) -> Chunk:
     if not isinstance(one, dict):
-        raise _damaged(path, "a chunk is no object", one)
+        raise _damaged(path, "a chunk is not an object", one)
     told = cast(dict[str, Any], one)
     name, size_bytes, items = told.get("filename"), told.get("chunk_bytes"), told.get("chunk_size")
     tokens = told.get("dim")
     if not isinstance(name, str) or not name:
-        raise _damaged(path, "a chunk without a file name", name)
+        raise _damaged(path, "a chunk has no file name", name)
     if name.startswith("/") or ".." in name.split("/") or "\0" in name or "\\" in name:
-        raise UnsafeData("a name leaves the folder of the dataset", path=path, found=repr(name[:200]))
+        raise UnsafeData("a file name points outside the dataset", path=path, found=repr(name[:200]))
     for number in (size_bytes, items, *(() if tokens is None else (tokens,))):
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 1 << 48:
-            raise _damaged(path, f"the sizes of {name!r:.80} are no numbers", told)
+            raise _damaged(path, f"the sizes of {name!r:.80} are not numbers", told)
     return Chunk(f"{folder}/{name}", cast(int, size_bytes), cast(int, items), tokens)
 
 
 def _spec(text: Any, path: str) -> Any:
     """The tree of `data_spec`: JSON of `[1, {type, context, children_spec}]`."""
-    hint = "Write it anew with a version of litdata from 0.2 on"
+    hint = "Write it again with litdata 0.2 or later"
     try:
         found = json.loads(text) if isinstance(text, str) else None
     except (ValueError, RecursionError):
@@ -176,7 +176,7 @@ def _spec(text: Any, path: str) -> Any:
     if len(pair) != 2 or not isinstance(pair[1], dict):
         raise Unsupported("the tree of a sample is not JSON", path=path, found=f"{text!r:.80}", hint=hint)
     if pair[0] != 1:
-        raise Unsupported("a version of the tree that is not known", path=path, found=f"{pair[0]!r:.40}", expected=1)
+        raise Unsupported("unknown version of the tree", path=path, found=f"{pair[0]!r:.40}", expected=1)
     return cast(dict[str, Any], pair[1])
 
 
@@ -191,5 +191,5 @@ def _damaged(path: str, what: str, found: Any) -> Corrupt:
 def require_index(store: Store, folder: str) -> None:
     """Raise `NotFound` for a folder without an index."""
     if not store.exists(f"{folder}/{INDEX}"):
-        hint = "It is written last, by merge(): run optimize() to its end"
-        raise NotFound("no index.json of litdata", path=folder, hint=hint)
+        hint = "merge() writes it last: run optimize() until it finishes"
+        raise NotFound("no index.json from litdata", path=folder, hint=hint)

@@ -50,7 +50,7 @@ def stored_dtype(leaf: str, path: str) -> np.dtype[Any]:
     """The little-endian dtype of `no_header_numpy:C` or `no_header_tensor:C`; raises `Unsupported`."""
     dtype = _dtype_of(leaf)
     if dtype is None:
-        raise Unsupported("arrays of a dtype that is not known", path=path, found=leaf[:80])
+        raise Unsupported("arrays with an unknown dtype", path=path, found=leaf[:80])
     return dtype
 
 
@@ -91,7 +91,7 @@ def decoder(leaf: str, path: str, column: str, others: Sequence[str]) -> Decode:
     if decode is not None:
         return decode
     kind, names = leaf.partition(":")[0], shortened(",".join(others), _MOST_NAMES)
-    hint = "Write the column again as arrays, texts or bytes"
+    hint = "Write the column again as arrays, strings or bytes"
     if others:
         hint += f"; or read only the others: `penstock convert` and `penstock head` take --columns {names} (columns=)"
     if kind in ("pickle", "graph"):
@@ -139,7 +139,7 @@ def children_of(spec: Any, path: str) -> list[Any]:
 def count_leaves(spec: Any, path: str, deep: int = 0) -> int:
     """How many values a tree has; raises `Unsupported` where it is no tree of dicts, lists and tuples."""
     if deep > _MOST_DEEP:
-        raise Unsupported("samples that are nested too deep", path=path, expected=f"{_MOST_DEEP} levels")
+        raise Unsupported("samples are nested too deeply", path=path, expected=f"{_MOST_DEEP} levels")
     kind, children = _node(spec, path)
     return 1 if kind is None else sum(count_leaves(one, path, deep + 1) for one in children)
 
@@ -160,7 +160,7 @@ def _node(spec: Any, path: str) -> tuple[str | None, list[Any]]:
     one = cast(dict[str, Any], spec) if isinstance(spec, dict) else {}
     kind, children = one.get("type", ""), one.get("children_spec")
     if kind not in known or not isinstance(children, list):
-        raise Unsupported("samples of a kind that is not known", path=path, found=f"{kind!r:.80}")
+        raise Unsupported("unknown type of samples", path=path, found=f"{kind!r:.80}")
     return kind, cast(list[Any], children)
 
 
@@ -191,7 +191,7 @@ def _files(data: memoryview) -> list[bytes]:
     except FormatError as error:
         raise ValueError(str(error)) from None
     if not files:
-        raise ValueError("no images in a jpeg_array")
+        raise ValueError("not a valid jpeg_array")
     return files
 
 
@@ -225,7 +225,7 @@ def _picture(data: memoryview) -> NDArray[Any]:
     mode, body = bytes(data[12 : 12 + length]).decode(), data[12 + length :]
     channels = _CHANNELS.get(mode)
     if channels is None or width * height * channels != len(body):
-        raise ValueError(f"a picture of mode {mode!r:.20}, {width} x {height}, in {len(body)} bytes")
+        raise ValueError(f"an image of mode {mode!r:.20}, {width} x {height}, in {len(body)} bytes")
     return np.frombuffer(body, np.uint8).reshape((height, width, channels) if channels > 1 else (height, width)).copy()
 
 

@@ -159,7 +159,7 @@ class LitdataRows:
         names = names_of(self.index.spec, self.index.path)
         count = count_leaves(self.index.spec, self.index.path)
         if count != len(self.index.leaves) or len(set(names)) != len(names):
-            raise damaged(self.index.path, "the tree of a sample has another number of values", count)
+            raise damaged(self.index.path, "the tree of a sample has a different number of values", count)
         return names
 
     @cached_property
@@ -194,7 +194,7 @@ class LitdataRows:
 
     def _row(self, row: Any, items: Items) -> Sample:
         if not isinstance(row, dict):
-            raise damaged(items.chunk.path, "a row is no sample", type(row).__name__)
+            raise damaged(items.chunk.path, "a row is not a sample", type(row).__name__)
         return {name: value for name, value in row.items() if name in self._wanted or name not in self._names}
 
     def _sample(self, items: Items, number: int) -> Sample:

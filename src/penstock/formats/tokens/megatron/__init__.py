@@ -56,12 +56,12 @@ class _Megatron:
         """By the first bytes of the index."""
         prefix = prefix_of(store, path)
         if is_index(store, idx_path(prefix)):
-            return Sniff(True, "an index of Megatron-LM")
+            return Sniff(True, "a Megatron-LM index")
         if store.exists(idx_path(prefix)):
-            return Sniff(False, f"{idx_path(prefix)} does not begin as an index does")
+            return Sniff(False, f"{idx_path(prefix)} doesn't begin like an index")
         if store.exists(bin_path(prefix)):
-            return Sniff(False, f"no index: {idx_path(prefix)} is not there")
-        return Sniff(False, "no .idx and .bin of this name")
+            return Sniff(False, f"no index: {idx_path(prefix)} doesn't exist")
+        return Sniff(False, "no .idx and .bin with this name")
 
     def files_at(self, path: str, /) -> tuple[str, ...]:
         """The files of the dataset that `path` names."""

@@ -86,10 +86,10 @@ def _check_kept(store: Store, prefix: str) -> Iterator[Finding]:
     left = left_names(store, prefix)
     if is_half_replaced(store, prefix):
         # A warning: one dataset is whole, and readers of ours open it. Others see that the index is missing.
-        which, fix = "old", "puts the old dataset back; the command that was killed, run again, replaces it"
+        which, fix = "old", "restores the old dataset; re-running the interrupted command replaces it"
         if prefix_of(store, prefix) == new_prefix(prefix):
-            which, fix = "new", "gives the new index its name"
-        found, fix = f"the {which} dataset, as {', '.join(left)}", f"`penstock repair --write` {fix}"
+            which, fix = "new", "puts the new index in place"
+        found, fix = f"the {which} dataset, stored as {', '.join(left)}", f"`penstock repair --write` {fix}"
         yield Finding(KEPT, "warning", idx_path(prefix), None, found, "an index", fix)
     elif left:
         found, fix = f"files of a replaced dataset: {', '.join(left)}", "`penstock repair --write` removes them"

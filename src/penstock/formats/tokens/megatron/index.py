@@ -32,7 +32,7 @@ MOST_PROBLEMS = 20
 """Wrong entries that are listed one by one; the others are counted."""
 
 _STEP = 1 << 20
-_RECREATE = "`penstock repair` makes the index again where it can; else copy both files again"
+_RECREATE = "Try `penstock repair`, which rebuilds the index if possible; otherwise copy both files again"
 
 
 class IndexArrays:
@@ -42,7 +42,7 @@ class IndexArrays:
 
     def __init__(self, store: Store, prefix: str, header: Header, bin_bytes: int, read: ReadMode = "auto") -> None:
         self.store = store
-        what = "the index is shorter than it was when it was opened"
+        what = "the index became shorter after it was opened"
         self._mapped = Held(functools.partial(map_least, store, idx_path(prefix), header.size_bytes, what))
         self._pread = way_to_read(store, idx_path(prefix), read) == "pread"
         self.prefix = prefix
@@ -180,11 +180,11 @@ def width_problem(index: IndexArrays) -> Problem | None:
         "megatron.width",
         Corrupt,
         idx_path(index.prefix),
-        "the index states another token width than its lengths and the size of the tokens",
-        "`penstock repair` writes the index for the width that fits",
+        "the token width in the index contradicts its lengths and the size of the tokens",
+        "`penstock repair` rewrites the index for the matching width",
         CODE_AT,
         f"{index.header.kind.itemsize} bytes ({index.header.kind.name})",
-        f"{kind.itemsize} bytes ({kind.name}): the lengths then fill {index.bin_bytes} bytes",
+        f"{kind.itemsize} bytes ({kind.name}): the lengths then add up to {index.bin_bytes} bytes",
     )
 
 
@@ -238,7 +238,7 @@ def _sequence_problems(index: IndexArrays) -> Iterator[Problem]:
             apart = first + int(np.argmax(pointers != before))
         expected, total = int(ends[-1]), total + int(lengths.sum())
     if count > MOST_PROBLEMS:
-        words = f"{count - MOST_PROBLEMS} more sequences outside of the tokens"
+        words = f"{count - MOST_PROBLEMS} more sequences outside the tokens"
         yield _problem(index, "sequence", Corrupt, words, None, None, None)
     if count:
         return
@@ -253,9 +253,9 @@ def _sequence_problems(index: IndexArrays) -> Iterator[Problem]:
 def _trailing(index: IndexArrays, stop_bytes: int) -> Problem:
     path = bin_path(index.prefix)
     fix = (
-        "The index may be older than the tokens, or its lengths may leave out EOS, and documents then start at wrong "
-        f"places. Copy both files again, or `penstock repair {index.prefix} --format megatron --eos-id ID` rebuilds "
-        f"the index from the tokens; if only what it lists is wanted, `truncate --size={stop_bytes} {path}`"
+        "The index may be older than the tokens, or its lengths may omit EOS, so documents start at the wrong offsets. "
+        f"Copy both files again, or rebuild the index from the tokens: `penstock repair {index.prefix} "
+        f"--format megatron --eos-id ID`. To keep only the listed documents: `truncate --size={stop_bytes} {path}`"
     )
     what, found = "the index ends before the tokens do", f"{index.bin_bytes - stop_bytes} bytes after its last sequence"
     return Problem(TRAILING, Corrupt, path, what, fix, stop_bytes, found)
@@ -295,7 +295,7 @@ def last_border_problem(index: IndexArrays) -> Problem | None:
 
 def _border(index: IndexArrays, document: int, first: int, stop: int) -> Problem:
     found, expected = f"sequences {first} to {stop}", f"a range in 0 to {index.header.num_sequences}"
-    what = f"document {document} has no such sequences"
+    what = f"document {document} has an invalid range of sequences"
     return _problem(index, "documents", Corrupt, what, document + 1, found, expected)
 
 
@@ -304,7 +304,7 @@ def _sequence(index: IndexArrays, number: int, lengths: IntArray, pointers: IntA
         "megatron.sequence",
         Truncated if _is_cut(index, int(lengths[place]), int(pointers[place])) else Corrupt,
         idx_path(index.prefix),
-        f"sequence {number} is not in the tokens",
+        f"sequence {number} is outside the tokens",
         _RECREATE,
         HEADER_BYTES + 4 * number,
         f"{lengths[place]} tokens from byte {pointers[place]}",
@@ -318,7 +318,7 @@ def _is_cut(index: IndexArrays, length: int, pointer: int) -> bool:
 
 
 def _overlap(index: IndexArrays) -> Problem:
-    what = "sequences hold more tokens than the file: they overlap"
+    what = "sequences overlap: they contain more tokens than the file"
     return _problem(index, "overlap", Corrupt, what, None, None, f"at most {index.bin_bytes} bytes together")
 
 
@@ -327,8 +327,8 @@ def _apart(index: IndexArrays, number: int) -> Problem:
         "megatron.apart",
         Corrupt,
         idx_path(index.prefix),
-        f"sequence {number} does not follow the one before it",
-        "It is read as it stands, at the cost of slower windows; `penstock convert` writes it in order",
+        f"sequence {number} doesn't start where the previous one ends",
+        "It can be read as it is, but windows are slower; `penstock convert` writes it in order",
         index.header.pointers_at + 8 * number,
         severity="warning",
     )

@@ -24,7 +24,7 @@ MOST_LENGTH = (1 << 31) - 1
 _OLD, _NEW = ".penstock-old", ".penstock-new"
 _HEADER = struct.Struct("<9sQBQQ")
 _U16_VOCABULARY = 65_500
-_REPAIR = "`penstock repair` makes the index again where it can; else copy both files again"
+_REPAIR = "Try `penstock repair`, which rebuilds the index if possible; otherwise copy both files again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def idx_path(prefix: str) -> str:
 def require_kind(prefix: str, kind: Kind, layout: str | None) -> None:
     """That ids are stored as `layout` says, where it is given; raises `ConfigError`."""
     if layout is not None and kind_for(prefix, layout) != kind:
-        what, hint = "the index says another layout", "Leave --layout (layout=) out"
+        what, hint = "the index has a different layout", "Omit --layout (layout=)"
         raise ConfigError(what, path=idx_path(prefix), found=kind.name, expected=layout, hint=hint)
 
 
@@ -180,10 +180,10 @@ def kind_for(
     """
     if dtype is not None:
         if dtype not in KINDS:
-            raise ConfigError("no such dtype", path=path, found=repr(dtype), expected=", ".join(KINDS))
+            raise ConfigError("unknown dtype", path=path, found=repr(dtype), expected=", ".join(KINDS))
         return KINDS[dtype]
     if token_bytes is not None and token_bytes not in KIND_OF_WIDTH:
-        raise ConfigError("no such token width", path=path, found=token_bytes, expected="1, 2 or 4 bytes")
+        raise ConfigError("unsupported token width", path=path, found=token_bytes, expected="1, 2 or 4 bytes")
     if vocab_size is not None:
         return KINDS["uint16" if vocab_size < _U16_VOCABULARY else "int32"]
     return None if token_bytes is None else KIND_OF_WIDTH[token_bytes]
@@ -209,18 +209,20 @@ def read_header(store: Store, prefix: str) -> Header | Problem:
     size_bytes = store.size(path)
     data = store.get(path, 0, HEADER_BYTES)
     if len(data) < HEADER_BYTES:
-        found, expected = f"{size_bytes} bytes", f"{HEADER_BYTES} bytes at least"
-        return _problem("header", Truncated, path, "the index ends inside its header", size_bytes, found, expected)
+        found, expected = f"{size_bytes} bytes", f"{HEADER_BYTES} bytes or more"
+        return _problem(
+            "header", Truncated, path, "the index ends in the middle of its header", size_bytes, found, expected
+        )
     magic, version, code, num_sequences, num_borders = _HEADER.unpack(data)
     if magic != MAGIC:
-        return _problem("header", Corrupt, path, "this is no Megatron index", 0, magic.hex(" "), MAGIC.hex(" "))
+        return _problem("header", Corrupt, path, "not a Megatron index", 0, magic.hex(" "), MAGIC.hex(" "))
     if version != VERSION:
-        return _problem("version", Unsupported, path, "the index has another version", 9, str(version), str(VERSION))
+        return _problem("version", Unsupported, path, "unsupported index version", 9, str(version), str(VERSION))
     if code not in _BY_CODE:
-        return _problem("dtype", Corrupt, path, "no such dtype code", 17, str(code), "1 to 8")
+        return _problem("dtype", Corrupt, path, "unknown dtype code", 17, str(code), "1 to 8")
     if num_borders == 0:
         what = "the document index has no entry"
-        return _problem("documents", Corrupt, path, what, 26, "0 entries", "one more than documents")
+        return _problem("documents", Corrupt, path, what, 26, "0 entries", "one more than the documents")
     header = Header(_BY_CODE[code], num_sequences, num_borders - 1, has_modes=False)
     if header.size_bytes == size_bytes:
         return header
@@ -230,7 +232,7 @@ def read_header(store: Store, prefix: str) -> Header | Problem:
     kind = Truncated if size_bytes < header.size_bytes else Corrupt
     found = f"{size_bytes} bytes for {num_sequences} sequences and {num_borders - 1} documents"
     expected = f"{header.size_bytes} bytes, or {with_modes.size_bytes} with modes"
-    return _problem("index-size", kind, path, "the index has another size than its counts give", 18, found, expected)
+    return _problem("index-size", kind, path, "the size of the index contradicts its counts", 18, found, expected)
 
 
 def _problem(

@@ -125,9 +125,9 @@ def _mend_kept(store: Store, prefix: str, *, write: bool) -> list[Action]:
     half, left = is_half_replaced(store, prefix), left_names(store, prefix)
     if not left:
         return []
-    what = "put the old dataset back" if half else f"remove {', '.join(left)}, which a replaced dataset left"
+    what = "restore the old dataset" if half else f"remove {', '.join(left)}, left over from a replaced dataset"
     if prefix_of(store, prefix) == new_prefix(prefix):
-        what = "give the new index its name: the tokens are its own"
+        what = "put the new index in place: it matches the tokens"
     if write:
         put_back(store, prefix) if half else drop_kept(store, prefix)
         end_replacement(store, prefix)
@@ -190,7 +190,7 @@ def _plan_width(index: IndexArrays, kind: Kind) -> list[_Plan]:
     lengths, borders = index.lengths(0, header.num_sequences), index.borders(0, header.num_documents + 1)
     if int(lengths.min()) < 0 or borders[0] != 0 or borders[-1] != len(lengths) or bool((np.diff(borders) < 0).any()):
         return []
-    what = f"state {kind.itemsize}-byte tokens ({kind.name}) instead of {header.kind.name}, and set the pointers"
+    what = f"record {kind.itemsize}-byte tokens ({kind.name}) instead of {header.kind.name}, and set the pointers"
     ends = np.cumsum(lengths, dtype=np.int64) * kind.itemsize
     action = Action("megatron.width", idx_path(index.prefix), what)
     return [_Plan(action, kind, lengths, ends - lengths * kind.itemsize, borders, index.modes())]
@@ -213,7 +213,7 @@ def _plan_arrays(index: IndexArrays) -> _Plan | None:
         pointers, inside = straight, np.ones(len(lengths), np.bool_)
     whole = bool((np.diff(borders, prepend=0) >= 0).all()) and borders[0] == 0 and borders[-1] == len(lengths)
     if not whole:
-        changes.append(f"make one document of each of the {len(lengths)} sequences")
+        changes.append(f"make each of the {len(lengths)} sequences a document")
         borders = np.arange(len(lengths) + 1, dtype=np.int64)
     modes = index.modes()
     if not inside.all():
@@ -221,7 +221,7 @@ def _plan_arrays(index: IndexArrays) -> _Plan | None:
         bad = np.concatenate([[0], np.cumsum(~inside)])
         keep = bad[borders[1:]] == bad[borders[:-1]]
         kept = np.repeat(keep, np.diff(borders))
-        changes.append(f"leave out {int((~keep).sum())} documents that are not whole")
+        changes.append(f"drop {int((~keep).sum())} incomplete documents")
         borders = np.concatenate([[0], np.cumsum(np.diff(borders)[keep])])
         lengths, pointers, modes = lengths[kept], pointers[kept], None if modes is None else modes[kept]
     if not changes:
@@ -244,7 +244,7 @@ def _plan_from_tokens(ids: FileIds, kind: Kind, prefix: str, eos_id: int) -> _Pl
     what = f"rebuild the index from the EOS id {eos_id}: {len(ends)} documents"
     rest = ids.num_tokens - int(ends[-1])
     if rest:
-        what += f"; leave out the last {rest} tokens, which no EOS ends"
+        what += f"; drop the last {rest} tokens, which don't end with EOS"
     lengths = np.diff(ends, prepend=0)
     pointers = (ends - lengths) * kind.itemsize
     action = Action("megatron.index", idx_path(prefix), what)

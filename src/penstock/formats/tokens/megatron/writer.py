@@ -44,7 +44,7 @@ from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path, settled
 from penstock.types import IntArray, Manifest
 
-_OTHER = "Name another output, or remove it"
+_OTHER = "Choose another output, or remove it"
 _OWN_OPTIONS = ("dtype", "token_bytes", "vocab_size", "modes")
 _STEP = 1 << 20
 
@@ -71,8 +71,8 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
     modes = own.pop("modes", None)
     kind = kind_for(prefix, **own)
     if kind is None:
-        hint = "Give vocab_size=, dtype= or token_bytes="
-        raise ConfigError("the dtype of the tokens is not known", path=prefix, hint=hint)
+        hint = "Pass vocab_size=, dtype= or token_bytes="
+        raise ConfigError("the dtype of the tokens is unknown", path=prefix, hint=hint)
     width = own.get("token_bytes") or min(kind.itemsize, 4)
     limit = min(kind.id_limit, own.get("vocab_size") or kind.id_limit)
     prefix = _target_of(store, prefix)
@@ -127,7 +127,7 @@ def join_megatron(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -
 def _require_short(path: str, lengths: IntArray) -> None:
     if len(lengths) and int(lengths.max()) > MOST_LENGTH:
         found, expected = f"{int(lengths.max())} tokens", f"at most {MOST_LENGTH}"
-        raise TooLarge("a document is too long for an index", path=path, found=found, expected=expected)
+        raise TooLarge("a document is too long for the index", path=path, found=found, expected=expected)
 
 
 def _target_of(store: Store, prefix: str) -> str:
@@ -138,8 +138,8 @@ def _target_of(store: Store, prefix: str) -> str:
         return prefix
     target = links[0].removesuffix(".bin")
     if links != [bin_path(target), idx_path(target)]:
-        hint = "Name that dataset itself, or remove the links"
-        raise ConfigError("links that are not the two files of one dataset", path=prefix, found=links[0], hint=hint)
+        hint = "Use the path of that dataset, or remove the links"
+        raise ConfigError("the links aren't the two files of one dataset", path=prefix, found=links[0], hint=hint)
     return target
 
 
@@ -152,7 +152,7 @@ def _require_replaceable(store: Store, prefix: str, *, overwrite: bool) -> None:
         sweep_output(store, index)
         raise output_exists(prefix, index if store.exists(index) else bin_path(prefix))
     if store.exists(index) and not is_index(store, index):
-        raise ConfigError("what stands here is no index of Megatron", path=index, hint=_OTHER)
+        raise ConfigError("the existing file is not a Megatron index", path=index, hint=_OTHER)
 
 
 class MegatronWriter:
@@ -269,7 +269,7 @@ class MegatronWriter:
         """
         require_open(self._open, self._path)
         if not self._stores_parts:
-            raise Unsupported("tokens of this dtype are stored otherwise than they lie there", path=self._path)
+            raise Unsupported("the tokens can't be copied as they are: their stored dtype differs", path=self._path)
         for run in rows.lengths():
             self._checked_lengths(run)
         take_joined(rows, self._store, self._bin, 0, self._digests, self._tally, self._limit)
@@ -329,7 +329,7 @@ class MegatronWriter:
         count = self._tally.num_docs
         if self._modes is not None and len(self._modes) != count:
             raise ConfigError(
-                "there is one mode for each document",
+                "there must be one mode per document",
                 path=self._path,
                 found=f"{len(self._modes)} modes",
                 expected=f"{count}",
@@ -344,7 +344,11 @@ class MegatronWriter:
 def _as_modes(prefix: str, modes: Any) -> NDArray[np.int8]:
     found = np.asarray(modes)
     if found.ndim != 1 or (found.size and found.dtype.kind not in "iu"):
-        raise ConfigError("modes are a run of integers", path=prefix, found=f"{found.dtype} of shape {found.shape}")
+        raise ConfigError(
+            "modes must be a one-dimensional array of integers",
+            path=prefix,
+            found=f"{found.dtype} of shape {found.shape}",
+        )
     if found.size and (int(found.min()) < -128 or int(found.max()) > 127):
-        raise ConfigError("a mode is an int8", path=prefix, found=f"{found.min()} to {found.max()}")
+        raise ConfigError("a mode must fit in int8", path=prefix, found=f"{found.min()} to {found.max()}")
     return found.astype(np.int8)

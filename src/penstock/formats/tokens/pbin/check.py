@@ -86,12 +86,12 @@ def _check_header(geometry: Geometry, path: str) -> Iterator[Finding]:
             "warning",
             path,
             0,
-            f"{geometry.layout.name}, which today's Modalities does not read",
+            f"{geometry.layout.name}, which current versions of Modalities can't read",
             TODAY.name,
-            "`penstock convert` writes today's layout",
+            "`penstock convert` writes the current layout",
         )
     if geometry.num_tokens == 0:
-        yield Finding("pbin.empty", "warning", path, 0, "no tokens", None, "Check what was packed")
+        yield Finding("pbin.empty", "warning", path, 0, "no tokens", None, "Check the input of the packing")
 
 
 def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray | None, IntArray | None, list[Finding]]:
@@ -127,12 +127,12 @@ def _check_starts(
         return
     stated = stated_starts(manifest, geometry)
     if stated is None or marks is None:
-        differs = "a table of documents that is none of this file"
+        differs = "a document table that doesn't belong to this file"
     elif len(wrong := np.flatnonzero((stated.places[:-1] != marks) | (stated.tokens[:-1] != starts[:-1:MARKED_PAIRS]))):
-        differs = f"a table of documents that is wrong from document {int(wrong[0]) * MARKED_PAIRS} on"
+        differs = f"a document table that is wrong starting at document {int(wrong[0]) * MARKED_PAIRS}"
     else:
         return
-    expected, fix = "each 4,096th document, as the index holds it", f"If the data are right, {REPLACE}"
+    expected, fix = "every 4,096th document, as in the index", f"If the data is right, {REPLACE}"
     yield Finding("pbin.side-file", "error", side_path(path), None, differs, expected, fix)
 
 
@@ -168,5 +168,5 @@ def _check_width(run: TokenRun, doc_lengths: IntArray) -> Iterator[Finding]:
             8,
             f"{width}-byte tokens that look like {'halves of wider' if narrow else 'pairs of narrower'} ones",
             f"{2 * width if narrow else width // 2}",
-            "Set the width at byte 8 to the true one, or pack again",
+            "Correct the width at byte 8, or pack again",
         )

@@ -182,8 +182,8 @@ def _merged(pairs: IntArray, geometry: Geometry) -> Problem:
     return Problem(
         "merged-offsets",
         Corrupt,
-        f"{len(wrong)} of {len(pairs)} documents have offsets a multiple of 12 bytes too low, as Modalities' "
-        "merge_packed_data leaves them",
+        f"{len(wrong)} of {len(pairs)} documents have offsets that are too low by a multiple of 12 bytes, "
+        "a known bug of merge_packed_data in Modalities",
         _place(geometry, int(right[first])),
         f"offset {int(pairs[first, 0])} for document {first}",
         f"offset {int(right[first])}",
@@ -195,7 +195,7 @@ def _outside(doc: int, pairs: IntArray, geometry: Geometry) -> Problem:
     return Problem(
         "index-outside",
         Corrupt,
-        "a document leaves the data",
+        "a document is outside the data",
         _place(geometry, int(pairs[doc, 0])),
         f"document {doc} at byte {int(pairs[doc, 0])} of the tokens, {int(pairs[doc, 1])} bytes long",
         f"0 to {geometry.data_bytes}",
@@ -207,11 +207,11 @@ def _uneven(doc: int, count: int, pairs: IntArray, geometry: Geometry) -> Proble
     return Problem(
         "token-bytes",
         Corrupt,
-        "document lengths do not fit the token width, so the width in the header is wrong",
+        "document lengths don't match the token width, so the width in the header is wrong",
         8 if geometry.layout.token_bytes is None else _place(geometry, int(pairs[doc, 0])),
         f"{count} documents, the first is {doc} at byte {int(pairs[doc, 0])}, {int(pairs[doc, 1])} bytes long",
         f"multiples of {geometry.token_bytes}",
-        "Set the width at byte 8 to the true one, or pack again",
+        "Correct the width at byte 8, or pack again",
     )
 
 
@@ -220,9 +220,9 @@ def _gap(doc: int, expected_bytes: int, pairs: IntArray, geometry: Geometry) -> 
     return Problem(
         "index-hole" if hole else "index-overlap",
         Corrupt,
-        "bytes that belong to no document" if hole else "a document that begins inside another, or out of order",
+        "some bytes belong to no document" if hole else "a document overlaps another one, or is out of order",
         _place(geometry, min(expected_bytes, int(pairs[doc, 0]))),
         f"document {doc} at byte {int(pairs[doc, 0])} of the tokens",
-        f"byte {expected_bytes}, where the document before it ends",
+        f"byte {expected_bytes}, where the previous document ends",
         _REBUILD,
     )

@@ -20,7 +20,7 @@ HEADER_BYTES = 12
 _HEAD_BYTES = 64
 _MOST_USUAL_ID = (1 << 24) - 1
 _ORDERS: dict[str, Literal["little", "big"]] = {"<": "little", ">": "big"}
-_RECREATE = "Copy the file again, or pack it again; `penstock repair --eos-id ID` saves its whole documents"
+_RECREATE = "Copy the file again, or pack it again; `penstock repair --eos-id ID` recovers its complete documents"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def width_field(header: bytes, layout: Layout) -> int:
 def layout_named(name: str) -> Layout:
     """The layout called `name`, in any case; raises `ConfigError`."""
     if name.lower() not in LAYOUTS:
-        raise ConfigError("no such layout", found=name, expected=", ".join(LAYOUTS))
+        raise ConfigError("unknown layout", found=name, expected=", ".join(LAYOUTS))
     return LAYOUTS[name.lower()]
 
 
@@ -241,7 +241,13 @@ def _is_empty_list(head: bytes) -> bool:
 def _ambiguous(fitting: list[Geometry]) -> Problem:
     names = ", ".join(one.layout.name for one in fitting)
     return Problem(
-        "ambiguous", ConfigError, "several layouts fit this file", 0, names, "one layout", "Give layout= (--layout)"
+        "ambiguous",
+        ConfigError,
+        "several layouts match this file",
+        0,
+        names,
+        "one layout",
+        "Specify layout= (--layout)",
     )
 
 
@@ -251,11 +257,11 @@ def _swapped(geometry: Geometry) -> Problem:
     return Problem(
         "token-order",
         Corrupt,
-        "the tokens are in another byte order than the header",
+        "tokens and header have different byte orders",
         geometry.layout.header_bytes,
-        f"{names[tokens]} tokens behind a {names[header]} length",
+        f"{names[tokens]} tokens after a {names[header]} length",
         "one byte order",
-        f"Write the file again; layout={geometry.layout.name!r} reads the ids as they stand",
+        f"Write the file again; layout={geometry.layout.name!r} reads the ids as they are",
     )
 
 
@@ -266,7 +272,7 @@ def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem
     if geometry is None:
         problem = _header_problem(layout, size_bytes, header)
         if problem.code == "header" and _index_fits_without_width(store, path, size_bytes, header, TODAY):
-            return replace(problem, code="token-bytes", fix="Set the width at byte 8 to the true one, or pack again")
+            return replace(problem, code="token-bytes", fix="Correct the width at byte 8, or pack again")
         return problem
     begins = _index_head(store, path, geometry.index_start_bytes) is not None
     if geometry.data_bytes == 0 and not begins:
@@ -283,7 +289,7 @@ def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem
         return Problem(
             "truncated-index",
             Truncated,
-            "the document index is cut off",
+            "the document index is truncated",
             size_bytes,
             "the end of the file",
             "the end of a pickled list",
@@ -292,7 +298,7 @@ def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem
     return Problem(
         "no-index",
         Corrupt,
-        "no document index begins where the header says",
+        "there is no document index at the offset in the header",
         geometry.index_start_bytes,
         store.get(path, geometry.index_start_bytes, 4).hex(" "),
         "a pickled list (80 04 95)",
@@ -323,28 +329,28 @@ def _header_problem(layout: Layout, size_bytes: int, header: bytes) -> Problem:
         return Problem(
             "header",
             Truncated,
-            "the file ends inside its header",
+            "the file ends in the middle of its header",
             size_bytes,
             f"{size_bytes} bytes",
-            f"{layout.header_bytes} bytes and an index at least",
-            "Copy or make the file again",
+            f"{layout.header_bytes} bytes or more, and an index",
+            "Copy or recreate the file",
         )
     data_bytes, token_bytes = data_length(header, layout), width_field(header, layout)
     if token_bytes not in TOKEN_BYTES:
         return Problem(
             "header",
             Corrupt,
-            "the header holds no token width",
+            "the header has no valid token width",
             8,
             str(token_bytes),
             "1, 2 or 4",
-            "This is no packed file, or its header is damaged",
+            "This is not a packed file, or its header is damaged",
         )
     if layout.header_bytes + data_bytes > size_bytes:
         return Problem(
             "truncated",
             Truncated,
-            "the file is shorter than its header says",
+            "the file is shorter than its header records",
             size_bytes,
             f"{size_bytes} bytes",
             f"{layout.header_bytes} + {data_bytes} bytes and an index",
@@ -353,7 +359,7 @@ def _header_problem(layout: Layout, size_bytes: int, header: bytes) -> Problem:
     return Problem(
         "token-bytes",
         Corrupt,
-        "the data length is no multiple of the token width",
+        "the data length is not a multiple of the token width",
         0,
         f"{data_bytes} bytes of {token_bytes}-byte tokens",
         f"a multiple of {token_bytes}",

@@ -175,10 +175,10 @@ def _plan_rebuilt(code: str, path: str, file: TokenFile, eos_id: int | None, *, 
         return None
     what = f"rebuild the index from the EOS id {eos_id}: {len(ends)} documents"
     if rest and keep_rest:
-        what += f", and one of the last {rest} tokens, which no EOS ends"
+        what += f", plus one of the last {rest} tokens, which don't end with EOS"
         return _Plan(Action(code, path, what), file, np.diff(ends, prepend=0, append=file.num_tokens), None)
     if rest:
-        what += f"; leave out the last {rest} tokens, which no EOS ends"
+        what += f"; drop the last {rest} tokens, which don't end with EOS"
     return _Plan(Action(code, path, what), file, np.diff(ends, prepend=0), eos_id)
 
 
@@ -210,7 +210,7 @@ def _plan_found(code: str, store: Store, path: str, geometry: Geometry, eos_id: 
     for there in _index_places(store, path, geometry):
         pairs = _whole_index(store, path, there)
         if pairs is not None:
-            what = f"set the data length to {there.data_bytes} bytes, as the index of {len(pairs)} documents has it"
+            what = f"set the data length to {there.data_bytes} bytes, as in the index of {len(pairs)} documents"
             lengths = pairs[:, 1] // there.token_bytes
             return _Plan(Action(code, path, what), _tokens(store, path, there), lengths, eos_id)
     return None

@@ -337,14 +337,14 @@ class PbinSource:
         if table is not None and table.num_docs == num_docs:
             wrong = np.flatnonzero(table.tokens[:-1] != starts[:-1:MARKED_PAIRS])
             if len(wrong):
-                raise contradicted(self._path, f"document {int(wrong[0]) * MARKED_PAIRS} elsewhere")
+                raise contradicted(self._path, f"document {int(wrong[0]) * MARKED_PAIRS} at a different offset")
         if recorded is not None and recorded.num_samples != num_docs:
             raise Corrupt(
-                "the index and the side file count different documents",
+                "the index contradicts the side file",
                 path=side_path(self._path),
                 found=f"{recorded.num_samples} in the side file",
-                expected=f"{num_docs}, as the index holds",
-                hint=f"If the data are right, {REPLACE}",
+                expected=f"{num_docs}, as in the index",
+                hint=f"If the data is right, {REPLACE}",
             )
 
     @functools.cached_property

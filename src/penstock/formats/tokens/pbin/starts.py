@@ -66,19 +66,19 @@ class Starts:
         inside = len(pairs) == count and bool((lengths <= geometry.data_bytes).all())
         ends = first + np.cumsum(lengths) if inside else lengths
         if not inside or not np.array_equal(offsets, ends - lengths) or ends[-1] != end or (lengths % width).any():
-            raise contradicted(path, f"documents from {piece * MARKED_PAIRS} on", start)
+            raise contradicted(path, f"documents starting at {piece * MARKED_PAIRS}", start)
         return np.append(offsets, end) // width
 
 
 def contradicted(path: str, what: str, offset_bytes: int | None = None) -> Corrupt:
     """That the index and the table differ."""
     return Corrupt(
-        "the index and the side file's table of documents differ",
+        "the index contradicts the document table in the side file",
         path=path,
         offset_bytes=offset_bytes,
         found=what,
-        expected=f"as {side_path(path)} says",
-        hint=f"`penstock verify` says which one is damaged. If the data are right, {REPLACE}",
+        expected=f"as recorded in {side_path(path)}",
+        hint=f"`penstock verify` finds which one is damaged. If the data is right, {REPLACE}",
     )
 
 

@@ -108,7 +108,7 @@ def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrit
         needed_bytes = token_bytes_for_vocab(vocab_size)
         token_bytes = needed_bytes if token_bytes is None else token_bytes
     if token_bytes is None:
-        raise ConfigError("the token width is not known", path=path, hint="Give token_bytes= or vocab_size=")
+        raise ConfigError("the token width is unknown", path=path, hint="Pass token_bytes= or vocab_size=")
     path = output_path(store, path)
     return PbinWriter(store, path, token_bytes, vocab_size, given, overwrite=overwrite)
 

@@ -287,7 +287,7 @@ class ChunkArray:
         """That an uncompressed file has exactly its items."""
         expected = self.meta.chunk_items * self.meta.chain.stored.itemsize + self.meta.chain.checksum_bytes
         if size_bytes != expected:
-            raise Damage("chunk.size", "a chunk of another size", f"{size_bytes} bytes", f"{expected} bytes")
+            raise Damage("chunk.size", "a chunk has the wrong size", f"{size_bytes} bytes", f"{expected} bytes")
 
     # --- by pieces -----------------------------------------------------------------------------------------------
 
@@ -345,7 +345,7 @@ class ChunkArray:
         begin, end = first_bytes + low * stored.itemsize, first_bytes + high * stored.itemsize
         data = byte_view(self.files.get(number, begin, end))
         if len(data) != end - begin:
-            raise Damage("chunk.size", "a chunk ends early", f"{begin + len(data)} bytes", f"{end} bytes at least")
+            raise Damage("chunk.size", "a chunk ends early", f"{begin + len(data)} bytes", f"{end} bytes or more")
         out[:] = np.frombuffer(data, stored)
         return True
 
@@ -489,9 +489,9 @@ class ChunkArray:
 
     def _too_many_missing(self, start: int, stop: int, number: int) -> TooLarge:
         return TooLarge(
-            "a range of chunks that are not there",
+            "a large range of missing chunks",
             path=self.files.path(number),
-            found=f"{stop - start} items asked for",
+            found=f"{stop - start} items requested",
             expected=f"at most {_MOST_FILL_ITEMS} from missing chunks",
             hint="Read smaller ranges",
         )

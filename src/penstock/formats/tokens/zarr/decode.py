@@ -68,7 +68,7 @@ def decode(chain: Chain, data: Buffer, num_items: int) -> NDArray[Any]:
         elif size_bytes is not None:
             view = _decompressed(codec.name, view, size_bytes)
     if len(view) != sizes[0]:
-        raise Damage("chunk.size", "a chunk of another size", f"{len(view)} bytes", f"{sizes[0]} bytes")
+        raise Damage("chunk.size", "a chunk has the wrong size", f"{len(view)} bytes", f"{sizes[0]} bytes")
     return restore(chain, np.frombuffer(view, chain.stored))
 
 
@@ -98,13 +98,13 @@ def _check_blosc(view: memoryview, size_bytes: int) -> None:
 def _check_lz4(view: memoryview, size_bytes: int) -> None:
     found = int.from_bytes(view[:4], "little")
     if len(view) < 4 or found != size_bytes:
-        raise Damage("chunk.decode", "an lz4 chunk of another size", f"{found} bytes", f"{size_bytes} bytes")
+        raise Damage("chunk.decode", "an lz4 chunk has the wrong size", f"{found} bytes", f"{size_bytes} bytes")
 
 
 def _check_zstd(view: memoryview, size_bytes: int) -> None:
     found = _zstd_content_bytes(view)
     if found is not None and found != size_bytes:
-        raise Damage("chunk.decode", "a zstd chunk of another size", f"{found} bytes", f"{size_bytes} bytes")
+        raise Damage("chunk.decode", "a zstd chunk has the wrong size", f"{found} bytes", f"{size_bytes} bytes")
 
 
 _CHECK_SIZE = {"blosc": _check_blosc, "lz4": _check_lz4, "zstd": _check_zstd}
@@ -135,7 +135,7 @@ def _inflated(view: memoryview, size_bytes: int, window_bits: int) -> memoryview
     except zlib.error as error:
         raise Damage("chunk.decode", "zlib can't decode a chunk", error) from None
     if len(found) != size_bytes or not inflater.eof:
-        raise Damage("chunk.decode", "a zlib chunk of another size", f"{len(found)} bytes", f"{size_bytes} bytes")
+        raise Damage("chunk.decode", "a zlib chunk has the wrong size", f"{len(found)} bytes", f"{size_bytes} bytes")
     return memoryview(found)
 
 
@@ -143,7 +143,7 @@ def _zstd_content_bytes(view: memoryview) -> int | None:
     """The decoded size that a zstd frame names; None where it names none."""
     head = bytes(view[:18])
     if len(head) < 6 or head[:4] != _ZSTD_MAGIC:
-        raise Damage("chunk.decode", "this is no zstd frame", head[:4].hex(" "), _ZSTD_MAGIC.hex(" "))
+        raise Damage("chunk.decode", "not a zstd frame", head[:4].hex(" "), _ZSTD_MAGIC.hex(" "))
     flags = head[4]
     single = flags >> 5 & 1
     place = 5 + (1 - single) + (0, 1, 2, 4)[flags & 3]
@@ -172,7 +172,7 @@ def crc32c(data: Buffer) -> int:
 def _checked(view: memoryview) -> memoryview:
     """The bytes without the checksum that ends them."""
     if len(view) < 4:
-        raise Damage("chunk.crc", "a chunk without its checksum", f"{len(view)} bytes", "4 bytes at least")
+        raise Damage("chunk.crc", "a chunk has no checksum", f"{len(view)} bytes", "4 bytes or more")
     found, expected = crc32c(view[:-4]), int.from_bytes(view[-4:], "little")
     if found != expected:
         raise Damage("chunk.crc", "a chunk's checksum differs", f"{found:08x}", f"{expected:08x}")
@@ -232,17 +232,19 @@ def parse_blosc_head(data: Buffer, num_bytes: int, stored_bytes: int) -> BloscHe
     """The header of a frame that must decode to `num_bytes` and be `stored_bytes` long; raises `Damage`."""
     head = bytes(byte_view(data))
     if len(head) < BLOSC_HEAD_BYTES:
-        raise Damage("chunk.decode", "a blosc chunk without its header", f"{len(head)} bytes", "16 bytes")
+        raise Damage("chunk.decode", "a blosc chunk has no header", f"{len(head)} bytes", "16 bytes")
     found = BloscHead(head[:4], *struct.unpack("<3I", head[4:16]))
     if found.stored_bytes != stored_bytes:
-        raise Damage("chunk.decode", "a blosc chunk is cut off", f"{stored_bytes} bytes", f"{found.stored_bytes} bytes")
+        raise Damage(
+            "chunk.decode", "a blosc chunk is truncated", f"{stored_bytes} bytes", f"{found.stored_bytes} bytes"
+        )
     if found.num_bytes != num_bytes:
-        what = "a blosc chunk of another size"
+        what = "a blosc chunk has the wrong size"
         raise Damage("chunk.decode", what, f"{found.num_bytes} bytes", f"{num_bytes} bytes")
     if not 0 < found.block_bytes <= max(num_bytes, 1) or found.offsets_bytes > stored_bytes:
         raise Damage("chunk.decode", "a blosc chunk's blocks don't fit", f"blocks of {found.block_bytes} bytes")
     if found.copied and stored_bytes != BLOSC_HEAD_BYTES + num_bytes:
-        what = "a blosc chunk stored as it is, of another size"
+        what = "an uncompressed blosc chunk has the wrong size"
         raise Damage("chunk.decode", what, f"{stored_bytes} bytes", f"{BLOSC_HEAD_BYTES + num_bytes} bytes")
     return found
 

@@ -97,10 +97,10 @@ class ChunkFiles:
             try:
                 self.store.size(chunk)
             except NotFound as error:
-                raise Corrupt("a chunk is no file", path=chunk, found=error.what, hint="Restore it") from None
+                raise Corrupt("a chunk is not a file", path=chunk, found=error.what, hint="Restore it") from None
         path = f"{self.folder}/{ARRAY_FILE[self.meta.zarr_format]}"
         if not self.store.exists(path):
-            raise NotFound("the array is gone since it was opened", path=path, hint="Open the dataset again")
+            raise NotFound("the array disappeared after it was opened", path=path, hint="Open the dataset again")
 
     def map(self, number: int) -> Mapped | None:
         """A file, mapped; None where it has to be read; raises `NotFound`."""

@@ -80,7 +80,7 @@ class ForeignArray:
         try:
             self._open()
         except PenstockError as error:
-            fix = error.hint or "Write the array with codecs that zarr-python knows"
+            fix = error.hint or "Write the array with codecs that zarr-python supports"
             return fault("metadata.codec", type(error), self._folder, error.what, fix, 0, self.meta.foreign)
         return None
 
@@ -104,8 +104,8 @@ class ForeignArray:
             return zarr.open_array(self._folder, mode="r")
         except Exception as error:  # whatever it raises, it does not open it
             raise Unsupported(
-                "neither Penstock nor zarr reads this array",
+                "neither Penstock nor zarr can read this array",
                 path=self._folder,
                 found=f"{self.meta.foreign}: {error}",
-                hint="Install what provides the codec, or write the array with another one",
+                hint="Install the package of the codec, or write the array with another codec",
             ) from error

@@ -186,9 +186,9 @@ def parse_json(data: bytes, path: str) -> Json | Problem:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        return fault("metadata.parse", Corrupt, path, "this is no JSON", AGAIN, getattr(error, "pos", 0), str(error))
+        return fault("metadata.parse", Corrupt, path, "not valid JSON", AGAIN, getattr(error, "pos", 0), str(error))
     if not isinstance(value, dict):
-        return _unfit(path, "the metadata are no JSON object", type(value).__name__, "an object")
+        return _unfit(path, "the metadata is not a JSON object", type(value).__name__, "an object")
     return cast(Json, value)
 
 
@@ -208,14 +208,14 @@ def parse_array(data: bytes, path: str, zarr_format: int, name: str, wanted: str
     try:
         meta = _parse_v2(found, wanted) if zarr_format == 2 else _parse_v3(found, wanted)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter: a lone surrogate in a text
-        return _unfit(path, "the metadata are not those of an array", str(error), f"zarr version {zarr_format}")
+        return _unfit(path, "the metadata doesn't describe an array", str(error), f"zarr version {zarr_format}")
     except _Unfit as error:
         what, fix = f"the {error.check} of `{name}`", f"Write it again as a one-dimensional {wanted} array"
         return fault(f"{name}.{error.check}", Corrupt, path, what, fix, None, error.found, error.expected)
     fill: object = meta.fill
     is_item = _is_item(fill, np.dtype(wanted))
     if not is_item and (fill is not None or zarr_format == 3):
-        return _unfit(path, "the fill value is no item", fill, wanted)
+        return _unfit(path, "the fill value has the wrong type", fill, wanted)
     return meta
 
 
@@ -319,7 +319,7 @@ def _delta(options: Json, plain: DType) -> tuple[DType | None, DType, str | None
     names = [options.get("dtype"), options.get("astype") or options.get("dtype")]
     found = [np.dtype(name) for name in names if isinstance(name, str) and _DELTA_DTYPE.fullmatch(name)]
     if len(found) != 2 or found[0].itemsize != plain.itemsize:
-        return None, plain, "filter 'delta' of another kind"
+        return None, plain, "an unsupported kind of filter 'delta'"
     return found[0].newbyteorder("="), found[1], None
 
 

@@ -7,7 +7,7 @@ from penstock.formats._problems import Problem
 from penstock.types import Severity
 
 REBUILD = "`penstock repair --write` rebuilds it"
-AGAIN = "Copy the group again from its source, or make it again"
+AGAIN = "Copy the group again, or recreate it"
 
 
 def fault(

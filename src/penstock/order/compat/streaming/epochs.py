@@ -63,7 +63,7 @@ def decode_state(state: Any) -> StreamingState:
     """
     if not isinstance(state, Mapping) or any(key not in state for key in _NEEDED):
         found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
-        raise NoState("this is no state of a StreamingDataset", found=found, expected=", ".join(_NEEDED))
+        raise NoState("not a state of a StreamingDataset", found=found, expected=", ".join(_NEEDED))
     first = state.get("initial_physical_nodes")
     return StreamingState(
         epoch=_count(state, "epoch", 0),
@@ -77,7 +77,7 @@ def decode_state(state: Any) -> StreamingState:
 def _count(state: Mapping[str, Any], key: str, least: int) -> int:
     value = state[key]
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ResumeMismatch(f"{key} in the state can't be so", found=repr(value), expected=f"{least} or more")
+        raise ResumeMismatch(f"invalid {key} in the state", found=repr(value), expected=f"{least} or more")
     return value
 
 
@@ -130,7 +130,7 @@ class StreamingEpochs:
         if self._sizes is None:
             first, later = epoch_samples(self.run, self.drop_first), epoch_samples(self.run)
             if later < 1:
-                raise ConfigError("an epoch has no whole batch", found=f"{self.run.shares.epoch_size} samples")
+                raise ConfigError("an epoch is smaller than one batch", found=f"{self.run.shares.epoch_size} samples")
             self._sizes = first, later
         return self._sizes
 

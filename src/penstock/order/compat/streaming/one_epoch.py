@@ -83,9 +83,9 @@ class StreamingRun:
         cluster = self.cluster
         counts = (cluster.nodes, cluster.ranks_per_node, cluster.workers, cluster.batch, self.canonical_nodes)
         if min(counts) < 1 or (self.first_nodes is not None and self.first_nodes < 1):
-            raise ConfigError("nodes, ranks, workers and batches are counted from 1", found=counts)
+            raise ConfigError("nodes, ranks, workers and batches must be at least 1", found=counts)
         if self.seed < 0:
-            raise ConfigError("numpy's generator takes no negative seed", found=self.seed, expected="0 or more")
+            raise ConfigError("numpy's generator doesn't accept negative seeds", found=self.seed, expected="0 or more")
         for name, value, known in (
             ("shuffle_algo", self.shuffle_algo, tuple(SHUFFLES)),
             ("batching_method", self.batching_method, tuple(_GRIDS)),
@@ -93,7 +93,7 @@ class StreamingRun:
             ("sampling_method", self.sampling_method, ("balanced", "fixed")),
         ):
             if value not in known:
-                raise UnknownAlgorithm(f"no such {name}", found=repr(value), expected=", ".join(known))
+                raise UnknownAlgorithm(f"unknown {name}", found=repr(value), expected=", ".join(known))
 
     @property
     def changes(self) -> bool:
@@ -167,7 +167,7 @@ def stratified_parts(run: StreamingRun) -> list[int]:
             f"Number of samples for stream {stream} is 0 in a global batch",
             path=_path(run, stream),
             found=f"{parts.tolist()} samples of each stream in {whole}",
-            hint="Take a larger global batch, or give that stream a larger share",
+            hint="Use a larger global batch, or give that stream a larger share",
         )
     return parts.tolist()
 
@@ -291,9 +291,9 @@ def _first_ranks(run: StreamingRun) -> int:
     ranks = nodes * run.cluster.ranks_per_node
     if run.cluster.global_batch % ranks:
         raise ConfigError(
-            "the ranks that the run began with can't share this global batch",
+            "the original number of ranks doesn't divide this global batch",
             found=f"a global batch of {run.cluster.global_batch}",
-            expected=f"a multiple of {ranks}, as it was when the run began",
+            expected=f"a multiple of {ranks}, as when the run started",
         )
     return ranks
 
@@ -322,7 +322,7 @@ def _device_batches(run: StreamingRun, stream: int) -> int:
     parts, ranks = run.canonical_nodes, run.cluster.ranks_per_node
     if parts % run.cluster.nodes:
         raise ConfigError(
-            "device_per_stream needs a number of canonical nodes that physical nodes divide",
+            "device_per_stream needs canonical nodes to be a multiple of the physical nodes",
             found=f"num_canonical_nodes={parts}, {run.cluster.nodes} nodes",
         )
     steps = steps_of(int(run.shares.choose[stream]), parts, Cluster(parts, ranks, 1, 1))
@@ -338,13 +338,13 @@ def _check_drop_first(run: StreamingRun, drop_first: int) -> None:
     n, ranks = run.shares.epoch_size, run.cluster.ranks
     if drop_first > n + ranks - n % ranks:
         found, expected = f"{drop_first} samples read", f"at most {n + ranks - n % ranks}"
-        raise ConfigError("the epoch has not so many samples", found=found, expected=expected)
+        raise ConfigError("the epoch has fewer samples", found=found, expected=expected)
 
 
 def _check_some(run: StreamingRun, count: int, stream: int, unit: str) -> None:
     if count < 1:
-        found = f"{run.shares.choose[stream]} samples an epoch"
-        hint = "Take a smaller batch, a larger share of that stream, or batching_method='random'"
+        found = f"{run.shares.choose[stream]} samples per epoch"
+        hint = "Use a smaller batch, a larger share of that stream, or batching_method='random'"
         raise ConfigError(
             f"stream {stream} has too few samples for one {unit}", path=_path(run, stream), found=found, hint=hint
         )

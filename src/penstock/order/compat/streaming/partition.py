@@ -126,7 +126,7 @@ def is_relaxed(algo: str, canonical_nodes: int, nodes: int, first_nodes: int | N
         ConfigError: an unknown algorithm.
     """
     if algo not in ("orig", "relaxed"):
-        raise UnknownAlgorithm("no such partition_algo", found=repr(algo), expected="'orig' or 'relaxed'")
+        raise UnknownAlgorithm("unknown partition_algo", found=repr(algo), expected="'orig' or 'relaxed'")
     return algo == "relaxed" and first_nodes is not None and not _divide(canonical_nodes, nodes)
 
 
@@ -180,7 +180,7 @@ def _matrix(ids: NDArray[Any], canonical_nodes: int, nodes: int) -> NDArray[Any]
         source = matrix[max(0, stop - extra) : max(0, stop)]
         if len(source) not in (1, extra):
             raise ConfigError(
-                "there are too few samples for so many nodes",
+                "too few samples for this many nodes",
                 found=f"{n} samples, num_canonical_nodes={canonical_nodes}, {nodes} nodes",
             )
         matrix[whole:] = source

@@ -37,7 +37,7 @@ class Weight:
     def __post_init__(self) -> None:
         given = {name: value for name, value in self.as_dict().items() if value is not None}
         if len(given) > 1:
-            raise ConfigError("a stream takes one weight", found=", ".join(given), expected="one of them")
+            raise ConfigError("a stream needs one weight", found=", ".join(given), expected="one of them")
         for name, value in given.items():
             if not value >= 0:
                 raise ConfigError(f"{name} can't be negative", found=value, expected="0 or more")
@@ -96,21 +96,21 @@ def shares_of(sizes: IntArray, weights: Sequence[Weight], epoch_size: int | None
     """
     relative = [weight.proportion is not None for weight in weights]
     if any(relative) != all(relative):
-        raise ConfigError("proportion doesn't mix with other weights", expected="a proportion for all streams, or none")
+        raise ConfigError(
+            "proportion can't be combined with other weights", expected="a proportion for all streams, or none"
+        )
     given = any(value is not None for weight in weights for value in weight.as_dict().values())
     if all(relative) or (epoch_size and not given):
         parts = np.array([weight.proportion for weight in weights] if all(relative) else sizes, dtype=np.float64)
         shares = _divided(parts, epoch_size or int(sizes.sum()), seed)
     elif epoch_size:
-        raise ConfigError(
-            "epoch_size is for streams by proportion, or without weights", found=f"epoch_size={epoch_size}"
-        )
+        raise ConfigError("epoch_size only works with proportions or without weights", found=f"epoch_size={epoch_size}")
     else:
         choose = [_absolute(weight, int(size)) for weight, size in zip(weights, sizes, strict=True)]
         total = max(1, sum(choose))
         shares = Shares(np.array(choose, dtype=np.int64), np.array(choose, dtype=np.int64) / total)
     if shares.epoch_size < 1:
-        raise ConfigError("an epoch takes no sample at all", found=f"choose={shares.choose.tolist()}")
+        raise ConfigError("an epoch has no samples", found=f"choose={shares.choose.tolist()}")
     return shares
 
 
@@ -174,7 +174,7 @@ def chosen_of_shards(sizes: IntArray, choose: int, granularity: int, seed: int) 
         ConfigError: a granularity below 1.
     """
     if granularity < 1:
-        raise ConfigError("no such sampling_granularity", found=granularity, expected="1 or more")
+        raise ConfigError("unknown sampling_granularity", found=granularity, expected="1 or more")
     sizes = np.asarray(sizes, dtype=np.int64)
     total = int(sizes.sum())
     if choose % total == 0:
@@ -209,7 +209,7 @@ def _last_picks(sizes: IntArray, picks: IntArray, granularity: int) -> IntArray:
 
 def _divided(parts: NDArray[np.float64], epoch_size: int, seed: int) -> Shares:
     if not parts.sum() > 0:
-        raise ConfigError("all proportions are 0", expected="one of more than 0")
+        raise ConfigError("all proportions are 0", expected="at least one above 0")
     proportions = parts / parts.sum()
     choose = (epoch_size * proportions).astype(np.int64)
     left = epoch_size - int(choose.sum())

@@ -46,11 +46,11 @@ def shuffled_ids(
         ConfigError: an unknown algorithm, a block too small, or (`py1e`) a part without ids.
     """
     if algo not in SHUFFLES:
-        raise UnknownAlgorithm("no such shuffle_algo", found=repr(algo), expected=", ".join(SHUFFLES))
+        raise UnknownAlgorithm("unknown shuffle_algo", found=repr(algo), expected=", ".join(SHUFFLES))
     fewest = {"py1br": 2, "py1e": 1}.get(algo)
     if fewest is not None and block_size < fewest:
         raise ConfigError(
-            f"{algo} can't shuffle in such blocks",
+            f"{algo} can't shuffle with this block size",
             found=f"block size {block_size}",
             expected=f"{fewest} or more",
             hint="Raise shuffle_block_size; some batching methods give each stream its share of it",

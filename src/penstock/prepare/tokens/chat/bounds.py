@@ -27,25 +27,25 @@ class TooMuchError(Exception):
 def require_length(length: int) -> None:
     """That a template may make what is so long; raises `TooMuchError`."""
     if length > MOST_CHARS:
-        raise TooMuchError("the template makes too long a text")
+        raise TooMuchError("the template produces too much text")
 
 
 def require_number(value: int) -> None:
     """That a template may count so far; raises `TooMuchError`."""
     if value.bit_length() > _MOST_BITS:
-        raise TooMuchError("the template makes too large a number")
+        raise TooMuchError("the template computes a number that is too large")
 
 
 def require_range(length: int) -> None:
     """That a template may ask for a range of so many; raises `TooMuchError`."""
     if length > _MOST_NUMBER:
-        raise TooMuchError("the template asks for too long a range")
+        raise TooMuchError("the template uses a range that is too long")
 
 
 def require_narrow(text: str) -> None:
     """That no width in a format is too large; raises `TooMuchError`."""
     if _WIDTH.search(text):
-        raise TooMuchError("the template asks for too wide a text")
+        raise TooMuchError("the template pads text too far")
 
 
 def weigh(value: Any) -> tuple[int, int]:
@@ -76,9 +76,9 @@ def require_filter(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     text = args[0] if args and isinstance(args[0], str | bytes) else None
     numbers = any(isinstance(one, int) and abs(one) > _MOST_NUMBER for one in given)
     if name in ("to_bytes", "from_bytes") or (numbers and name in _PADDING):
-        raise TooMuchError("the template asks for too wide a text")
+        raise TooMuchError("the template pads text too far")
     if name in ("encode", "decode") and any(one not in _ENCODINGS for one in given[:1]):
-        raise TooMuchError("the template asks for an encoding that it may not have")
+        raise TooMuchError("the template uses an encoding that isn't allowed")
     if name == "sum" and any(isinstance(one, _HOLDING) for one in given):
         raise TooMuchError("the template sums lists")
     if name == "join":
@@ -96,7 +96,7 @@ def require_operation(operator: str, left: Any, right: Any) -> None:
     if operator in ("*", "**") and isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length() * max(0, right) if operator == "**" else left.bit_length() + right.bit_length()
         if bits > _MOST_BITS:
-            raise TooMuchError("the template makes too large a number")
+            raise TooMuchError("the template computes a number that is too large")
     if operator == "+" and isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple):
         require_length(len(left) + len(right))
     if operator == "%" and isinstance(left, str | bytes):
@@ -118,7 +118,7 @@ def _percent(text: Any, given: list[Any]) -> int:
     shown = text.decode("latin-1") if isinstance(text, bytes) else text
     require_narrow(shown)
     if _GIVEN_WIDTH.search(shown.replace("%%", "")):
-        raise TooMuchError("the template asks for too wide a text")
+        raise TooMuchError("the template pads text too far")
     widest = max(map(int, _NUMBER.findall(shown)), default=0)
     return len(shown) + shown.count("%") * max(widest, _largest(given))
 
@@ -130,7 +130,7 @@ def _fields(text: Any, given: list[Any]) -> int:
         for _, _, spec, _ in string.Formatter().parse(text):
             if spec is not None:
                 if "{" in spec:
-                    raise TooMuchError("the template asks for too wide a text")
+                    raise TooMuchError("the template pads text too far")
                 length += max(largest, *map(int, _NUMBER.findall(spec)), 0)
     except ValueError:  # it is no format, which whoever calls is told next
         pass
@@ -181,4 +181,4 @@ def require_between(*texts: Any) -> None:
     """That what a template wants between values is short; raises `TooMuchError`."""
     for one in texts:
         if one is not None and (one if isinstance(one, int) else len(one)) > _MOST_BETWEEN:
-            raise TooMuchError("the template asks for too wide a text")
+            raise TooMuchError("the template pads text too far")

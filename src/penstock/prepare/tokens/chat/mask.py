@@ -54,7 +54,7 @@ def encode_spans_by_bytes(
         PrepareError: the two give a text other ids.
     """
     if vocabulary.text_bytes is None:
-        raise ValueError("the bytes of the ids of this tokenizer are unknown")
+        raise ValueError("the bytes of this tokenizer's ids are unknown")
     ids, lengths = engine.encode(texts)
     if not len(ids):
         return (ids, lengths), np.empty(0, np.bool_)
@@ -88,7 +88,7 @@ def encode_spans_by_bytes(
             if difference is not None:
                 raise PrepareError(
                     f"gigatoken and the tokenizer's own library disagree on a conversation, {difference}",
-                    hint="Encode all of it with the reference: --engine tokenizers --restart",
+                    hint="Encode everything with the reference: --engine tokenizers --restart",
                 )
             mask[part] = of_row
     return (ids, lengths), mask
@@ -108,7 +108,7 @@ def find_mask_difference(
     (ids, _), mask = encode_spans(reference, texts, spans)
     if np.array_equal(found[0][0], ids) and np.array_equal(found[1], mask):
         return None
-    return "the bytes of its ids don't tell which characters a token is of"
+    return "its ids can't be mapped to characters"
 
 
 def _overlaps(starts: IntArray, ends: IntArray, generated: IntArray) -> NDArray[np.bool_]:

@@ -84,7 +84,7 @@ class ChatReader:
                 conversation = self._conversation(line, is_plain=is_plain)
                 self._asked += 1
                 text, generated = self._renderer.render(conversation)
-                found = encode_text(text, "what the chat template makes of it")
+                found = encode_text(text, "the output of the chat template")
             except StoppedError as error:
                 self._count_stopped(str(error))
                 found, generated = str(error), []
@@ -102,8 +102,8 @@ class ChatReader:
         self._stopped += 1
         if self._stopped > max(_STOPPED_FIRST, self._asked // _STOPPED_SHARE):
             raise PrepareError(
-                f"the chat template had to be stopped at {self._stopped} of {self._asked} conversations",
-                path=self._chat.path, found=why, expected=f"at most {_STOPPED_FIRST}, or 1 %", hint="Mend the template",
+                f"the chat template was stopped at {self._stopped} of {self._asked} conversations",
+                path=self._chat.path, found=why, expected=f"at most {_STOPPED_FIRST}, or 1 %", hint="Fix the template",
             )  # fmt: skip
 
     def _conversation(self, line: bytes, *, is_plain: bool) -> Conversation:
@@ -135,7 +135,7 @@ class ChatReader:
                     found = self._normalized_controls.search(self._normalize(one))
                 if found is not None:
                     raise UnusableError(
-                        f"{what} holds the control token {found[0]!r} as text: take it out, or --keep-control-tokens"
+                        f"{what} contains the control token {found[0]!r} as text: remove it, or --keep-control-tokens"
                     )
             elif isinstance(one, dict):
                 waiting += [*one, *one.values()]

@@ -26,8 +26,8 @@ _STEPS = 50_000
 _STEPS_A_CHAR = 64
 _SHOWN = 160
 _UNTOLD = (
-    "which text is generated can't be told, as the chat template renders earlier messages otherwise once others "
-    "follow: mark it in the template by {% generation %} and {% endgeneration %}"
+    "generated text can't be identified, because the chat template renders earlier messages differently once others "
+    "follow: mark it in the template with {% generation %} and {% endgeneration %}"
 )
 
 
@@ -83,12 +83,12 @@ class Renderer:
         name = self._name(conversation)
         compiled, marks, takes_tools = self._compiled[name]
         if conversation.tools and not takes_tools:
-            raise UnusableError("the conversation has tools, and the chat template takes none")
+            raise UnusableError("the conversation has tools, but the chat template doesn't support them")
         if not marks:
             return self._by_difference(name, compiled, conversation)
         text, parts = self._text(compiled, conversation, conversation.messages), list(self._meter.spans)
         if any(text[start : start + len(part)] != part for start, part in parts):
-            raise UnusableError("the chat template changes what it marks as generated")
+            raise UnusableError("the chat template changes text that it marks as generated")
         untrained = self._parts_of(compiled, conversation, parts) if conversation.untrained else ()
         spans = [(start, start + len(part)) for n, (start, part) in enumerate(parts) if part and n not in untrained]
         return text, spans
@@ -100,14 +100,14 @@ class Renderer:
             self._text(compiled, conversation, conversation.messages[:stop])
             counts[stop] = len(self._meter.spans)
             if [*self._meter.spans] != [*parts[: counts[stop]]]:
-                raise UnusableError(f"message {stop}: {_UNTOLD}, or leave the marks of messages out")
+                raise UnusableError(f"message {stop}: {_UNTOLD}, or remove the marks of messages")
         return {part for index in conversation.untrained for part in range(counts[index], counts[index + 1])}
 
     def _name(self, conversation: Conversation) -> str:
         if conversation.tools is not None and TOOL_USE in self._compiled:
             return TOOL_USE
         if DEFAULT not in self._compiled:
-            what, found = "of several chat templates none is the default", ", ".join(self._compiled)
+            what, found = "there are several chat templates but no default", ", ".join(self._compiled)
             raise ConfigError(what, path=self._chat.path, found=found, expected=DEFAULT)
         return DEFAULT
 
@@ -177,13 +177,13 @@ class Renderer:
                 require_length(meter.written)
                 parts.append(part)
         except TemplateRefusesError as error:
-            raise UnusableError(f"the chat template refuses it: {_said(error)}") from None
+            raise UnusableError(f"the chat template raised an error: {_said(error)}") from None
         except TooMuchError as error:
-            raise StoppedError(f"{error}, and is stopped") from None
+            raise StoppedError(f"{error} and was stopped") from None
         except (PenstockError, KeyboardInterrupt, SystemExit):
             raise
         except Exception as error:  # a template is a program, of anybody
-            kind = "reaches for what it may not have" if _is_unsafe(error) else "fails"
+            kind = "accesses something that isn't allowed" if _is_unsafe(error) else "fails"
             raise UnusableError(f"the chat template {kind}: {type(error).__name__}: {_said(error)}") from None
         return "".join(parts)
 
@@ -199,17 +199,17 @@ def _compile(environment: Any, chat: ChatTemplate, name: str, text: str) -> tupl
         takes_tools = "tools" in find_undeclared_variables(environment.parse(text))
         compiled = environment.from_string(text)
     except TemplateSyntaxError as error:
-        what = f"the chat template{shown} is no jinja2: line {error.lineno}"
+        what = f"the chat template{shown} is not valid jinja2: line {error.lineno}"
         raise Corrupt(what, path=chat.path, found=_said(error)) from None
     except (RecursionError, MemoryError, SyntaxError, ValueError) as error:
-        raise Corrupt(f"the chat template{shown} is no jinja2", path=chat.path, found=_said(error)) from None
+        raise Corrupt(f"the chat template{shown} is not valid jinja2", path=chat.path, found=_said(error)) from None
     if hidden is not None:
         raise ConfigError(
             f"the chat template{shown} marks generated text inside a macro, a recursive loop, another "
-            "mark, or a block that is kept",
+            "mark, or a captured block",
             path=chat.path,
             found=f"line {hidden}",
-            hint="Mark it where it is written",
+            hint="Mark it where it is output",
         )
     return compiled, marks, takes_tools
 

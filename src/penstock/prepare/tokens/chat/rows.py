@@ -90,7 +90,7 @@ def conversation_of(row: Any, path: KeyPath, chars: int, form: ChatFormat = "aut
             mark = next(key for key in value if key in MARKS and value[key] is not None)
             raise UnusableError(
                 f"message {index + 1} of {message['role']} is marked as trained: {mark!r} is {value[mark]!r}, "
-                f"and only messages of the assistant are trained on. Remove the mark"
+                f"but only assistant messages are trained on. Remove the mark"
             )
     return Conversation(checked, _tools(beside), chars, frozenset(untrained), _template_kwargs(beside))
 
@@ -118,7 +118,7 @@ def _require_no_row_marks(beside: dict[str, Any], num_messages: int) -> None:
             is_mark = key in MARKS and isinstance(value, bool | int | float) and value == (not MARKS[key])
         if is_mark:
             raise UnusableError(
-                f"{key!r} next to the messages looks like a mark for the loss: mark messages one by one, or remove it"
+                f"{key!r} next to the messages looks like a loss mask: mark messages one by one, or remove it"
             )
 
 
@@ -133,7 +133,7 @@ def _messages(row: Any, path: KeyPath, form: ChatFormat, beside: dict[str, Any])
             _turns(columns, key, role) for key, role in (("prompt", "user"), ("completion", ASSISTANT))
         )
         if isinstance(columns["prompt"], str) != isinstance(columns["completion"], str):
-            raise UnusableError("the prompt and the completion are of two kinds: both are text, or both are messages")
+            raise UnusableError("the prompt and the completion must both be text or both be messages")
         prompt = [*_system(beside, prompt), *prompt]
         return [*prompt, *completion], len(prompt)
     if name == "sharegpt" and path == (MESSAGES,):
@@ -163,7 +163,9 @@ def _shape(columns: dict[str, Any], path: KeyPath) -> ChatFormat:
     if any(columns.get(key) is not None for key in ("conversations", "conversation")):
         found.append("sharegpt")
     if len(found) > 1:
-        raise UnusableError(f"the row is a conversation in several ways: {', '.join(found)}. Name one by --chat-format")
+        raise UnusableError(
+            f"the row matches several conversation formats: {', '.join(found)}. Choose one with --chat-format"
+        )
     return found[0] if found else "messages"
 
 
@@ -180,7 +182,7 @@ def _of_alpaca(columns: dict[str, Any]) -> list[Any]:
     for pair in cast(list[Any], history) if isinstance(history, list) else [history]:
         turns = cast(list[Any], pair) if isinstance(pair, list) else []
         if len(turns) != 2 or not all(isinstance(text, str) for text in turns):
-            raise UnusableError("'history' isn't a list of pairs of a question and an answer")
+            raise UnusableError("'history' isn't a list of question-answer pairs")
         messages += [{"role": role, "content": text} for role, text in zip(("user", ASSISTANT), turns, strict=True)]
     question = "\n".join(text for text in (texts["instruction"], texts["input"]) if text)
     messages += [{"role": "user", "content": question}, {"role": ASSISTANT, "content": texts["output"]}]
@@ -209,7 +211,7 @@ def _system(columns: dict[str, Any], messages: list[Any]) -> list[Any]:
     if isinstance(first, dict) and "system" in (first.get("role"), first.get("from")):
         if text in (first.get("content"), first.get("value")):
             return []
-        raise UnusableError("the row has a 'system' text, and its first message is one too")
+        raise UnusableError("the row has a 'system' text, but its first message is a system message too")
     return [{"role": "system", "content": text}]
 
 
@@ -217,7 +219,7 @@ def _with_role(number: int, message: dict[str, Any]) -> dict[str, Any]:
     """Return a message whose role and content have these names."""
     if message.get("role") is None and "from" in message:
         if "value" not in message or message.get("content") is not None:
-            raise UnusableError(f"message {number} has 'from', and no 'value' alone{_keys(message)}")
+            raise UnusableError(f"message {number} has 'from' but not exactly one 'value'{_keys(message)}")
         names = {"from": "role", "value": "content"}
         message = {names.get(key, key): value for key, value in message.items() if key not in ("role", "content")}
         if message["role"] == FUNCTION_CALL:
@@ -233,7 +235,7 @@ def _as_calls(number: int, message: dict[str, Any]) -> dict[str, Any]:
     value = _decoded(message["content"])
     calls = cast(list[Any], value) if isinstance(value, list) else [value]
     if not calls or not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
-        raise UnusableError(f"message {number} of {FUNCTION_CALL!r} isn't JSON of a call with name and arguments")
+        raise UnusableError(f"message {number} of {FUNCTION_CALL!r} isn't a JSON call with name and arguments")
     tool_calls = [{"type": "function", "function": call} for call in calls]
     return {**message, "role": ASSISTANT, "content": "", "tool_calls": tool_calls}
 
@@ -273,7 +275,7 @@ def _take_marks(number: int, message: Any) -> tuple[dict[str, Any], bool | None]
             raise UnusableError(f"a part of message {number} is {KINDS[type(part)]}, not an object with type")
         _require_no_other_marks(f"a part of message {number}", cast(dict[str, Any], part), honoured={})
         if part.get("type") == "text" and "text" in part and part["text"] is None:
-            raise UnusableError(f"a part of message {number} is text, and its text is null")
+            raise UnusableError(f"a part of message {number} is of type text, but its text is null")
     trained: dict[str, bool] = {}
     for key in MARKS.keys() & whole.keys():
         value = whole[key]
@@ -295,8 +297,8 @@ def _require_no_other_marks(where: str, value: dict[str, Any], honoured: dict[st
     for key in value:
         if _LOOKS_LIKE_MARK.search(key) and key not in honoured and value[key] is not None:
             raise UnusableError(
-                f"{where} has the key {key!r}, which looks like a mark for the loss. Rename or remove it, "
-                f"or mark whole messages by one of {', '.join(MARKS)}"
+                f"{where} has the key {key!r}, which looks like a loss mask. Rename or remove it, "
+                f"or mark whole messages with one of {', '.join(MARKS)}"
             )
 
 
@@ -312,7 +314,7 @@ def _checked(number: int, message: dict[str, Any]) -> dict[str, Any]:
             + (f", did you mean {close!r}?" if close else f" (known: {', '.join(ROLES[:5])}, …)")
         )
     if not isinstance(content, str | list | None):
-        raise UnusableError(f"message {number} has a content that is {KINDS[type(content)]}, not text")
+        raise UnusableError(f"message {number} has content that is {KINDS[type(content)]}, not text")
     if content is None and sum(value is not None for value in message.values()) < 2:
         raise UnusableError(f"message {number} has no content{_keys(message)}")
     return message
@@ -329,9 +331,9 @@ def _tools(row: Any) -> list[Any] | None:
         try:
             tools = json.loads(tools)
         except (ValueError, RecursionError):
-            raise UnusableError("the tools are text, and no JSON") from None
+            raise UnusableError("the tools are text, but not valid JSON") from None
     if tools is None or tools == "":
         return None
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in cast(Sequence[Any], tools)):
-        raise UnusableError("the tools are no list of objects")
+        raise UnusableError("the tools aren't a list of objects")
     return cast(list[Any], tools)

@@ -85,7 +85,7 @@ class Meter:
         """Take steps; raises `TooMuchError`."""
         self.left -= count
         if self.left < 0:
-            raise TooMuchError("the template takes too many steps: it may loop for ever")
+            raise TooMuchError("the template takes too many steps, so it may loop forever")
 
     def counted(self, values: Iterable[Any]) -> Iterator[Any]:
         """The same values, a step each."""
@@ -173,8 +173,8 @@ def _raise_exception(message: Any = "") -> NoReturn:
 def _strftime(date: str | None, format: str) -> str:
     if date is None:
         raise ConfigError(
-            "the chat template asks which day it is, and the bytes of an output may not depend on that",
-            hint="Name the day: chat_date= (--chat-date YYYY-MM-DD)",
+            "the chat template uses the current date, which would make the output depend on the day",
+            hint="Set the date: chat_date= (--chat-date YYYY-MM-DD)",
         )
     require_narrow(format)
     return datetime.datetime.fromisoformat(date).strftime(format)

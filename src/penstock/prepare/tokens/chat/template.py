@@ -76,19 +76,19 @@ def load_template(
         Corrupt: what stands there is no template.
     """
     if spec.kind != "tokenizers":
-        what, hint = "conversations need a tokenizer.json", "It tells which characters a token is of; name its folder"
+        what, hint = "conversations need a tokenizer.json", "It maps tokens to characters. Pass its folder"
         raise ConfigError(what, path=spec.path, found=spec.kind, hint=hint)
     folder = Place(store, spec.path).folder()
     config = read_config(folder.child(_CONFIG))
     named = read_config(folder.child("special_tokens_map.json"))
     path, templates = _templates(folder, config)
     if not templates:
-        hint = f"Put one beside it as {_FILE}, or as chat_template into {_CONFIG}"
+        hint = f"Put one next to it as {_FILE}, or into {_CONFIG} as chat_template"
         raise ConfigError("this tokenizer has no chat template", path=folder.path, hint=hint)
     for name, text in templates.items():
         if len(text) > _MOST_CHARS:
             what = f"the chat template {name!r} is too long"
-            raise Corrupt(what, path=path, found=len(text), expected=f"{_MOST_CHARS} characters at most")
+            raise Corrupt(what, path=path, found=len(text), expected=f"at most {_MOST_CHARS} characters")
     # As transformers does: a config that lists its added tokens is of its time, in an older folder the map is.
     told = config if "added_tokens_decoder" in config else {**config, **named}
     tokens = tuple(sorted(_tokens(told).items()))
@@ -120,11 +120,11 @@ def _templates(folder: Place, config: Mapping[str, Any]) -> tuple[str, dict[str,
             if not (
                 isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("template"), str)
             ):
-                what, expected = "not a chat template", 'a text, or a list of {"name", "template"}'
+                what, expected = "not a chat template", 'a string, or a list of {"name", "template"}'
                 raise Corrupt(what, path=path, found=repr(one)[:80], expected=expected)
             found[one["name"]] = one["template"]
     elif given is not None:
-        raise Corrupt("not a chat template", path=path, found=type(given).__name__, expected="a text, or a list")
+        raise Corrupt("not a chat template", path=path, found=type(given).__name__, expected="a string, or a list")
     file = folder.child(_FILE)
     if not file.exists():
         return path, found
@@ -140,7 +140,7 @@ def _text(file: Place) -> str:
     try:
         return file.store.get(file.path).decode()
     except UnicodeDecodeError as error:
-        raise Corrupt("a chat template that is not UTF-8", path=file.path, offset_bytes=error.start) from None
+        raise Corrupt("the chat template is not UTF-8", path=file.path, offset_bytes=error.start) from None
 
 
 def _tokens(config: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
@@ -169,6 +169,6 @@ def _checked(date: str | None) -> str | None:
         try:
             datetime.date.fromisoformat(date)
         except ValueError:
-            what = "not a date of conversations"
-            raise ConfigError(what, found=repr(date), expected="YYYY-MM-DD, as chat_date= (--chat-date)") from None
+            what = "invalid chat date"
+            raise ConfigError(what, found=repr(date), expected="YYYY-MM-DD for chat_date= (--chat-date)") from None
     return date

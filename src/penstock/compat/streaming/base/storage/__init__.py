@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-_READING = "StreamingDataset(remote=…), which fetches what is read, or `penstock stage`, which copies it to the cache"
+_READING = (
+    "StreamingDataset(remote=…), which downloads data as it is read, or `penstock stage`, which copies it to the cache"
+)
 _WRITING = "MDSWriter(out=(local, remote)), which uploads what it writes"
 
 
