@@ -140,7 +140,8 @@ def reference_pages() -> tuple[dict[str, str], list[Any]]:
         for module in [name for name in members if name in modules]:
             file = f"{module.removeprefix('penstock.')}.md"
             index += [f"### {MODULES[module]}\n\n[`{module}`]({file})\n"]
-            index += [_table(modules[module], lambda one: seen[one.made_at], "")]
+            own = [one for one in modules[module] if seen[one.made_at].startswith(f"{file}#")]
+            index += [_table(own, lambda one: seen[one.made_at], "")]
             entries.append({MODULES[module]: f"reference/{file}"})
         nav.append({task: entries})
     nav.append({"Result types": "reference/results.md"})

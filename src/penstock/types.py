@@ -349,7 +349,7 @@ MediaMetadata: TypeAlias = ImageMetadata | AVMetadata
 
 @dataclass(frozen=True, slots=True)
 class Sniff:
-    """Whether a path looks like a format, and why.
+    """Result of `Format.sniff`: whether a path looks like the format, and why.
 
     Examples:
         >>> from penstock.formats import get_format

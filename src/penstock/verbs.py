@@ -396,7 +396,7 @@ def stage(
     mode: Literal["train", "val"] | None = None, global_batch: int | None = None, seed: int | None = None,
     world: int | None = None, lanes: int | None = None, trust: bool = False, follow_links: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """Download to the cache what this host will read.
+    """Download the data that this host will read to the cache.
 
     Args:
         recipe: recipe, metadataset or dataset; a dataset is read in shuffled order if `seed` is given.

@@ -101,7 +101,7 @@ class Format(Protocol):
 
 
 class Executor(Protocol):
-    """Executor of tasks.
+    """Interface for running tasks.
 
     Contract: results come in task order. `fn` may run several times for one task, and concurrently. An error raised by
     `fn` stops the work and is raised in the caller, after the results of earlier tasks; the task isn't retried. The

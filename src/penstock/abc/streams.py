@@ -68,7 +68,7 @@ class Stream(Protocol[T_co]):
 
 
 class Order(Protocol):
-    """Order: computes the index of each position.
+    """Order of samples: computes the index of each position.
 
     Contract: a bijection on each epoch `[e * n, (e + 1) * n)`, in O(1) memory. `order` and `order_one` agree. A
     negative position, or an index outside `[0, n)`, raises IndexError. The results for given parameters never change

@@ -11,10 +11,7 @@ from penstock.types import Batch, Sample
 
 
 def same(left: Any, right: Any) -> bool:
-    """Whether two values are equal in kind and content: arrays in dtype and shape too, NaN equals NaN.
-
-    A numpy scalar equals the Python number of its value: columns of a batch hold the former.
-    """
+    """Return whether two values are equal in type and content, including dtype and shape; NaN equals NaN."""
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return (
             isinstance(left, np.ndarray)

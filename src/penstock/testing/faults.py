@@ -44,12 +44,12 @@ COUNTED = frozenset(_MOVING) | _SPACE | _CHANGING | {"open", "close"}
 
 
 class FaultyOs:
-    """An `os` module that injects a fault at one file operation.
+    """Module like `os` that injects a fault at one file operation.
 
     Args:
-        fail_at: which operation, counted from 1; 0 for none: it only counts.
-        mode: what happens there.
-        errno: the error of `raise` and `tear`.
+        fail_at: number of the operation, from 1; 0 only counts.
+        mode: kind of fault.
+        errno: error number for `raise` and `tear`.
 
     Attributes:
         calls: names of the file operations called so far.
@@ -97,7 +97,10 @@ class FaultyOs:
 
 
 class FaultStore(LocalStore):
-    """A local store over a `FaultyOs`; arguments as there. Maps and path look-ups are not operations."""
+    """Local store over a `FaultyOs`, with its arguments.
+
+    Maps and path look-ups aren't counted as operations.
+    """
 
     __slots__ = ("faults",)
 
@@ -130,7 +133,7 @@ def places_of(mode: FaultMode, calls: Sequence[str]) -> list[int]:
 
 
 def count_operations(work: Callable[[FaultStore], object]) -> int:
-    """How many file operations `work(store)` does when nothing goes wrong."""
+    """Return the number of file operations of `work(store)` without faults."""
     store = FaultStore()
     work(store)
     return store.operations

@@ -58,7 +58,10 @@ def _check_place(source: SupportsPlaces, index: int) -> None:
 
 
 class SourceLaws:
-    """Inherit, and give the fixtures `source` and `expected`: all its samples, at least three."""
+    """Tests of a source: inherit the class and define the fixtures `source` and `expected`.
+
+    `expected` are all samples of the source, at least three.
+    """
 
     def test_every_sample(self, source: Source[Any], expected: Sequence[Sample]) -> None:
         assert len(expected) >= 3
@@ -187,11 +190,14 @@ class SourceLaws:
 
 
 class TokenSourceLaws(SourceLaws):
-    """The same for a `TokenSource`; `expected` are its documents as `{"tokens": array}`, three or more."""
+    """Tests of a `TokenSource`, in addition to those of `SourceLaws`.
+
+    `expected` are its documents as `{"tokens": array}`, at least three.
+    """
 
     @pytest.fixture
     def stored(self, expected: Sequence[Sample]) -> Any:
-        """uint[num_tokens]: all tokens in order."""
+        """All tokens in order, uint[num_tokens]."""
         return np.concatenate([sample["tokens"] for sample in expected])
 
     def test_counts(self, source: TokenSource, expected: Sequence[Sample], stored: Any) -> None:

@@ -56,16 +56,18 @@ def _writing(test: Callable[..., None]) -> Callable[..., None]:
 
 
 class StoreSuite:
-    """Inherit, and give the fixtures `store` and `root`: a folder in the store that may be missing still.
+    """Tests of a store: inherit the class and define the fixtures `store` and `root`.
+
+    `root` is a directory in the store, which needn't exist.
 
     Attributes:
-        writes: false for a store that is only read; `put` then makes its files.
+        writes: False for a read-only store; `put` then makes its files.
     """
 
     writes: bool = True
 
     def put(self, store: Store, path: str, data: bytes) -> None:
-        """Make one file, for the laws of reading."""
+        """Make one file, for tests of reading."""
         put(store, path, data)
 
     # --- reading -------------------------------------------------------------------------------------------------

@@ -51,11 +51,11 @@ def check_stream(stream: Stream[Any], twin: Stream[Any], seed: int = 0) -> None:
 
 
 class StreamLaws:
-    """Inherit, and give `make`.
+    """Tests of a stream: inherit the class and define `make`.
 
     Attributes:
-        make: the stream; a new one at each call, with equal arguments.
-        maps: the stream changes samples, so that `stream[p]` is not `source[locate(p).index]`.
+        make: function that returns the stream, a new one at each call, with equal arguments.
+        maps: the stream changes samples, so that `stream[p]` isn't `source[locate(p).index]`.
     """
 
     make: Callable[[], Stream[Any]]

@@ -84,7 +84,7 @@ class _AsTheyAre(DefaultTaskEncoder[Any, Any, Any, Any]):
 
 
 class BaseCoreDatasetFactory:
-    """One dataset of a path.
+    """Base class for a dataset of a path.
 
     Attributes:
         paths: paths of its data; for a join those of all members.
@@ -321,7 +321,7 @@ class JoinedWebdatasetFactory(BaseWebdatasetFactory):
 
 
 class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
-    """JSONL file.
+    """Crude dataset in a JSONL file.
 
     Args:
         path: path of the file.
@@ -352,7 +352,7 @@ class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
 
 
 class DefaultCrudeJsonlDatasetFactory(CrudeJsonlDatasetFactory):
-    """JSONL file; see `CrudeJsonlDatasetFactory`."""
+    """Crude dataset in a JSONL file; see `CrudeJsonlDatasetFactory`."""
 
 
 def _typed_factory(sample_type: type[Sample]) -> type[DefaultDecoderWebdatasetFactory]:
