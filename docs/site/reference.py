@@ -177,7 +177,8 @@ def _imported(module: str, name: str) -> Any:
     """Return what a module imports under a name, also for type checkers only; None if nothing."""
     for node in ast.walk(_tree_of(module)):
         if isinstance(node, ast.ImportFrom) and node.module and name in {alias.name for alias in node.names}:
-            return vars(importlib.import_module(node.module)).get(name)
+            with contextlib.suppress(MissingExtra):
+                return vars(importlib.import_module(node.module)).get(name)
     return None
 
 

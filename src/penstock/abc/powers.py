@@ -17,7 +17,7 @@ from penstock.types import Batch, IntArray, MediaMetadata, Place
 
 @runtime_checkable
 class SupportsMmap(Protocol):
-    """Store whose files can be mapped.
+    """Store with files that can be mapped.
 
     Gain: arrays are views of a file's pages, which the processes of a host share.
 
@@ -38,7 +38,7 @@ class SupportsMmap(Protocol):
 
 @runtime_checkable
 class SupportsKeys(Protocol):
-    """Source whose samples have keys.
+    """Source of samples with keys.
 
     Gain: joins, and keys in `explain`.
 
@@ -107,7 +107,7 @@ class SupportsBlocks(Protocol):
 
 @runtime_checkable
 class SupportsFiles(Protocol):
-    """Source whose samples consist of named files.
+    """Source of samples that consist of named files.
 
     A WebDataset, a directory, or a JSONL file in Energon's flavor.
 

@@ -270,7 +270,7 @@ class CookedStream:
         return self.stream.locate(position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """Return a position whose sample can replace the one at `position`.
+        """Return a position with a substitute for the sample at `position`.
 
         Raises:
             ConfigError: the stream has no substitutes, or no more of them.

@@ -26,7 +26,7 @@ _NOT_ROWS = frozenset({"cu_seqlens", "max_seqlen"})
 
 
 class JaxLoader:
-    """Loader whose batches are dicts of jax arrays.
+    """Loader that delivers dicts of jax arrays.
 
     State, seeking and elastic resume are those of `Loader`.
 

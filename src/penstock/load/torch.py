@@ -204,7 +204,7 @@ def torch_loader(
     collate: Collate | None = None,
     **options: Any,
 ) -> Loader:
-    """Return a `Loader` whose batches are dicts of torch tensors.
+    """Return a `Loader` that delivers dicts of torch tensors.
 
     State, seeking and elastic resume are those of `Loader`.
 

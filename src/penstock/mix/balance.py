@@ -149,7 +149,7 @@ class Balance(Generic[T]):
         return replace(self.stream.locate(self.inner_one(position)), position=position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """Return a position of the same epoch whose sample can replace the one at `position`."""
+        """Return a position of the same epoch with a substitute for the sample at `position`."""
         other = self.stream.substitute(self.inner_one(position), attempt)
         size = self.world * self.steps
         block = other // size

@@ -57,7 +57,7 @@ def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> 
 
 
 class MappedSource(WrappedSource):
-    """Source whose samples a function has been applied to, as returned by `Map`.
+    """Source of samples to which a function has been applied, as returned by `Map`.
 
     Examples:
         >>> import penstock as ps
@@ -110,7 +110,7 @@ class MappedSource(WrappedSource):
 
 
 class MappedStream:
-    """Stream whose samples a function has been applied to, as returned by `Map`.
+    """Stream of samples to which a function has been applied, as returned by `Map`.
 
     Examples:
         >>> import penstock as ps
@@ -180,7 +180,7 @@ class MappedStream:
         return self.stream.locate(position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """Return a position whose sample can replace the one at `position`.
+        """Return a position with a substitute for the sample at `position`.
 
         Raises:
             ConfigError: the stream has no substitutes, or no more of them.

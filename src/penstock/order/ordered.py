@@ -203,7 +203,7 @@ class OrderedStream(Generic[T]):
         return found if instead_of is None else replace(found, instead_of=instead_of)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """Return a position of the same epoch whose sample can replace the one at `position`.
+        """Return a position of the same epoch with a substitute for the sample at `position`.
 
         Args:
             position: position of the unreadable sample.

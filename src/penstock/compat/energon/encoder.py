@@ -38,7 +38,7 @@ def stateless(fn: F, /) -> F: ...
 @overload
 def stateless(*, restore_seeds: bool = False, failure_tolerance: int | None = None) -> Callable[[F], F]: ...
 def stateless(fn: Any = None, /, *, restore_seeds: bool = False, failure_tolerance: int | None = None) -> Any:
-    """Mark a function whose result depends only on its arguments.
+    """Mark a function that depends only on its arguments.
 
     Args:
         fn: the function.

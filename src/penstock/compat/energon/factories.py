@@ -311,7 +311,7 @@ class StandardWebdatasetFactory(DefaultDecoderWebdatasetFactory):
 
 
 class CrudeWebdataset(DefaultDecoderWebdatasetFactory):
-    """Prepared WebDataset whose samples are its parts, for cookers."""
+    """Prepared WebDataset with its parts as samples, for cookers."""
 
     __sample_type__ = CrudeSample
 

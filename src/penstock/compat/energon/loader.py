@@ -41,7 +41,7 @@ _WITH_WORKERS = float("600")  # told from a 600 that is passed by its identity
 
 
 def get_savable_loader(dataset: SavableDataset[Any], **options: Any) -> SavableDataLoader:
-    """Return a loader whose state can be saved and restored; see `SavableDataLoader`."""
+    """Return a loader with a state that can be saved and restored; see `SavableDataLoader`."""
     return SavableDataLoader(dataset, **options)
 
 

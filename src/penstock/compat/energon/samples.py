@@ -113,7 +113,7 @@ class Batch:
 
     @classmethod
     def from_samples(cls, samples: Sequence[Any], **fields: Any) -> Self:
-        """Return a batch whose fields are lists of the samples' fields, also for tensors, like the original.
+        """Return a batch with lists of the samples' fields, also for tensors, like the original.
 
         The sources become one tuple, and empty subflavors are left out. To pad and stack tensors, pass them:
         `image=batch_pad_stack([one.image for one in samples])`.

@@ -18,7 +18,7 @@ def _same(length: int) -> int:
 
 
 class IterMapDataset(BaseWrapperDataset[T_sample]):
-    """Dataset whose samples pass through a function of iterators.
+    """Dataset that passes its samples through a function of iterators.
 
     Args:
         dataset: the samples.
