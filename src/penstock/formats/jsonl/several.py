@@ -70,7 +70,9 @@ class _JsonlFiles:
         names = (file[len(path.rstrip("/")) + 1 :] for file in store.list(path)) if is_one else ()
         other = other_data(names, SUFFIXES)
         if other is not None:
-            return Sniff(False, f"JSONL files and other data ({other}). Use a pattern: {path}/**/*.jsonl")
+            ends = sorted({end for file in files for end in SUFFIXES if file.endswith(end)})
+            pattern = f"{path.rstrip('/')}/**/*{ends[0] if len(ends) == 1 else '{' + ','.join(ends) + '}'}"
+            return Sniff(False, f"JSONL files and other data ({other}). Use a pattern: '{pattern}'")
         return Sniff(True, f"{len(files)} JSONL files")
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource:
