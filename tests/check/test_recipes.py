@@ -67,6 +67,26 @@ def test_each_dataset_of_a_recipe_is_checked(folder: Path) -> None:
     assert any("a.jsonl" in one["path"] for one in findings_of(folder / "aux.yaml", status=1))
 
 
+@pytest.mark.parametrize("more", ["", ", shuffle: {seed: 8}"])
+def test_a_recipe_with_an_order_of_its_own_is_checked(folder: Path, more: str) -> None:
+    path = folder / "run.yaml"
+    path.write_text(f"penstock: 1\nstream: {{path: a.jsonl{more}}}\n")
+    assert not findings_of(path, status=0)
+    done = called("verify", path, "--split", "train")
+    assert (done.returncode, "found split" in done.stderr) == (10, True)
+
+
+def test_the_named_split_of_a_metadataset_is_checked(folder: Path) -> None:
+    (folder / "broken.jsonl").write_text('{"id": 1}\n{"id": \n')
+    path = folder / "two.yaml"
+    path.write_text(f"{HEAD}    path: a.jsonl\n  val:\n    path: broken.jsonl\n")
+    assert not findings_of(path, status=0)
+    assert not findings_of(path, "--split", "train", status=0)
+    assert findings_of(path, "--split", "val", status=1)
+    done = called("verify", path, "--split", "vla")
+    assert (done.returncode, "no such split" in done.stderr) == (10, True)
+
+
 @pytest.mark.parametrize("name", ["vg/0.jpg", "./vg/0.jpg", "vg/../vg/0.jpg", "vg//0.jpg", "{folder}/vg/0.jpg"])
 def test_a_name_in_a_folder_may_be_absolute(folder: Path, name: str) -> None:
     images = ps.open(folder / "images", format="folder")

@@ -98,7 +98,7 @@ def command(
     Prints each finding with its location and fix. Exits with 1 if there are errors.
 
     PATH can also be a recipe or metadataset. Then each of its datasets is checked, and datasets that are read under two
-    names and references to missing media files are reported.
+    names and references to missing media files are reported. Of a metadataset, one split is checked: --split, or train.
 
     To distribute the check, run it with --part and --work DIR on each machine, with DIR on shared storage, then once
     with --finish.
@@ -154,15 +154,12 @@ def _verify_recipe(path: str, options: dict[str, Any]) -> list[Any]:
     from penstock.check import verify
     from penstock.check.recipes import check_run
     from penstock.errors import FormatError
-    from penstock.types import Finding
     from penstock.view.facts.opening import leaves_of, open_run
 
     try:
-        data = open_run(path, seed=0, follow_links=options["follow_links"]).data
+        data = open_run(path, split=options["split"], follow_links=options["follow_links"]).data
     except FormatError as error:  # a dataset that can't be opened is a finding, as in `verify` of that dataset
-        where = str(error.path or path)
-        found, expected = (None if one is None else str(one) for one in (error.found or error.what, error.expected))
-        return [Finding("recipe.damaged", "error", where, error.offset_bytes, found, expected, error.hint)]
+        return [_damaged(error, path)]
     findings: list[Any] = []
     checked: set[tuple[str, str]] = set()
     for leaf in leaves_of(data):
@@ -171,9 +168,21 @@ def _verify_recipe(path: str, options: dict[str, Any]) -> list[Any]:
             continue
         checked.add(place)
         reading = {name: recipe[name] for name in ("split", "layout", "eos_id") if recipe.get(name) is not None}
-        findings += verify(recipe["path"], **options | {"format": recipe.get("format"), **reading})
+        findings += verify(recipe["path"], **options | {"split": None, "format": recipe.get("format"), **reading})
     depth = "full" if options["depth"] == "decode" else options["depth"]
-    return findings + check_run(data, path, depth)
+    try:
+        return findings + check_run(data, path, depth)
+    except FormatError as error:  # of a dataset that is opened only now
+        return findings if any(one.severity == "error" for one in findings) else [*findings, _damaged(error, path)]
+
+
+def _damaged(error: Any, path: str) -> Any:
+    """Return the finding for a dataset of a recipe that can't be opened."""
+    from penstock.types import Finding
+
+    where = str(error.path or path)
+    found, expected = (None if one is None else str(one) for one in (error.found or error.what, error.expected))
+    return Finding("recipe.damaged", "error", where, error.offset_bytes, found, expected, error.hint)
 
 
 def _require_together(sharing: Sharing, work: str | None, *, writes: bool) -> None:
