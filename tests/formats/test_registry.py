@@ -135,7 +135,7 @@ def test_what_nobody_knows_says_why() -> None:
     with pytest.raises(Unsupported) as caught:
         formats.sniff(MemoryStore({"a.xyz": b"\x93\xff\x80" * 50}), "a.xyz")
     assert caught.value.path == "a.xyz"
-    assert str(caught.value).startswith("a.xyz: no format recognises this: found bytes of an unknown format. ")
+    assert str(caught.value).startswith("a.xyz: no format recognizes this: found bytes of an unknown format. ")
     assert all(f"{name}: " in caught.value.__notes__[0] for name in formats.BUILT_IN)
     assert "format=" in str(caught.value)
 

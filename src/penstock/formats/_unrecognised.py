@@ -78,7 +78,7 @@ def unrecognised(
         found = telling[0].partition(": ")[2]
         hint = telling[1].partition(": ")[2] if len(telling) > 1 else hint
     hint = broken[0] if broken else hint
-    error = Unsupported("no format recognises this", path=path, found=found, hint=hint)
+    error = Unsupported("no format recognizes this", path=path, found=found, hint=hint)
     error.add_note("\n".join((*reasons, *broken)))
     return error
 
@@ -86,7 +86,7 @@ def unrecognised(
 def holds_datasets(store: Store, path: str) -> Unsupported:
     """The error for a folder whose datasets lie in folders below, so that none of them is its own."""
     found, hint = _of_folder(store, path)
-    return Unsupported("no format recognises this", path=path, found=found, hint=hint)
+    return Unsupported("no format recognizes this", path=path, found=found, hint=hint)
 
 
 def looks_like_recipe(head: bytes) -> bool:

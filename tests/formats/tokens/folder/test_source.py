@@ -283,7 +283,7 @@ def test_where_the_index_stands_it_decides(tmp_path: Path) -> None:
 
 def test_other_folders_are_not_taken(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
-    with pytest.raises(Unsupported, match="no format recognises this"):
+    with pytest.raises(Unsupported, match="no format recognizes this"):
         ps.open(tmp_path)
     with pytest.raises(NotFound):
         ps.open(tmp_path, format="token-files")
