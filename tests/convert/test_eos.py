@@ -46,7 +46,7 @@ def test_the_document_is_counted_from_the_start_of_the_data() -> None:
 
 def test_it_is_never_added_twice() -> None:
     tokens, lengths = run_of([[1, 2], [], [3, 0]])
-    with pytest.raises(ConfigError, match="document 102 ends already"):
+    with pytest.raises(ConfigError, match="document 102 already ends"):
         EosRule("add", 0).apply(tokens, lengths, 100, "a")
     assert len(EosRule("add", 9).apply(tokens, lengths, 100, "a")[0]) == 7
 

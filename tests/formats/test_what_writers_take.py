@@ -34,7 +34,7 @@ def test_what_has_no_fields_is_refused_and_nothing_is_left(name: str, nothing: A
     writer = get_format(name).create(LocalStore(), str(tmp_path / "set"), WRITTEN[name], overwrite=False)
     calls = [writer.write_batch] if name == "jsonl" else [writer.write, writer.write_batch]  # JSON is any value
     for write in calls:
-        with pytest.raises(ConfigError, match="have fields"):
+        with pytest.raises(ConfigError, match="must be a mapping"):
             write(nothing)
     writer.abort()
     assert list(tmp_path.iterdir()) == []

@@ -104,7 +104,7 @@ def test_other_formats(tmp_path: Path) -> None:
 def test_refusals(tmp_path: Path) -> None:
     source = write_tokens(tmp_path / "a.pbin", [[1], [2]])
     for ratio in ((), (1,), (0, 0), (-1, 2), (float("nan"), 1)):
-        with pytest.raises(ConfigError, match="shares"):
+        with pytest.raises(ConfigError, match="split ratio"):
             split(source, tmp_path / "parts", ratio=ratio)
     for names in (("a",), ("a", "a"), ("a", "../b"), ("", "b")):
         with pytest.raises(ConfigError, match="names of the parts"):

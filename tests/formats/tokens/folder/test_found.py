@@ -106,7 +106,7 @@ def test_two_outputs_of_ours_in_a_list(tmp_path: Path) -> None:
     stray = next(first.glob("part-00001-*.pbin"))
     (first / stray.name.replace("00001", "00007")).write_bytes(stray.read_bytes())  # the index alone decides
     assert documents(ps.open([first, second])) == [*chain(*FILES[2:]), *DOCUMENTS]
-    with pytest.raises(ConfigError, match=r"contains other datasets.*in a list"):
+    with pytest.raises(ConfigError, match=r"contains other datasets.*as a list"):
         ps.open(tmp_path, format="token-files")
     with pytest.raises(ConfigError, match=r"index\.json does not list this token file"):
         ps.open(f"{first}/*.pbin")

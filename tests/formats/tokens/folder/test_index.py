@@ -67,7 +67,7 @@ def test_names(number: int, name: str) -> None:
     ],
 )
 def test_a_path_that_leaves_the_folder(path: str) -> None:
-    with pytest.raises(UnsafeData, match="file 0: not the name of a token file"):
+    with pytest.raises(UnsafeData, match="file 0: not a valid name for a token file"):
         decode_index(text(entry(path=path)), "index.json")
 
 
