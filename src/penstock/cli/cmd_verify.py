@@ -167,8 +167,9 @@ def _verify_recipe(path: str, options: dict[str, Any]) -> list[Any]:
         if recipe.get("kind") != "open" or (place := (str(recipe["path"]), str(recipe.get("split")))) in checked:
             continue
         checked.add(place)
-        reading = {name: recipe[name] for name in ("split", "layout", "eos_id") if recipe.get(name) is not None}
-        findings += verify(recipe["path"], **options | {"split": None, "format": recipe.get("format"), **reading})
+        reading: dict[str, Any] = {"split": None, "format": recipe.get("format")}
+        reading |= {name: recipe[name] for name in ("split", "layout", "eos_id") if recipe.get(name) is not None}
+        findings += verify(recipe["path"], **options | reading)
     depth = "full" if options["depth"] == "decode" else options["depth"]
     try:
         return findings + check_run(data, path, depth)
