@@ -41,7 +41,7 @@ def findings_of(path: Path, *options: str, status: int) -> list[Any]:
 
 def test_references_without_a_file_are_listed(folder: Path) -> None:
     found = [one for one in findings_of(folder / "aux.yaml", status=1) if one["code"] == "recipe.missing-file"]
-    assert [one["found"].split(" names ")[1] for one in found] == ["'vg/404.jpg'", "'../secret.jpg'"]
+    assert [one["found"].split(" refers to ")[1] for one in found] == ["'vg/404.jpg'", "'../secret.jpg'"]
     assert all(one["path"].endswith("a.jsonl") for one in found)
     (folder / "images/vg/404.jpg").write_bytes(b"\xff\xd8\xff")
     lines = (folder / "a.jsonl").read_text().replace("../secret.jpg", "vg/0.jpg")
@@ -84,7 +84,7 @@ def test_the_named_split_of_a_metadataset_is_checked(folder: Path) -> None:
     assert not findings_of(path, "--split", "train", status=0)
     assert findings_of(path, "--split", "val", status=1)
     done = called("verify", path, "--split", "vla")
-    assert (done.returncode, "no such split" in done.stderr) == (10, True)
+    assert (done.returncode, "have this split: found 'vla'" in done.stderr) == (10, True)
 
 
 @pytest.mark.parametrize("name", ["vg/0.jpg", "./vg/0.jpg", "vg/../vg/0.jpg", "vg//0.jpg", "{folder}/vg/0.jpg"])
