@@ -199,5 +199,5 @@ def test_verify_names_an_unknown_split(tmp_path: Path, depth: Any) -> None:
     with ps.create(tmp_path / "tars", format="webdataset") as writer:
         writer.write({"__key__": "a", "txt": "text"})
     ps.verify(tmp_path / "tars", depth=depth, split="train")
-    with pytest.raises(ConfigError, match="no such split"):
+    with pytest.raises(ConfigError, match="unknown split"):
         ps.verify(tmp_path / "tars", depth=depth, split="tarin")

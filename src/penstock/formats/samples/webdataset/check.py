@@ -90,7 +90,7 @@ def _require_split(store: Store, root: str, split: str) -> None:
         return
     if split not in splits.parts:
         path, known = meta_path(root, splits.name or SPLIT_YAML), ", ".join(splits.parts)
-        raise ConfigError("no such split", path=path, found=repr(split), expected=known or "none")
+        raise ConfigError("unknown split", path=path, found=repr(split), expected=known or "none")
 
 
 def _remake(root: str) -> str:
