@@ -266,7 +266,7 @@ def test_other_work_is_refused(tmp_path: Path, share: Share) -> None:
 
 @pytest.mark.parametrize("options", [{"part": (0, 2)}, {"finish": True}, {"restart": True}])
 def test_what_is_one_stream_can_not_be_shared(tmp_path: Path, share: Share, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"jsonl is written by a single process.*tokens.*mds.*webdataset"):
+    with pytest.raises(ConfigError, match=r"jsonl is written by a single process.*token formats.*mds.*webdataset"):
         ps.convert(tmp_path / "a.jsonl", tmp_path / "out", to="jsonl", **options)
     if "restart" not in options:
         with pytest.raises(ConfigError, match="from an iterator"):

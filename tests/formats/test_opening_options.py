@@ -65,7 +65,7 @@ def test_and_by_repair(option: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit) as ended:
         main(["repair", str(made.path), option, "3"])
     assert ended.value.code == ConfigError.exit_status
-    assert f"Leave {option}" in capsys.readouterr().err
+    assert f"Omit {option}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["split", "layout"])
@@ -126,7 +126,7 @@ OF_TOKENS: dict[str, Callable[..., object]] = {
 @pytest.mark.parametrize("name", ["jsonl", "mds", "webdataset"])
 def test_options_of_tokens_for_other_rows(name: str, verb: str, tmp_path: Path) -> None:
     path, out = MADE[name](tmp_path).path, tmp_path / "out"
-    with pytest.raises((ConfigError, Unsupported), match=r"token_bytes|mix_tokenizers|neither documents"):
+    with pytest.raises((ConfigError, Unsupported), match=r"token_bytes|mix_tokenizers|doesn't support samples"):
         OF_TOKENS[verb](path, out)
     assert not out.exists()
 

@@ -179,7 +179,7 @@ def test_a_wrong_index_of_lines(tmp_path: Path) -> None:
     end = data.index(b"\n", 1000)
     data[end : end + 1] = b" "  # a line end of line 14 is gone: the index names two halves of one line
     path.write_bytes(bytes(data))
-    with pytest.raises(Corrupt, match="no whole line"):
+    with pytest.raises(Corrupt, match="not a whole line"):
         merge([path], tmp_path / "b.jsonl")
     assert not (tmp_path / "b.jsonl").exists()
 

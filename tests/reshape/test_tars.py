@@ -98,7 +98,7 @@ def test_dealt(prepared: Path, tmp_path: Path, by: Any) -> None:
 
 
 def test_refused(prepared: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="comes"):
+    with pytest.raises(ConfigError, match="is used twice"):
         merge([prepared, prepared], tmp_path / "out")
     with pytest.raises(ConfigError, match="doesn't apply to tar shards"):
         merge([prepared], tmp_path / "out", columns=("jpg",), keep_excluded=False)

@@ -200,7 +200,7 @@ class TestMisfits:
         path.write_bytes(path.read_bytes()[:-1])
         put_index(path, entries())
         path.write_bytes(path.read_bytes() + b'{"n": 4}\n')
-        self.refused(path, "does not fit")
+        self.refused(path, "doesn't match")
 
     def test_an_empty_index_of_a_full_file(self, path: Path) -> None:
         put_index(path, [])
@@ -215,11 +215,11 @@ class TestMisfits:
     def test_another_file_of_the_same_size(self, path: Path) -> None:
         put_index(path, entries())
         path.write_bytes(b"\n".join(LINES[::-1]) + b"\n")
-        self.refused(path, "does not fit")
+        self.refused(path, "doesn't match")
 
     def test_shifted_entries(self, path: Path) -> None:
         put_index(path, [(start + 1, length) for start, length in entries()])
-        self.refused(path, "does not fit|leaves")
+        self.refused(path, "doesn't match|outside the file")
 
     def test_characters_counted_for_bytes(self, path: Path) -> None:
         pairs = entries()

@@ -148,7 +148,7 @@ def test_verify_knows_the_map(inputs: Path, tmp_path: Path) -> None:
     data = path.read_bytes()
     assert ps.verify(made, depth="full") == []
     for changed, depth, words in (
-        (b"\2" + data[1:], "full", "other rows"),
+        (b"\2" + data[1:], "full", "the rows differ"),
         (data[:-1], "quick", "damaged"),
     ):
         path.write_bytes(changed)

@@ -487,7 +487,7 @@ def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | Non
     changed = changed_since(run.material.inputs)
     if changed is not None:
         raise PrepareError(
-            "the input changed while it was read",
+            "the input changed while it was being read",
             path=changed.path,
             hint="Don't change inputs during a run. Discard the finished work: restart (--restart)",
         )

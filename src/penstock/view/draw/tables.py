@@ -113,7 +113,7 @@ def lengths(one: Lengths) -> Markup:
 def how_lengths(one: Lengths) -> str:
     """How lengths were found."""
     if one.estimated_from is None:
-        return f"of all {count(one.of)}, by the {one.how}" if one.how == "index" else f"of all {count(one.of)}"
+        return f"of all {count(one.of)}, from the {one.how}" if one.how == "index" else f"of all {count(one.of)}"
     return f"estimated from {count(one.estimated_from)} of {short(one.of)}"
 
 
