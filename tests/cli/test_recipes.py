@@ -233,3 +233,12 @@ def test_a_tokenizer_that_does_not_fit_is_said(capsys: pytest.CaptureFixture[str
         assert "bpe2" in err and "another" in err and "small1" in err  # noqa: PT018
         largest = max(ps.open(place / "texts.pbin")[0]["tokens"])
         assert f"⟨{largest}⟩" in out or status
+
+
+def test_documents_that_are_not_shown_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with ps.create(str(tmp_path / "short.pbin"), format="pbin", token_bytes=2, eos_id=0) as writer:
+        for number in range(60):
+            writer.write({"tokens": [number + 1] * 7 + [0]})
+    (tmp_path / "short.yaml").write_text("kind: chunk\nlength: 48\nsource: {kind: open, path: short.pbin}\n")
+    out, _ = run(capsys, "explain", tmp_path / "short.yaml", "--global-batch", "1", "--step", "0")
+    assert "document 3, tokens 0 to 7; 2 more (--json lists them)" in out

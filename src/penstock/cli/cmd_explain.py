@@ -224,6 +224,10 @@ def _title(found: dict[str, Any]) -> str:
     )
 
 
+_MOST_DOCUMENTS = 4
+"""How many documents of a window are shown."""
+
+
 def _key(row: dict[str, Any]) -> str:
     if row["key"] is not None:
         return str(row["key"])
@@ -231,7 +235,9 @@ def _key(row: dict[str, Any]) -> str:
     if not documents:
         return ""
     made_of = row.get("origins") or [None] * len(documents)
-    told = zip(documents[:4], made_of, strict=False)
-    return ", ".join(
-        f"document {one}{f' of {origin}' if origin else ''} [{start}, {stop})" for (one, start, stop), origin in told
-    )
+    told = [
+        f"document {one}{f' ({origin})' if origin else ''}, tokens {start:,} to {stop - 1:,}"
+        for (one, start, stop), origin in zip(documents[:_MOST_DOCUMENTS], made_of, strict=False)
+    ]
+    more = len(documents) - len(told)
+    return "; ".join([*told, f"{more:,} more (--json lists them)"] if more else told)
