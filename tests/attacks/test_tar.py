@@ -342,7 +342,7 @@ def test_splits_that_lie(prepared: Path, text: str, kind: Any) -> None:
 def test_metadata_over_something_else(tmp_path: Path) -> None:
     (tmp_path / "set" / ".nv-meta").mkdir(parents=True)
     write_info(tmp_path / "set", {"shard_counts": {"x.parquet": 3}})
-    with pytest.raises(Unsupported, match="no tar shards"):
+    with pytest.raises(Unsupported, match="aren't tar shards"):
         ps.open(tmp_path / "set")
 
 

@@ -390,10 +390,10 @@ def test_repair_keeps_the_side_file_that_tells_what_was_lost(tmp_path: Path, for
         os.truncate(data, data.stat().st_size // 2)
     [told] = ps.repair(path, format=format)
     counts = "40 samples" if format == "mds" else "40 documents with 860 tokens"
-    assert told.what.endswith(f"; the side file counts {counts}")
+    assert told.what.endswith(f"; the old side file counts {counts}")
     [action] = ps.repair(path, format=format, write=True)
     kept = side.with_name(f"{side.name}.bak")
-    assert action.what.endswith(f"; the side file counts {counts}, and is kept as {kept}")
+    assert action.what.endswith(f"; the old side file counts {counts}, and is kept as {kept}")
     assert kept.read_bytes() == proof
     assert 0 < len(ps.open(path, format=format)) < 40
     assert ps.repair(path, format=format, write=True) == []
@@ -406,7 +406,7 @@ def test_repair_of_flat_tokens_keeps_the_side_file_that_counts_empty_sequences(t
             writer.write({"tokens": np.arange(number % 4, dtype=np.uint16)})
     without_index(path, "flat-tokens")
     told = ps.repair(path, format="flat-tokens")[0].what
-    assert told.endswith("30 sequences; the side file counts 40 sequences")
+    assert told.endswith("30 sequences; the old side file counts 40 sequences")
     assert "is kept as" in ps.repair(path, format="flat-tokens", write=True)[0].what
     assert (tmp_path / "set.zarr.penstock.bak").is_file()
 

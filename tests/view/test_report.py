@@ -183,10 +183,10 @@ def test_a_page_is_called_as_one(tmp_path: Path, name: str) -> None:
 
 def test_what_the_target_has_no_place_for(tmp_path: Path) -> None:
     recipe = make_recipe(tmp_path)
-    with pytest.raises(ConfigError, match="of datasets"):
+    with pytest.raises(ConfigError, match="for datasets"):
         ps.report(recipe, tmp_path / "a.html", eos_id=4)
     for options in ({"seed": 3}, {"step": 4}, {"global_batch": 4}):
-        with pytest.raises(ConfigError, match="of runs"):
+        with pytest.raises(ConfigError, match="for runs"):
             ps.report(tmp_path / "web.pbin", tmp_path / "a.html", **options)
     with pytest.raises(NotFound, match="tokenizer"):
         ps.report(tmp_path / "web.pbin", tmp_path / "a.html", tokenizer=str(tmp_path / "none.json"))

@@ -220,7 +220,10 @@ def _check_derived(given: Mapping[str, Any], made: Any, known: Kind, what: str, 
     for key, value in expected.items():
         if own.get(key) != value:
             raise ConfigError(
-                f"{what} has a different {key} than the recipe", path=path, found=own.get(key), expected=value
+                f"{what} has a different {key} than recorded in the recipe",
+                path=path,
+                found=own.get(key),
+                expected=value,
             )
     for name, count in counts.items():
         if made.counts.get(name, 0) != count:

@@ -205,7 +205,7 @@ def _require_own_options(output: Output, sources: Sequence[AnyRows]) -> None:
     given = ", ".join(name for name, value in asked.items() if value is not None)
     if given and not isinstance(sources[0], TokenRows):
         what = "the rows aren't token documents"
-        raise ConfigError(what, path=sources[0].place.path, found=given, hint="Leave it out")
+        raise ConfigError(what, path=sources[0].place.path, found=given, hint="Omit it")
 
 
 def _known_by(rows: AnyRows) -> list[Any]:

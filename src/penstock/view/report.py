@@ -357,7 +357,7 @@ def _refuse_others(given: Mapping[str, Any], *, of_run: bool) -> None:
             if of_run
             else "this option is for runs, but the target is a dataset"
         )
-        raise ConfigError(what, found=", ".join(said), hint="Leave it out")
+        raise ConfigError(what, found=", ".join(said), hint="Omit it")
 
 
 def _place_of_page(output: Place) -> Place:

@@ -134,5 +134,5 @@ def test_standard_input_stands_alone(made: Pack, corpus: Path) -> None:
 
 def test_standard_input_without_a_document(monkeypatch: pytest.MonkeyPatch, made: Pack) -> None:
     pipe(monkeypatch, b"")
-    with pytest.raises(PrepareError, match="hold no document: found nothing on standard input"):
+    with pytest.raises(PrepareError, match="contain no documents: found nothing on standard input"):
         made("-")

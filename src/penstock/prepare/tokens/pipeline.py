@@ -483,7 +483,7 @@ def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | Non
         found = f"{books.num_dropped} lines skipped" if books.num_dropped else "no line"
         inputs = run.material.inputs
         path = inputs[0].path if len(inputs) == 1 else request.output.path
-        raise PrepareError("the inputs hold no document", path=path, found=found)
+        raise PrepareError("the inputs contain no documents", path=path, found=found)
     changed = changed_since(run.material.inputs)
     if changed is not None:
         raise PrepareError(
