@@ -198,7 +198,7 @@ def test_a_document_without_the_eos_to_strip_is_named(tmp_path: Path, docs: Any,
 def test_an_eos_that_nobody_recorded_is_not_added_again(tmp_path: Path) -> None:
     write(tmp_path / "a.pbin", [[1, 0], [2, 0]], "pbin")
     (tmp_path / "a.pbin.penstock").unlink()
-    with pytest.raises(ConfigError, match="document 0 ends already"):
+    with pytest.raises(ConfigError, match="document 0 already ends"):
         ps.convert(tmp_path / "a.pbin", tmp_path / "b.zarr", eos=("add", 0))
     assert sorted(os.listdir(tmp_path)) == ["a.pbin"]
 

@@ -121,7 +121,7 @@ def test_damaged_compressed_files_are_named(tmp_path: Path) -> None:
 
 def test_options_of_tables_are_refused_elsewhere(tmp_path: Path, cli: Callable[..., tuple[int, str]]) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
-    with pytest.raises(ConfigError, match=r"--separator \(source_separator=\): for CSV and TSV files"):
+    with pytest.raises(ConfigError, match=r"--separator \(source_separator=\): only for CSV and TSV files"):
         ps.convert(tmp_path / "a.jsonl", tmp_path / "m", to="mds", source_separator=";")
     for wrong in ({"source_separator": ";;"}, {"source_encoding": "no-such"}):
         with pytest.raises(PenstockError, match="found '"):

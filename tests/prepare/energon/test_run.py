@@ -475,7 +475,7 @@ def test_many_tiny_shards_are_pointed_out(tmp_path: Path) -> None:
     first = write_tar(tmp_path / "set" / "s_000.tar", [("k.txt", b"")])
     for number in range(1, 120):
         shutil.copyfile(first, tmp_path / "set" / f"s_{number:03d}.tar")
-    assert any("tiny" in one for one in plan_webdataset(tmp_path / "set").warnings)
+    assert any("very small" in one for one in plan_webdataset(tmp_path / "set").warnings)
 
 
 def test_a_jsonl_file(tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ def test_tokens_of_nothing(tmp_path: Path, pages: Ask) -> None:
     with ps.create(tmp_path / "a.pbin", format="pbin", token_bytes=2, eos_id=0):
         pass
     page = pages(tmp_path / "a.pbin").get("/d/a.pbin/tokens")
-    assert (page.status_code, "there is no sample" in page.text) == (200, True)
+    assert (page.status_code, "the dataset has no samples" in page.text) == (200, True)
 
 
 def test_figures_of_a_run_are_saved_as_they_are_shown(shelf: Path, pages: Ask) -> None:
@@ -229,7 +229,7 @@ def test_figures_of_a_run_are_saved_as_they_are_shown(shelf: Path, pages: Ask) -
     rows = client.get("/r/run.yaml/" + html.unescape(link[1])).text.splitlines()
     assert rows != client.get("/r/run.yaml/curves.csv?steps=7").text.splitlines()
     step = client.get("/r/run.yaml/step?step=3&batch=2&world=1&rank=0").text
-    other = re.search(r'href="[^"]*(compare\?[^"]*)">beside', step)
+    other = re.search(r'href="[^"]*(compare\?[^"]*)">Compare', step)
     assert other is not None
     expected = {"batch=2", "world=1", "a=3", "b=4", "rank_a=0", "rank_b=0"}
     assert set(html.unescape(other[1]).partition("?")[2].split("&")) == expected
@@ -493,7 +493,7 @@ def test_a_page_says_that_its_tokenizer_is_another(tmp_path: Path, pages: Ask) -
     for tokenizer, is_other in ((TOKENIZER, False), (str(Path(TOKENIZER).parent / "small1"), True)):
         client = pages(tmp_path, tokenizer=tokenizer)
         for address in addresses:
-            assert ("another, " in client.get(address).text) is is_other, (address, tokenizer)
+            assert ("but are shown as text with " in client.get(address).text) is is_other, (address, tokenizer)
     assert pages(tmp_path, tokenizer=str(tmp_path / "none")).get("/d/a.pbin/tokens").status_code == 404
 
 

@@ -283,7 +283,7 @@ class TestChunks:
     def test_refusals(self, workplace: Path) -> None:
         with pytest.raises(ConfigError, match="the chunk number is out of range"):
             create_shuffled_dataset_chunk(PARTS, Path("c.pbin"), 3, 3)
-        with pytest.raises(ConfigError, match="no chunks"):
+        with pytest.raises(ConfigError, match="number of chunks"):
             create_shuffled_jsonl_dataset_chunk(PARTS, Path("c.pbin"), 0, 0)
         with pytest.raises(ConfigError, match="chunk 40 of 50 is empty"):
             create_shuffled_dataset_chunk(PARTS, Path("c.pbin"), 40, 50)

@@ -126,7 +126,7 @@ def test_seq_starts_that_are_no_borders(tmp_path: Path) -> None:
         ([1, 2, 2, 5], "begin with 0"),
         ([0, 2, 1, 5], "entry 2 is 1, after 2"),
         ([0, 2, 2, 1 << 63], "after"),
-        ([0, 2, 2, 9000], "falls"),
+        ([0, 2, 2, 9000], "decreases"),
     ):
         (path / "seq_starts" / "0").write_bytes(np.array(values, "<u8").tobytes())
         with pytest.raises(Corrupt, match=message):
