@@ -166,7 +166,7 @@ def test_all_questions(folder: Path, tmp_path: Path, kind: str) -> None:
     assert "likely: " in shown
     assert "unknown sample type" in shown
     assert "has no part 'png'" in shown
-    assert "json[nothing] finds nothing" in shown
+    assert "json[nothing] matches nothing" in shown
     assert "wrote .nv-meta/" in shown
     source = ps.open(folder, split="val")
     assert source[0]["caption"].startswith("json caption s2_000")
