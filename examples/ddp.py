@@ -1,9 +1,10 @@
-"""Plain PyTorch DDP: stopped at any moment, it goes on exactly, on any number of ranks.
+"""Plain PyTorch DDP that resumes exactly after a stop, on any number of ranks.
 
     torchrun --nproc-per-node 2 examples/ddp.py tokens.pbin checkpoints 200
     torchrun --nproc-per-node 3 examples/ddp.py tokens.pbin checkpoints 400
 
-No DistributedSampler, no skipping: the loader gives each rank its samples of a step, and its state is the same on all.
+There is no DistributedSampler and nothing to skip: the loader gives each rank its samples of a step. Its state is the
+same on all ranks.
 """
 
 from __future__ import annotations
@@ -22,22 +23,22 @@ SAVE_EVERY = 5
 
 def main() -> None:
     """Train until `steps`."""
-    given = arguments()
+    args = arguments()
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Embedding(VOCABULARY, 64), nn.Linear(64, VOCABULARY)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    loader = torch_loader(windows(given.tokens), GLOBAL_BATCH, rank=dist.get_rank(), world=dist.get_world_size())
+    loader = torch_loader(windows(args.tokens), GLOBAL_BATCH, rank=dist.get_rank(), world=dist.get_world_size())
 
-    last = given.folder / "last.pt"
+    last = args.folder / "last.pt"
     if last.exists():
         saved = torch.load(last, weights_only=True)
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
-        loader.load_state_dict(saved["loader"])  # of any number of ranks; nothing is read again
+        loader.load_state_dict(saved["loader"])  # saved on any number of ranks; nothing is replayed
 
     batches = iter(loader)
-    for step in range(loader.step, given.steps):
+    for step in range(loader.step, args.steps):
         batch = next(batches)
         logits = model(batch["inputs"])
         loss = nn.functional.cross_entropy(logits.flatten(0, 1), batch["targets"].flatten())
@@ -46,7 +47,7 @@ def main() -> None:
         optimizer.step()
         whole = loss.detach()
         dist.all_reduce(whole)
-        note(given.notes, dist.get_rank(), step, batch["inputs"], whole.item() / dist.get_world_size())
+        note(args.notes, dist.get_rank(), step, batch["inputs"], whole.item() / dist.get_world_size())
         if (step + 1) % SAVE_EVERY == 0 and dist.get_rank() == 0:
             states = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "loader": loader.state_dict()}
             replace(last, lambda path, states=states: torch.save(states, path))

@@ -1,10 +1,10 @@
-"""Hugging Face Trainer: the loader stands in place of its own, and its state lies in each checkpoint.
+"""Hugging Face Trainer with Penstock's loader, whose state is saved in each checkpoint.
 
     python examples/hf_trainer.py tokens.pbin checkpoints 200
 
-Trainer has an order of its own in two places. It wraps a dataset in samplers, and cuts each rank's samples out of its
-batches: `get_train_dataloader` gives our loader instead. And on resume it skips what was read by those samplers:
-`ignore_data_skip=True` leaves that to the loader's state.
+Trainer has its own order in two places. It wraps datasets in samplers that select each rank's samples, so
+`get_train_dataloader` returns Penstock's loader instead. When it resumes, it skips the samples that those samplers have
+read, so `ignore_data_skip=True` leaves that to the loader's state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SAVE_EVERY = 5
 
 
 class Batches:
-    """The loader's batches under the names of transformers' models; `shift_labels` says that targets are shifted."""
+    """The loader's batches with the names that transformers' models expect; `shift_labels` are already shifted."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
@@ -35,7 +35,7 @@ class Batches:
 
 
 class KeepLoader(TrainerCallback):
-    """Adds the loader's state to each checkpoint. It comes last, so a checkpoint that has it is whole."""
+    """Add the loader's state to each checkpoint, as its last file: a checkpoint that has it is complete."""
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
@@ -48,7 +48,7 @@ class KeepLoader(TrainerCallback):
 
 
 class ToyTrainer(Trainer):
-    """A Trainer over our loader, which writes down the samples of each step."""
+    """A Trainer with Penstock's loader that records the samples of each step."""
 
     def __init__(self, loader: Any, notes: Path | None, **more: Any) -> None:
         super().__init__(**more)
@@ -65,16 +65,16 @@ class ToyTrainer(Trainer):
 
 def main() -> None:
     """Train until `steps`."""
-    given = arguments()
+    args = arguments()
     options = TrainingArguments(
-        output_dir=str(given.folder),
-        max_steps=given.steps,  # the stream has no end
+        output_dir=str(args.folder),
+        max_steps=args.steps,  # the stream has no end
         ignore_data_skip=True,
-        per_device_train_batch_size=GLOBAL_BATCH,  # for its own account alone: the loader makes the batches
+        per_device_train_batch_size=GLOBAL_BATCH,  # only for its statistics: the loader makes the batches
         learning_rate=1e-2,
         lr_scheduler_type="constant",
         save_steps=SAVE_EVERY,
-        save_total_limit=2,  # the one before is there while the last is written
+        save_total_limit=2,  # the previous one remains while the newest is written
         report_to="none",
         disable_tqdm=True,
         use_cpu=True,
@@ -82,10 +82,10 @@ def main() -> None:
     set_seed(0)
     shape = {"num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": LENGTH}
     model = LlamaForCausalLM(LlamaConfig(vocab_size=VOCABULARY, hidden_size=64, intermediate_size=128, **shape))
-    loader = torch_loader(windows(given.tokens), GLOBAL_BATCH, rank=options.process_index, world=options.world_size)
-    trainer = ToyTrainer(loader, given.notes, model=model, args=options, callbacks=[KeepLoader(loader)])
+    loader = torch_loader(windows(args.tokens), GLOBAL_BATCH, rank=options.process_index, world=options.world_size)
+    trainer = ToyTrainer(loader, args.notes, model=model, args=options, callbacks=[KeepLoader(loader)])
 
-    whole = sorted(given.folder.glob("checkpoint-*/loader.json"), key=lambda path: int(path.parent.name.split("-")[1]))
+    whole = sorted(args.folder.glob("checkpoint-*/loader.json"), key=lambda path: int(path.parent.name.split("-")[1]))
     if whole:
         loader.load_state_dict(json.loads(whole[-1].read_text()))
     trainer.train(resume_from_checkpoint=str(whole[-1].parent) if whole else None)

@@ -5,7 +5,7 @@ XLA_FLAGS=--xla_force_host_platform_device_count=4 python examples/jax_mesh.py t
 
 from __future__ import annotations
 
-import pickle  # of what this program wrote itself
+import pickle  # only of files that this program wrote
 from typing import Any
 
 import jax
@@ -22,21 +22,21 @@ RATE = 20.0
 
 
 def loss_of(weights: dict[str, jax.Array], inputs: jax.Array, targets: jax.Array) -> jax.Array:
-    """The mean cross entropy of the next token."""
+    """Return the mean cross entropy of the next token."""
     scores = jax.nn.log_softmax(weights["embedding"][inputs] @ weights["head"])
     return -jnp.take_along_axis(scores, targets[..., None], -1).mean()
 
 
 @jax.jit
 def train_step(weights: dict[str, jax.Array], inputs: jax.Array, targets: jax.Array) -> Any:
-    """`(loss, weights)` after one step of gradient descent."""
+    """Return `(loss, weights)` after one step of gradient descent."""
     loss, slopes = jax.value_and_grad(loss_of)(weights, inputs, targets)
     return loss, jax.tree.map(lambda weight, slope: weight - RATE * slope, weights, slopes)
 
 
 def main() -> None:
     """Train until `steps`."""
-    given = arguments()
+    args = arguments()
     mesh = Mesh(np.array(jax.devices()), ("data",))
     everywhere = NamedSharding(mesh, PartitionSpec())
     rows = NamedSharding(mesh, PartitionSpec("data", None))
@@ -45,19 +45,19 @@ def main() -> None:
         "embedding": jax.random.normal(first, (VOCABULARY, 64)) * 0.1,
         "head": jax.random.normal(second, (64, VOCABULARY)) * 0.1,
     }
-    loader = JaxLoader(windows(given.tokens), GLOBAL_BATCH, sharding=rows)
+    loader = JaxLoader(windows(args.tokens), GLOBAL_BATCH, sharding=rows)
 
-    last = given.folder / "last"
+    last = args.folder / "last"
     if last.exists():
         weights, state = pickle.loads(last.read_bytes())
         loader.load_state_dict(state)
     weights = jax.device_put(weights, everywhere)
 
     batches = iter(loader)
-    for step in range(loader.step, given.steps):
+    for step in range(loader.step, args.steps):
         batch = next(batches)
         loss, weights = train_step(weights, batch["inputs"], batch["targets"])
-        note(given.notes, jax.process_index(), step, batch["inputs"], float(loss))
+        note(args.notes, jax.process_index(), step, batch["inputs"], float(loss))
         if (step + 1) % SAVE_EVERY == 0:
             saved = pickle.dumps((jax.tree.map(np.asarray, weights), loader.state_dict()))
             replace(last, lambda path, saved=saved: path.write_bytes(saved))

@@ -1,10 +1,10 @@
-"""Lightning: the loader goes to `fit`, and Lightning itself keeps its state in each checkpoint.
+"""Lightning: pass the loader to `fit`; Lightning saves its state in each checkpoint.
 
     python examples/lightning_module.py tokens.pbin checkpoints 200
 
-Two switches. `use_distributed_sampler=False`: the loader knows its rank. `limit_train_batches`, an integer: without
-one, Lightning fetches a batch ahead of a loader without end, to see whether it is the last, and saves a state that is
-one step too far: a resumed run would leave a batch out.
+Two settings are needed. `use_distributed_sampler=False`, because the loader selects its rank's samples itself. And an
+integer for `limit_train_batches`: without it, Lightning fetches one batch ahead to see whether it is the last one, and
+saves a state that is one step too far, so a resumed run would miss a batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_LIMIT = 1 << 40
 
 
 class Toy(pl.LightningModule):
-    """Predicts a token from the one before it, and writes down the samples of each step."""
+    """A model that predicts a token from the previous one, and records the samples of each step."""
 
     def __init__(self, notes: Path | None) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Toy(pl.LightningModule):
 
 
 def newest_checkpoint(folder: Path) -> str | None:
-    """Return the newest checkpoint that is whole; None if there is none.
+    """Return the newest complete checkpoint, or None.
 
     Lightning writes a checkpoint in place. If the job is killed meanwhile, the directory at the end of the zip file is
     missing, and loading it would fail.
@@ -56,23 +56,23 @@ def newest_checkpoint(folder: Path) -> str | None:
 
 def main() -> None:
     """Train until `steps`."""
-    given = arguments()
+    args = arguments()
     pl.seed_everything(0)
     keep = ModelCheckpoint(
-        given.folder, filename="{step}", every_n_train_steps=SAVE_EVERY, save_top_k=2, monitor="step", mode="max"
+        args.folder, filename="{step}", every_n_train_steps=SAVE_EVERY, save_top_k=2, monitor="step", mode="max"
     )
     trainer = pl.Trainer(
         accelerator="cpu",
         devices=1,
-        max_steps=given.steps,
+        max_steps=args.steps,
         use_distributed_sampler=False,
         limit_train_batches=NO_LIMIT,
         callbacks=[keep],
         logger=False,
         enable_progress_bar=False,
     )
-    loader = torch_loader(windows(given.tokens), GLOBAL_BATCH, rank=trainer.global_rank, world=trainer.world_size)
-    trainer.fit(Toy(given.notes), loader, ckpt_path=newest_checkpoint(given.folder), weights_only=True)
+    loader = torch_loader(windows(args.tokens), GLOBAL_BATCH, rank=trainer.global_rank, world=trainer.world_size)
+    trainer.fit(Toy(args.notes), loader, ckpt_path=newest_checkpoint(args.folder), weights_only=True)
 
 
 if __name__ == "__main__":

@@ -2,9 +2,10 @@
 
     torchrun --nproc-per-node 2 examples/megatron_provider.py tokens.pbin checkpoints 200
 
-`external` leaves Megatron's samplers out. Of its checkpoint one number is needed: `consumed_train_samples`; any number
-of ranks goes on. Ranks are data-parallel ones, so tensor-parallel peers read the same batches. `megatron.training` is
-not in the package `megatron-core`: here `main` calls the provider as it does, over layers that need no GPU.
+`external` bypasses Megatron's samplers. Only one number of its checkpoint is needed, `consumed_train_samples`, and any
+number of ranks can resume. Ranks are data-parallel ranks, so tensor-parallel peers read the same batches.
+`megatron.training` isn't part of the package `megatron-core`, so `main` calls the provider in the same way, with layers
+that don't need a GPU.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class External:
 
 
 def train_valid_test_datasets_provider(num_samples: Any, args: Namespace) -> tuple[Any, Any, Any]:
-    """What Megatron calls with `num_samples` alone: there, `args` are `get_args()`."""
+    """Return the three iterators. Megatron passes only `num_samples`; use `get_args()` for `args` there."""
     rank, world = parallel_state.get_data_parallel_rank(), parallel_state.get_data_parallel_world_size()
     more = {"micro_batch": args.micro_batch_size, "start": args.consumed_train_samples}
     loader = torch_loader(windows(args.tokens, tuple(NAMES)), args.global_batch_size, rank=rank, world=world, **more)
@@ -89,7 +90,7 @@ def main() -> None:
             if parallel_state.get_data_parallel_rank() == 0:
                 torch.save([one.state_dict() for one in kept], args.folder / f"{args.consumed_train_samples}.{part}.pt")
             dist.barrier()
-            if dist.get_rank() == 0:  # all parts are there
+            if dist.get_rank() == 0:  # all parts are written
                 replace(last, lambda path: path.write_text(str(args.consumed_train_samples)))
     leave()
 

@@ -1,11 +1,11 @@
-"""torchtitan: a dataloader of its protocol, built from its config and kept by torch's distributed checkpoints.
+"""torchtitan: a dataloader that follows its protocol, with its state in torch's distributed checkpoints.
 
     torchrun --nproc-per-node 2 examples/torchtitan_dataloader.py tokens.pbin checkpoints 200
 
-torchtitan's own loader keeps a state for each rank and refuses another number of them. This one has one state for all,
-so 3 ranks take up what 2 have left. `PenstockLoader.Config(…)` is what torchtitan's trainer takes as `dataloader`; it
-calls `build` with the words below. Release 0.3.0 wants batches of rows; the main branch has moved the base class, and
-wants the rows of a batch in one, with the position of each token. The step here is plain DDP, which needs no GPU.
+torchtitan's own loader has one state per rank and can't load it on another number of ranks. This one has a single
+state, so 3 ranks can resume a run of 2. Pass `PenstockLoader.Config(…)` to torchtitan's trainer as `dataloader`; the
+trainer calls `build` with the arguments below. Release 0.3.0 expects batches of rows. The main branch has moved the
+base class and expects one row per batch, with the position of each token. The step here is plain DDP, without a GPU.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SAVE_EVERY = 5
 
 
 class PenstockLoader(BaseDataLoader):
-    """Gives `({"input": …}, labels)`: the windows of this data-parallel rank.
+    """Yields `({"input": …}, labels)`, the windows of this data-parallel rank.
 
     As rows if the trainer gives a `local_batch_size`, in one row with `positions` if it gives a number of tokens.
     """
@@ -73,13 +73,13 @@ class PenstockLoader(BaseDataLoader):
 
 def main() -> None:
     """Train until `steps`."""
-    given = arguments()
+    args = arguments()
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Embedding(VOCABULARY, 64), nn.Linear(64, VOCABULARY)))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    config = PenstockLoader.Config(dataset_path=str(given.tokens), global_batch=GLOBAL_BATCH)
+    config = PenstockLoader.Config(dataset_path=str(args.tokens), global_batch=GLOBAL_BATCH)
     ranks, local_batch = {"dp_rank": rank, "dp_world_size": world}, GLOBAL_BATCH // world
     if BaseDataLoader.__module__ == "torchtitan.components.dataloader":
         size = {"seq_len": LENGTH, "local_batch_size": local_batch}
@@ -91,27 +91,27 @@ def main() -> None:
         parameters, moments = get_state_dict(model, optimizer)
         return {"model": parameters, "optimizer": moments, "dataloader": dataloader}
 
-    last = given.folder / "last"
+    last = args.folder / "last"
     if last.exists():
         saved = states()
-        dcp.load(saved, checkpoint_id=given.folder / last.read_text())
+        dcp.load(saved, checkpoint_id=args.folder / last.read_text())
         set_state_dict(model, optimizer, model_state_dict=saved["model"], optim_state_dict=saved["optimizer"])
 
     batches = iter(dataloader)
-    for step in range(dataloader.loader.step, given.steps):
+    for step in range(dataloader.loader.step, args.steps):
         inputs, labels = next(batches)
         loss = nn.functional.cross_entropy(model(inputs["input"]).flatten(0, -2), labels.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         dist.all_reduce(whole := loss.detach())
-        note(given.notes, rank, step, inputs["input"].view(-1, LENGTH), whole.item() / world)
+        note(args.notes, rank, step, inputs["input"].view(-1, LENGTH), whole.item() / world)
         if (step + 1) % SAVE_EVERY == 0:
             name = f"step-{step + 1}"
-            dcp.save(states(), checkpoint_id=given.folder / name)
+            dcp.save(states(), checkpoint_id=args.folder / name)
             if rank == 0:  # the folder is whole, so it may be named
                 replace(last, lambda path, name=name: path.write_text(name))
-                shutil.rmtree(given.folder / f"step-{step + 1 - SAVE_EVERY}", ignore_errors=True)
+                shutil.rmtree(args.folder / f"step-{step + 1 - SAVE_EVERY}", ignore_errors=True)
     leave()
 
 

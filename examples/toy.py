@@ -1,4 +1,4 @@
-"""What the examples share: a corpus that a small model can learn, its windows, and notes of each step."""
+"""Code shared by the examples: a corpus that a small model can learn, its windows, and a log of each step."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ LENGTH = 64
 
 
 def arguments() -> argparse.Namespace:
-    """`tokens folder steps [--notes FILE]`, as each example takes them; the corpus is made where it is missing."""
+    """Parse `tokens folder steps [--notes FILE]`, the arguments of each example; create the corpus if it is missing."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("tokens", type=Path, help="a packed corpus, which is made where it is missing")
-    parser.add_argument("folder", type=Path, help="where checkpoints go, and where one is taken up")
-    parser.add_argument("steps", type=int, help="steps of the whole training, those before a stop included")
-    parser.add_argument("--notes", type=Path, help="a line of JSON for each step, in FILE.RANK")
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    if os.environ.get("RANK", "0") == "0" and not given.tokens.exists():
-        corpus(given.tokens)
-    while not given.tokens.exists():  # the first rank makes it; it is there when it is whole
+    parser.add_argument("tokens", type=Path, help="a packed corpus; created if it is missing")
+    parser.add_argument("folder", type=Path, help="directory of checkpoints; training resumes from the newest one")
+    parser.add_argument("steps", type=int, help="total number of steps, including those before a stop")
+    parser.add_argument("--notes", type=Path, help="write a line of JSON per step to FILE.RANK")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    if os.environ.get("RANK", "0") == "0" and not options.tokens.exists():
+        corpus(options.tokens)
+    while not options.tokens.exists():  # the first rank creates it, and it appears only when it is complete
         time.sleep(0.1)
-    return given
+    return options
 
 
 def corpus(path: Path) -> None:
-    """Documents in which a token follows from the one before it, nine times of ten."""
+    """Write documents in which nine of ten tokens follow from the previous token."""
     rng = np.random.default_rng(0)
     with ps.create(path, format="pbin", token_bytes=2, eos_id=0, overwrite=True) as writer:
         for length in rng.integers(20, 200, 2_000):
@@ -46,13 +46,13 @@ def corpus(path: Path) -> None:
 
 
 def windows(path: Path, fields: tuple[str, ...] = ("inputs", "targets")) -> ps.Stream[Any]:
-    """Shuffled without end: `fields` of windows of LENGTH tokens."""
+    """Return an endless shuffled stream of windows of LENGTH tokens, with these `fields`."""
     packing = ps.Chunk(LENGTH, labels="shift", fields=fields)
     return ps.Shuffle(packing(ps.open(path)), seed=7)
 
 
 def note(notes: Path | None, rank: int, step: int, inputs: Any, loss: float) -> None:
-    """Write down which samples a step had, by their content."""
+    """Record the samples of a step as checksums of their content."""
     if notes is not None:
         samples = [zlib.crc32(np.asarray(row, np.uint16).tobytes()) for row in inputs]
         with Path(f"{notes}.{rank}").open("a", encoding="utf-8") as file:
@@ -60,16 +60,16 @@ def note(notes: Path | None, rank: int, step: int, inputs: Any, loss: float) -> 
 
 
 def replace(path: Path, write: Any) -> None:
-    """`write(temporary)`, then rename: a checkpoint is there whole, or the one before it is."""
+    """Call `write(temporary)`, then rename: either the new checkpoint is complete or the previous one remains."""
     temporary = path.with_name(path.name + ".new")
     write(temporary)
     os.replace(temporary, path)
 
 
 def leave() -> None:
-    """End torch's process group, if there is one, and give gloo's threads time to let go of what they have reduced.
+    """End torch's process group, if there is one, and wait until gloo's threads have released their tensors.
 
-    They need the interpreter for that, and where it ends before them, torch aborts (pytorch/pytorch#179291).
+    They need the interpreter for that. If it exits first, torch aborts (pytorch/pytorch#179291).
     """
     from torch import distributed  # the JAX example runs without torch
 
