@@ -1,4 +1,4 @@
-"""How long does it take to plan the packing of ten million documents, how full are the windows, and what is kept?"""
+"""How long does it take to plan the packing of ten million documents, and how full are the windows?"""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ _MEAN_TOKENS, _SIGMA = 600, 1.2
 
 
 def run(options: Options) -> Result:
-    """Documents of log-normal length, in a child with one thread."""
+    """Plan documents of log-normal length in a single-threaded child process."""
     rows = []
     for length in LENGTHS:
         found = [child(PYTHON, __file__, "plan", length=length) for _ in range(options.pairs(3))]
         windows = f"windows of {length:,}"
-        rows.append(limit(f"plan, {windows}", "s", [one["seconds"] for one in found], MOST_SECONDS))
+        rows.append(limit(f"time to plan, {windows}", "s", [one["seconds"] for one in found], MOST_SECONDS))
         fills = [(one["fill"], one["best"]) for one in found]
-        rows.append(row(f"places filled, {windows}", "of 1", fills, "as few windows as can be", TARGET_FILL))
-        rows.append(limit(f"plan as it is kept, {windows}", "bytes a document", [found[0]["bytes"]], 24))
+        rows.append(row(f"share of positions filled, {windows}", "", fills, "fewest possible windows", TARGET_FILL))
+        rows.append(limit(f"size of the plan, {windows}", "bytes per document", [found[0]["bytes"]], 24))
     return Result(
         "Best-fit packing of 10 M documents",
         rows,
         [
-            f"Log-normal lengths with a mean of {_MEAN_TOKENS} tokens, sigma {_SIGMA}. Documents longer than a window "
-            "are cut into whole windows and a rest.",
-            "As few windows as can be: all tokens in whole windows, which no packing of whole documents need reach.",
+            f"Document lengths are log-normal with a mean of {_MEAN_TOKENS} tokens and sigma {_SIGMA}. Documents "
+            "longer than a window are cut into whole windows and a remainder.",
+            "Fewest possible windows: all tokens in full windows, a bound that packing whole documents may not reach.",
         ],
     )
 
 
 def plan(length: int) -> dict[str, Any]:
-    """In a child: seconds, share of places filled, that of the fewest windows, bytes a document."""
+    """Return seconds, share of positions filled, that share's upper bound, and bytes per document."""
     import numpy as np
 
     from penstock.pack.best_fit import plan_windows

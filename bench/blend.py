@@ -1,4 +1,4 @@
-"""What does the order of a blend of 100 children cost, and a restore deep inside of it?"""
+"""How long does the order of a blend of 100 datasets take to compute, and finding a distant position in it?"""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ _LANES = (1, 8, 24)
 
 
 def run(options: Options) -> Result:
-    """One child for each number of lanes; all figures stand alone."""
+    """Run one child process per number of lanes, without a peer."""
     rounds = 3 if options.quick else 15
     rows: list[Any] = []
     for lanes in _LANES:
         found = child(PYTHON, __file__, "order", lanes=lanes, rounds=rounds)
+        label = f"{lanes} lane{'s' if lanes > 1 else ''}"
         rows += [
-            limit(f"order, {lanes} lanes, one rank", "µs a sample", found["one"], TARGET_US),
-            limit(
-                f"order, {lanes} lanes, one rank of 8", "µs a sample", found["eighth"], TARGET_US if lanes > 1 else 4
-            ),
+            limit(f"{label}, one rank", "µs per sample", found["one"], TARGET_US),
+            limit(f"{label}, one of 8 ranks", "µs per sample", found["eighth"], TARGET_US if lanes > 1 else 4),
         ]
     found = child(PYTHON, __file__, "order", lanes=1, rounds=rounds)
-    rows.append(limit("locate one position near 10^12", "µs", found["locate"], 10_000))
+    rows.append(limit("find one position near 10^12", "µs", found["locate"], 10_000))
     return Result(
-        f"Order of a blend of {CHILDREN} children, {AHEAD:,} positions ahead",
+        f"Compute the sample order of a blend of {CHILDREN} datasets",
         rows,
         [
-            "Weights 1 to 100, a shuffle of a million samples each: blocks of 2^16 places. 'One rank' reads all "
-            "positions, 'one rank of 8' every eighth: with one lane it works out eight times as many blocks."
+            f"{AHEAD:,} positions per call, in blocks of 2^16. The weights are 1 to 100, and each dataset is a shuffle "
+            "of a million samples. 'One rank' reads all positions, 'one of 8 ranks' every eighth; with one lane it "
+            "computes eight times as many blocks."
         ],
     )
 
 
 def order(lanes: int, rounds: int) -> dict[str, list[float]]:
-    """In a child: microseconds a sample, round by round; and of a single position."""
+    """Return microseconds per sample and per single position for each round; runs in a child process."""
     import numpy as np
 
     import penstock as ps
@@ -55,12 +55,12 @@ def order(lanes: int, rounds: int) -> dict[str, list[float]]:
         started = time.perf_counter()
         blend.locate(FAR + 10**9 * number)
         found["locate"].append((time.perf_counter() - started) * 1e6)
-    # The first round also pays for imports and page faults.
+    # The first round includes imports and page faults.
     return {name: figures[1:] or [statistics.median(figures)] for name, figures in found.items()}
 
 
 class _Numbers:
-    """As many samples as it says, none of which is read."""
+    """Placeholder dataset of `length` samples that are never read."""
 
     def __init__(self, length: int) -> None:
         self.length = length

@@ -1,4 +1,4 @@
-"""How long does FlexAttention's mask of a batch take, beside torch's own way to make it?"""
+"""How long does it take to create FlexAttention's block mask, compared with torch?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LENGTHS = (1024, 2048)
 
 
 def run(options: Options) -> Result:
-    """Pairs of children, without the imports."""
+    """Run pairs of child processes; imports aren't timed."""
     rows = []
     for length in LENGTHS:
         found = alternate(
@@ -20,16 +20,14 @@ def run(options: Options) -> Result:
             lambda n=length: child(PYTHON, __file__, "theirs", length=n),
             options.pairs(3),
         )
-        name = f"block_mask of {SAMPLES} windows of {length:,} tokens"
-        rows.append(row(name, "s", columns(found, "seconds", "seconds"), "torch's create_block_mask"))
-    note = (
-        "On the processor. create_block_mask asks its function for each pair of tokens; both masks are equal (tested)."
-    )
-    return Result("Masks for FlexAttention", rows, [note])
+        name = f"{SAMPLES} windows of {length:,} tokens"
+        rows.append(row(name, "s", columns(found, "seconds", "seconds"), "torch create_block_mask"))
+    note = "On the CPU. create_block_mask calls its mask function for each pair of tokens. Both masks are equal."
+    return Result("Block masks for FlexAttention", rows, [note])
 
 
 def ours(length: int) -> dict[str, Any]:
-    """In a child: from segment ids."""
+    """Create the mask from segment ids; runs in a child process."""
     from penstock.load.torch import block_mask
 
     batch = {"segment_ids": _ids(length)}
@@ -37,7 +35,7 @@ def ours(length: int) -> dict[str, Any]:
 
 
 def theirs(length: int) -> dict[str, Any]:
-    """In a child: the recipe of torch's documentation for packed documents."""
+    """Create the mask as torch's documentation does for packed documents; runs in a child process."""
     from torch.nn.attention.flex_attention import create_block_mask
 
     ids = _ids(length)

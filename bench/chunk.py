@@ -1,4 +1,4 @@
-"""How fast is a shuffled chunk of many files made?"""
+"""How fast is a shuffled chunk extracted from several files?"""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 import data
 from harness import Options, Result
 from peers import modalities
-from whole import beside_modalities, penstock, same_bytes
+from whole import compare_with_modalities, penstock, same_bytes
 
 TARGET = 5
 FILES = 4
 
 
 def run(options: Options) -> Result:
-    """Half of the documents of four files, shuffled together; both sides give the same bytes."""
+    """Extract half of the documents of four files, shuffled together. Both outputs must be identical."""
     packed = data.packed_tokens()
     listed = data.made("four-times.txt", lambda path: path.write_text(f"{packed.name}\n" * FILES))
 
@@ -29,5 +29,5 @@ def run(options: Options) -> Result:
     def theirs(path: Path) -> list[object]:
         return modalities.command(*arguments(path))
 
-    rows = beside_modalities("half of 4 files of 128 MB", ours, theirs, "chunk.pbin", options, TARGET)
-    return Result("Shuffled chunk of packed files", rows, [same_bytes(ours, theirs, "chunk.pbin")])
+    rows = compare_with_modalities("half of 4 files of 128 MB", ours, theirs, "chunk.pbin", options, TARGET)
+    return Result("Extract a shuffled chunk of packed files", rows, [same_bytes(ours, theirs, "chunk.pbin")])

@@ -1,4 +1,4 @@
-"""How fast are packed files converted to flat-tokens and to Megatron's format, and back, beside a plain copy?"""
+"""How fast are packed files converted to flat-tokens and Megatron and back, compared with a plain copy?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WAYS = (("pbin", "flat-tokens"), ("flat-tokens", "pbin"), ("pbin", "megatron"),
 
 
 def run(options: Options) -> Result:
-    """Ours and a copy of as many bytes in children, in turn; both end with fsync."""
+    """Run conversions and copies of the same size in turn in child processes. Both end with fsync."""
     times = _LARGE_TIMES if options.large else _TIMES
     packed = data.packed_tokens(times)
     rows, peaks, verify = [], [], []
@@ -30,30 +30,30 @@ def run(options: Options) -> Result:
             options.pairs(5),
         )
         what = f"{source_format} → {to}"
-        rows.append(row(what, "MB/s", columns(pairs, "rate", "rate"), "copy of as many bytes", TARGET_COPY))
+        rows.append(row(what, "MB/s", columns(pairs, "rate", "rate"), "copying the same number of bytes", TARGET_COPY))
         peaks += [ours["peak_mb"] for ours, _ in pairs]
         verify += [ours["verify_rate"] for ours, _ in pairs]
-    rows.append(limit("most memory of the process", "MB", [max(peaks)], MOST_MB))
+    rows.append(limit("peak memory", "MB", [max(peaks)], MOST_MB))
     size_mb = os.path.getsize(packed) / 1e6
     return Result(
         f"Convert {60 * times} M tokens of 2 bytes",
         rows,
         [
-            f"MB written. The packed file has {size_mb:,.0f} MB; flat tokens take twice as many.",
-            f"Reading back and comparing is not in it: {min(verify):,.0f} MB/s at least.",
+            f"MB written. The packed file has {size_mb:,.0f} MB, the flat-tokens group twice as many.",
+            f"Excludes reading back and comparing, which runs at {min(verify):,.0f} MB/s or more.",
         ],
     )
 
 
 def convert(source: str, to: str) -> dict[str, Any]:
-    """In a child: MB written a second, MB read back a second, and the most memory that the process had."""
+    """Return MB/s written, MB/s read back, and peak memory; runs in a child process."""
     import penstock as ps
 
     target = DATA / f"converted-{to}"
     _remove(target)
     report = ps.convert(source, target, to=to)
     _remove(target)
-    # Not `ru_maxrss`, which begins with that of the process that started this one.
+    # Not `ru_maxrss`, which includes the peak of the parent process.
     peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
     return {
         "rate": report.size_bytes * 1e-6 / report.copy_seconds,
@@ -63,7 +63,7 @@ def convert(source: str, to: str) -> dict[str, Any]:
 
 
 def copy(size_bytes: int) -> dict[str, float]:
-    """In a child: a file of so many bytes read from memory, written and synced."""
+    """Copy a cached file of `size_bytes` and sync it; runs in a child process."""
     block = os.urandom(_COPY_STEP_BYTES)
     source, target = DATA / "copy-from", DATA / "copy-to"
     with source.open("wb") as file:
@@ -82,12 +82,12 @@ def copy(size_bytes: int) -> dict[str, float]:
 
 
 def _converted(packed: Path, to: str) -> Path:
-    """The packed file in another format, made once."""
+    """Return the packed file in another format, converted once."""
     import penstock as ps
 
     target = DATA / f"{packed.stem}-{to}"
     if not (target.exists() or target.with_name(target.name + ".idx").exists()):
-        print(f"  making {target.name} …", flush=True)
+        print(f"  creating {target.name} …", flush=True)
         ps.convert(packed, target, to=to)
     return target
 

@@ -1,4 +1,4 @@
-"""How fast does a column of ids in Parquet become a packed file, beside a plain read of that column by pyarrow?"""
+"""How fast is a Parquet column of token ids packed, compared with pyarrow reading the column?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOKENS, _GROUP_ROWS = 40_000_000, 10_000
 
 
 def run(options: Options) -> Result:
-    """Ours and pyarrow in children, in turn. Ours reads, checks, writes, syncs, reads back and compares."""
+    """Run Penstock and pyarrow in turn in child processes. The time to read back and compare isn't counted."""
     rows, peaks = [], []
     for dtype in ("int32", "int64"):
         source = data.made(f"ids-{dtype}.parquet", lambda path, dtype=dtype: _write(path, dtype))
@@ -24,18 +24,16 @@ def run(options: Options) -> Result:
             lambda source=source: child(PYTHON, __file__, "read", source=source),
             options.pairs(5),
         )
-        what = f"list of {dtype} → pbin, 2 bytes a token"
-        rows.append(row(what, "MB/s", columns(pairs, "rate", "rate"), "pyarrow reads the column", TARGET_READ))
+        what = f"list of {dtype} → pbin, 2 bytes per token"
+        rows.append(row(what, "MB/s", columns(pairs, "rate", "rate"), "pyarrow reading the column", TARGET_READ))
         peaks += [ours["peak_mb"] for ours, _ in pairs]
-    rows.append(limit("most memory of the process", "MB", [max(peaks)], MOST_MB))
-    notes = [
-        "MB of tokens in 2 bytes each, on both sides. pyarrow decodes row groups by one thread, and keeps nothing."
-    ]
-    return Result(f"Convert {_TOKENS // 10**6} M ids in Parquet", rows, notes)
+    rows.append(limit("peak memory", "MB", [max(peaks)], MOST_MB))
+    notes = ["MB of 2-byte tokens on both sides. pyarrow decodes row groups in one thread and keeps nothing."]
+    return Result(f"Convert {_TOKENS // 10**6} M token ids from Parquet", rows, notes)
 
 
 def convert(source: str) -> dict[str, Any]:
-    """In a child: MB written a second until they are on the disk, and the most memory that the process had."""
+    """Return MB/s including fsync, and peak memory; runs in a child process."""
     import penstock as ps
 
     target = DATA / "converted-ids.pbin"
@@ -47,7 +45,7 @@ def convert(source: str) -> dict[str, Any]:
 
 
 def read(source: str) -> dict[str, float]:
-    """In a child: the same MB a second."""
+    """Return MB/s of reading the column; runs in a child process."""
     import pyarrow.parquet
 
     started, tokens = time.perf_counter(), 0

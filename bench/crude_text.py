@@ -1,4 +1,4 @@
-"""The task encoder of `energon_loading`, the same for both loaders: in a module, so that worker processes import it."""
+"""The task encoder of `energon_loading` for both loaders, in a module that worker processes can import."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ except ImportError:
 
 
 def cook(sample: Any) -> Any:
-    """One text."""
+    """Return one text sample."""
     return en.TextSample(**en.basic_sample_keys(sample), text=sample["json"]["text"])
 
 
 class Encoder(en.DefaultTaskEncoder):
-    """Cooks, and batches as they come."""
+    """Encoder with one cooker and default batches."""
 
     cookers = (en.Cooker(en.stateless(cook)),)

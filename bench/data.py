@@ -1,7 +1,7 @@
-"""Input for the benchmarks, made once and kept in `bench/data/`. The same bytes on every machine.
+"""Input for the benchmarks, generated once in `bench/data/`. The bytes are the same on every machine.
 
-The text is English-like where it matters to a tokenizer: words of a heavy-tailed vocabulary (Zipf), numbers,
-sentences, documents of log-normal length with a mean of 400 words (1.9 KB).
+To a tokenizer, the text resembles English: words of a heavy-tailed (Zipf) vocabulary, numbers, sentences, and
+documents of log-normal length with a mean of 400 words (1.9 KB).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _TRAIN_EVERY = 5
 
 
 def made(name: str, make: Callable[[Path], None]) -> Path:
-    """The file or folder `name`, made under another name first where it is missing."""
+    """Return the file or folder `name`. If missing, create it under a temporary name and rename it."""
     path = DATA / name
     if not path.exists():
-        print(f"  making {path.name} …", flush=True)
+        print(f"  creating {path.name} …", flush=True)
         DATA.mkdir(exist_ok=True)
         unfinished = DATA / f"{name}.{os.getpid()}.tmp"
         make(unfinished)
@@ -44,12 +44,12 @@ def made(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def text(size_bytes: int = TEXT_BYTES) -> Path:
-    """JSONL of about `size_bytes` with `id` and `text`."""
+    """Return JSONL of about `size_bytes` with `id` and `text`."""
     return made(f"text-{size_bytes // 10**6}mb.jsonl", lambda path: _write_text(path, size_bytes))
 
 
 def short_lines(size_bytes: int = LARGE_BYTES) -> Path:
-    """JSONL of about `size_bytes` in lines of about 1 KB: the same 16 MB again and again."""
+    """Return JSONL of about `size_bytes` in lines of about 1 KB: the same 16 MB, repeated."""
 
     def make(path: Path) -> None:
         rng = np.random.default_rng(2)
@@ -64,7 +64,7 @@ def short_lines(size_bytes: int = LARGE_BYTES) -> Path:
 
 
 def tokenizer() -> Path:
-    """Hugging Face folder of a byte-level BPE of 32,000 entries, trained on a fifth of `text()`."""
+    """Return a Hugging Face folder with a byte-level BPE of 32,000 entries, trained on a fifth of `text()`."""
 
     def make(folder: Path) -> None:
         from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -92,8 +92,10 @@ def tokenizer() -> Path:
 
 
 def packed_tokens(times: int = 1) -> Path:
-    """A packed file of 60 M two-byte tokens in a million documents, each ending in id 0; or the same so many times one
-    after another. None of our code wrote it."""
+    """Return a packed file of 60 M two-byte tokens in a million documents, each ending in id 0, repeated `times` times.
+
+    It isn't written by Penstock.
+    """
 
     def make(path: Path) -> None:
         rng = np.random.default_rng(3)
@@ -113,7 +115,7 @@ def packed_tokens(times: int = 1) -> Path:
 
 
 def sparse_packed(n_tokens: int, token_bytes: int) -> Path:
-    """A packed file of zeros, one document, that takes no room on a file system with holes."""
+    """Return a sparse packed file of zeros with one document."""
 
     def make(path: Path) -> None:
         with path.open("wb") as file:
@@ -149,7 +151,7 @@ def _documents(rng: np.random.Generator) -> Iterator[str]:
 
 
 def _word_forms(rng: np.random.Generator) -> NDArray[np.object_]:
-    """str[n_words, 4]: each word inside a sentence, beginning one, after a comma, beginning a paragraph."""
+    """Return str[n_words, 4]: each word inside a sentence, starting one, after a comma, and starting a paragraph."""
     onsets = [
         "b",
         "c",
@@ -192,7 +194,7 @@ def _word_forms(rng: np.random.Generator) -> NDArray[np.object_]:
 
 
 def jpegs(count: int, side: int) -> Iterator[bytes]:
-    """Images of `side` × `side` pixels: noise over a ramp."""
+    """Yield images of `side` × `side` pixels: noise over a ramp."""
     import simplejpeg
 
     rng = np.random.default_rng(0)

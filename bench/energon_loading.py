@@ -1,4 +1,4 @@
-"""How fast are crude samples loaded, and restores, beside Megatron-Energon? And images beside plain decoding?"""
+"""How fast are crude samples loaded and restored, compared with Megatron-Energon, and images with plain decoding?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS, BATCH, FAR_STEP = 100_000, 16, 3_000
 IMAGES, SIDE = 2_000, 256
 TEXT_TARGET, JPEG_TARGET, RESTORE_TARGET = 10.0, 0.8, 100.0
 
-# Workers, their kind, what the row is called, and its aim.
+# Workers, their kind, label, and target.
 _WAYS = (
     (0, "threads", "one process", TEXT_TARGET),
     (2, "processes", "2 worker processes", TEXT_TARGET),
@@ -26,7 +26,7 @@ _WAYS = (
 
 
 def run(options: Options) -> Result:
-    """Pairs of children: ours and Energon's own interpreter, in turn."""
+    """Run Penstock and Energon in turn in child processes, each with its own interpreter."""
     from peers.environments import interpreter
 
     peer = interpreter("energon")
@@ -47,21 +47,21 @@ def run(options: Options) -> Result:
         lambda: child(peer, __file__, "restore", ours=False, **given),
         options.pairs(3),
     )
-    what = f"restore at step {given['step']:,}, 2 workers, to the first batch"
+    what = f"restore at step {given['step']:,}, 2 workers, first batch"
     rows.append(row(what, "s", columns(pairs, "seconds", "seconds"), "megatron-energon", RESTORE_TARGET))
     pairs = alternate(
         lambda: child(PYTHON, __file__, "images", path=tars),
         lambda: child(PYTHON, __file__, "plain_images", path=tars),
         options.pairs(5),
     )
-    what = f"JPEG {SIDE}x{SIDE} as uint8, all cores"
-    rows.append(row(what, "images/s", columns(pairs, "rate", "rate"), "simplejpeg alone", JPEG_TARGET))
+    what = f"JPEG {SIDE} × {SIDE} as uint8, all cores"
+    rows.append(row(what, "images/s", columns(pairs, "rate", "rate"), "simplejpeg, decoding only", JPEG_TARGET))
     note = (
         f"{ROWS:,} lines of about 130 bytes, batches of {BATCH}, shuffled; one cook function, samples as dataclasses. "
-        "Its workers are processes; ours are threads unless `worker_kind` says otherwise. Functions in Python share "
-        "its lock, so processes are the ones to take for them."
+        "Energon's workers are processes; Penstock's are threads unless `worker_kind` is set. Threads share the lock "
+        "of the Python interpreter, so use processes for functions written in Python."
     )
-    return Result("Loading crude data, as Megatron-Energon does", rows, [note])
+    return Result("Load crude data through the API of Megatron-Energon", rows, [note])
 
 
 # --- data --------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def _loader(path: str, workers: int, ours: bool, kind: str = "threads") -> Any:
 
 
 def text(path: str, workers: int, steps: int, ours: bool, kind: str = "threads") -> dict[str, float]:
-    """Samples a second, after the first batches."""
+    """Return samples per second after the first batches."""
     batches = iter(_loader(path, workers, ours, kind))
     for _ in islice(batches, 20):
         pass
@@ -116,7 +116,7 @@ def text(path: str, workers: int, steps: int, ours: bool, kind: str = "threads")
 
 
 def restore(path: str, step: int, ours: bool) -> dict[str, float]:
-    """Seconds from a new loader and a state to the first batch."""
+    """Return the seconds from a new loader and a state to the first batch."""
     loader = _loader(path, 2, ours)
     for _ in islice(loader, step):
         pass
@@ -130,7 +130,7 @@ def restore(path: str, step: int, ours: bool) -> dict[str, float]:
 
 
 def images(path: str) -> dict[str, float]:
-    """Images a second out of the loader, a worker a core."""
+    """Return images per second from the loader, with one worker per core."""
     from penstock.compat import energon as en
 
     class Encoder(en.DefaultTaskEncoder[Any, Any, Any, Any]):
@@ -150,7 +150,7 @@ def images(path: str) -> dict[str, float]:
 
 
 def plain_images(path: str) -> dict[str, float]:
-    """The same images, decoded from memory by threads and nothing else."""
+    """Decode the same images from memory in threads, and nothing else."""
     import simplejpeg
 
     import penstock as ps

@@ -1,4 +1,4 @@
-"""How fast are documents filtered by their length?"""
+"""How fast are documents filtered by length?"""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 import data
 from harness import Options, Result
 from peers import modalities
-from whole import beside_modalities, penstock, same_bytes
+from whole import compare_with_modalities, penstock, same_bytes
 
 TARGET = 5
 MIN_TOKENS = 40
 
 
 def run(options: Options) -> Result:
-    """Documents of at least 40 tokens among a million. Modalities has filtering in Python only."""
+    """Keep documents of at least 40 tokens among a million. Modalities can filter only from Python."""
     packed = data.packed_tokens()
 
     def ours(path: Path) -> list[object]:
@@ -23,5 +23,5 @@ def run(options: Options) -> Result:
     def theirs(path: Path) -> list[object]:
         return modalities.inside_command("keep_long", pbin=packed, out=path, min_tokens=MIN_TOKENS)
 
-    rows = beside_modalities("1 M documents", ours, theirs, "filtered.pbin", options, TARGET)
-    return Result("Filter of packed files", rows, [same_bytes(ours, theirs, "filtered.pbin")])
+    rows = compare_with_modalities("1 M documents", ours, theirs, "filtered.pbin", options, TARGET)
+    return Result("Filter packed files by document length", rows, [same_bytes(ours, theirs, "filtered.pbin")])

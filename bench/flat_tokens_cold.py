@@ -1,4 +1,4 @@
-"""How long do batches of random windows take out of a flat-tokens group that is not in memory, and what is read?"""
+"""How fast are random windows read from a flat-tokens group that isn't in the page cache, and how much is read?"""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TARGET = 5
 
 
 def run(options: Options) -> Result:
-    """Ours and a plain mapping of the same tokens, each in a child, after the pages were dropped."""
+    """Compare with a memory map of the same tokens, each in a child process, after dropping the page cache."""
     n_tokens = groups.LARGE_TOKENS if options.large else groups.TOKENS
     plain, path = groups.plain(n_tokens), groups.group("raw 1Mi", n_tokens)
-    # The fewer of its pages are asked for, the more a plain mapping reads too much.
+    # The fewer pages are needed, the more unneeded data a memory map reads.
     count = COUNT * n_tokens // groups.LARGE_TOKENS
     pairs = alternate(
         lambda: child(PYTHON, __file__, "cold", path=path, count=count, n_tokens=n_tokens),
@@ -27,16 +27,17 @@ def run(options: Options) -> Result:
     )
     megabytes = n_tokens * 4 // 10**6
     return Result(
-        f"flat-tokens: {count} random windows of {LENGTH} tokens from {megabytes} MB on disk, in batches of {BATCH}",
+        f"flat-tokens: random windows from {megabytes} MB on disk, uncached",
         [
-            row("windows", "windows/s", columns(pairs, "rate", "rate"), "plain mmap", TARGET),
-            row("windows a MB read", "windows/MB", columns(pairs, "per_mb", "per_mb"), "plain mmap"),
+            row(f"batches of {BATCH}", "windows/s", columns(pairs, "rate", "rate"), "mmap", TARGET),
+            row("windows per MB read from disk", "windows/MB", columns(pairs, "per_mb", "per_mb"), "mmap"),
         ],
+        [f"{count:,} windows of {LENGTH:,} tokens, after dropping the files from the page cache."],
     )
 
 
 def cold(path: str, count: int, n_tokens: int) -> dict[str, float]:
-    """In a child: our batches."""
+    """Read batches with Penstock; runs in a child process."""
     import penstock as ps
 
     source: Any = ps.open(path)
@@ -47,7 +48,7 @@ def cold(path: str, count: int, n_tokens: int) -> dict[str, float]:
 
 
 def mapped(path: str, count: int, n_tokens: int) -> dict[str, float]:
-    """In a child: batches of a plain mapping."""
+    """Read batches from a memory map; runs in a child process."""
     import numpy as np
 
     view = np.lib.stride_tricks.sliding_window_view(np.memmap(path, np.uint32, "r").view(np.ndarray), LENGTH)

@@ -1,4 +1,4 @@
-"""How fast is a whole flat-tokens group read where it is compressed, and written where it is not?"""
+"""How fast is a whole compressed flat-tokens group read, and an uncompressed one written?"""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from harness import DATA, PYTHON, Options, Result, alternate, answer, child, col
 
 STEP_TOKENS = 1 << 24
 PASSES = 3
-"""Of which the fastest counts: a pass over 100 MB is short, and the machine's noise is long."""
+"""The fastest pass counts, because a pass over 100 MB is short and timings are noisy."""
 
 TARGET_SCAN, TARGET_WRITE = 0.8, 0.7
 
 
 def run(options: Options) -> Result:
-    """Reading against numcodecs alone on all cores; writing against one plain file and its fsync."""
+    """Compare reading with numcodecs on all cores, and writing with a plain file and fsync."""
     n_tokens = groups.LARGE_TOKENS if options.large else groups.TOKENS
     path = groups.group("seqax", n_tokens)
     read = alternate(
@@ -35,17 +35,17 @@ def run(options: Options) -> Result:
         options.pairs(5),
     )
     return Result(
-        f"flat-tokens: all of {n_tokens // 10**6} M tokens",
+        f"flat-tokens: read and write {n_tokens // 10**6} M tokens",
         [
-            row("read, seqax's layout", "MB/s", columns(read, "rate", "rate"), "numcodecs, all cores", TARGET_SCAN),
-            row("write, raw", "MB/s", columns(write, "rate", "rate"), "one file, fsync", TARGET_WRITE),
+            row("read, seqax layout", "MB/s", columns(read, "rate", "rate"), "numcodecs, all cores", TARGET_SCAN),
+            row("write, raw layout", "MB/s", columns(write, "rate", "rate"), "plain file with fsync", TARGET_WRITE),
         ],
-        ["MB of encoded tokens. Reading gives ids; numcodecs gives chunks as they are stored."],
+        ["MB of encoded tokens. Penstock returns token ids; numcodecs returns chunks as stored."],
     )
 
 
 def scan(path: str) -> dict[str, float]:
-    """In a child: all ids, in steps of 2^24."""
+    """Read all ids in steps of 2^24; runs in a child process."""
     import penstock as ps
 
     source: Any = ps.open(path)
@@ -59,7 +59,7 @@ def scan(path: str) -> dict[str, float]:
 
 
 def decode(path: str) -> dict[str, float]:
-    """In a child: all chunks by numcodecs, in as many threads as there are cores."""
+    """Decompress all chunks with numcodecs, one thread per core; runs in a child process."""
     import json
 
     from numcodecs import blosc
@@ -78,7 +78,7 @@ def decode(path: str) -> dict[str, float]:
 
 
 def write(n_tokens: int) -> dict[str, float]:
-    """In a child: a group of ours."""
+    """Write a group with Penstock; runs in a child process."""
     import numpy as np
 
     import penstock as ps
@@ -98,7 +98,7 @@ def write(n_tokens: int) -> dict[str, float]:
 
 
 def plain(n_tokens: int) -> dict[str, float]:
-    """In a child: the same bytes in one file."""
+    """Write the same bytes to one file; runs in a child process."""
     encoded = groups.encoded_tokens(n_tokens)
     path = DATA / "written.bin"
 

@@ -1,4 +1,4 @@
-"""How long does a random window of 2,048 tokens take out of a flat-tokens group, when the data are in memory?"""
+"""How fast are random windows of 2,048 tokens read from a flat-tokens group in the page cache?"""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ LENGTH, BATCH = 2048, 32
 CACHE_BYTES = 1 << 26
 TARGET_RAW, TARGET_SEQAX, TARGET_BARE, TARGET_TENSORSTORE = 60, 30, 0.5, 1
 ROUNDS = 4
+PATTERNS = {"one": "one at a time", "batch": f"batches of {BATCH}"}
 FEW = 200
-"""Windows that zarr-python reads: it takes up to 8 ms for one."""
+"""Windows that zarr-python reads; one takes up to 8 ms."""
 
 
 def run(options: Options) -> Result:
-    """Ours, zarr-python and the bare mapping in one child; tensorstore with the same cache in its own."""
+    """Run Penstock, zarr-python and the memory map in one child, tensorstore with the same cache size in another."""
     rows = []
     for layout in groups.LAYOUTS:
-        # Of a large compressed group only a part fits the cache of decoded chunks.
+        # Only a part of a large compressed group fits into the cache of decoded chunks.
         n_tokens = groups.LARGE_TOKENS if options.large or layout == "seqax" else groups.TOKENS
         plain, path = groups.plain(n_tokens), groups.group(layout, n_tokens)
         pairs = alternate(
@@ -42,26 +43,35 @@ def run(options: Options) -> Result:
         )
         target = TARGET_SEQAX if layout == "seqax" else TARGET_RAW
         own = [(ours, ours) for ours, _ in pairs]
-        rows.append(row(f"{layout}: one", "windows/s", columns(own, "one", "zarr"), "zarr-python", target))
+        rows.append(
+            row(f"{layout}: {PATTERNS['one']}", "windows/s", columns(own, "one", "zarr"), "zarr-python", target)
+        )
         if layout != "seqax":
-            rows.append(row(f"{layout}: one", "windows/s", columns(own, "one", "bare_one"), "bare mmap", TARGET_BARE))
-            rows.append(row(f"{layout}: batch", "windows/s", columns(own, "batch", "bare"), "bare mmap", TARGET_BARE))
-        for what in ("one", "batch"):
-            found = columns(pairs, what, what)
-            rows.append(row(f"{layout}: {what}", "windows/s", found, tensorstore.NAME, TARGET_TENSORSTORE))
+            for pattern, bare in (("one", "bare_one"), ("batch", "bare")):
+                figures = columns(own, pattern, bare)
+                rows.append(row(f"{layout}: {PATTERNS[pattern]}", "windows/s", figures, "mmap", TARGET_BARE))
+        for pattern, label in PATTERNS.items():
+            figures = columns(pairs, pattern, pattern)
+            rows.append(row(f"{layout}: {label}", "windows/s", figures, tensorstore.NAME, TARGET_TENSORSTORE))
     return Result(
-        f"flat-tokens: random windows of {LENGTH} tokens, decoded to ids",
+        f"flat-tokens: random windows of {LENGTH:,} tokens",
         rows,
         [
-            "zarr-python 3 reads one window after another. The bare mapping is of one flat file, shifted by one bit.",
-            f"Raw groups hold {groups.TOKENS // 10**6} M tokens, that of seqax {groups.LARGE_TOKENS // 10**6} M.",
-            f"Tensorstore and we keep {CACHE_BYTES >> 20} MiB of decoded chunks. Its batches are all 32 reads at once.",
+            "'raw 64Ki' and 'raw 1Mi' are Zarr version 2 without compression, in chunks of 2^16 and 2^20 tokens. "
+            "'sharded raw' is version 3, with chunks of 2^16 in shards of 2^22. 'seqax' is the compressed layout that "
+            "seqax writes by default.",
+            "Every side returns decoded token ids. zarr-python 3 reads one window at a time. mmap is a memory map of "
+            "one flat file whose values are shifted by one bit.",
+            f"The raw groups have {groups.TOKENS // 10**6} M tokens, the seqax group has "
+            f"{groups.LARGE_TOKENS // 10**6} M.",
+            f"tensorstore and Penstock each cache {CACHE_BYTES >> 20} MiB of decoded chunks. A tensorstore batch is "
+            f"{BATCH} concurrent reads.",
         ],
     )
 
 
 def windows(path: str, plain: str, n_tokens: int) -> dict[str, Any]:
-    """In a child: windows a second."""
+    """Return windows per second; runs in a child process."""
     import numpy as np
     import zarr
 
@@ -100,7 +110,7 @@ def windows(path: str, plain: str, n_tokens: int) -> dict[str, Any]:
     works = (one, batch, bare_one, bare)
     for work in works:
         work()
-    # The fastest of several rounds: other work on the machine comes and goes.
+    # The fastest of several rounds, because of other load on the machine.
     rounds = [{work.__name__: count / _seconds(work) for work in works} for _ in range(ROUNDS)]
     return {name: max(one[name] for one in rounds) for name in rounds[0]} | {"zarr": FEW / _seconds(few)}
 

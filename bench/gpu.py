@@ -1,4 +1,4 @@
-"""What does our loader cost a training step on a device, beside the same step on a batch that never moves?"""
+"""How much does the loader slow a GPU training step, compared with the same step on one fixed batch?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import data
 import images
 from harness import PYTHON, NotRun, Options, Result, Row, alternate, answer, child, columns, limit, row
 
-TARGET = 0.99  # of the steps a second without a loader
+TARGET = 0.99  # of the steps per second without a loader
 
 VOCABULARY, LENGTH, WIDTH, LAYERS, HEADS = 50_304, 1_024, 768, 12, 12
 """A decoder of 125 million parameters."""
@@ -21,7 +21,7 @@ _BATCHES = (4, 8, 16, 32, 64, 128, 256)
 
 
 def run(options: Options) -> Result:
-    """Pairs of children at the largest batch that fits, tokens and images."""
+    """Run pairs of child processes with the largest batch that fits, for tokens and for images."""
     try:
         import torch
     except ImportError:
@@ -41,31 +41,32 @@ def run(options: Options) -> Result:
         )
         what = f"{kind}, batches of {batch}"
         rate = columns(pairs, "steps_per_second", "steps_per_second")
-        rows.append(row(what, "steps/s", rate, "the same step, data that never move", TARGET))
-        rows.append(limit(f"{what}: tensors on the device", "MB/s", [ours["mb_per_second"] for ours, _ in pairs], None))
+        rows.append(row(what, "steps/s", rate, "the same step on one fixed batch", TARGET))
+        rows.append(limit(f"{what}: tensors on the GPU", "MB/s", [ours["mb_per_second"] for ours, _ in pairs], None))
         resumed = [child(PYTHON, __file__, "resumed", **given)["seconds"] for _ in range(options.pairs(3))]
-        rows.append(limit(f"{what}: state to first batch on the device", "s", resumed, None))
+        rows.append(limit(f"{what}: resume until the first batch is on the GPU", "s", resumed, None))
     name = torch.cuda.get_device_name()
     notes = [
-        f"Device: {name}. Tokens: a decoder of {LAYERS} layers, width {WIDTH}, windows of {LENGTH:,}, bfloat16. "
-        f"Images: JPEGs of {images.SIDE} × {images.SIDE} as uint8 into convolutions of 24 million parameters.",
-        "Bytes are those of tensors on the device: ids travel in the width that is stored, inputs and targets once.",
+        f"GPU: {name}. Tokens: a decoder of {LAYERS} layers, width {WIDTH}, windows of {LENGTH:,}, bfloat16. "
+        f"Images: JPEGs of {images.SIDE} × {images.SIDE} as uint8, a convolutional model with 24 million parameters.",
+        "MB/s counts the size of the tensors on the GPU. Fewer bytes are transferred: token ids in their stored width, "
+        "and the tokens of inputs and targets only once.",
     ]
-    return Result("A training step on a device, with the loader and without", rows, notes)
+    return Result("GPU training step with and without the loader", rows, notes)
 
 
 # --- in children -------------------------------------------------------------------------------------------------
 
 
 def largest(kind: str, path: str, device: str) -> dict[str, float]:
-    """The largest batch of `_BATCHES` whose step fits into the device's memory."""
+    """Return the largest batch size of `_BATCHES` whose step fits into the memory of the device."""
     import torch
 
     fits = _BATCHES[0]
     for batch in _BATCHES:
         try:
             train = _trainer(kind, device)
-            train(_batch_that_stays(kind, path, batch, device))
+            train(_fixed_batch(kind, path, batch, device))
             fits = batch
         except torch.cuda.OutOfMemoryError:
             break
@@ -79,11 +80,11 @@ def step(
     kind: str, path: str, device: str, batch: int, steps: int, loads: bool, warm_steps: int = _WARM_STEPS,
     **sizes: int,
 ) -> dict[str, float]:  # fmt: skip
-    """Steps a second, and the bytes that came to the device, from batches of our loader or one that stays."""
+    """Return steps per second and MB/s of tensors on the device, with the loader or with one fixed batch."""
     train = _trainer(kind, device, **sizes)
-    stays = None if loads else _batch_that_stays(kind, path, batch, device)
+    fixed = None if loads else _fixed_batch(kind, path, batch, device)
     with _loader(kind, path, batch, device) as loader:
-        batches = iter(loader) if stays is None else iter(lambda: stays, None)
+        batches = iter(loader) if fixed is None else iter(lambda: fixed, None)
         for one in islice(batches, warm_steps):
             train(one)
         _wait(device)
@@ -97,8 +98,8 @@ def step(
 
 
 def resumed(kind: str, path: str, device: str, batch: int, steps: int) -> dict[str, float]:
-    """Seconds from a state to the first batch on the device, the dataset's opening included."""
-    _wait(device)  # the device is set up
+    """Return the seconds from a state to the first batch on the device, including opening the dataset."""
+    _wait(device)  # set up the device first
     with _loader(kind, path, batch, device) as loader:
         for _ in islice(loader, steps):
             pass
@@ -122,7 +123,7 @@ def _loader(kind: str, path: str, batch: int, device: str) -> Any:
     return torch_loader(ps.Shuffle(source, seed=7), batch, rank=0, world=1, workers=8, device=device)
 
 
-def _batch_that_stays(kind: str, path: str, batch: int, device: str) -> Any:
+def _fixed_batch(kind: str, path: str, batch: int, device: str) -> Any:
     with _loader(kind, path, batch, device) as loader:
         return next(iter(loader))
 
@@ -139,7 +140,7 @@ def _wait(device: str) -> None:
 
 
 def _trainer(kind: str, device: str, **sizes: int) -> Callable[[Any], None]:
-    """One step of training on a batch."""
+    """Return a function that runs one training step on a batch."""
     import torch
 
     torch.manual_seed(0)
@@ -196,7 +197,7 @@ def _convolutions(width: int = 64, classes: int = 1_000) -> Any:
             self.head = nn.Linear(sizes[-1], classes)
 
         def forward(self, batch: Any) -> Any:
-            pixels = batch["image"].permute(0, 3, 1, 2).float() / 255  # made where the step runs
+            pixels = batch["image"].permute(0, 3, 1, 2).float() / 255  # converted on the device
             return self.head(self.more(self.layers(pixels))).square().mean()
 
     return Convolutions()

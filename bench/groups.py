@@ -1,4 +1,4 @@
-"""flat-tokens groups for the benchmarks, in the layouts that people have. zarr-python writes them, none of our code."""
+"""flat-tokens groups for the benchmarks in common layouts, written by zarr-python and not by Penstock."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TOKENS, LARGE_TOKENS = 25_000_000, 100_000_000
 _VOCAB_SIZE = 50_257
 
 LAYOUTS = ("raw 64Ki", "raw 1Mi", "sharded raw", "seqax")
-"""Version 2, raw chunks of 2^16 and 2^20; version 3, raw 2^16 in shards of 2^22; what seqax writes by default."""
+"""Zarr version 2, raw chunks of 2^16 and 2^20; version 3, raw 2^16 in shards of 2^22; the default of seqax."""
 
 
 def encoded_tokens(n_tokens: int) -> NDArray[np.uint32]:
-    """uint32[n]: heavy-tailed ids of sequences of 665 tokens on average, with their start bits."""
+    """Return uint32[n]: heavy-tailed ids with start bits, in sequences of 665 tokens on average."""
     rng = np.random.default_rng(11)
     ids = (rng.zipf(1.2, n_tokens) % _VOCAB_SIZE).astype(np.uint32) * 2
     ids[seq_starts(n_tokens)[:-1]] += 1
@@ -25,19 +25,19 @@ def encoded_tokens(n_tokens: int) -> NDArray[np.uint32]:
 
 
 def seq_starts(n_tokens: int) -> NDArray[np.int64]:
-    """int64[n + 1]: where those sequences begin."""
+    """Return int64[n + 1]: the starts of those sequences."""
     rng = np.random.default_rng(12)
     ends = np.cumsum(rng.integers(1, 1330, n_tokens // 500))
     return np.concatenate([[0], ends[ends < n_tokens], [n_tokens]])
 
 
 def plain(n_tokens: int) -> Path:
-    """The encoded tokens as one file: what a bare mapping reads."""
+    """Return a flat file of the encoded tokens, for the memory map."""
     return data.made(f"flat-{n_tokens // 10**6}m.bin", lambda path: encoded_tokens(n_tokens).tofile(path))
 
 
 def group(layout: str, n_tokens: int) -> Path:
-    """The group in one of `LAYOUTS`."""
+    """Return the group in one of `LAYOUTS`."""
 
     def make(path: Path) -> None:
         import numcodecs

@@ -1,7 +1,7 @@
-"""How things are measured: whole commands by wall time, inner loops by a child that prints JSON, always in pairs.
+"""Measuring: whole commands by wall time, inner loops in a child process that prints JSON, always in pairs.
 
-Machines are noisy. So ours and the other are run in turn, A B A B, in one run, and what counts is the median of
-the pairs' factors, not two figures from two days.
+Machines are noisy. Penstock and the peer are therefore run in turn, A B A B, in the same run, and the result is the
+median of the pairs' factors.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ PYTHON = sys.executable
 PENSTOCK = Path(sys.executable).parent / "penstock"
 
 LESS_IS_BETTER = ("s", "MB", "requests")
-"""Units of what should be small; all others are rates."""
+"""Units for which less is better. All others are rates."""
 
 _CHILD_SECONDS = 3600
 
 
 class NotRun(Exception):
-    """A question that can't be answered here and now; the message says why."""
+    """A benchmark that can't run here. The message has the reason."""
 
 
 class Failed(Exception):
-    """Something that was to be measured did not work, or gave a wrong result."""
+    """A measured command that failed or returned a wrong result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class Row:
     """One line of a result.
 
     Attributes:
-        what: what was done.
-        unit: `"s"`, or another of `LESS_IS_BETTER`, else a rate.
-        ours: median of our figures.
-        other: median of the other's figures, None where there is no other.
-        other_name: who the other is.
-        factor: how many times as good as the other we are, the median over pairs; without another, `ours`.
-        target: the least factor that was asked for, or with `at_most` the largest `ours`; None: only reported.
+        what: label.
+        unit: `"s"` or another of `LESS_IS_BETTER`, else a rate.
+        ours: median of Penstock's figures.
+        other: median of the peer's figures, None without a peer.
+        other_name: name of the peer.
+        factor: how many times as good as the peer Penstock is, the median over pairs; without a peer, `ours`.
+        target: the smallest allowed factor, or with `at_most` the largest allowed `ours`; None: no target.
     """
 
     what: str
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the target was met; None where there is none."""
+        """Whether the target was met; None without a target."""
         if self.target is None:
             return None
         return self.ours <= self.target if self.at_most else self.factor >= self.target
@@ -70,34 +70,34 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer to one question: rows, and notes for the reader."""
+    """The result of one benchmark: rows, and notes for the reader."""
 
     title: str
     rows: Sequence[Row]
     notes: Sequence[str] = field(default_factory=tuple[str, ...])
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON, with `met` in each row."""
+        """Return plain JSON, with `met` in each row."""
         rows = [asdict(row) | {"met": row.met} for row in self.rows]
         return {"title": self.title, "rows": rows, "notes": list(self.notes)}
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How much to do: `quick` one pair of everything, `large` also what takes many minutes."""
+    """Run options: `quick` runs one pair of everything, `large` also benchmarks that take many minutes."""
 
     quick: bool = False
     large: bool = False
 
     def pairs(self, usual: int) -> int:
-        """How many pairs to run."""
+        """Return the number of pairs to run."""
         return 1 if self.quick else usual
 
 
 def row(
     what: str, unit: str, pairs: Sequence[tuple[float, float]], other_name: str, target: float | None = None
 ) -> Row:
-    """A row from pairs of (ours, the other's) figures."""
+    """Return a row from pairs of figures (Penstock's, the peer's)."""
     ours, other = zip(*pairs, strict=True)
     factors = [b / a if unit in LESS_IS_BETTER else a / b for a, b in pairs]
     return Row(
@@ -107,23 +107,23 @@ def row(
 
 
 def limit(what: str, unit: str, figures: Sequence[float], at_most: float | None) -> Row:
-    """A row that stands alone and should not be above a figure; with None it is only reported."""
+    """Return a row without a peer, whose figure should be at most `at_most`; None: no target."""
     middle = statistics.median(figures)
     return Row(what, unit, middle, None, "", middle, at_most, at_most=True)
 
 
 def alternate(ours: Callable[[], Any], other: Callable[[], Any], count: int) -> list[tuple[Any, Any]]:
-    """`count` pairs of results, in turn."""
+    """Run both functions in turn and return `count` pairs of results."""
     return [(ours(), other()) for _ in range(count)]
 
 
 def columns(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]], ours: str, other: str) -> Any:
-    """One named figure of each side of the pairs that `alternate` made of children."""
+    """Return one named figure of each side from the pairs of `alternate`."""
     return [(a[ours], b[other]) for a, b in pairs]
 
 
 def command_seconds(command: Sequence[object], before: Callable[[], object] = lambda: None) -> float:
-    """Wall time of a whole command, start of the interpreter included; `before` is not timed."""
+    """Return the wall time of a whole command, including interpreter startup; `before` isn't timed."""
     before()
     started = time.perf_counter()
     _run([str(part) for part in command])
@@ -131,13 +131,13 @@ def command_seconds(command: Sequence[object], before: Callable[[], object] = la
 
 
 def child(python: object, script: object, function: str, python_path: Path | None = None, **arguments: Any) -> Any:
-    """Call a function of a script in a process of its own; it answers in JSON. `python_path` is for its imports."""
+    """Call a function of a script in a child process, which answers in JSON. `python_path` is for its imports."""
     output = _run([str(python), str(script), function, json.dumps(arguments, default=str)], python_path)
     return json.loads(output.splitlines()[-1])
 
 
 def answer(functions: Mapping[str, Any]) -> None:
-    """The child's side of `child`: `functions` are the script's globals."""
+    """Run the function named on the command line, in the child process; `functions` are the script's globals."""
     print(json.dumps(functions[sys.argv[1]](**json.loads(sys.argv[2]))))
 
 
@@ -145,11 +145,11 @@ def _run(command: list[str], python_path: Path | None = None) -> str:
     environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     if python_path is not None:
         environment["PYTHONPATH"] = str(python_path)
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode, ours as the peers'
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # cache bytecode for Penstock and the peers alike
     environment.setdefault("PENSTOCK_CACHE", str(DATA / "cache"))
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, timeout=_CHILD_SECONDS, stdin=subprocess.DEVNULL
     )
     if done.returncode != 0:
-        raise Failed(f"{' '.join(command)[:300]} ended with {done.returncode}: {(done.stdout + done.stderr)[-1500:]}")
+        raise Failed(f"{' '.join(command)[:300]} exited with {done.returncode}: {(done.stdout + done.stderr)[-1500:]}")
     return done.stdout

@@ -1,4 +1,4 @@
-"""How fast is the size of an image found by its header, beside opening it with Pillow?"""
+"""How fast is the size of an image read from its header, compared with opening it with Pillow?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ROUNDS = 7
 
 
 def run(options: Options) -> Result:
-    """Each kind of image, both in children, in turn: in memory, as the members of a mapped tar are, and as files."""
+    """Read each kind of image in memory, like the members of a mapped tar, and from files, in child processes."""
     folder = tars.images()
     in_memory, as_files = [], []
     for suffix, kind in tars.SUFFIXES.items():
@@ -25,20 +25,20 @@ def run(options: Options) -> Result:
             lambda suffix=suffix: energon.inside("images", folder=folder, suffix=suffix, rounds=ROUNDS),
             options.pairs(5),
         )
-        in_memory.append(row(kind, "images/s", columns(pairs, "memory", "memory"), "Pillow", TARGET))
-        as_files.append(row(f"{kind}, as files", "images/s", columns(pairs, "files", "files"), "Pillow"))
+        in_memory.append(row(f"{kind}, in memory", "images/s", columns(pairs, "memory", "memory"), "Pillow", TARGET))
+        as_files.append(row(f"{kind}, from files", "images/s", columns(pairs, "files", "files"), "Pillow"))
     return Result(
-        "Width, height and mode of images of 256 × 256 pixels",
+        "Read width, height and mode of 256 × 256 images",
         [*in_memory, *as_files],
         [
-            "Pillow's `Image.open` reads the header too, and decodes no pixel. As files: ours with what "
-            "`penstock prepare-media` does besides; opening the file takes most of the time on both sides."
+            "Pillow's `Image.open` also reads only the header and decodes no pixels. From files, Penstock also does "
+            "the other work of `penstock prepare-media`. Opening the file takes most of the time on both sides."
         ],
     )
 
 
 def images(folder: str, suffix: str) -> dict[str, float]:
-    """In a child: images a second."""
+    """Return images per second; runs in a child process."""
     from penstock.codec.image_header import read_image_header
     from penstock.codec.media_bytes import media_bytes
     from penstock.prepare.media.rows import MediaFile, media_filter, read_rows
@@ -47,7 +47,7 @@ def images(folder: str, suffix: str) -> dict[str, float]:
     paths = [str(path) for path in sorted(Path(folder).glob(f"*.{suffix}"))]
     stored = [Path(path).read_bytes() for path in paths]
     if any(read_image_header(media_bytes(data)) is None for data in stored):
-        raise ValueError(f"an image of {suffix} that was not understood")
+        raise ValueError(f"a {suffix} image has an unknown header")
     store, filters = LocalStore(), [media_filter("extension")]
     files = [MediaFile(path, 0, len(data)) for path, data in zip(paths, stored, strict=True)]
     return {
@@ -57,7 +57,7 @@ def images(folder: str, suffix: str) -> dict[str, float]:
 
 
 def _rate(items: list[Any], work: Callable[[Any], object]) -> float:
-    """Items a second, the best of some rounds, as the other's."""
+    """Return items per second, the best of several rounds, as on the other side."""
     best_s = float("inf")
     for _ in range(ROUNDS):
         began = time.perf_counter()

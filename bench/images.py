@@ -1,4 +1,4 @@
-"""How fast do images with captions become batches, beside Megatron-Energon and beside decoding alone?"""
+"""How fast are batches of captioned images loaded, compared with Megatron-Energon and with only decoding?"""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from harness import DATA, PYTHON, Options, Result, Row, alternate, answer, child
 
 IMAGES, SIDE, BATCH = 2_000, 256, 32
 WARM_BATCHES = 4
+DECODING = "simplejpeg, decoding only"
 ENERGON_TARGET, DECODING_TARGET = 5.0, 0.6
 
-# Workers of Energon's loader and of ours, what ours are, and what the row is called. Energon's are processes.
+# Workers of both loaders, kind of Penstock's workers, and label. Energon's workers are always processes.
 _WAYS = ((0, "threads", "no workers"), (2, "threads", "two threads"), (2, "processes", "two processes"))
 
 
 def run(options: Options) -> Result:
-    """Pairs of children: ours and Energon's own interpreter in turn, then ours and decoding alone."""
+    """Run pairs of child processes: Penstock and Energon in turn, then Penstock and decoding only."""
     from peers.environments import interpreter
 
     peer = interpreter("energon")
@@ -32,21 +33,23 @@ def run(options: Options) -> Result:
         pairs = alternate(ours, lambda g=given: child(peer, __file__, "captions", ours=False, **g), options.pairs(5))
         rows.append(_row(f"CaptioningSample, default encoder, {name}", pairs, "megatron-energon", ENERGON_TARGET))
         pairs = alternate(ours, lambda w=workers: _decoding(path, w), options.pairs(3))
-        rows.append(_row(f"the same, {name}", pairs, "simplejpeg alone", DECODING_TARGET))
+        rows.append(_row(f"CaptioningSample, default encoder, {name}", pairs, DECODING, DECODING_TARGET))
     for workers, kind, name in _WAYS:
         pairs = alternate(
             lambda w=workers, k=kind: child(PYTHON, __file__, "native", path=path, workers=w, kind=k),
             lambda w=workers: _decoding(path, w),
             options.pairs(3),
         )
-        rows.append(_row(f"torch_loader, uint8, {name}", pairs, "simplejpeg alone", DECODING_TARGET))
+        rows.append(_row(f"torch_loader, uint8, {name}", pairs, DECODING, DECODING_TARGET))
     notes = [
         f"{IMAGES:,} JPEGs of {SIDE} × {SIDE} with captions in one tar, shuffled, batches of {BATCH}, after "
-        f"{WARM_BATCHES} batches. Energon's own sample and encoder give float32 pixels, so a batch is "
-        f"{BATCH * SIDE * SIDE * 12 / 1e6:.0f} MB; `uint8` is a quarter of that.",
-        "Decoding alone: the same bytes from memory, as many threads as the row has workers (one without), uint8.",
+        f"{WARM_BATCHES} warm-up batches. Energon's default encoder returns float32 pixels, so a batch has "
+        f"{BATCH * SIDE * SIDE * 12 / 1e6:.0f} MB; with `uint8`, it has a quarter of that. Energon's workers are "
+        "processes.",
+        "Decoding only: the same images are decoded from memory to uint8, with one thread per worker of the row (one "
+        "thread if it has no workers).",
     ]
-    return Result("Images with captions, from tars to batches", rows, notes)
+    return Result("Load batches of images and captions from a tar", rows, notes)
 
 
 def _row(what: str, pairs: Any, other: str, target: float) -> Row:
@@ -58,7 +61,7 @@ def _decoding(path: Path, workers: int) -> Any:
 
 
 def dataset() -> Path:
-    """The tar, which is made where it is missing."""
+    """Return the dataset; create it if missing."""
     path = DATA / "captioned_jpegs"
     if not path.exists():
         import penstock as ps
@@ -77,7 +80,7 @@ def dataset() -> Path:
 
 
 def captions(path: str, workers: int, ours: bool, kind: str = "threads") -> dict[str, float]:
-    """Images a second by Energon's names: what the default encoder makes of a captioned image."""
+    """Return images per second through Energon's API, with its default encoder for captioned images."""
     if ours:
         from penstock.compat import energon as en
     else:
@@ -91,7 +94,7 @@ def captions(path: str, workers: int, ours: bool, kind: str = "threads") -> dict
 
 
 def native(path: str, workers: int, kind: str) -> dict[str, float]:
-    """Images a second by Penstock's own loader, as tensors of uint8."""
+    """Return images per second of Penstock's own loader, as uint8 tensors."""
     import penstock as ps
     from penstock.load.torch import torch_loader
 
@@ -100,7 +103,7 @@ def native(path: str, workers: int, kind: str) -> dict[str, float]:
 
 
 def decoding(path: str, threads: int) -> dict[str, float]:
-    """The same images, decoded from memory by threads and nothing else."""
+    """Decode the same images from memory in threads, and nothing else."""
     import simplejpeg
 
     import penstock as ps

@@ -1,4 +1,4 @@
-"""How many windows a second come out of the loader?"""
+"""How many windows per second does the loader return?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TARGET_TWO, TARGET_ALL = 4, 1.5
 
 
 def run(options: Options) -> Result:
-    """A shuffled epoch, start of the workers included, without workers and with two."""
+    """Read a shuffled epoch without workers and with two, including worker startup."""
     pbin = data.packed_tokens()
     steps = data.MANY_TOKENS // LENGTH // BATCH
     rows: list[Row] = []
@@ -43,22 +43,22 @@ def run(options: Options) -> Result:
         options.pairs(3),
     )
     rows.append(row("all labels, no workers", "windows/s", columns(found, "windows_per_second", "windows_per_second"),
-                    "plain copies of as many bytes"))  # fmt: skip
+                    "copying the same number of bytes"))  # fmt: skip
     return Result(
-        "The loader: shuffled windows of 2,048 tokens in batches of 32",
+        "Loader: shuffled windows of 2,048 tokens, batches of 32",
         rows,
         [
-            "All labels: inputs, targets, loss mask, segment ids and positions of each token, and document borders. "
-            "Modalities' collator makes inputs and targets only, in each of these rows.",
-            f"A batch with all labels is {_BATCH_BYTES:,} bytes, written to memory of earlier batches. The row with "
-            "plain copies is what numpy's copy of as many bytes, from and to arrays that are kept, would give.",
-            "Tensors are int64; Modalities' are int32.",
+            "'All labels' means inputs, targets, loss mask, segment ids and positions of each token, and document "
+            "borders. Modalities' collator creates only inputs and targets in all rows.",
+            f"A batch with all labels has {_BATCH_BYTES:,} bytes and is written into the memory of an earlier batch. "
+            "The last row compares it with numpy copying the same number of bytes between existing arrays.",
+            "Penstock's tensors are int64, Modalities' are int32.",
         ],
     )
 
 
 def tokens(pbin: str, steps: int, workers: int) -> dict[str, Any]:
-    """In a child: windows as stored."""
+    """Read windows as stored; runs in a child process."""
     import penstock as ps
 
     stream = ps.Shuffle(ps.Chunk(LENGTH, overlap=1)(ps.open(pbin)), seed=7)
@@ -66,7 +66,7 @@ def tokens(pbin: str, steps: int, workers: int) -> dict[str, Any]:
 
 
 def labels(pbin: str, steps: int, workers: int) -> dict[str, Any]:
-    """In a child: windows with everything that training needs."""
+    """Read windows with all labels; runs in a child process."""
     import penstock as ps
 
     stream = ps.Shuffle(ps.Chunk(LENGTH, labels="shift", eos_id=data.EOS_ID)(ps.open(pbin)), seed=7)
@@ -74,7 +74,7 @@ def labels(pbin: str, steps: int, workers: int) -> dict[str, Any]:
 
 
 def two(pbin: str, steps: int, workers: int) -> dict[str, Any]:
-    """In a child: what Modalities' collator makes, and no more."""
+    """Read only inputs and targets, like Modalities' collator; runs in a child process."""
     import penstock as ps
 
     windows = ps.Chunk(LENGTH, labels="shift", fields=("inputs", "targets"))(ps.open(pbin))
@@ -83,7 +83,7 @@ def two(pbin: str, steps: int, workers: int) -> dict[str, Any]:
 
 
 def copied() -> dict[str, Any]:
-    """In a child: arrays of the sizes of all labels, copied; the best of some rounds."""
+    """Copy arrays with the sizes of all labels, best of 300 rounds; runs in a child process."""
     import numpy as np
 
     kinds = ((LENGTH + 1, "uint16"), (LENGTH, "bool"), (LENGTH, "int32"), (LENGTH, "int32"))
@@ -98,7 +98,7 @@ def copied() -> dict[str, Any]:
 
 
 def tensors(pbin: str, steps: int, workers: int) -> dict[str, Any]:
-    """In a child: the torch loader."""
+    """Read through the torch loader; runs in a child process."""
     import penstock as ps
     from penstock.load.torch import torch_loader
 
@@ -112,7 +112,7 @@ def _measure(make: Any, stream: Any, steps: int) -> dict[str, Any]:
     import numpy as np
 
     source = stream.children()["source"]
-    # Every page is mapped, and everything is set up once, before the timing.
+    # Touch every page and set everything up before the timing.
     for start in range(0, len(source) - BATCH, BATCH):
         source.get_batch(np.arange(start, start + BATCH))
     for _ in islice(make(), WARM_STEPS):

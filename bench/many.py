@@ -1,4 +1,4 @@
-"""Work that many machines share: what one driver has to do for a GB, and what many files cost."""
+"""Packing with several workers: driver CPU per GB, and the cost of many files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import data
 from harness import DATA, PYTHON, NotRun, Options, Result, answer, child, limit, row
 
 DRIVER_BEFORE_S = 2.43
-"""Of version 0.1, whose driver copied and hashed every token."""
+"""CPU per GB in version 0.1, whose driver copied and hashed every token."""
 
 FILES, SMALL_FILES = 100_000, 2_000
 RAY_PYTHON = Path(__file__).parent.parent / ".venvs" / "cluster" / "bin" / "python"
@@ -24,11 +24,11 @@ _OUT = DATA / "many"
 
 
 def run(options: Options) -> Result:
-    """Pack into a folder of token files by one and two workers; open 10^5 of them; pack many small files."""
+    """Pack with one and two workers into a folder of token files, open 10^5 of them, and pack many small files."""
     large_text = data.text(data.LARGE_BYTES)
     gigabytes = (os.path.getsize(large_text) - os.path.getsize(data.text())) / 1e9
     count = options.pairs(3)
-    _packed(2)  # what a host does once, such as the tokenizer's check, is no driver's share of a GB
+    _packed(2)  # one-time work of a host, such as checking the tokenizer
     packed = [(_packed(2), _packed(1)) for _ in range(count)]
     small = [(_packed(2, folder=_small_files()), _packed(2, folder=_one_file())) for _ in range(count)]
     large = [_packed(2, folder=large_text) for _ in range(count)]
@@ -37,21 +37,23 @@ def run(options: Options) -> Result:
     ]
     opened = [child(PYTHON, __file__, "open_folder", folder=_folder_of_files()) for _ in range(count)]
     rows = [
-        limit("the driver's CPU for each further GB of JSONL", "s", driver, DRIVER_BEFORE_S / 10),
-        row("tokens/s, two workers to one", "tokens/s", [(a["rate"], b["rate"]) for a, b in packed], "one worker"),
+        limit("driver CPU per additional GB of JSONL", "s", driver, DRIVER_BEFORE_S / 10),
+        row("packing with two workers", "tokens/s", [(a["rate"], b["rate"]) for a, b in packed], "one worker"),
         row(
-            f"{SMALL_FILES:,} small files, beside one of the same lines", "s",
-            [(a["seconds"], b["seconds"]) for a, b in small], "one file",
+            f"packing {SMALL_FILES:,} small files", "s",
+            [(a["seconds"], b["seconds"]) for a, b in small], "one file of the same lines",
         ),
-        limit(f"CPU to open a folder of {FILES:,} token files", "s", [one["seconds"] for one in opened], 1),
+        limit(f"CPU time to open a folder of {FILES:,} token files", "s", [one["seconds"] for one in opened], 1),
     ]  # fmt: skip
-    notes = ["What a run costs whatever its size, such as the tokenizer and its check, is left out of the first row."]
-    notes += [f"Version 0.1's driver took {DRIVER_BEFORE_S} s of CPU for a GB, as it copied and hashed every token."]
+    notes = ["The first row excludes the fixed cost of a run, such as loading and checking the tokenizer."]
+    notes += [
+        f"In version 0.1, the driver took {DRIVER_BEFORE_S} s of CPU per GB because it copied and hashed every token."
+    ]
     try:
-        rows.append(limit("Ray: the driver's CPU for a task", "s", [_ray_task_s()], 0.002))
+        rows.append(limit("Ray: driver CPU per task", "s", [_ray_task_s()], 0.002))
     except NotRun as missing:
         notes.append(f"Ray: {missing}")
-    return Result("Work that is shared: folders of token files, many small files", rows, notes)
+    return Result("Pack with several workers, and from many small files", rows, notes)
 
 
 def _packed(workers: int, folder: Path | None = None) -> Any:
@@ -61,7 +63,7 @@ def _packed(workers: int, folder: Path | None = None) -> Any:
 
 
 def pack_folder(jsonl: str, model: str, out: str, workers: int, eos: str) -> dict[str, float]:
-    """In a child: seconds, tokens a second, and the driver's own CPU."""
+    """Return seconds, tokens per second, and the driver's own CPU seconds; runs in a child process."""
     from penstock.prepare import pack
 
     started = time.perf_counter()
@@ -71,9 +73,9 @@ def pack_folder(jsonl: str, model: str, out: str, workers: int, eos: str) -> dic
 
 
 def open_folder(folder: str) -> dict[str, float]:
-    """In a child: CPU seconds to open the folder, imports left out."""
+    """Return the CPU seconds to open the folder, without imports; runs in a child process."""
     import penstock as ps
-    from penstock.formats.tokens import folder as _  # noqa: F401  (imported before it is timed)
+    from penstock.formats.tokens import folder as _  # noqa: F401  (imported before the timing)
 
     before = _cpu_s()
     if len(ps.open(folder)) != 2 * FILES:
@@ -87,7 +89,7 @@ def _cpu_s() -> float:
 
 
 def _folder_of_files() -> Path:
-    """A folder whose index lists 10^5 files, which are not there: opening needs none of them."""
+    """Return a folder whose index lists 10^5 missing files, which opening doesn't need."""
     from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileEntry, encode_index, token_file_name
 
     def make(path: Path) -> None:
@@ -121,21 +123,21 @@ def _one_file() -> Path:
 
 
 def _ray_task_s() -> float:
-    """CPU seconds of a driver for a task that does nothing, beside those of a task of this process."""
+    """Return the CPU seconds of a driver per empty task."""
     if not RAY_PYTHON.exists():
-        raise NotRun("its environment is not there: `make cluster` makes it")
+        raise NotRun("its environment is missing; `make cluster` creates it")
     script = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import many; many.ray_tasks()"
     lines = (Path(__file__).parent.parent / "tests" / "telemetry_off.env").read_text().splitlines()
     off = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     environment = {**os.environ, **off}
     done = subprocess.run([RAY_PYTHON, "-c", script], capture_output=True, text=True, env=environment, timeout=300)
     if done.returncode:
-        raise NotRun(f"it did not run: {done.stderr.strip().splitlines()[-1][:200]}")
+        raise NotRun(f"it failed to run: {done.stderr.strip().splitlines()[-1][:200]}")
     return json.loads(done.stdout.splitlines()[-1])["seconds"]
 
 
 def ray_tasks() -> None:
-    """In Ray's environment: tasks that do nothing, by an executor of two workers on this machine."""
+    """Run empty tasks in Ray's environment, with two local workers."""
     from penstock.executors import make_executor
 
     with make_executor("ray", 2) as executor:

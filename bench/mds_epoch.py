@@ -1,4 +1,4 @@
-"""How many MDS samples a second come out of the loader in a shuffled epoch?"""
+"""How many MDS samples per second does the loader return in a shuffled epoch?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TARGET_ALONE, TARGET_WORKERS, TARGET_COPY = 10, 5, 0.8
 
 
 def run(options: Options) -> Result:
-    """Samples of 4 KB beside the other's, of 100 KB beside a bare copy out of a map."""
+    """Compare samples of 4 KB with mosaicml-streaming, and samples of 100 KB with copies from a memory map."""
     tokens, images = shards.samples(shards.TOKEN_BYTES), shards.samples(shards.IMAGE_BYTES)
 
     def pairs(workers: int) -> list[tuple[Any, Any]]:
@@ -29,28 +29,44 @@ def run(options: Options) -> Result:
     copies = [child(PYTHON, __file__, "copies", path=images) for _ in range(options.pairs(5))]
     bare = [(one["loader"], one["copy"]) for one in copies]
     return Result(
-        "A shuffled epoch of MDS samples, in batches of 64",
+        "Shuffled epoch of MDS samples, batches of 64",
         [
-            row("4 KB, one process", "samples/s", columns(alone, "loader", "alone"), streaming.NAME, TARGET_ALONE),
-            row("4 KB, one process, its loader", "samples/s", columns(alone, "loader", "loader"), streaming.NAME),
+            row(
+                "4 KB, one process (peer without its DataLoader)",
+                "samples/s",
+                columns(alone, "loader", "alone"),
+                streaming.NAME,
+                TARGET_ALONE,
+            ),
+            row(
+                "4 KB, one process (peer with its DataLoader)",
+                "samples/s",
+                columns(alone, "loader", "loader"),
+                streaming.NAME,
+            ),
             row(
                 "4 KB, two torch workers", "samples/s", columns(two, "torch", "loader"), streaming.NAME, TARGET_WORKERS
             ),
-            row("4 KB, our loader, two threads", "samples/s", columns(two, "loader", "loader"), streaming.NAME),
-            row("100 KB, no workers", "samples/s", bare, "copies out of a map", TARGET_COPY),
+            row(
+                "4 KB, Penstock's loader with two threads",
+                "samples/s",
+                columns(two, "loader", "loader"),
+                streaming.NAME,
+            ),
+            row("100 KB, no workers", "samples/s", bare, "copies from a memory map", TARGET_COPY),
         ],
         [
-            "In one process the other's dataset alone, without its DataLoader, is its faster way.",
-            "Two torch workers: `DataLoader(num_workers=2)` over `TorchDataset` of a shuffled stream, and the other's "
-            "own loader; the start of the workers is included. Batches are what the other's collate function "
-            "makes of bytes: lists.",
-            "Every sample is a `bytes` of its own on both sides; the copies are `map[start:stop]` in the same order.",
+            "Two torch workers: `DataLoader(num_workers=2)` with a `TorchDataset` of a shuffled stream, compared with "
+            "mosaicml-streaming's own loader. Worker startup is included. Batches are lists, which is what "
+            "mosaicml-streaming's collate function returns for bytes.",
+            "Each sample is a separate `bytes` object on both sides. The copies are `map[start:stop]` in the same "
+            "order.",
         ],
     )
 
 
 def epoch(path: str, workers: int) -> dict[str, float]:
-    """In a child: samples a second of the second epoch, through our loader, and through torch's with workers."""
+    """Return samples per second of the second epoch, with Penstock's loader and with torch's if there are workers."""
     import penstock as ps
 
     source = ps.open(path)
@@ -74,7 +90,7 @@ def epoch(path: str, workers: int) -> dict[str, float]:
 
 
 def copies(path: str) -> dict[str, float]:
-    """In a child: samples a second out of the loader, and by slices of maps in the same order."""
+    """Return samples per second of the loader, and of slices of memory maps in the same order."""
     import numpy as np
 
     import penstock as ps

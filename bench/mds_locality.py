@@ -1,4 +1,4 @@
-"""How many bytes do 8 hosts fetch for one epoch of a remote dataset, and are their batches those of fewer hosts?"""
+"""How many bytes do 1 to 8 hosts fetch for one epoch of a remote dataset, and are their global batches the same?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KINDS = {"4 KB": shards.TOKEN_BYTES, "100 KB": shards.IMAGE_BYTES}
 
 
 def run(_options: Options) -> Result:
-    """Each kind of sample, mode and number of hosts; every host has a cache of its own."""
+    """Run each sample size, mode and number of hosts. Every host has its own cache."""
     rows: list[Row] = []
     for kind, size_bytes in KINDS.items():
         path = shards.samples(size_bytes, SHARD_BYTES)
@@ -32,18 +32,18 @@ def run(_options: Options) -> Result:
                 fetched = limit(what, "× the dataset", [epoch["fetched"]], AT_MOST if mode == "blocks" else None)
                 rows.append(fetched)
     return Result(
-        "Bytes that all hosts fetch for one epoch of 200 MB of remote MDS samples",
+        "Bytes fetched by all hosts per epoch of remote MDS",
         rows,
         [
-            "Hosts are simulated: each reads its rank's batches from a web server of this machine, through a cache of "
-            "its own; all caches together have room for twice the dataset. Shards of 1 MB.",
-            f"{LANES} lanes. On any number of hosts the global batches are the same, compared sample by sample.",
+            "A dataset of 200 MB in shards of 1 MB. The hosts are simulated: each reads the batches of its rank from a "
+            "local web server, through its own cache. All caches together can hold twice the dataset.",
+            f"{LANES} lanes. The global batches are the same on any number of hosts, compared sample by sample.",
         ],
     )
 
 
 def epoch(path: str, mode: str, world: int) -> dict[str, Any]:
-    """In a child: bytes fetched by all hosts over those of the dataset, and a digest of the global batches."""
+    """Return the bytes fetched by all hosts relative to the dataset, and a digest of the global batches."""
     import hashlib
 
     import numpy as np
@@ -66,7 +66,7 @@ def epoch(path: str, mode: str, world: int) -> dict[str, Any]:
 
 
 def _host(url: str, mode: str, rank: int, world: int, budget_bytes: int) -> dict[str, Any]:
-    """One host's part of an epoch: what it fetched, and the first 16 bytes of each of its samples, in order."""
+    """Read one host's part of an epoch; return the bytes fetched and the first 16 bytes of each sample."""
     import numpy as np
 
     import penstock as ps

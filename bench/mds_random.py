@@ -1,4 +1,4 @@
-"""How many random MDS samples of 4 KB can be read in a second, and how long does one take that is not in memory?"""
+"""How many random MDS samples of 4 KB are read per second, and how long does an uncached one take?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COLD_SAMPLES = 1000
 
 
 def run(options: Options) -> Result:
-    """Both sides in children, in turn."""
+    """Run both sides in turn in child processes."""
     path = shards.samples(shards.TOKEN_BYTES)
     count = 64_000 if options.quick else 128_000
     warm = alternate(
@@ -32,25 +32,32 @@ def run(options: Options) -> Result:
     )
     one = [(ours["one"], max(theirs["reader"], theirs["local"])) for ours, theirs in warm]
     return Result(
-        "Random MDS samples of 4 KB out of 200 MB",
+        "Random MDS samples of 4 KB from 200 MB",
         [
-            row("one at a time", "samples/s", columns(warm, "one", "reader"), "its Reader", TARGET_ONE),
-            row("one at a time, its faster way", "samples/s", one, streaming.NAME),
-            row("batches of 64 to one", "samples/s", columns(warm, "batch", "reader"), "its Reader", TARGET_BATCH),
-            row("one, with its place found", "samples/s", columns(warm, "one", "local"), "its LocalDataset"),
-            row("not in memory: open, first sample", "s", columns(cold, "first", "first"), streaming.NAME),
-            row("not in memory: a sample, median", "s", columns(cold, "p50", "p50"), streaming.NAME),
-            row("not in memory: a sample, 99th percentile", "s", columns(cold, "p99", "p99"), streaming.NAME),
+            row("one at a time", "samples/s", columns(warm, "one", "reader"), streaming.READER, TARGET_ONE),
+            row("one at a time (the faster of Reader and LocalDataset)", "samples/s", one, streaming.NAME),
+            row(
+                "batches of 64 (Reader: one at a time)",
+                "samples/s",
+                columns(warm, "batch", "reader"),
+                streaming.READER,
+                TARGET_BATCH,
+            ),
+            row("one at a time", "samples/s", columns(warm, "one", "local"), f"{streaming.NAME} LocalDataset"),
+            row("uncached: open and read the first sample", "s", columns(cold, "first", "first"), streaming.NAME),
+            row("uncached: one sample, median", "s", columns(cold, "p50", "p50"), streaming.NAME),
+            row("uncached: one sample, 99th percentile", "s", columns(cold, "p99", "p99"), streaming.NAME),
         ],
         [
-            "Its Reader is one shard's, and is told the shard and the place in it; ours finds both.",
-            "Not in memory: the pages of all files were dropped before; 1,000 samples; some open their shard.",
+            "A Reader reads a single shard. The benchmark passes it the position in the shard; Penstock and "
+            "LocalDataset find shard and position from the sample number.",
+            "Uncached: 1,000 samples after dropping all files from the page cache. Some reads also open a shard.",
         ],
     )
 
 
 def warm(path: str, count: int) -> dict[str, float]:
-    """In a child: samples a second with every page mapped."""
+    """Return samples per second with every page mapped; runs in a child process."""
     import numpy as np
 
     import penstock as ps
@@ -73,12 +80,12 @@ def warm(path: str, count: int) -> dict[str, float]:
 
 
 def cold(path: str, count: int) -> dict[str, float]:
-    """In a child: seconds to open and read the first sample, and of each further random one."""
+    """Return seconds to open and read the first sample, and per further random sample; runs in a child process."""
     import numpy as np
 
     import penstock as ps
 
-    len(ps.open(shards.samples(shards.IMAGE_BYTES))[0]["tokens"])  # nothing is imported in the timing
+    len(ps.open(shards.samples(shards.IMAGE_BYTES))[0]["tokens"])  # import everything before the timing
     shards.drop_pages(Path(path))
     began = time.perf_counter()
     source = ps.open(path)

@@ -1,4 +1,4 @@
-"""How fast does a remote MDS dataset come that nothing is here of yet, and what is asked of the server for it?"""
+"""How fast is a remote MDS dataset read with an empty cache, and with how many requests?"""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ MODES = {
 
 
 def run(options: Options) -> Result:
-    """Each mode with an empty cache, beside the other, against one server."""
+    """Run each mode with an empty cache on both sides, with the same server."""
     with serving({"tokens": shards.samples(shards.TOKEN_BYTES, SHARD_BYTES)}) as server:
         os.environ.update(server.environment)
         rows = [one for mode in MODES for one in _rows(server, mode, options)]
     return Result(
-        "200 MB of remote MDS samples of 4 KB in shards of 16 MB, nothing cached",
+        "Read 200 MB of remote MDS samples, empty cache",
         rows,
         [
-            "One S3 server (moto) on this machine for both; it counts requests and the bytes that it sends. It takes "
-            "each request in Python and reads the whole object for a range, so it is what limits both.",
-            "Start of the dataset included. A shuffled epoch: ours in mode blocks, the other's default.",
+            "Samples of 4 KB in shards of 16 MB. Both sides read from the same local S3 server (moto), which counts "
+            "requests and the bytes it sends. The server handles requests in Python and reads the whole object for "
+            "each range, so it limits both sides.",
+            "Opening the dataset is included. For the shuffled epoch, Penstock uses the mode `blocks`, and "
+            "mosaicml-streaming its default.",
         ],
     )
 
@@ -61,12 +63,12 @@ def _rows(server: S3Server, mode: str, options: Options) -> list[Row]:
     return [
         row(what, "samples/s", columns(pairs, "samples", "samples"), streaming.NAME, TARGET),
         row(f"{what}: requests", "requests", columns(pairs, "requests", "requests"), streaming.NAME),
-        row(f"{what}: fetched", "MB", columns(pairs, "mb", "mb"), streaming.NAME),
+        row(f"{what}: data fetched", "MB", columns(pairs, "mb", "mb"), streaming.NAME),
     ]
 
 
 def remote(url: str, cache: str, mode: str) -> dict[str, float]:
-    """In a child: samples a second with an empty cache."""
+    """Return samples per second with an empty cache; runs in a child process."""
     os.environ["PENSTOCK_CACHE"] = cache
     import numpy as np
 

@@ -1,4 +1,4 @@
-"""How long from 10^8 samples in 10,000 shards to the first batch of a shuffled epoch, or to the next one of a run?"""
+"""How long does the first batch of a shuffled epoch take with 10^8 samples in 10,000 shards, also after a resume?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TARGET_START, TARGET_MEMORY, TARGET_RESUME = 50, 100, 100
 
 
 def run(options: Options) -> Result:
-    """Both sides in children, in which a small dataset was opened before."""
+    """Run both sides in child processes that have opened a small dataset before."""
     many, few = shards.many_samples(), shards.few_samples()
 
     def pairs(resume_at: int) -> list[tuple[Any, Any]]:
@@ -31,23 +31,31 @@ def run(options: Options) -> Result:
     again = [(ours["again_s"], theirs["seconds"]) for ours, theirs in resume]
     memory = [(ours["grown_mb"], theirs["grown_mb"]) for ours, theirs in start]
     return Result(
-        "10^8 samples in 10,000 MDS shards",
+        "First batch from 10^8 samples in 10,000 MDS shards",
         [
-            row("open, shuffle, first batch", "s", columns(start, "seconds", "seconds"), streaming.NAME, TARGET_START),
-            row("memory that it takes", "MB", memory, streaming.NAME, TARGET_MEMORY),
-            row("open, resume at half an epoch", "s", columns(resume, "seconds", "seconds"), streaming.NAME),
-            row("resume at half an epoch, opened before", "s", again, streaming.NAME, TARGET_RESUME),
+            row(
+                "open, shuffle, read the first batch",
+                "s",
+                columns(start, "seconds", "seconds"),
+                streaming.NAME,
+                TARGET_START,
+            ),
+            row("memory used", "MB", memory, streaming.NAME, TARGET_MEMORY),
+            row(
+                "open and resume in the middle of an epoch", "s", columns(resume, "seconds", "seconds"), streaming.NAME
+            ),
+            row("resume in the middle of an epoch, already open", "s", again, streaming.NAME, TARGET_RESUME),
         ],
         [
-            "Shuffles: ours `Shuffle(seed=7)`, all samples mixed; the other's default, py1e. A resume of the other "
-            "is a start with a state.",
-            "All shards are names of one file of 60 KB, so that data are never waited for.",
+            "Penstock uses `Shuffle(seed=7)`, which mixes all samples; mosaicml-streaming uses its default, py1e. "
+            "mosaicml-streaming resumes by starting with a state.",
+            "All shards are hard links to one file of 60 KB, so that neither side waits for data.",
         ],
     )
 
 
 def first_batch(path: str, small: str, batch: int, resume_at: int) -> dict[str, float]:
-    """In a child: seconds to open and read a batch, growth of the resident size, seconds to go to the state again."""
+    """Return seconds to open and read a batch, growth of the resident size, and seconds to load the state again."""
     import penstock as ps
 
     def loader(path: str) -> ps.Loader:
@@ -57,23 +65,23 @@ def first_batch(path: str, small: str, batch: int, resume_at: int) -> dict[str, 
         stream = ps.Shuffle(ps.open(path), seed=7)
         return ps.Loader(stream, batch, rank=0, world=1, workers=0, start=position).state_dict()
 
-    def go_on(of: ps.Loader, state: dict[str, Any] | None) -> float:
+    def read_batch(of: ps.Loader, state: dict[str, Any] | None) -> float:
         began = time.perf_counter()
         if state is not None:
             of.load_state_dict(state)
         next(iter(of))
         return time.perf_counter() - began
 
-    go_on(loader(small), None)
+    read_batch(loader(small), None)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     state = state_of(path, resume_at) if resume_at else None
     began = time.perf_counter()
     opened = loader(path)
-    go_on(opened, state)
+    read_batch(opened, state)
     seconds = time.perf_counter() - began
-    # Where the peak of the start was not reached again, it grew by less than can be seen.
+    # No growth is visible below the peak of the startup.
     grown_mb = max(0.1, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000)
-    return {"seconds": seconds, "grown_mb": grown_mb, "again_s": go_on(opened, state)}
+    return {"seconds": seconds, "grown_mb": grown_mb, "again_s": read_batch(opened, state)}
 
 
 if __name__ == "__main__":

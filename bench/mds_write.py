@@ -1,4 +1,4 @@
-"""How many MDS samples of 4 KB a second are written, each shard with a hash?"""
+"""How many MDS samples of 4 KB are written per second, with a hash per shard?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TARGET = 1.5
 
 
 def run(options: Options) -> Result:
-    """Both write the same 200 MB; ours are synced to disk before they are visible."""
+    """Write the same 200 MB on both sides. Penstock syncs its files to disk."""
     payloads = shards.payloads()
     ours, theirs = DATA / "written.ours", DATA / "written.theirs"
     size_bytes = shards.TOKEN_BYTES
@@ -35,22 +35,22 @@ def run(options: Options) -> Result:
     for folder in (ours, theirs):
         shutil.rmtree(folder)
     return Result(
-        "200 MB of MDS samples of 4 KB written",
+        "Write 200 MB of MDS samples of 4 KB",
         [
             row("with sha1", "samples/s", columns(pairs, "samples", "samples"), streaming.NAME, TARGET),
-            row("with sha1, a CPU second", "samples", columns(pairs, "per_cpu_s", "per_cpu_s"), streaming.NAME),
+            row("with sha1, per CPU second", "samples", columns(pairs, "per_cpu_s", "per_cpu_s"), streaming.NAME),
             row("without hashes", "samples/s", columns(plain, "samples", "samples"), streaming.NAME, TARGET),
         ],
-        ["Ours are synced to disk, the other's are not. Both write the same bytes."],
+        ["Penstock syncs its files to disk, mosaicml-streaming doesn't. Both write the same bytes."],
     )
 
 
 def write(out: str, payloads: str, hashes: list[str]) -> dict[str, float]:
-    """In a child: samples a second, to the commit."""
+    """Return samples per second, including the commit; runs in a child process."""
     import penstock as ps
     from penstock.formats import get_format
 
-    get_format("mds")  # imported now: the other's imports are not timed either
+    get_format("mds")  # import before the timing, as on the other side
     shutil.rmtree(out, ignore_errors=True)
     data = Path(payloads).read_bytes()
     size_bytes = shards.TOKEN_BYTES

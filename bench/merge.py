@@ -1,4 +1,4 @@
-"""How fast are packed files merged, beside Modalities and beside the disk's own copying?"""
+"""How fast are packed files merged, compared with Modalities and with `cat`?"""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import data
 from harness import Options, Result, alternate, row
 from peers import modalities
-from whole import beside_modalities, penstock, timed
+from whole import compare_with_modalities, penstock, timed
 
 FILES = 8
 TARGET = 2
@@ -15,9 +15,9 @@ COPY_TARGET = 0.5
 
 
 def run(options: Options) -> Result:
-    """Two files of 128 MB beside Modalities; eight beside `cat` and `sync`."""
+    """Compare two files of 128 MB with Modalities, and eight with `cat` and `sync`."""
     packed = data.packed_tokens()
-    two = beside_modalities(
+    two = compare_with_modalities(
         "two files of 128 MB",
         lambda path: penstock("merge", packed, packed, "-o", path),
         lambda path: modalities.command("data", "merge_packed_data", packed, packed, path),
@@ -31,11 +31,11 @@ def run(options: Options) -> Result:
         timed(lambda path: copy(many, path), "merged.bin"),
         options.pairs(3),
     )
-    against = row(f"{FILES} files of 128 MB, cat and sync", "s", copies, "cat", COPY_TARGET)
-    return Result("Merge of packed files", [*two, against], ["Modalities' index of the merged file is wrong."])
+    against = row(f"{FILES} files of 128 MB, whole command", "s", copies, "cat and sync", COPY_TARGET)
+    return Result("Merge packed files", [*two, against], ["Modalities writes a wrong index for the merged file."])
 
 
 def copy(files: list[Path], target: Path) -> list[object]:
-    """The disk's own copying, durable as a merge is."""
+    """Return a command that concatenates the files and syncs the result, as a merge does."""
     names = " ".join(f"'{file}'" for file in files)
     return ["sh", "-c", f"cat {names} > '{target}' && sync '{target}'"]

@@ -1,4 +1,4 @@
-"""How long from a packed file of 100 G tokens to the first shuffled batch, and in how much memory?"""
+"""How long does the first shuffled batch of a packed file of 100 G tokens take, and how much memory?"""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _CHILDREN = 5
 
 
 def run(options: Options) -> Result:
-    """Open, shuffle and read a batch; a file of a hundredth of the size shows whether memory grows."""
+    """Open, shuffle and read a batch. A file of 1% of the size shows whether memory grows."""
     huge, small = data.sparse_packed(data.HUGE_TOKENS, 2), data.sparse_packed(SMALL_TOKENS, 2)
 
     def ours(path: Any) -> Any:
-        # Milliseconds: several, as one alone is the luck of a moment.
+        # The median of several children: one run of a few milliseconds is too noisy.
         found = [
             child(PYTHON, __file__, "first_batch", pbin=path, small=data.packed_tokens()) for _ in range(_CHILDREN)
         ]
@@ -37,21 +37,27 @@ def run(options: Options) -> Result:
     growth = [max(0.0, large["grown_mb"] - little["grown_mb"]) for large, little in sizes]
     memory = [(a["grown_mb"], b["grown_mb"]) for a, b in pairs]
     return Result(
-        "Open 100 G tokens and shuffle windows of 2,048, to the first batch of 32",
+        "First shuffled batch from 100 G tokens",
         [
-            row("open, shuffle, first batch", "s", columns(pairs, "seconds", "seconds"), modalities.NAME, TARGET),
-            limit("memory at 100 G tokens beyond that at 1 G", "MB", growth, AT_MOST_MB),
+            row(
+                "open, shuffle, read the first batch",
+                "s",
+                columns(pairs, "seconds", "seconds"),
+                modalities.NAME,
+                TARGET,
+            ),
+            limit("extra memory for 100 G tokens compared with 1 G", "MB", growth, AT_MOST_MB),
         ],
         [
-            f"Memory that it took: {max(a for a, _ in memory):,.1f} MB; "
-            f"Modalities {max(b for _, b in memory):,.0f} MB.",
-            "A file with holes, which reads as zeros. Both sides read a batch of another file before.",
+            f"Memory used: {max(a for a, _ in memory):,.1f} MB (Modalities: {max(b for _, b in memory):,.0f} MB).",
+            "Windows of 2,048 tokens in batches of 32. The file is sparse and reads as zeros. Both sides read a batch "
+            "from another file first.",
         ],
     )
 
 
 def first_batch(pbin: str, small: str) -> dict[str, Any]:
-    """In a child: seconds, and growth of the largest resident size."""
+    """Return seconds and the growth of the peak resident size; runs in a child process."""
     import penstock as ps
 
     def one(path: str) -> None:

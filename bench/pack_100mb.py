@@ -1,4 +1,4 @@
-"""How fast are 100 MB of JSONL tokenised and packed?"""
+"""How fast are 100 MB of JSONL tokenized and packed?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TARGET_MODALITIES, TARGET_GIGATOKEN = 10, 0.5
 
 
 def run(options: Options) -> Result:
-    """The whole command with two workers; both sides must give the same bytes."""
+    """Time the whole command with two workers. Both packed files must be identical."""
     jsonl = data.text()
     ours = packing.ours(jsonl)
     with_them = alternate(ours, packing.theirs(jsonl), options.pairs(3))
@@ -22,16 +22,20 @@ def run(options: Options) -> Result:
         return child(PYTHON, packing.__file__, "encode", jsonl=jsonl, model=data.tokenizer())["seconds"]
 
     return Result(
-        "Pack 100 MB with a BPE of 32,000 entries, two workers",
+        "Tokenize and pack 100 MB of JSONL, two workers",
         [
             row("whole command", "s", with_them, modalities.NAME, TARGET_MODALITIES),
-            row("whole command, gigatoken's whole process", "s", with_engine, "gigatoken", TARGET_GIGATOKEN),
+            row("whole command (gigatoken: whole process)", "s", with_engine, "gigatoken", TARGET_GIGATOKEN),
             row(
-                "whole command, gigatoken's encode_files alone",
+                "whole command (gigatoken: encode_files only)",
                 "s",
                 alternate(ours, engine_alone, options.pairs(3)),
                 "gigatoken",
             ),
         ],
-        [note, "gigatoken only encodes, with all its threads, into memory: it writes no file, checks nothing."],
+        [
+            packing.TOKENIZER_NOTE,
+            note,
+            "gigatoken only encodes into memory, with all its threads. It writes no file and checks nothing.",
+        ],
     )

@@ -1,4 +1,4 @@
-"""How fast is a gigabyte of JSONL tokenised and packed? Only with `--large`: Modalities takes minutes."""
+"""How fast is a gigabyte of JSONL tokenized and packed? Runs only with `--large`: Modalities takes minutes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ TARGET_MODALITIES, TARGET_GIGATOKEN = 25, 0.5
 
 
 def run(options: Options) -> Result:
-    """The whole command with two workers, one pair; both sides must give the same bytes."""
+    """Time the whole command with two workers, once. Both packed files must be identical."""
     if not options.large:
-        raise NotRun("takes many minutes: asked for with --large")
+        raise NotRun("takes many minutes; pass --large to run it")
     jsonl = data.text(data.LARGE_BYTES)
     ours = packing.ours(jsonl)
     with_them = alternate(ours, packing.theirs(jsonl), 1)
     note = packing.check_same_bytes()
     with_engine = alternate(ours, packing.gigatoken(jsonl), options.pairs(3))
     return Result(
-        "Pack 1 GB with a BPE of 32,000 entries, two workers",
+        "Tokenize and pack 1 GB of JSONL, two workers",
         [
             row("whole command", "s", with_them, modalities.NAME, TARGET_MODALITIES),
-            row("whole command, gigatoken's whole process", "s", with_engine, "gigatoken", TARGET_GIGATOKEN),
+            row("whole command (gigatoken: whole process)", "s", with_engine, "gigatoken", TARGET_GIGATOKEN),
         ],
-        [note, "One pair with Modalities."],
+        [packing.TOKENIZER_NOTE, note, "Modalities was run once."],
     )

@@ -1,4 +1,4 @@
-"""How fast do conversations become ids with a loss mask, beside transformers' `apply_chat_template`?"""
+"""How fast are conversations tokenized with a loss mask, compared with transformers' `apply_chat_template`?"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TEMPLATE = """{%- for turn in messages -%}
 
 
 def run(options: Options) -> Result:
-    """Pairs of children, one process each: ours packs to the disk, theirs makes lists in memory."""
+    """Run pairs of single-process children: Penstock packs to disk, transformers creates lists in memory."""
     from peers.environments import interpreter
 
     peer = interpreter("transformers")
@@ -38,21 +38,22 @@ def run(options: Options) -> Result:
     )
     for ours, theirs in pairs:
         if ours["generated"] != theirs["generated"]:
-            raise Failed(f"{ours['generated']} tokens are generated, by transformers {theirs['generated']}")
+            raise Failed(f"{ours['generated']} masked tokens, {theirs['generated']} with transformers")
     megabytes = lines.stat().st_size / 1e6
-    name = "template, ids and mask, one process"
+    name = "chat template, token ids and loss mask, one process"
     return Result(
-        f"Conversations: {_CONVERSATIONS:,} of {_TURNS} turns, {megabytes:.0f} MB",
+        f"Tokenize {_CONVERSATIONS:,} conversations of {_TURNS} turns ({megabytes:.0f} MB)",
         [row(name, "MB/s", columns(pairs, "rate", "rate"), "transformers", TARGET)],
         [
-            "Both mask the same number of tokens. Ours also checks, writes tokens and mask, syncs, and lists what has "
-            "no mask. Both encode by `tokenizers`, which tells of which characters a token is.",
+            "Both select the same number of tokens for the loss. Penstock also validates its input, writes tokens and "
+            "mask to disk with fsync, and lists conversations without a mask. Both tokenize with `tokenizers`, which "
+            "returns the character offsets of each token.",
         ],
     )
 
 
 def packed(lines: str, tokenizer: str) -> dict[str, Any]:
-    """In a child: `pack --chat` without workers, into a file."""
+    """Run `pack --chat` without workers into a file, in a child process."""
     import penstock as ps
 
     target = DATA / "chat.pbin"
@@ -67,7 +68,7 @@ def packed(lines: str, tokenizer: str) -> dict[str, Any]:
 
 
 def rendered(lines: str, tokenizer: str) -> dict[str, Any]:
-    """In a child of transformers: each line by its template, with the mask."""
+    """Apply the chat template to each line and return the mask, in a child process with transformers."""
     import transformers  # type: ignore[import-not-found]
 
     made: Any = transformers.AutoTokenizer.from_pretrained(tokenizer)
@@ -81,7 +82,7 @@ def rendered(lines: str, tokenizer: str) -> dict[str, Any]:
 
 
 def _tokenizer() -> Path:
-    """The tokenizer of the other benchmarks with a chat template."""
+    """Return the tokenizer of the other benchmarks, with a chat template."""
 
     def make(path: Path) -> None:
         import tokenizers

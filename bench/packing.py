@@ -1,4 +1,4 @@
-"""What the two questions on packing share: our command, Modalities' command, and gigatoken by itself."""
+"""Commands shared by the packing benchmarks: Penstock, Modalities, and gigatoken on its own."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from harness import DATA, PENSTOCK, PYTHON, Failed, answer, command_seconds
 from peers import modalities
 
 WORKERS = 2
+TOKENIZER_NOTE = "The tokenizer is a byte-level BPE with 32,000 entries."
 
 
 def ours(jsonl: Path) -> Callable[[], float]:
-    """Seconds of `penstock pack`."""
+    """Return a function that times `penstock pack`."""
     out = DATA / "ours.pbin"
     command: list[object] = [PENSTOCK, "pack", jsonl, "-o", out, "--tokenizer", data.tokenizer()]
     command += ["--eos", data.EOS, "--workers", WORKERS]
@@ -25,7 +26,7 @@ def ours(jsonl: Path) -> Callable[[], float]:
 
 
 def theirs(jsonl: Path) -> Callable[[], float]:
-    """Seconds of `modalities data pack_encoded_data`; the index that it needs is made before, untimed."""
+    """Return a function that times `modalities data pack_encoded_data`, without creating the index it needs."""
     out, idx = DATA / "theirs.pbin", DATA / f"{jsonl.stem}.theirs.idx"
     if not idx.exists():
         command_seconds(modalities.index_command(jsonl, idx))
@@ -34,20 +35,20 @@ def theirs(jsonl: Path) -> Callable[[], float]:
 
 
 def check_same_bytes() -> str:
-    """A note that both outputs are equal, or an error."""
+    """Return a note that both outputs are identical; raise `Failed` if they aren't."""
     if not _same(DATA / "ours.pbin", DATA / "theirs.pbin"):
-        raise Failed("the two packed files differ: a figure would mean nothing")
-    return f"Both packed files have the same {os.path.getsize(DATA / 'ours.pbin') / 1e6:,.0f} MB, byte for byte."
+        raise Failed("the two packed files differ, so the timings are meaningless")
+    return f"Both packed files are byte-identical ({os.path.getsize(DATA / 'ours.pbin') / 1e6:,.0f} MB)."
 
 
 def gigatoken(jsonl: Path) -> Callable[[], float]:
-    """Seconds of a process in which gigatoken encodes the file, on the same cores."""
+    """Return a function that times a process in which gigatoken encodes the file on the same cores."""
     arguments = json.dumps({"jsonl": str(jsonl), "model": str(data.tokenizer())})
     return lambda: command_seconds([PYTHON, __file__, "encode", arguments])
 
 
 def encode(jsonl: str, model: str) -> dict[str, Any]:
-    """In a child: gigatoken's own whole-file encoding, and nothing else."""
+    """Encode the whole file with gigatoken and nothing else; runs in a child process."""
     import gigatoken
 
     tokenizer = gigatoken.Tokenizer(f"{model}/tokenizer.json")

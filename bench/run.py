@@ -1,9 +1,9 @@
-"""Answers the questions of this folder, one file each, and writes `RESULTS.md` and `results.json`.
+"""Run the benchmarks in this folder, one file each, and write `RESULTS.md` and `results.json`.
 
     make bench
-    python bench/run.py [question …] [--quick] [--large]
+    python bench/run.py [benchmark …] [--quick] [--large]
 
-Answers to questions that did not run now stay as they were, with their own date.
+Results of other benchmarks are kept, with their own date.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ _PACKAGES = ("penstock-data", "numpy", "gigatoken", "tokenizers", "torch", "zarr
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run, write, print. A missed target is said aloud but is no error, as timings are not tests; a failure is one."""
-    parser = argparse.ArgumentParser(description="Benchmarks; each question is a file of this folder.")
-    parser.add_argument("names", nargs="*", help=f"questions; all by default: {', '.join(QUESTIONS)}")
-    parser.add_argument("--quick", action="store_true", help="one pair of everything: figures are rough")
-    parser.add_argument("--large", action="store_true", help="also what takes many minutes")
+    """Run, write and print. A missed target is printed but isn't an error; a failed benchmark is."""
+    parser = argparse.ArgumentParser(description="Run benchmarks. Each benchmark is a file in this folder.")
+    parser.add_argument("names", nargs="*", help=f"benchmarks to run [default: all]: {', '.join(QUESTIONS)}")
+    parser.add_argument("--quick", action="store_true", help="run one pair of everything, for rough figures")
+    parser.add_argument("--large", action="store_true", help="also run benchmarks that take many minutes")
     chosen = parser.parse_args(arguments)
     unknown = sorted(set(chosen.names) - set(QUESTIONS))
     if unknown:
-        parser.error(f"unknown questions: {', '.join(unknown)}")
+        parser.error(f"unknown benchmarks: {', '.join(unknown)}")
     options = Options(quick=chosen.quick, large=chosen.large)
     results: dict[str, Any] = _read()
     without: dict[str, str] = {}
@@ -130,10 +130,11 @@ def _write(results: Mapping[str, Any]) -> None:
     lines = [
         "# Results",
         "",
-        "Ours beside the other, run in turn in the same run on the same machine; medians of the pairs, and the median",
-        "of the pairs' factors. A factor above 1 means that ours is better. Other packages are the real ones from",
-        "PyPI (modalities 0.5.0, mosaicml-streaming 0.13.0), each in an environment of its own. All of it again: `make",
-        "bench`, or the command under a table. This file is written by `bench/run.py`.",
+        "Penstock and a peer are run in turn, in the same run on the same machine. Figures are medians, and the factor",
+        "is the median of the factors of all pairs. A factor above 1 means that Penstock is better. Peers are the",
+        "packages from PyPI (modalities 0.5.0, mosaicml-streaming 0.13.0), each in its own environment. `make bench`",
+        "repeats all measurements, and the command under a table repeats that table. This file is written by",
+        "`bench/run.py`.",
         "",
         f"Machine: {machine}.",
     ]
@@ -146,7 +147,7 @@ def _write(results: Mapping[str, Any]) -> None:
 
 
 def _markdown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    table = ["| what | ours | other | | factor | target | |", "|---|---|---|---|---|---|---|"]
+    table = ["| | Penstock | peer | | factor | target | |", "|---|---|---|---|---|---|---|"]
     return table + [f"| {' | '.join(_cells(row))} |" for row in rows]
 
 
@@ -168,7 +169,7 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
 def _figure(value: float, unit: str) -> str:
     if unit == "s" and value < 0.1:
         return f"{_number(value * 1000)} ms"
-    return f"{_number(value)} {unit}"
+    return f"{_number(value)} {unit}".rstrip()
 
 
 def _number(value: float) -> str:
@@ -179,7 +180,7 @@ def _verdict(results: Mapping[str, Any], names: Sequence[str], without: Mapping[
     rows = [row for name in names if name not in without for row in results[name]["rows"]]
     missed = [row for row in rows if row["met"] is False]
     met = sum(row["met"] is True for row in rows)
-    lines = ["", f"{met} targets met, {len(missed)} missed, {len(without)} questions without an answer"]
+    lines = ["", f"{met} targets met, {len(missed)} missed, {len(without)} benchmarks not run"]
     lines += [f"  MISSED: {'  '.join(cell for cell in _cells(row) if cell)}" for row in missed]
     lines += [f"  {name} {reason.strip().splitlines()[-1]}" for name, reason in without.items()]
     return "\n".join(lines)

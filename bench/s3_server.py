@@ -1,4 +1,4 @@
-"""An S3 server of this machine (moto), in a process of its own, that counts what is asked of it."""
+"""Local S3 server (moto) in a separate process that counts requests and bytes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _COUNTS = "/_counts"
 
 
 class S3Server:
-    """Where it is, and what has been asked of it."""
+    """Address and request counts of the server."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -31,14 +31,14 @@ class S3Server:
         }
 
     def counts(self) -> dict[str, int]:
-        """Requests and bytes sent since the last call."""
+        """Return requests and bytes sent since the last call."""
         with urllib.request.urlopen(self.url + _COUNTS) as answer:
             return json.loads(answer.read())
 
 
 @contextlib.contextmanager
 def serving(folders: Mapping[str, Path]) -> Iterator[S3Server]:
-    """A server that has the files of each folder as `s3://bench/<name>/…`."""
+    """Serve the files of each folder as `s3://bench/<name>/…`."""
     given = json.dumps({name: str(path) for name, path in folders.items()})
     process = subprocess.Popen([str(PYTHON), __file__, given], stdout=subprocess.PIPE, text=True)
     try:
@@ -51,7 +51,7 @@ def serving(folders: Mapping[str, Path]) -> Iterator[S3Server]:
 
 
 class _Counting:
-    """A WSGI application around another."""
+    """WSGI wrapper that counts requests and bytes sent."""
 
     def __init__(self, app: Callable[..., Iterable[bytes]]) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""Folders of shards for the benchmarks. What we write has the original's bytes: the interop tests hold that."""
+"""Shard datasets for the benchmarks, written by Penstock. The interop tests check that the bytes match the original."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ N_ROWS = 50_000
 
 
 def payloads() -> Path:
-    """200 MB of random bytes, to be cut into samples."""
+    """Return 200 MB of random bytes, from which samples are cut."""
 
     def make(path: Path) -> None:
         path.write_bytes(np.random.default_rng(11).bytes(PAYLOAD_BYTES))
@@ -26,7 +26,7 @@ def payloads() -> Path:
 
 
 def samples(size_bytes: int, shard_bytes: int = 1 << 26) -> Path:
-    """MDS of one column `tokens: bytes`, each sample of `size_bytes`."""
+    """Return an MDS dataset with one column `tokens: bytes` and samples of `size_bytes`."""
 
     def make(folder: Path) -> None:
         import penstock as ps
@@ -40,17 +40,17 @@ def samples(size_bytes: int, shard_bytes: int = 1 << 26) -> Path:
 
 
 def many_samples() -> Path:
-    """10^8 samples of one byte in 10,000 shards, which are names of one file: an index of 3 MB, and 60 KB of data."""
+    """Return 10^8 samples of one byte in 10,000 shards that are hard links to one file of 60 KB. The index has 3 MB."""
     return made("mds-many", lambda folder: _write_many(folder, N_SHARDS))
 
 
 def few_samples() -> Path:
-    """The same in 10 shards."""
+    """Return the same in 10 shards."""
     return made("mds-few", lambda folder: _write_many(folder, 10))
 
 
 def rows() -> Path:
-    """JSON file of 50,000 rows `[id, text, score]`."""
+    """Return a JSON file of 50,000 rows `[id, text, score]`."""
 
     def make(path: Path) -> None:
         rng = np.random.default_rng(12)
@@ -68,7 +68,7 @@ def rows() -> Path:
 
 
 def table(format: str) -> Path:
-    """The rows as a folder of shards."""
+    """Return the rows as a folder of shards."""
 
     def make(folder: Path) -> None:
         import penstock as ps
@@ -82,7 +82,7 @@ def table(format: str) -> Path:
 
 
 def drop_pages(folder: Path) -> None:
-    """Take the files of a folder out of the page cache."""
+    """Drop the files of a folder from the page cache."""
     for path in folder.iterdir():
         with path.open("rb") as file:
             os.fsync(file.fileno())

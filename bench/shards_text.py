@@ -1,4 +1,4 @@
-"""How many rows a second are read out of CSV and JSONL shards?"""
+"""How many rows per second are read from CSV and JSONL shards?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TARGET = 4
 
 
 def run(options: Options) -> Result:
-    """One after another in batches of 64, and at random one by one; both sides in children."""
+    """Read rows sequentially and at random, on both sides in child processes."""
     rows: list[Row] = []
     count = shards.N_ROWS
     for format, name in (("csv", "CSV"), ("json-shards", "JSONL")):
@@ -26,18 +26,23 @@ def run(options: Options) -> Result:
             options.pairs(5),
         )
         one = columns(pairs, "one", "reader")
-        rows.append(row(f"{name}, all", "rows/s", columns(pairs, "all", "sequential"), "its Reader", TARGET))
-        rows.append(row(f"{name}, random, one at a time", "rows/s", one, "its Reader", TARGET))
-        rows.append(row(f"{name}, random batches to one", "rows/s", columns(pairs, "batch", "reader"), "its Reader"))
+        rows.append(row(f"{name}, sequential", "rows/s", columns(pairs, "all", "sequential"), streaming.READER, TARGET))
+        rows.append(row(f"{name}, random, one at a time", "rows/s", one, streaming.READER, TARGET))
+        what = f"{name}, random, batches of {BATCH} (Reader: one at a time)"
+        rows.append(row(what, "rows/s", columns(pairs, "batch", "reader"), streaming.READER))
     return Result(
-        "50,000 rows of an int, a text of about 200 characters and a float",
+        "Read 50,000 rows from CSV and JSONL shards",
         rows,
-        ["All: in batches of 64 here, row by row there, which has no batches."],
+        [
+            "Each row has an int, a text of about 200 characters and a float.",
+            f"Sequential: Penstock reads batches of {BATCH}. mosaicml-streaming reads row by row, because its Reader "
+            "has no batches.",
+        ],
     )
 
 
 def read(path: str, count: int) -> dict[str, float]:
-    """In a child: rows a second in each way, after everything was read once."""
+    """Return rows per second for each access pattern, after reading everything once; runs in a child process."""
     import numpy as np
 
     import penstock as ps

@@ -1,4 +1,4 @@
-"""How fast are documents and lines shuffled, in Modalities' order and in our own?"""
+"""How fast are documents and lines shuffled, in Modalities' order and in Penstock's?"""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 import data
 from harness import Options, Result, alternate, row
 from peers import modalities
-from whole import beside_modalities, penstock, same_bytes, timed
+from whole import compare_with_modalities, penstock, same_bytes, timed
 
 TARGET = 5
 SEED = 7
 
 
 def run(options: Options) -> Result:
-    """A million documents, and 100 MB of lines; both sides give the same bytes in Modalities' order."""
+    """Shuffle a million documents and 100 MB of lines. In Modalities' order, both outputs must be identical."""
     packed, jsonl = data.packed_tokens(), data.text()
 
     def ours(path: Path) -> list[object]:
@@ -23,8 +23,8 @@ def run(options: Options) -> Result:
     def theirs(path: Path) -> list[object]:
         return modalities.command(*arguments("shuffle_tokenized_data", packed, path))
 
-    documents = beside_modalities("1 M documents", ours, theirs, "shuffled.pbin", options, TARGET)
-    lines = beside_modalities(
+    documents = compare_with_modalities("1 M documents", ours, theirs, "shuffled.pbin", options, TARGET)
+    lines = compare_with_modalities(
         "100 MB of JSONL",
         lambda path: penstock("modalities", *arguments("shuffle_jsonl_data", jsonl, path)),
         lambda path: modalities.command(*arguments("shuffle_jsonl_data", jsonl, path)),
@@ -38,12 +38,12 @@ def run(options: Options) -> Result:
         options.pairs(5),
     )
     return Result(
-        "Shuffle of documents and lines",
-        [*documents, *lines, row("1 M documents, our own order", "s", own, modalities.NAME, TARGET)],
+        "Shuffle documents and lines",
+        [*documents, *lines, row("1 M documents, in Penstock's own order", "s", own, modalities.NAME, TARGET)],
         [same_bytes(ours, theirs, "shuffled.pbin")],
     )
 
 
 def arguments(command: str, source: Path, target: Path) -> list[object]:
-    """What both command lines take."""
+    """Return the arguments, which are the same on both command lines."""
     return ["data", command, "--input_data_path", source, "--output_data_path", target, "--seed", SEED]

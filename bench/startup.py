@@ -1,4 +1,4 @@
-"""How long does `penstock --help` take, above a bare interpreter?"""
+"""How much longer than a bare interpreter does `penstock --help` take?"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _STARTS = 15
 
 
 def run(options: Options) -> Result:
-    """Ours in turn with a bare interpreter, then with Modalities."""
+    """Run `penstock --help` in turn with a bare interpreter, then with Modalities."""
     pairs = alternate(
         lambda: command_seconds([PENSTOCK, "--help"]),
         lambda: command_seconds([PYTHON, "-c", "pass"]),
@@ -23,9 +23,9 @@ def run(options: Options) -> Result:
         options.pairs(3),
     )
     return Result(
-        "Start of the command line",
+        "Command-line startup",
         [
-            limit("penstock --help, above a bare interpreter", "ms", above, AT_MOST_MS),
-            row("penstock --help, modalities data --help", "s", theirs, modalities.NAME),
+            limit("penstock --help, minus the startup of Python", "ms", above, AT_MOST_MS),
+            row("penstock --help (Modalities: modalities data --help)", "s", theirs, modalities.NAME),
         ],
     )

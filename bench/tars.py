@@ -17,17 +17,17 @@ IMAGES = 400
 
 
 def small() -> Path:
-    """8 shards of 5,000 samples of a text of 2 KB and JSON of 120 bytes, prepared."""
+    """Return 8 prepared shards of 5,000 samples, each a text of 2 KB and JSON of 120 bytes."""
     return made("tars-small", lambda folder: _write(folder, SHARDS, SHARD_SAMPLES, "txt", TEXT_BYTES))
 
 
 def large() -> Path:
-    """4 shards of 500 samples of 100 KB and a little JSON, prepared."""
+    """Return 4 prepared shards of 500 samples, each 100 KB and a small JSON part."""
     return made("tars-large", lambda folder: _write(folder, LARGE_SHARDS, LARGE_SAMPLES, "bin", LARGE_BYTES))
 
 
 def images() -> Path:
-    """400 images of each kind, 256 pixels wide and high."""
+    """Return 400 images of each kind, 256 × 256 pixels."""
 
     def make(folder: Path) -> None:
         from PIL import Image
@@ -46,7 +46,7 @@ def images() -> Path:
 
 
 def unprepare(path: Path) -> None:
-    """Take away all that a preparation makes."""
+    """Remove the files that a preparation creates."""
     shutil.rmtree(path / ".nv-meta", ignore_errors=True)
     for index in path.glob("*.tar.idx"):
         index.unlink()

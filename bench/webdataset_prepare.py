@@ -1,4 +1,4 @@
-"""How fast are tars prepared for Energon, and the index of a JSONL file made?"""
+"""How fast are tars prepared for Energon, and JSONL files indexed?"""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _FLAGS = ("--non-interactive", "--split-ratio", "1,0,0", "--no-progress")
 
 
 def run(options: Options) -> Result:
-    """Whole commands, and what they do without their start, in turn; each over its own copy of the same tars."""
+    """Time whole commands and only the preparation, in turn, each on its own copy of the same tars."""
     rows = []
     count = options.pairs(3)
     for what, made, target in (
-        ("40,000 small samples", tars.small(), TARGET_SMALL),
+        ("40,000 samples of 2 KB", tars.small(), TARGET_SMALL),
         ("2,000 samples of 100 KB", tars.large(), TARGET_LARGE),
     ):
         ours, theirs = _copy(made, "ours"), _copy(made, "theirs")
@@ -40,27 +40,26 @@ def run(options: Options) -> Result:
             lambda theirs=theirs: _theirs(theirs),
             count,
         )
-        rows.append(row(f"prepare, {what}", "s", whole, energon.NAME, target))
-        rows.append(row(f"prepare, {what}, without start", "s", columns(inner, "seconds", "seconds"), energon.NAME))
+        rows.append(row(f"{what}, whole command", "s", whole, energon.NAME, target))
+        rows.append(row(f"{what}, without startup", "s", columns(inner, "seconds", "seconds"), energon.NAME))
         shutil.rmtree(ours)
         shutil.rmtree(theirs)
     jsonl = data.short_lines(data.TEXT_BYTES if options.quick else data.LARGE_BYTES)
     pairs = child(PYTHON, __file__, "jsonl", path=jsonl, count=options.pairs(5))
-    rows.append(
-        row("prepare, JSONL in lines of 1 KB", "MB/s", [tuple(pair) for pair in pairs], "numpy scan", TARGET_JSONL)
-    )
+    what = "index JSONL in lines of 1 KB (numpy: find the newlines)"
+    rows.append(row(what, "MB/s", [tuple(pair) for pair in pairs], "numpy scan", TARGET_JSONL))
     return Result(
         "Prepare WebDatasets and JSONL for Energon",
         rows,
         [
-            "Both make the same files. Small: 8 tars of 5,000 samples of 2 KB and a little JSON.",
-            "The scan is `numpy.flatnonzero(block == 10)` over blocks of 1 MiB in one thread; it writes nothing.",
+            "Both create the same files. The samples of 2 KB are in 8 tars of 5,000, each with a small JSON part.",
+            "The scan runs `numpy.flatnonzero(block == 10)` on blocks of 1 MiB in one thread and writes nothing.",
         ],
     )
 
 
 def prepare(path: str) -> dict[str, float]:
-    """In a child: seconds of a whole preparation."""
+    """Return the seconds of a whole preparation; runs in a child process."""
     from penstock.prepare.energon.run import prepare_webdataset
 
     tars.unprepare(Path(path))
@@ -70,7 +69,7 @@ def prepare(path: str) -> dict[str, float]:
 
 
 def jsonl(path: str, count: int) -> list[tuple[float, float]]:
-    """In a child: pairs of MB/s."""
+    """Return pairs of MB/s; runs in a child process."""
     from penstock.prepare.raw import build_index
 
     size_mb = Path(path).stat().st_size / 1e6

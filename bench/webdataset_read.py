@@ -1,4 +1,4 @@
-"""How fast are samples of a prepared WebDataset read: by name, by key, by number, an epoch, a shuffled one?"""
+"""How fast are samples of a prepared WebDataset read: by file name, key or index, in order, and shuffled?"""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from peers import energon
 
 SEED = 3
 COUNT, SHUFFLED = 10_000, 40_000
-QUICK_SHUFFLED = 6_000  # of the other's; it becomes slower as it goes on
+QUICK_SHUFFLED = 6_000  # samples that Energon reads; it becomes slower over time
 TARGETS = {"name": 4, "key": 4, "number": 15}
+LABELS = {"name": "random, by file name", "key": "random, by key", "number": "random, by index"}
 TARGET_EPOCH, TARGET_SHUFFLED = 20, 100
 BATCH = 32
 
 
 def run(options: Options) -> Result:
-    """Both in children, in turn, over the same 40,000 samples."""
+    """Run both in turn in child processes, on the same 40,000 samples."""
     path, count = tars.small(), options.pairs(3)
     access = alternate(
         lambda: child(PYTHON, __file__, "random_access", path=path, count=COUNT),
@@ -36,26 +37,29 @@ def run(options: Options) -> Result:
         1,
     )
     rows = [
-        row(f"by {name}", "samples/s", columns(access, name, name), energon.NAME, TARGETS[name]) for name in TARGETS
+        row(LABELS[name], "samples/s", columns(access, name, name), energon.NAME, target)
+        for name, target in TARGETS.items()
     ]
     rows += [
-        row("a raw epoch, one process", "samples/s", columns(epochs, "samples", "samples"), energon.NAME, TARGET_EPOCH),
-        row("a raw epoch, through the loader", "samples/s", columns(epochs, "loader", "samples"), energon.NAME),
+        row(
+            "one raw epoch, one process", "samples/s", columns(epochs, "samples", "samples"), energon.NAME, TARGET_EPOCH
+        ),
+        row("one raw epoch, Penstock's loader", "samples/s", columns(epochs, "loader", "samples"), energon.NAME),
         row("shuffled, one process", "samples/s", columns(mixed, "samples", "samples"), energon.NAME, TARGET_SHUFFLED),
     ]
     return Result(
         "Read 40,000 samples of 2 KB from 8 tars",
         rows,
         [
-            "Stored bytes of both parts, nothing decoded. By name: one part of a sample.",
-            f"Through the loader: batches of {BATCH}. Shuffled: ours a whole epoch by the loader; of theirs "
-            f"{theirs:,} samples, with buffers of 100; one pair.",
+            "Raw bytes of both parts of a sample, without decoding. By file name, one part of a sample is read.",
+            f"Penstock's loader returns batches of {BATCH}. Shuffled: Penstock reads a whole epoch with its loader, "
+            f"Energon {theirs:,} samples with buffers of 100. This row was measured once.",
         ],
     )
 
 
 def random_access(path: str, count: int) -> dict[str, float]:
-    """In a child: samples a second."""
+    """Return samples per second; runs in a child process."""
     import random
 
     import penstock as ps
@@ -74,7 +78,7 @@ def random_access(path: str, count: int) -> dict[str, float]:
 
 
 def epoch(path: str) -> dict[str, float]:
-    """In a child: samples a second of all samples in order."""
+    """Return samples per second, in order; runs in a child process."""
     import penstock as ps
 
     source = ps.open(path, split="train", raw=True)
@@ -85,7 +89,7 @@ def epoch(path: str) -> dict[str, float]:
 
 
 def shuffled(path: str, count: int) -> dict[str, float]:
-    """In a child: samples a second of a shuffled epoch."""
+    """Return samples per second of a shuffled epoch; runs in a child process."""
     import penstock as ps
 
     source = ps.open(path, split="train", raw=True)

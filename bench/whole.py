@@ -1,4 +1,4 @@
-"""What the questions on whole datasets share: outputs that are made anew each time, in seconds and in memory."""
+"""Helpers for benchmarks that write a whole dataset: time and peak memory of a command."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from harness import (
 from peers import modalities
 
 MOST_MB = 256
-"""What a command may hold, where documents need no permutation of another's."""
+"""Largest allowed peak memory of a command."""
 
 
 def fresh(name: str) -> Path:
-    """Where an output goes; what an earlier run left there is removed."""
+    """Return the path of an output, after removing earlier outputs."""
     path = DATA / "whole" / name
     shutil.rmtree(path.parent, ignore_errors=True)
     path.parent.mkdir(parents=True)
@@ -37,7 +37,7 @@ def fresh(name: str) -> Path:
 
 
 def timed(command: Callable[[Path], Sequence[object]], name: str) -> Callable[[], float]:
-    """Seconds of a command that writes a new file."""
+    """Return a function that times a command that writes a new file."""
 
     def seconds() -> float:
         path = fresh(name)
@@ -46,7 +46,7 @@ def timed(command: Callable[[Path], Sequence[object]], name: str) -> Callable[[]
     return seconds
 
 
-def beside_modalities(
+def compare_with_modalities(
     what: str,
     ours: Callable[[Path], Sequence[object]],
     theirs: Callable[[Path], Sequence[object]],
@@ -54,22 +54,22 @@ def beside_modalities(
     options: Options,
     target: float | None,
 ) -> list[Row]:
-    """Whole commands in turn, and the memory of both, which is reported."""
+    """Run whole commands in turn and measure the peak memory of both."""
     pairs = alternate(timed(ours, name), timed(theirs, name), options.pairs(5))
     held = alternate(lambda: command_memory(ours(fresh(name))), lambda: command_memory(theirs(fresh(name))), 1)
     return [
         row(f"{what}, whole command", "s", pairs, modalities.NAME, target),
-        limit(f"{what}, memory (Modalities: {held[0][1]:,.0f} MB)", "MB", [held[0][0]], MOST_MB),
+        limit(f"{what}, peak memory (Modalities: {held[0][1]:,.0f} MB)", "MB", [held[0][0]], MOST_MB),
     ]
 
 
 def command_memory(command: Sequence[object]) -> float:
-    """Most memory in MB that a command held at once, mapped pages counted."""
+    """Return the peak memory of a command in MB, including mapped pages."""
     return child(PYTHON, __file__, "most_memory", command=[str(part) for part in command])["mb"]
 
 
 def most_memory(command: list[str]) -> dict[str, float]:
-    """In a child that is small itself: what a process holds counts from the fork on."""
+    """Measure in a small child process, because the peak of a process includes its memory at the fork."""
     started = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(started.pid, 0)
     if status != 0:
@@ -78,19 +78,19 @@ def most_memory(command: list[str]) -> dict[str, float]:
 
 
 def same_bytes(ours: Callable[[Path], Sequence[object]], theirs: Callable[[Path], Sequence[object]], name: str) -> str:
-    """A note that both commands write the same file, or an error."""
+    """Return a note that both commands write the same file; raise `Failed` if they don't."""
     path = fresh(name)
     command_seconds(ours(path))
     kept = path.with_name(f"ours-{name}")
     path.rename(kept)
     command_seconds(theirs(path))
     if kept.read_bytes() != path.read_bytes():
-        raise Failed("the two files differ: a figure would mean nothing")
-    return f"Both write the same {path.stat().st_size / 1e6:,.0f} MB, byte for byte."
+        raise Failed("the two files differ, so the timings are meaningless")
+    return f"Both outputs are byte-identical ({path.stat().st_size / 1e6:,.0f} MB)."
 
 
 def penstock(*arguments: object) -> list[object]:
-    """Our command line."""
+    """Return a `penstock` command."""
     return [PENSTOCK, *arguments]
 
 

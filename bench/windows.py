@@ -1,4 +1,4 @@
-"""How many random windows of 2,048 tokens can be read in a second?"""
+"""How many random windows of 2,048 tokens are read per second?"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TARGET_ONE, TARGET_BATCH, TARGET_BARE = 1, 4, 0.5
 
 
 def run(options: Options) -> Result:
-    """Ours and theirs in children, in turn; the bare gather stands in our child, in turn with ours."""
+    """Run Penstock and Modalities in turn in child processes. The numpy gather runs in Penstock's child."""
     count = 32_000 if options.quick else 128_000
     pbin = data.packed_tokens()
     pairs = alternate(
@@ -27,26 +27,27 @@ def run(options: Options) -> Result:
         "Random windows of 2,048 tokens from 60 M tokens",
         [
             row("one at a time", "windows/s", columns(pairs, "one", "one"), modalities.NAME, TARGET_ONE),
-            row("one at a time, then copied", "windows/s", columns(pairs, "copied", "one"), modalities.NAME),
+            row("one at a time, copied", "windows/s", columns(pairs, "copied", "one"), modalities.NAME),
             row(
-                "batches of 32 to one",
+                "batches of 32 (Modalities: one at a time)",
                 "windows/s",
                 columns(pairs, "batch", "one"),
                 modalities.NAME,
                 TARGET_BATCH,
             ),
-            row("batches of 32", "windows/s", bare, "bare numpy gather", TARGET_BARE),
+            row("batches of 32", "windows/s", bare, "numpy gather", TARGET_BARE),
         ],
         [
-            "Modalities gives a private int32 copy of each window; ours keep the stored width. "
-            "'Then copied' copies each of ours into private memory as well.",
-            "The bare gather is the faster of `sliding_window_view(tokens, 2048)[starts]` and a loop that copies rows.",
+            "Modalities returns a private int32 copy of each window; Penstock keeps the stored width. In the row "
+            "'copied', each window of Penstock is also copied into private memory.",
+            "The numpy gather is the faster of `sliding_window_view(tokens, 2048)[starts]` and a loop that copies "
+            "rows.",
         ],
     )
 
 
 def windows(pbin: str, count: int) -> dict[str, Any]:
-    """In a child: windows a second in each way, best page cache state for all of them."""
+    """Return windows per second for each access pattern, with all pages cached; runs in a child process."""
     import numpy as np
 
     import penstock as ps
@@ -80,7 +81,7 @@ def windows(pbin: str, count: int) -> dict[str, Any]:
             for to, start in zip(out, (chosen * (LENGTH - 1)).tolist(), strict=True):
                 to[:] = tokens[start : start + LENGTH]
 
-    # Every page is mapped once before anything is timed.
+    # Touch every page before the timing.
     for work in (batch, gather):
         work()
     rates = {work.__name__: count / _seconds(work) for work in (one, copied, gather, batch, rows)}

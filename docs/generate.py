@@ -21,21 +21,21 @@ from penstock.formats import BUILT_IN, get_format
 ROOT = Path(__file__).parent.parent
 MEASURED = (
     ("Pack 1 GB of JSONL, two workers", "pack_1gb", "Modalities", "gigatoken", "gigatoken, which only encodes"),
-    ("Merge packed token files", "merge", "Modalities", "cat", "`cat` and sync"),
+    ("Merge packed token files", "merge", "Modalities", "cat and sync", "`cat` and sync"),
     (
         "Random windows of 2,048 tokens, batches of 32",
         "windows",
         "Modalities",
-        "bare numpy gather",
+        "numpy gather",
         "a bare numpy gather",
     ),
-    ("Random windows of zarr tokens", "flat_tokens_windows", "zarr-python", "bare mmap", "a bare memory map"),
-    ("Image and caption batches", "images", "megatron-energon", "simplejpeg alone", "decoding the JPEGs only"),
+    ("Random windows of zarr tokens", "flat_tokens_windows", "zarr-python", "mmap", "a bare memory map"),
+    ("Image and caption batches", "images", "megatron-energon", "simplejpeg, decoding only", "decoding the JPEGs only"),
     ("Shuffled epoch of MDS samples of 4 KB", "mds_epoch", "mosaicml-streaming", "", ""),
 )
-"""Rows of the README's table: task, question of `bench/results.json`, peer, and the limit with its description."""
-LABELS = {"windows": "batches of 32 to one"}
-"""Rows to show of a question in which the first one with the peer isn't the task of the table."""
+"""Rows of the README's table: task, benchmark of `bench/results.json`, peer, and the limit with its description."""
+LABELS = {"windows": "batches of 32 (Modalities: one at a time)"}
+"""Rows to show of benchmarks whose first row with the peer isn't the task of the table."""
 
 ABILITIES = ("write", "tokens", "keys", "splits", "repair")
 """Columns of the table of formats. All formats are read, also remotely, and verified."""

@@ -1,1 +1,1 @@
-"""One adapter for each peer: its interpreter, its commands, and what runs inside it."""
+"""One adapter per peer: its interpreter, its commands, and functions that run in its environment."""

@@ -14,10 +14,10 @@ _INSIDE = Path(__file__).resolve().parent / "inside" / "in_energon.py"
 
 
 def inside(function: str, **arguments: Any) -> Any:
-    """Call a function of `inside/in_energon.py` with its interpreter."""
+    """Call a function of `inside/in_energon.py` with the interpreter of Energon."""
     return child(interpreter("energon"), _INSIDE, function, **arguments)
 
 
 def command(*arguments: object) -> list[object]:
-    """One of its commands, as a command line."""
+    """Return an `energon` command."""
     return [interpreter("energon"), "-m", "megatron.energon.cli.main", *arguments]

@@ -1,4 +1,4 @@
-"""The peers' environments: those of the interop tests."""
+"""Environments of the peers, shared with the interop tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness import ROOT, NotRun
 
 @cache
 def interpreter(name: str) -> Path:
-    """A peer's interpreter; its environment is made where it is missing."""
+    """Return the interpreter of a peer; create its environment if missing."""
     spec = importlib.util.spec_from_file_location("interop_peers", ROOT / "tests" / "interop" / "peers.py")
     if spec is None or spec.loader is None:
         raise NotRun("tests/interop/peers.py is missing")

@@ -1,4 +1,4 @@
-"""Modalities 0.5.0 from PyPI, in its own environment: whole commands, and functions that run inside it."""
+"""Modalities 0.5.0 from PyPI, in its own environment: whole commands, and functions that run in it."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from harness import child
 from peers.environments import interpreter
 
 NAME = "Modalities"
-# In a folder of its own: beside this file it would import this file as the package.
+# In a separate folder, because next to this file it would import this file as the package.
 _INSIDE = Path(__file__).resolve().parent / "inside" / "in_modalities.py"
 
 
 def python() -> Path:
-    """Its interpreter; the environment is made where it is missing."""
+    """Return its interpreter; create the environment if missing."""
     return interpreter("modalities")
 
 
 def command(*arguments: object) -> list[object]:
-    """Its own command line."""
+    """Return a `modalities` command."""
     return [python().parent / "modalities", *arguments]
 
 
 def index_command(jsonl: Path, idx: Path) -> list[object]:
-    """Makes a raw index, over an old one."""
+    """Return a command that creates a raw index and overwrites an old one."""
     return command("data", "create_raw_index", jsonl, "--index_path", idx, "--file_existence_policy", "override")
 
 
 def pack_command(jsonl: Path, idx: Path, out: Path, tokenizer: Path, eos: str, n_workers: int) -> list[object]:
-    """Packs; its settings are written beside the output."""
+    """Return a packing command; its settings are written next to the output."""
     settings: dict[str, Any] = {
         "src_path": str(jsonl),
         "dst_path": str(out),
@@ -46,16 +46,16 @@ def pack_command(jsonl: Path, idx: Path, out: Path, tokenizer: Path, eos: str, n
     model = {"pretrained_model_name_or_path": str(tokenizer), "padding": False, "truncation": False}
     kind = {"component_key": "tokenizer", "variant_key": "pretrained_hf_tokenizer", "config": model}
     config = out.with_suffix(".yaml")
-    # JSON is YAML.
+    # JSON is valid YAML.
     config.write_text(json.dumps({"settings": settings, "tokenizer": kind}))
     return command("data", "pack_encoded_data", config, "--file_existence_policy", "override")
 
 
 def inside(function: str, **arguments: Any) -> Any:
-    """Call a function of `inside/in_modalities.py` with its interpreter."""
+    """Call a function of `inside/in_modalities.py` with the interpreter of Modalities."""
     return child(python(), _INSIDE, function, **arguments)
 
 
 def inside_command(function: str, **arguments: Any) -> list[object]:
-    """The same as a whole command, its imports included."""
+    """Return the same call as a whole command, including imports."""
     return [python(), _INSIDE, function, json.dumps(arguments, default=str)]

@@ -1,4 +1,4 @@
-"""Tensorstore from PyPI, in the environment of the zarr peer."""
+"""tensorstore from PyPI, in the environment of the zarr peer."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ _INSIDE = Path(__file__).resolve().parent / "inside" / "in_tensorstore.py"
 
 
 def inside(function: str, **arguments: Any) -> Any:
-    """Call a function of `inside/in_tensorstore.py` with its interpreter."""
+    """Call a function of `inside/in_tensorstore.py` with the interpreter of that environment."""
     return child(interpreter("zarr"), _INSIDE, function, **arguments)

@@ -22,7 +22,7 @@ measurements.
 
 
 def results_page(path: Path) -> str:
-    """Return the page in Markdown: a plot of all questions, then a table and a plot for each."""
+    """Return the page in Markdown: a plot of all benchmarks, then a table and a plot for each."""
     questions = json.loads(path.read_text())["questions"]
     parts = [HEAD, overview(questions)]
     for question in questions.values():
@@ -37,7 +37,7 @@ def results_page(path: Path) -> str:
 
 
 def overview(questions: dict[str, Any]) -> str:
-    """Return a plot of the first row of each question with a peer."""
+    """Return a plot of the first row with a peer of each benchmark."""
     first = [
         (question["title"], row)
         for question in questions.values()
@@ -45,7 +45,7 @@ def overview(questions: dict[str, Any]) -> str:
         if row is not None
     ]
     first.sort(key=lambda one: -one[1]["factor"])
-    return bars(first, "Times as fast as the peer, first row of each question")
+    return bars(first, "Times as fast as the peer, first comparison of each benchmark")
 
 
 def bars(rows: list[tuple[str, Row]], title: str) -> str:
@@ -83,7 +83,7 @@ def _bar(row: Row, label: str, top: float, x: Any) -> list[str]:
 
 
 def table(rows: list[Row]) -> str:
-    """Return a table of all rows of a question."""
+    """Return a table of all rows of a benchmark."""
     lines = ["| | Penstock | compared with | factor |", "|---|--:|--:|--:|"]
     for row in rows:
         other = "" if row["other"] is None else f"{amount(row['other'], row['unit'])} ({row['other_name']})"
@@ -99,4 +99,4 @@ def times(factor: float) -> str:
 
 def amount(value: float, unit: str) -> str:
     """Return a value with three digits and its unit."""
-    return f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}"
+    return (f"{value:,.0f} {unit}" if value >= 100 else f"{value:.3g} {unit}").rstrip()

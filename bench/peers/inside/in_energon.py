@@ -1,4 +1,4 @@
-"""Runs with Megatron-Energon's interpreter: its classes, timed without their imports. Knows nothing of Penstock."""
+"""Time classes of Megatron-Energon, without imports. Runs in its environment, without Penstock."""
 
 import io
 import itertools
@@ -29,7 +29,7 @@ warnings.simplefilter("ignore")
 
 
 def prepare(path: str, shards: list, workers: int) -> dict:
-    """Seconds of its preparation, without the start of its command."""
+    """Return the seconds of a preparation, without the startup of the command."""
     started = time.perf_counter()
     ratio = [("train", 1.0), ("val", 0.0), ("test", 0.0)]
     WebdatasetPreparator.prepare_dataset(EPath(path), shards, split_parts_ratio=ratio, workers=workers)
@@ -37,7 +37,7 @@ def prepare(path: str, shards: list, workers: int) -> dict:
 
 
 def random_access(path: str, seed: int, count: int) -> dict:
-    """Samples a second by the name of a part, by key and by number."""
+    """Return samples per second by file name, key and index."""
     draw = random.Random(seed)
     store, by_key = WebdatasetFileStore(EPath(path)), SqliteITarEntryReader(EPath(path))
     keys = [key for key, *_ in by_key.list_all_samples()]
@@ -64,7 +64,7 @@ class _Raw(DefaultTaskEncoder):
 
 
 def epoch(path: str) -> dict:
-    """Samples a second of one epoch in the order of validation, in this process, as stored bytes."""
+    """Return samples per second of one epoch in validation order, in this process, as stored bytes."""
     workers = WorkerConfig(rank=0, world_size=1, num_workers=0)
     loader = get_loader(
         get_val_dataset(path, split_part="train", worker_config=workers, batch_size=None, task_encoder=_Raw())
@@ -77,7 +77,7 @@ def epoch(path: str) -> dict:
 
 
 def shuffled(path: str, count: int) -> dict:
-    """Samples a second of the first `count` of a shuffled epoch."""
+    """Return samples per second of the first `count` samples of a shuffled epoch."""
     workers = WorkerConfig(rank=0, world_size=1, num_workers=0)
     options = {"shuffle_buffer_size": 100, "max_samples_per_sequence": 100, "batch_size": None}
     loader = get_loader(get_train_dataset(path, worker_config=workers, task_encoder=_Raw(), **options))
@@ -87,7 +87,7 @@ def shuffled(path: str, count: int) -> dict:
 
 
 def images(folder: str, suffix: str, rounds: int) -> dict:
-    """Images a second that Pillow opens, for their size and mode; no pixel is decoded. The best of some rounds."""
+    """Return images per second that Pillow opens for size and mode, without decoding; best of several rounds."""
     paths = [str(path) for path in sorted(Path(folder).glob(f"*.{suffix}"))]
     stored = [Path(path).read_bytes() for path in paths]
 

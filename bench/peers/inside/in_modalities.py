@@ -1,4 +1,4 @@
-"""Runs with Modalities' interpreter: its classes, timed without their imports. Knows nothing of Penstock."""
+"""Time classes of Modalities, without imports. Runs in its environment, without Penstock."""
 
 import itertools
 import json
@@ -58,7 +58,7 @@ def windows(pbin: str, length: int, count: int) -> dict:
 
 def load(pbin: str, length: int, batch: int, steps: int, workers: int) -> dict:
     source = dataset(pbin, length)
-    # Every page is mapped, and everything is set up once, before the timing.
+    # Touch every page and set everything up before the timing.
     for i in range(len(source)):
         source[i]
     for _ in itertools.islice(loader(source, batch, workers), WARM_STEPS):
@@ -72,7 +72,7 @@ def load(pbin: str, length: int, batch: int, steps: int, workers: int) -> dict:
 
 
 def first_batch(pbin: str, small: str, length: int, batch: int) -> dict:
-    # A small file first, so that nothing is imported or set up inside the timing.
+    # A small file first, to import and set everything up before the timing.
     next(iter(loader(dataset(small, length), batch, 0)))
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Runs with mosaicml-streaming's interpreter: its classes, timed without their imports. Knows nothing of Penstock."""
+"""Time classes of mosaicml-streaming, without imports. Runs in its environment, without Penstock."""
 
 import itertools
 import json
@@ -18,7 +18,7 @@ WRITERS = {"mds": streaming.MDSWriter, "csv": streaming.CSVWriter, "json-shards"
 
 
 def write(out: str, payloads: str, size_bytes: int, hashes: list, size_limit: int = 1 << 26) -> dict:
-    """Samples of one column `tokens`, cut from a file."""
+    """Write samples of one column `tokens`, cut from a file."""
     data = Path(payloads).read_bytes()
     samples = [{"tokens": data[at : at + size_bytes]} for at in range(0, len(data), size_bytes)]
     shutil.rmtree(out, ignore_errors=True)
@@ -40,7 +40,7 @@ def write_rows(out: str, format: str, rows: str) -> dict:
 
 
 def read(path: str, seed: int, count: int) -> dict:
-    """Samples a second of a folder: one after another, and at random, through readers and through LocalDataset."""
+    """Return samples per second of a folder: sequential, and random through readers and through LocalDataset."""
     dataset = streaming.LocalDataset(path)
     places = np.random.default_rng(seed).integers(0, len(dataset), count).tolist()
     starts = np.cumsum([0] + [shard.samples for shard in dataset.shards])
@@ -69,7 +69,7 @@ def read(path: str, seed: int, count: int) -> dict:
 
 
 def epoch(path: str, batch: int, workers: int) -> dict:
-    """Samples a second of a shuffled epoch: the dataset alone, and through its loader."""
+    """Return samples per second of a shuffled epoch: only the dataset, and through its loader."""
 
     def dataset() -> streaming.StreamingDataset:
         return streaming.StreamingDataset(local=path, shuffle=True, shuffle_seed=7, batch_size=batch)
@@ -88,7 +88,7 @@ def epoch(path: str, batch: int, workers: int) -> dict:
 
 
 def first_batch(path: str, small: str, batch: int, resume_at: int) -> dict:
-    """Seconds to the first batch of a shuffled epoch, and growth of memory; or from a state at some sample."""
+    """Return seconds to the first batch of a shuffled epoch and growth of memory, optionally from a state."""
 
     def one(path: str, resume_at: int) -> None:
         dataset = streaming.StreamingDataset(local=path, shuffle=True, shuffle_seed=7, batch_size=batch)
@@ -109,12 +109,12 @@ def first_batch(path: str, small: str, batch: int, resume_at: int) -> dict:
     one(small, 0)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     taken = seconds(lambda: one(path, resume_at))
-    # The process holds what it made for the epoch: the order lies in shared memory, which the resident size counts.
+    # The order of the epoch is in shared memory, which is part of the resident size.
     return {"seconds": taken, "grown_mb": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000}
 
 
 def cold(path: str, seed: int, count: int) -> dict:
-    """Seconds to open and read the first sample, and of each further random one, after the pages were dropped."""
+    """Return seconds to open and read the first sample, and per further random sample, from an empty page cache."""
     for file in Path(path).iterdir():
         drop(file)
     started = time.perf_counter()
@@ -127,7 +127,7 @@ def cold(path: str, seed: int, count: int) -> dict:
 
 
 def remote(url: str, local: str, mode: str, count: int, batch: int) -> dict:
-    """Samples a second out of a remote dataset that nothing is here of yet."""
+    """Return samples per second of a remote dataset with an empty cache."""
     shutil.rmtree(local, ignore_errors=True)
     started = time.perf_counter()
     shuffle = mode == "shuffled"
@@ -159,5 +159,5 @@ if __name__ == "__main__":
         clean_stale_shared_memory()
     print(json.dumps(globals()[sys.argv[1]](**json.loads(sys.argv[2]))))
     sys.stdout.flush()
-    # Its threads and shared memory end with the process, whatever they still wait for.
+    # Exit without waiting for its threads.
     os._exit(0)

@@ -1,4 +1,4 @@
-"""Runs with tensorstore's interpreter. Knows nothing of Penstock."""
+"""Time tensorstore. Runs in its environment, without Penstock."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import tensorstore
 
 
 def windows(path: str, length: int, n_tokens: int, cache_bytes: int, driver: str) -> dict:
-    """Windows a second, one by one and in batches of 32 reads at once, shifted to ids."""
+    """Return windows per second, one at a time and in batches of 32 concurrent reads, shifted to ids."""
     spec = {
         "driver": driver,
         "kvstore": {"driver": "file", "path": f"{path}/encoded_tokens"},
