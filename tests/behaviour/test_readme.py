@@ -16,7 +16,7 @@ MEANT = {
         "order", "`num_workers`", "ranks in validation", "`current_batch_index`", "`worker_debug_path`",
         "`energon checkpoint redist`", "packs of training with several workers", "few samples for many workers",
         "`len(dataset)`", "code that files name", "joiners", "`Metadataset`", "`IterMapDataset`",
-        "`prepare_metadataset`", "watchdog", "`FileStoreCachePool`", "a state that Energon's own loader saved",
+        "`prepare_metadataset`", "watchdog", "`FileStoreCachePool`", "a state saved by Energon's own loader",
     ),
     "energon.md": ("`checkpoint redist`", "`preview`", "`--fix-duplicates`", "`lint`"),
 }  # fmt: skip

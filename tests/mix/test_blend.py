@@ -359,7 +359,7 @@ def test_memory_is_bounded() -> None:
 def test_the_tree_shows_shares_and_counts() -> None:
     blend = two()
     text = str(blend)
-    assert "books (77 of 256 = 30.0781%, asked 30.0000%): Shuffle" in text
+    assert "books (77 of 256 = 30.0781%, requested 30.0000%): Shuffle" in text
     assert "[" not in text.splitlines()[0]
     short = blend.fingerprint[:8]
     assert f"[{short}]" in str(blend).splitlines()[0]

@@ -61,7 +61,7 @@ def test_the_filter_sees_every_document_once(tmp_path: Path, name: str, dtype: A
 def test_nothing_left(tmp_path: Path) -> None:
     filter_dataset(BPE2, tmp_path / "none.pbin", lambda item: False)
     assert (tmp_path / "none.pbin").read_bytes() == bytes(8) + b"\2\0\0\0" + bytes.fromhex("80045d942e")
-    with pytest.raises(ValueError, match="no document"):
+    with pytest.raises(ValueError, match="the filter removes all documents"):
         create_filtered_tokenized_dataset(BPE2, lambda number: False, tmp_path / "b.pbin", "error")
     assert not (tmp_path / "b.pbin").exists()
 

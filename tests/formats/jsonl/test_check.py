@@ -201,7 +201,7 @@ class TestRepair:
         put(path, [(1, 2)])
         path.with_suffix(".idx.bak").write_bytes(b"older")
         (action,) = ps.repair(path, write=True)
-        assert "39 lines, 1 faulty" in action.what
+        assert "39 lines, 1 invalid lines skipped" in action.what
         assert "line 8" in action.what
         assert path.with_suffix(".idx.bak").read_bytes() == b"older"
         assert path.with_suffix(".idx.bak1").exists()

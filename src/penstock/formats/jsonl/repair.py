@@ -47,7 +47,7 @@ def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write:
     write_index(lines, store, index_path, overwrite=True)
     what = f"rebuilt the index: {lines.num_lines} lines"
     if lines.num_dropped:
-        what += f", {lines.num_dropped} invalid ones skipped, the first is line {lines.dropped[0].line}"
+        what += f", {lines.num_dropped} invalid lines skipped (first: line {lines.dropped[0].line})"
     return [Action(wrong[0], index_path, f"{what}; the old one is kept as {backup}", done=True)]
 
 

@@ -37,7 +37,7 @@ def test_another_width_is_an_error_and_repaired_exactly(
 ) -> None:
     right = write_pair(tmp_path / "a", stored, stated, {"stored": stored, "stated": stated}[pointers_of])
     path = str(tmp_path / "a")
-    with pytest.raises(Corrupt, match=f"another token width.*{stored}"):
+    with pytest.raises(Corrupt, match=f"token width in the index.*{stored}"):
         ps.open(path)
     assert [(one.code, one.severity) for one in ps.verify(path, depth="quick")] == [("megatron.width", "error")]
     (action,) = ps.repair(path)

@@ -196,7 +196,7 @@ class TestOtherSideFiles:
         untouched = 4096 * 3 - 1 if piece == 1 else 0
         assert len(source[untouched]["tokens"]) == lengths[untouched]
         if column:
-            with pytest.raises(Corrupt, match="table of documents"):
+            with pytest.raises(Corrupt, match="document table"):
                 source.doc_starts  # noqa: B018
 
     def test_a_table_of_other_documents_is_found_by_verify_and_by_the_whole_index(self, tmp_path: Path) -> None:
@@ -212,9 +212,9 @@ class TestOtherSideFiles:
         told(path, starts=encode_starts(places, tokens, count))
         assert findings(path) == ["pbin.side-file"]
         for document in (4095, count - 1):  # of the first piece and the last
-            with pytest.raises(Corrupt, match="table of documents"):
+            with pytest.raises(Corrupt, match="document table"):
                 opened(path)[document]
-        with pytest.raises(Corrupt, match="table of documents"):
+        with pytest.raises(Corrupt, match="document table"):
             opened(path).doc_starts  # noqa: B018
 
     @pytest.mark.parametrize("text", ["", " ", "AAAA", "AAAA AAAA", "!!!! ????", "A" * 4000 + " " + "A" * 4000])
