@@ -34,7 +34,10 @@ MEASURED = (
     ("Shuffled epoch of MDS samples of 4 KB", "mds_epoch", "mosaicml-streaming", "", ""),
 )
 """Rows of the README's table: task, benchmark of `bench/results.json`, peer, and the limit with its description."""
-LABELS = {"windows": "batches of 32 (Modalities: one at a time)"}
+LABELS = {
+    "windows": "batches of 32 (Modalities: one at a time)",
+    "mds_epoch": "4 KB, one process (peer with its DataLoader)",
+}
 """Rows to show of benchmarks whose first row with the peer isn't the task of the table."""
 
 ABILITIES = ("write", "tokens", "keys", "splits", "repair")
