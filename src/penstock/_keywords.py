@@ -35,6 +35,37 @@ class Opening(TypedDict, total=False):
     planes: str | None
 
 
+class Running(TypedDict, total=False):
+    """Options of a run over a recipe or metadataset."""
+
+    split: str | None
+    mode: Literal["train", "val"] | None
+    global_batch: int | None
+    seed: int | None
+    world: int | None
+    lanes: int | None
+    trust: bool
+    follow_links: bool
+
+
+class Purging(TypedDict, total=False):
+    """Options of `penstock.purge`."""
+
+    format: str | None
+    split: str | None
+    layout: str | None
+    eos_id: int | None
+    planes: str | None
+    trust: bool
+    follow_links: bool
+    to: str | None
+    overwrite: bool
+    dry_run: bool
+    progress: Callable[..., None] | None
+    executor: Any
+    workers: int | None
+
+
 class Reshaping(Opening, total=False):
     """What the verbs on whole datasets take besides: of tars, how they are cut."""
 

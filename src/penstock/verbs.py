@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Unpack, cast
 
 from penstock._facade import facade
-from penstock._keywords import Opening, Preparing, were_given
+from penstock._keywords import Opening, Preparing, Purging, Running, were_given
 
 if TYPE_CHECKING:
     from penstock.check import repair as repair
@@ -278,7 +278,7 @@ def exclude(
     return exclude(cast(Any, target), list=excludes, **options)
 
 
-def purge(target: Given, output: Given, *, excludes: Given | None = None, **options: Any) -> PurgeReport:
+def purge(target: Given, output: Given, *, excludes: Given | None = None, **options: Unpack[Purging]) -> PurgeReport:
     """Rewrite a dataset without its excluded samples and issue a removal certificate.
 
     The certificate is `<output>.certificate.json`. The original dataset isn't changed. If interrupted, repeat the call
@@ -310,7 +310,7 @@ def purge(target: Given, output: Given, *, excludes: Given | None = None, **opti
     return purge(cast(Any, target), cast(Any, output), list=excludes, **options)
 
 
-def plan(recipe: Given, *, steps: int | None = None, **options: Any) -> dict[str, Any]:
+def plan(recipe: Given, *, steps: int | None = None, **options: Unpack[Running]) -> dict[str, Any]:
     """Return what a run over a recipe will read, like `penstock plan --json`.
 
     Args:
@@ -341,7 +341,7 @@ def plan(recipe: Given, *, steps: int | None = None, **options: Any) -> dict[str
 def explain(
     recipe: Given, *, step: int | None = None, rank: int | None = None,
     state: str | os.PathLike[str] | Mapping[str, Any] | None = None, document: str | None = None,
-    excluded: bool = False, limit: int | None = None, **options: Any,
+    excluded: bool = False, limit: int | None = None, **options: Unpack[Running],
 ) -> dict[str, Any]:  # fmt: skip
     """Return which samples a step read, or which steps read a document, like `penstock explain --json`.
 

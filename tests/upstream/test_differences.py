@@ -29,7 +29,7 @@ def test_the_guide_shows_each_difference(peer: str) -> None:
 def test_the_guide_shows_what_tests_meet_that_modalities_does_not_distribute() -> None:
     """Of its repository's 99 that apply one fails, `test_conversion_tokens_represented_as_unsigned_ints[4]`."""
     guide = (GUIDES / "modalities.md").read_text().partition("## Differences")[2]
-    assert "data that isn't a multiple of the token width" in guide
+    assert "the data isn't a multiple of the token width" in guide
 
 
 @pytest.fixture

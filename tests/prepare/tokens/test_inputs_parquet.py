@@ -110,9 +110,9 @@ def test_damage_is_refused(tmp_path: Path, made: Pack) -> None:
 
 
 def test_a_name_that_promises_parquet(tmp_path: Path, made: Pack) -> None:
-    with pytest.raises(Corrupt, match="no Parquet file"):
+    with pytest.raises(Corrupt, match="not a Parquet file"):
         made(write_lines(tmp_path / "a.parquet", [{"text": "x"}]))
-    with pytest.raises(Corrupt, match="no Parquet file"):
+    with pytest.raises(Corrupt, match="not a Parquet file"):
         made(write_lines(tmp_path / "a.jsonl", [{"text": "x"}]), input_format="parquet")
     (tmp_path / "empty").mkdir()
     with pytest.raises(NotFound, match="no parquet file"):
