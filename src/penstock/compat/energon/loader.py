@@ -335,7 +335,7 @@ def require_dataset(dataset: Any) -> None:
     """Refuse what is no dataset of this package."""
     if not isinstance(dataset, SavableDataset):
         what = "one of get_train_dataset, get_val_dataset, a factory's build(), or a wrapper"
-        raise ConfigError("no dataset", found=type(dataset).__name__, expected=what)
+        raise ConfigError("not a dataset", found=type(dataset).__name__, expected=what)
 
 
 def use_cache(dataset: Any, cache_pool: Any) -> None:

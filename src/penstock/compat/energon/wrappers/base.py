@@ -80,7 +80,7 @@ def _all(datasets: Any) -> tuple[SavableDataset[Any], ...]:
     for one in found:
         if not isinstance(one, SavableDataset):
             what = "datasets of get_train_dataset, get_val_dataset, a factory's build() or another wrapper"
-            raise ConfigError("no dataset", found=type(one).__name__, expected=what)
+            raise ConfigError("not a dataset", found=type(one).__name__, expected=what)
     if not found:
         raise ConfigError("a wrapper without datasets", expected="one or more")
     return found
