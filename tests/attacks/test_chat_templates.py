@@ -84,7 +84,7 @@ def rendered(template: str, content: str = "hi") -> str:
 def test_stopped_before_it_is_made(template: str, confined: Callable[..., Any]) -> None:
     found = confined(lambda: rendered(template))
     assert isinstance(found, UnusableError), found
-    assert "is stopped" in str(found) or "'lipsum' is undefined" in str(found)
+    assert "was stopped" in str(found) or "'lipsum' is undefined" in str(found)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_a_worker_that_is_stopped_is_named(monkeypatch: pytest.MonkeyPatch) -> N
     finally:
         log.removeHandler(waker)
     assert len(waker.said) >= 4
-    assert all(re.fullmatch(r"worker process \d+ is stopped, .*: `kill -CONT \d+`", one) for one in waker.said)
+    assert all(re.fullmatch(r"worker process \d+ is stopped and .*: `kill -CONT \d+`", one) for one in waker.said)
     assert {int(one.split()[2]) for one in waker.said} <= pids
 
 
