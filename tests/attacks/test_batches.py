@@ -68,9 +68,7 @@ def test_what_is_stacked(confined: Callable[..., Any]) -> None:
     samples = [{"__key__": f"k{number}", "image": one} for number in range(COUNT)]
     found = confined(lambda: stack(samples), CEILING_BYTES)
     assert isinstance(found, NoRoom), found
-    assert f"{COUNT} arrays [{1 << 22}] of uint8, {COUNT << 22} bytes, in samples 'k0' to 'k{COUNT - 1}'" in str(
-        found
-    )
+    assert f"{COUNT} arrays [{1 << 22}] of uint8, {COUNT << 22} bytes, in samples 'k0' to 'k{COUNT - 1}'" in str(found)
     batch = {"image": one[None]}
     rows = [(np.array([row]), batch) for row in range(COUNT)]
     found = confined(lambda: scatter(rows, COUNT), CEILING_BYTES)
