@@ -144,7 +144,7 @@ def test_an_input_edited_while_a_part_reads_it_spoils_the_part(
     monkeypatch.setattr(share_rows, "make_parts", editing)
     status, said = cli(*run, "--part", "0/1")
     assert status != 0
-    assert "changed while it was read" in said
+    assert "changed while it was being read" in said
     monkeypatch.setattr(share_rows, "make_parts", make)
     with open(source, "r+b") as file:
         file.write(content)

@@ -91,9 +91,9 @@ def test_the_command_tells_them_and_whoever_cannot_write_works_on(
     log.begin(place_of(work / "log"), None)
     code, said = cli("status", f"{tmp_path}/out")
     assert code == 14
-    assert f"share 1/3 on {platform.node()}: failed at 20" in said
+    assert f"part 1/3 on {platform.node()}: failed at 20" in said
     assert ": two lines\n" in said
-    assert "finish on " in said
+    assert "finalize step on " in said
     assert "or killed" in said
     (tmp_path / "b.jsonl").rename(tmp_path / "a.jsonl")
     assert cli(*how, "--finish")[0] == 0

@@ -69,7 +69,7 @@ def _next(found: WorkStatus) -> str:
 
 
 def _told(one: Entry) -> str:
-    what = "finish" if one.share == "finish" else f"part {one.share}"
+    what = "finalize step" if one.share == "finish" else f"part {one.share}"
     at = datetime.fromtimestamp(one.ended_s or one.began_s, UTC).isoformat(" ", "seconds")
     if one.ended_s is None:
         return f"\n  {what} on {one.host}, process {one.process}: running since {at}, or killed"
