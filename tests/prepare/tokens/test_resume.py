@@ -260,7 +260,7 @@ class TestRefusals:
             changed = data.replace(b"document 9:", b"document 8:")
             path.write_bytes(changed if path == corpus else same_size(gzip.compress(changed), path))
             os.utime(path, (5, 5))
-            with pytest.raises((PrepareError, ConfigError), match="the input changed after|has changed"):
+            with pytest.raises((PrepareError, ConfigError), match=r"the input changed after|has changed"):
                 made(path, output)
             corpus.write_bytes(data)
 
