@@ -107,4 +107,4 @@ def test_tables_of_urls(site: dict[str, ModuleType]) -> None:
     row = next(line for line in tables.splitlines() if line.startswith("| `convert` (output) | jsonl, "))
     assert row.count("✓") == 7
     assert "| `index` | index next to the file | ✓ | error " in tables
-    assert ". Web servers are only read." in tables
+    assert ". Web servers are read-only." in tables
