@@ -31,7 +31,13 @@ MEASURED = (
     ),
     ("Random windows of zarr tokens", "flat_tokens_windows", "zarr-python", "mmap", "a bare memory map"),
     ("Image and caption batches", "images", "megatron-energon", "simplejpeg, decoding only", "decoding the JPEGs only"),
-    ("Shuffled epoch of MDS samples of 4 KB", "mds_epoch", "mosaicml-streaming", "", ""),
+    (
+        "Shuffled epoch of MDS samples of 4 KB",
+        "mds_epoch",
+        "mosaicml-streaming",
+        "copies from a memory map",
+        "slicing a memory map",
+    ),
 )
 """Rows of the README's table: task, benchmark of `bench/results.json`, peer, and the limit with its description."""
 LABELS = {
