@@ -111,7 +111,7 @@ def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray 
                     error.offset_bytes,
                     f"{error.what}: {error.found}" if error.found is not None else error.what,
                     None if error.expected is None else str(error.expected),
-                    error.hint or "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens",
+                    error.hint or "`penstock repair PATH --eos-id ID` rebuilds the index from the EOS tokens",
                 )
             ],
         )

@@ -19,7 +19,7 @@ _FIRST_HEADER_BYTES = 8  # of the layouts without a token width
 MOST_PROBLEMS = 20
 """Wrong entries that are listed one by one."""
 
-_REBUILD = "`penstock repair --eos-id ID` rebuilds the index from the EOS tokens"
+_REBUILD = "`penstock repair PATH --eos-id ID` rebuilds the index from the EOS tokens"
 
 
 def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:

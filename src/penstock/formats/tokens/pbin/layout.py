@@ -20,7 +20,7 @@ HEADER_BYTES = 12
 _HEAD_BYTES = 64
 _MOST_USUAL_ID = (1 << 24) - 1
 _ORDERS: dict[str, Literal["little", "big"]] = {"<": "little", ">": "big"}
-_RECREATE = "Copy the file again, or pack it again; `penstock repair --eos-id ID` recovers its complete documents"
+_RECREATE = "Copy the file again, or pack it again; `penstock repair PATH --eos-id ID` recovers its complete documents"
 
 
 @dataclass(frozen=True, slots=True)
