@@ -88,7 +88,8 @@ The examples run as they are shown, in a directory with these files:
 | `corpus.pbin`, `code.pbin` | 6 and 4 token documents; document i has i + 5 tokens and ends with the EOS id 0 |
 | `chat-mds` | 12 MDS samples with `id` and `text`, in several shards |
 | `pictures` | 6 samples in 3 tar shards, prepared for Energon as `CaptioningSample` |
-| `tars` | the same shards without metadata |
+| `films` | 2 samples in one tar shard, each a film of 6 frames and a question, prepared as `VidQASample` |
+| `tars` | the shards of `pictures` without metadata |
 | `recipe.json`, `metadataset.yaml` | a blend of windows of the two token files; an Energon metadataset of `pictures` |
 """
 

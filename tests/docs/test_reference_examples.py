@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.codec.films import film
 
 import penstock as ps
 from penstock.errors import MissingExtra
@@ -35,7 +36,6 @@ EXEMPT_MODULES = {
     "penstock.testing": "base classes of test suites; a plug-in's own tests are their example",
     "penstock.testing.strategies": "Hypothesis strategies for those suites",
     "penstock.compat.modalities": "same arguments as the originals; see the guide on Modalities",
-    "penstock.compat.energon": "same arguments as the originals; see the guide on Megatron-Energon",
     "penstock.compat.streaming": "same arguments as the originals; see the guide on MosaicML Streaming",
 }
 """Modules whose names need no example, with the reason."""
@@ -110,6 +110,16 @@ def write_pictures(path: Path, num_samples: int) -> None:
             writer.write({"__key__": f"{number:03}", "png": png.getvalue(), "txt": caption})
 
 
+def write_films(path: Path, num_samples: int) -> None:
+    """Samples `000`, `001`, … of a film of 6 frames of 32 × 24 pixels and a question."""
+    sample_type = {"__module__": "megatron.energon", "__class__": "VidQASample"}
+    dataset = {"sample_type": sample_type, "field_map": {"video": "mp4", "context": "txt"}}
+    with ps.create(path, format="webdataset", dataset=dataset) as writer:
+        for number in range(num_samples):
+            question = f"question {number}".encode()
+            writer.write({"__key__": f"{number:03}", "mp4": film(), "txt": question})
+
+
 @pytest.fixture(scope="module")
 def example_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The files that examples may use: small, and the same each time."""
@@ -128,6 +138,7 @@ def example_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for number in range(12):
             writer.write({"id": number, "text": f"conversation {number}"})
     write_pictures(folder / "pictures", 6)
+    write_films(folder / "films", 2)
     shutil.copytree(folder / "pictures", folder / "tars", ignore=shutil.ignore_patterns(".nv-meta", "*.idx"))
     write_recipes(folder)
     return folder

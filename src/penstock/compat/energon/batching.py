@@ -22,6 +22,13 @@ def generic_batch(batch: list[Any]) -> Any:
     """Batch values by the type of the first one.
 
     Tensors are padded and stacked; dicts, dataclasses and named tuples are batched by field.
+
+    Examples:
+        >>> import torch
+        >>> from penstock.compat.energon import generic_batch
+        >>> generic_batch([{"ids": torch.tensor([1, 2]), "lang": "en"}, {"ids": torch.tensor([3]), "lang": "de"}])
+        {'ids': tensor([[1, 2],
+                [3, 0]]), 'lang': ['en', 'de']}
     """
     first = batch[0] if batch else None
     if isinstance(first, str):
@@ -41,7 +48,15 @@ def generic_batch(batch: list[Any]) -> Any:
 
 
 def batch_stack(batch: list[Any]) -> Any:
-    """Stack tensors of one shape to one tensor [k, …]. Raises `ConfigError` if there isn't enough memory."""
+    """Stack tensors of one shape to one tensor [k, …]. Raises `ConfigError` if there isn't enough memory.
+
+    Examples:
+        >>> import torch
+        >>> from penstock.compat.energon import batch_stack
+        >>> batch_stack([torch.tensor([1, 2]), torch.tensor([3, 4])])
+        tensor([[1, 2],
+                [3, 4]])
+    """
     with _room_for(batch):
         return require("torch", extra="torch").stack(batch, dim=0)
 
@@ -58,6 +73,13 @@ def batch_pad_stack(batch: list[Any]) -> Any:
 
     Raises:
         ConfigError: there isn't enough memory.
+
+    Examples:
+        >>> import torch
+        >>> from penstock.compat.energon import batch_pad_stack
+        >>> batch_pad_stack([torch.tensor([1, 2, 3]), torch.tensor([4])])
+        tensor([[1, 2, 3],
+                [4, 0, 0]])
     """
     with _room_for(batch):
         return _padded(batch)
@@ -103,5 +125,11 @@ def _pad_stack(arrays: list[NDArray[Any]]) -> NDArray[Any]:
 
 
 def batch_list(batch: list[Any]) -> Any:
-    """Return the batch unchanged: a list."""
+    """Return the batch unchanged: a list.
+
+    Examples:
+        >>> from penstock.compat.energon import batch_list
+        >>> batch_list(["Open", "the gate"])
+        ['Open', 'the gate']
+    """
     return batch

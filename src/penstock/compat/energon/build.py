@@ -45,6 +45,13 @@ class EnergonDataset(SavableDataset[Any]):
         packing: number of samples passed to `select_samples_to_pack`.
         walked: whether it is read lane by lane with wrappers: if the number of samples of a pass is unknown, or the
             task encoder adds wrappers.
+
+    Examples:
+        >>> from penstock.compat.energon import EnergonDataset, WorkerConfig, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=4)
+        >>> isinstance(dataset, EnergonDataset), dataset.size, len(dataset)
+        (True, 6, 2)
     """
 
     data: Filled | Lanes

@@ -24,6 +24,14 @@ def cooker(fn: Any = None, /, *, need_cache: bool = False, need_primary: bool = 
     """Mark a cook function that takes `cache` or `primary`.
 
     `cache` is the loader's cache pool, `primary` the store of the sample's own dataset.
+
+    Examples:
+        >>> from penstock.compat.energon import Cooker, cooker
+        >>> @cooker(need_primary=True)
+        ... def caption(sample, primary):
+        ...     return primary.get(".txt")
+        >>> Cooker(caption).need_primary
+        True
     """
     if fn is None:
         return functools.partial(_marked, need_cache=need_cache, need_primary=need_primary)
@@ -47,6 +55,14 @@ class Cooker:
     Attributes:
         cook: called as `cook(sample, **stores)`, with every auxiliary store of the dataset by its name.
         has_subflavors: pairs that the dataset's subflavors must contain; None accepts all.
+
+    Examples:
+        >>> from penstock.compat.energon import Cooker
+        >>> def text(sample):
+        ...     return sample["txt"]
+        >>> captions = Cooker(text, has_subflavors={"kind": "captions"})
+        >>> captions.is_match({"kind": "captions", "lang": "en"}), captions.is_match({"kind": "code"})
+        (True, False)
     """
 
     cook: Callable[..., Any]
@@ -74,6 +90,14 @@ class FileStoreDecoder(ABC):
     """Base class of decoders for the files of a store, by name.
 
     Subclasses define `decode`; `SampleDecoder` is one.
+
+    Examples:
+        >>> from penstock.compat.energon import DecodeFileStore, FileStoreDecoder, WebdatasetFileStore
+        >>> class Words(FileStoreDecoder):
+        ...     def decode(self, fname, raw):
+        ...         return raw.decode().split()
+        >>> DecodeFileStore(WebdatasetFileStore("pictures"), decoder=Words()).get("003.txt")
+        ['picture', '3']
     """
 
     @abstractmethod
@@ -94,6 +118,12 @@ class SampleDecoder:
         video_decode_audio: with `"torch"`, also decode the audio of videos.
         guess_content: not supported: the name determines the kind of a part.
         trust: let pickled parts run their code.
+
+    Examples:
+        >>> from penstock.compat.energon import SampleDecoder
+        >>> decoder = SampleDecoder(image_decode="rgb8")
+        >>> decoder.decode("a.json", b'{"n": 1}'), decoder.decode("a.txt", b"Open the gate.")
+        ({'n': 1}, 'Open the gate.')
     """
 
     image_decode: str = "torchrgb"

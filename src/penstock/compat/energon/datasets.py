@@ -66,6 +66,15 @@ def get_train_dataset(
 
     Raises:
         ConfigError: options don't match each other, or an option is unknown.
+
+    Examples:
+        >>> from penstock.compat.energon import WorkerConfig, get_savable_loader, get_train_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = get_train_dataset("pictures", worker_config=config, batch_size=2)
+        >>> loader = get_savable_loader(dataset)
+        >>> batch = next(iter(loader))
+        >>> len(batch.caption), batch.image.shape
+        (2, torch.Size([2, 3, 6, 8]))
     """
     asked = {"shuffle_buffer_size": shuffle_buffer_size, "max_samples_per_sequence": max_samples_per_sequence}
     say_unused("get_train_dataset", "all samples of a dataset are reshuffled in each epoch", asked, {})
@@ -132,6 +141,13 @@ def get_val_dataset(
 
     Raises:
         ConfigError: options don't match each other, or an option is unknown.
+
+    Examples:
+        >>> from penstock.compat.energon import WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=4)
+        >>> [batch.caption for batch in get_loader(dataset)]
+        [['picture 0', 'picture 1', 'picture 2', 'picture 3'], ['picture 4', 'picture 5']]
     """
     given, opening = _opened_by(path, options, split_part)
     shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or 0)
@@ -163,7 +179,15 @@ def get_val_datasets(
     task_encoder: AnyEncoder | None = None,
     **options: Any,
 ) -> list[tuple[SavableDataset[Any], BaseCoreDatasetFactory]]:
-    """Open a validation dataset for each dataset of a metadataset, with its origin; see `get_val_dataset`."""
+    """Open a validation dataset for each dataset of a metadataset, with its origin; see `get_val_dataset`.
+
+    Examples:
+        >>> from penstock.compat.energon import WorkerConfig, get_val_datasets
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> [(dataset, origin)] = get_val_datasets("metadataset.yaml", worker_config=config, batch_size=4)
+        >>> len(dataset), origin.split_part
+        (2, 'train')
+    """
     given, opening = _opened_by(path, options, split_part)
     shape = Shape(worker_config, batch_size, batch_drop_last, packing_buffer_size, limit or 0)
     found = loaded_datasets(opening.node(given), opening, worker_config, training=False)
@@ -184,7 +208,16 @@ def _opened_by(path: Path | DatasetLoader, options: Mapping[str, Any], split: st
 
 @dataclass(frozen=True, slots=True)
 class DatasetLoader:
-    """Result of `load_dataset`: a path with the options to open it. Accepted in place of a path."""
+    """Result of `load_dataset`: a path with the options to open it. Accepted in place of a path.
+
+    Examples:
+        >>> from penstock.compat.energon import DatasetLoader, load_dataset
+        >>> loader = load_dataset("metadataset.yaml")
+        >>> isinstance(loader, DatasetLoader)
+        True
+        >>> [(leaf.path.rpartition("/")[2], leaf.split) for leaf in loader.leaves("val")]
+        [('pictures', 'train')]
+    """
 
     path: EPath
     options: Mapping[str, Any]
@@ -238,7 +271,14 @@ class TraversedDatasetReference:
 
 
 def traverse_metadataset(path: Path, *, split_part: str = "train") -> list[TraversedDatasetReference]:
-    """List the datasets of one split of a metadataset, with everything they inherit, without opening them."""
+    """List the datasets of one split of a metadataset, with everything they inherit, without opening them.
+
+    Examples:
+        >>> from penstock.compat.energon import traverse_metadataset
+        >>> [found] = traverse_metadataset("metadataset.yaml", split_part="val")
+        >>> found.path.name, found.split_part
+        ('pictures', 'train')
+    """
     return [
         TraversedDatasetReference(
             EPath(leaf.path),
@@ -251,7 +291,15 @@ def traverse_metadataset(path: Path, *, split_part: str = "train") -> list[Trave
 
 
 def load_dataset(path: Path, **options: Any) -> DatasetLoader:
-    """Open a dataset or metadataset for inspection, or for `get_train_dataset` and `get_val_dataset`."""
+    """Open a dataset or metadataset for inspection, or for `get_train_dataset` and `get_val_dataset`.
+
+    Examples:
+        >>> from penstock.compat.energon import WorkerConfig, load_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = load_dataset("pictures").get_dataset(training=False, worker_config=config)
+        >>> type(dataset).__name__, len(dataset)
+        ('StandardWebdatasetFactory', 6)
+    """
     return DatasetLoader(EPath(_opened_by(path, options, "train")[0]), options)
 
 
@@ -264,6 +312,10 @@ def prepare_metadataset(path: Path) -> None:
     Raises:
         NotFound: the file doesn't exist.
         FormatError: it isn't a metadataset.
+
+    Examples:
+        >>> from penstock.compat.energon import prepare_metadataset
+        >>> prepare_metadataset("metadataset.yaml")  # raises an error if there is a mistake in it
     """
     for split in split_names(text_of(path)):
         read_metadataset(text_of(path), split)

@@ -45,6 +45,22 @@ def stateless(fn: Any = None, /, *, restore_seeds: bool = False, failure_toleran
         restore_seeds: seed torch, numpy and random from (seed, position) around the call, so that their numbers belong
             to the sample. Such calls run one at a time in a process.
         failure_tolerance: number of consecutive samples that may fail in it; 0 for any number.
+
+    Examples:
+        >>> import random
+        >>> from penstock.compat.energon import DefaultTaskEncoder, WorkerConfig
+        >>> from penstock.compat.energon import get_loader, get_train_dataset, stateless
+        >>> class Noisy(DefaultTaskEncoder):
+        ...     @stateless(restore_seeds=True)
+        ...     def encode_sample(self, sample):
+        ...         sample.caption = f"{sample.caption}, {random.randrange(100)}"
+        ...         return sample
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = get_train_dataset("pictures", worker_config=config, batch_size=2, task_encoder=Noisy())
+        >>> loader = get_loader(dataset)
+        >>> batch = next(iter(loader))
+        >>> loader.restore_sample(batch.__restore_key__[0]).caption == batch.caption[0]
+        True
     """
     if fn is None:
         return functools.partial(_stateless, restore_seeds=restore_seeds, failure_tolerance=failure_tolerance)
@@ -133,6 +149,19 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
     Attributes:
         cookers: cookers for crude samples, tried in order.
         decoder: how to decode parts; None returns bytes.
+
+    Examples:
+        >>> from penstock.compat.energon import TaskEncoder, WorkerConfig, get_loader, get_val_dataset
+        >>> class Captions(TaskEncoder):
+        ...     def encode_sample(self, sample):
+        ...         return sample.caption.upper()
+        ...     def batch(self, samples):
+        ...         return samples
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> options = {"split_part": "train", "worker_config": config, "batch_size": 2}
+        >>> dataset = get_val_dataset("pictures", **options, task_encoder=Captions())
+        >>> next(iter(get_loader(dataset)))
+        ['PICTURE 0', 'PICTURE 1']
     """
 
     cookers: Sequence[Cooker] = ()
@@ -260,6 +289,18 @@ class DefaultTaskEncoder(TaskEncoder[T_sample, T_encoded_sample, T_raw_batch, T_
         raw_batch_type: class whose `from_samples` makes batches.
         batch_type: dataclass or dict to which `encode_batch` converts the batch.
         cache: a cache pool.
+
+    Examples:
+        >>> from penstock.compat.energon import Cooker, DefaultTaskEncoder, TextSample, WorkerConfig
+        >>> from penstock.compat.energon import basic_sample_keys, get_loader, get_val_dataset
+        >>> def cook(sample):
+        ...     return TextSample(**basic_sample_keys(sample), text=sample["json"]["text"])
+        >>> class Texts(DefaultTaskEncoder):
+        ...     cookers = [Cooker(cook)]
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = get_val_dataset("docs.jsonl", worker_config=config, batch_size=2, task_encoder=Texts())
+        >>> next(iter(get_loader(dataset))).text
+        ['A penstock is the pipe that feeds a turbine.', 'Water enters at the top and leaves at the bottom.']
     """
 
     def __init__(
@@ -295,7 +336,21 @@ class DefaultTaskEncoder(TaskEncoder[T_sample, T_encoded_sample, T_raw_batch, T_
 
 
 class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
-    """Task encoder that delegates every hook to another one. Override the hooks that you add."""
+    """Task encoder that delegates every hook to another one. Override the hooks that you add.
+
+    Examples:
+        >>> from penstock.compat.energon import AugmentTaskEncoder, DefaultTaskEncoder, WorkerConfig
+        >>> from penstock.compat.energon import get_loader, get_val_dataset
+        >>> class Numbered(AugmentTaskEncoder):
+        ...     def encode_sample(self, sample):
+        ...         sample.caption = f"{self.current_batch_index}: {sample.caption}"
+        ...         return sample
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> options = {"split_part": "train", "worker_config": config, "batch_size": 2}
+        >>> dataset = get_val_dataset("pictures", **options, task_encoder=Numbered(DefaultTaskEncoder()))
+        >>> [batch.caption for batch in get_loader(dataset)]
+        [['0: picture 0', '0: picture 1'], ['1: picture 2', '1: picture 3'], ['2: picture 4', '2: picture 5']]
+    """
 
     def __init__(self, task_encoder: TaskEncoder[Any, Any, Any, Any]) -> None:
         self._inner = task_encoder

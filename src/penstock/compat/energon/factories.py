@@ -16,7 +16,20 @@ from penstock.compat.energon.encoder import DefaultTaskEncoder
 from penstock.compat.energon.epathlib import EPath
 from penstock.compat.energon.leaf import Samples
 from penstock.compat.energon.opening import Opening, open_node, opened_by, text_of, typed_below
-from penstock.compat.energon.samples import TYPES, Sample
+from penstock.compat.energon.samples import (
+    TYPES,
+    CaptioningSample,
+    ImageClassificationSample,
+    ImageSample,
+    InterleavedSample,
+    MultiChoiceVQASample,
+    OCRSample,
+    SimilarityInterleavedSample,
+    TextSample,
+    VidQASample,
+    VQAOCRSample,
+    VQASample,
+)
 from penstock.compat.energon.source_info import as_there
 from penstock.compat.energon.stores import JsonlFileStore, WebdatasetFileStore
 from penstock.compat.energon.walks import SavableDataset
@@ -92,6 +105,14 @@ class BaseCoreDatasetFactory:
         subflavors: subflavors of its samples; may be changed before it is used.
         training: whether it is shuffled.
         worker_config: rank, world size and workers.
+
+    Examples:
+        >>> from penstock.compat.energon import BaseCoreDatasetFactory, WorkerConfig, load_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> loader = load_dataset("metadataset.yaml")
+        >>> factory = loader.get_dataset(training=False, split_part="val", worker_config=config)
+        >>> isinstance(factory, BaseCoreDatasetFactory), factory.split_part, len(factory)
+        (True, 'train', 6)
     """
 
     __sample_type__: Any = None
@@ -227,7 +248,15 @@ def _require_usual(kind: type[Any], base: type[Any], unused: Mapping[str, Any]) 
 
 
 class BaseWebdatasetFactory(BaseCoreDatasetFactory):
-    """Prepared WebDataset; see `StandardWebdatasetFactory`."""
+    """Prepared WebDataset; see `StandardWebdatasetFactory`.
+
+    Examples:
+        >>> from penstock.compat.energon import BaseWebdatasetFactory, WorkerConfig, load_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = load_dataset("pictures").get_dataset(training=False, worker_config=config)
+        >>> isinstance(dataset, BaseWebdatasetFactory), dataset.path.name
+        (True, 'pictures')
+    """
 
 
 class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
@@ -247,6 +276,15 @@ class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
         shuffle_over_epochs: number of copies shuffled together.
         sample_type: class of its samples, if the factory class doesn't define it.
         unused: `parallel_shard_iters` and `max_samples_per_sequence` are ignored, with a log message.
+
+    Examples:
+        >>> from penstock.compat.energon import DefaultGenericWebdatasetFactory, TextSample, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> fields = {"sample_type": TextSample, "field_map": {"text": "txt"}}
+        >>> dataset = DefaultGenericWebdatasetFactory("pictures", **fields, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> type(sample).__name__, sample.text
+        ('TextSample', 'picture 0')
     """
 
     given: dict[str, Any]
@@ -300,24 +338,75 @@ class DefaultGenericWebdatasetFactory(BaseWebdatasetFactory):
 
 
 class DefaultDecoderWebdatasetFactory(DefaultGenericWebdatasetFactory):
-    """Prepared WebDataset; see `DefaultGenericWebdatasetFactory`."""
+    """Prepared WebDataset; see `DefaultGenericWebdatasetFactory`.
+
+    Examples:
+        >>> from penstock.compat.energon import DefaultDecoderWebdatasetFactory, Sample, SampleDecoder, WorkerConfig
+        >>> from penstock.compat.energon import edataclass, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> @edataclass
+        ... class Picture(Sample):
+        ...     picture: object
+        >>> decoder = SampleDecoder(image_decode="rgb8")
+        >>> options = {"sample_type": Picture, "field_map": {"picture": "png"}, "decoder": decoder}
+        >>> dataset = DefaultDecoderWebdatasetFactory("pictures", **options, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.picture.shape
+        (6, 8, 3)
+    """
 
 
 class StandardWebdatasetFactory(DefaultDecoderWebdatasetFactory):
     """Prepared WebDataset with typed samples; see `DefaultGenericWebdatasetFactory`.
 
     Requires `sample_type`.
+
+    Examples:
+        >>> from penstock.compat.energon import StandardWebdatasetFactory, TextSample, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> class Captions(StandardWebdatasetFactory):
+        ...     __sample_type__ = TextSample
+        >>> dataset = Captions("pictures", field_map={"text": "txt"}, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.text
+        'picture 0'
     """
 
 
 class CrudeWebdataset(DefaultDecoderWebdatasetFactory):
-    """Prepared WebDataset with its parts as samples, for cookers."""
+    """Prepared WebDataset with its parts as samples, for cookers.
+
+    Examples:
+        >>> from penstock.compat.energon import CrudeWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = CrudeWebdataset("pictures", worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample["__key__"], sample["txt"]
+        ('000', 'picture 0')
+    """
 
     __sample_type__ = CrudeSample
 
 
 class JoinedWebdatasetFactory(BaseWebdatasetFactory):
-    """Several datasets joined by key, as defined by a metadataset."""
+    """Several datasets joined by key, as defined by a metadataset.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.compat.energon import JoinedWebdatasetFactory, WorkerConfig, get_loader, load_dataset
+        >>> written = Path("join.yaml").write_text('''
+        ... __module__: megatron.energon
+        ... __class__: MetadatasetV2
+        ... splits:
+        ...   train:
+        ...     join: [{path: pictures}, {path: films, nonmatch: skip}]
+        ...     joiner: {__module__: megatron.energon, __class__: CaptioningSample}
+        ... ''')
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = load_dataset("join.yaml").get_dataset(training=False, worker_config=config)
+        >>> type(dataset).__name__, [sample.caption for sample in get_loader(dataset.build())]
+        ('JoinedWebdatasetFactory', ['picture 0', 'picture 1'])
+    """
 
 
 class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
@@ -330,6 +419,14 @@ class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
         subflavors: subflavors of its samples.
         shuffle_over_epochs: number of copies shuffled together.
         unused: `parallel_shard_iters` and `max_samples_per_sequence` are ignored, with a log message.
+
+    Examples:
+        >>> from penstock.compat.energon import CrudeJsonlDatasetFactory, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = CrudeJsonlDatasetFactory("docs.jsonl", worker_config=config, subflavors={"kind": "text"})
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample["json"]["id"], sample["__subflavors__"]
+        ('a1', {'kind': 'text'})
     """
 
     __sample_type__ = CrudeSample
@@ -352,30 +449,193 @@ class CrudeJsonlDatasetFactory(BaseCoreDatasetFactory):
 
 
 class DefaultCrudeJsonlDatasetFactory(CrudeJsonlDatasetFactory):
-    """Crude dataset in a JSONL file; see `CrudeJsonlDatasetFactory`."""
+    """Crude dataset in a JSONL file; see `CrudeJsonlDatasetFactory`.
+
+    Examples:
+        >>> from penstock.compat.energon import DefaultCrudeJsonlDatasetFactory, WorkerConfig, load_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = load_dataset("docs.jsonl").get_dataset(training=False, worker_config=config)
+        >>> type(dataset).__name__, len(dataset)
+        ('DefaultCrudeJsonlDatasetFactory', 6)
+        >>> dataset.as_file_store().get("0.json")[:12]
+        b'{"id": "a1",'
+    """
 
 
-def _typed_factory(sample_type: type[Sample]) -> type[DefaultDecoderWebdatasetFactory]:
-    name = f"{sample_type.__name__.removesuffix('Sample')}Webdataset"
-    body = {
-        "__sample_type__": sample_type,
-        "__doc__": f"A WebDataset of `{sample_type.__name__}`.",
-        "__module__": __name__,
-    }
-    return type(name, (DefaultDecoderWebdatasetFactory,), body)
+class CaptioningWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `CaptioningSample`.
+
+    Examples:
+        >>> from penstock.compat.energon import CaptioningWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> fields = {"image": "png", "caption": "txt"}
+        >>> dataset = CaptioningWebdataset("pictures", field_map=fields, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.caption, sample.image.shape
+        ('picture 0', torch.Size([3, 6, 8]))
+    """
+
+    __sample_type__ = CaptioningSample
 
 
-CaptioningWebdataset = _typed_factory(TYPES["CaptioningSample"])
-ImageClassificationWebdataset = _typed_factory(TYPES["ImageClassificationSample"])
-ImageWebdataset = _typed_factory(TYPES["ImageSample"])
-InterleavedWebdataset = _typed_factory(TYPES["InterleavedSample"])
-MultiChoiceVQAWebdataset = _typed_factory(TYPES["MultiChoiceVQASample"])
-OCRWebdataset = _typed_factory(TYPES["OCRSample"])
-SimilarityInterleavedWebdataset = _typed_factory(TYPES["SimilarityInterleavedSample"])
-TextWebdataset = _typed_factory(TYPES["TextSample"])
-VQAOCRWebdataset = _typed_factory(TYPES["VQAOCRSample"])
-VQAWebdataset = _typed_factory(TYPES["VQASample"])
-VidQAWebdataset = _typed_factory(TYPES["VidQASample"])
+class ImageClassificationWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `ImageClassificationSample`.
+
+    Examples:
+        >>> from penstock.compat.energon import ImageClassificationWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> def fields(parts):
+        ...     return {"image": parts["png"], "label": int(parts["txt"].split()[1])}
+        >>> dataset = ImageClassificationWebdataset("pictures", sample_loader=fields, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.label
+        0
+    """
+
+    __sample_type__ = ImageClassificationSample
+
+
+class ImageWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `ImageSample`.
+
+    Examples:
+        >>> from penstock.compat.energon import ImageWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = ImageWebdataset("pictures", field_map={"image": "png"}, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.image.shape
+        torch.Size([3, 6, 8])
+    """
+
+    __sample_type__ = ImageSample
+
+
+class InterleavedWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `InterleavedSample`.
+
+    Examples:
+        >>> from penstock.compat.energon import InterleavedWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> def fields(parts):
+        ...     return {"sequence": [parts["txt"], parts["png"]]}
+        >>> dataset = InterleavedWebdataset("pictures", sample_loader=fields, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.sequence[0], sample.sequence[1].shape
+        ('picture 0', torch.Size([3, 6, 8]))
+    """
+
+    __sample_type__ = InterleavedSample
+
+
+class MultiChoiceVQAWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `MultiChoiceVQASample`.
+
+    Examples:
+        >>> from penstock.compat.energon import MultiChoiceVQAWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> def fields(parts):
+        ...     return {"image": parts["png"], "context": "Which one?", "choices": ["none", parts["txt"]]}
+        >>> dataset = MultiChoiceVQAWebdataset("pictures", sample_loader=fields, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.context, sample.choices
+        ('Which one?', ['none', 'picture 0'])
+    """
+
+    __sample_type__ = MultiChoiceVQASample
+
+
+class OCRWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `OCRSample`.
+
+    Examples:
+        >>> from penstock.compat.energon import OCRWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = OCRWebdataset("pictures", field_map={"image": "png", "text": "txt"}, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.text
+        'picture 0'
+    """
+
+    __sample_type__ = OCRSample
+
+
+class SimilarityInterleavedWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `SimilarityInterleavedSample`.
+
+    Examples:
+        >>> from penstock.compat.energon import SimilarityInterleavedWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> def fields(parts):
+        ...     return {"images": [parts["png"]], "texts": [parts["txt"]], "matched_text_indices": [0]}
+        >>> dataset = SimilarityInterleavedWebdataset("pictures", sample_loader=fields, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.texts
+        ['picture 0']
+    """
+
+    __sample_type__ = SimilarityInterleavedSample
+
+
+class TextWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `TextSample`.
+
+    Examples:
+        >>> from penstock.compat.energon import TextWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = TextWebdataset("pictures", field_map={"text": "txt"}, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.text
+        'picture 0'
+    """
+
+    __sample_type__ = TextSample
+
+
+class VQAOCRWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `VQAOCRSample`.
+
+    Examples:
+        >>> from penstock.compat.energon import VQAOCRWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> def fields(parts):
+        ...     return {"image": parts["png"], "context": "What does it say?", "text": parts["txt"]}
+        >>> dataset = VQAOCRWebdataset("pictures", sample_loader=fields, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.context, sample.text
+        ('What does it say?', 'picture 0')
+    """
+
+    __sample_type__ = VQAOCRSample
+
+
+class VQAWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `VQASample`.
+
+    Examples:
+        >>> from penstock.compat.energon import VQAWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = VQAWebdataset("pictures", field_map={"image": "png", "context": "txt"}, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.context
+        'picture 0'
+    """
+
+    __sample_type__ = VQASample
+
+
+class VidQAWebdataset(DefaultDecoderWebdatasetFactory):
+    """A WebDataset of `VidQASample`.
+
+    Examples:
+        >>> from penstock.compat.energon import VidQAWebdataset, WorkerConfig, get_loader
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = VidQAWebdataset("films", field_map={"video": "mp4", "context": "txt"}, worker_config=config)
+        >>> sample = next(iter(get_loader(dataset.build())))
+        >>> sample.context, sample.video.get_metadata().video_num_frames
+        ('question 0', 6)
+    """
+
+    __sample_type__ = VidQASample
 
 
 def loaded_datasets(

@@ -41,12 +41,35 @@ _WITH_WORKERS = float("600")  # told from a 600 that is passed by its identity
 
 
 def get_savable_loader(dataset: SavableDataset[Any], **options: Any) -> SavableDataLoader:
-    """Return a loader with a state that can be saved and restored; see `SavableDataLoader`."""
+    """Return a loader with a state that can be saved and restored; see `SavableDataLoader`.
+
+    Examples:
+        >>> from penstock.compat.energon import WorkerConfig, get_savable_loader, get_train_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = get_train_dataset("pictures", worker_config=config, batch_size=2)
+        >>> loader = get_savable_loader(dataset)
+        >>> first = next(iter(loader))
+        >>> state = loader.save_state_rank()
+        >>> second = next(iter(loader))
+        >>> resumed = get_savable_loader(dataset)
+        >>> resumed.restore_state_rank(state)
+        >>> next(iter(resumed)).__key__ == second.__key__
+        True
+    """
     return SavableDataLoader(dataset, **options)
 
 
 def get_loader(dataset: SavableDataset[Any], **options: Any) -> SavableDataLoader:
-    """Return the same as `get_savable_loader`: saving costs nothing, so every loader can save."""
+    """Return the same as `get_savable_loader`: saving costs nothing, so every loader can save.
+
+    Examples:
+        >>> from penstock.compat.energon import WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> dataset = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=4)
+        >>> loader = get_loader(dataset)
+        >>> len(loader), [len(batch.caption) for batch in loader]
+        (2, [4, 2])
+    """
     return SavableDataLoader(dataset, **options)
 
 
@@ -72,6 +95,14 @@ class SavableDataLoader:
 
     Raises:
         ConfigError: an option is unknown, or a time limit can't be enforced.
+
+    Examples:
+        >>> from penstock.compat.energon import SavableDataLoader, WorkerConfig, get_train_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> loader = SavableDataLoader(get_train_dataset("pictures", worker_config=config, batch_size=2))
+        >>> batch = next(iter(loader))
+        >>> loader.restore_sample(batch.__restore_key__[1]).caption == batch.caption[1]
+        True
     """
 
     __class_getitem__ = classmethod(GenericAlias)

@@ -18,7 +18,16 @@ T = TypeVar("T", bound=type)
 
 @dataclass_transform(kw_only_default=True)
 def edataclass(cls: T) -> T:
-    """Apply `@dataclass(slots=True, kw_only=True)`."""
+    """Apply `@dataclass(slots=True, kw_only=True)`.
+
+    Examples:
+        >>> from penstock.compat.energon import Sample, edataclass
+        >>> @edataclass
+        ... class Scored(Sample):
+        ...     score: float
+        >>> Scored(__key__="a/0", __restore_key__=(), score=0.5).score
+        0.5
+    """
     made: Any = dataclass(slots=True, kw_only=True)
     return made(cls)
 
@@ -49,6 +58,12 @@ class Sample:
         __restore_key__: key from which it can be made again, see `SavableDataLoader.restore_sample`.
         __subflavors__: subflavors of its dataset.
         __sources__: the files that it was read from.
+
+    Examples:
+        >>> from penstock.compat.energon import Sample
+        >>> sample = Sample(__key__="a/0", __restore_key__=(), __subflavors__={"lang": "en"})
+        >>> sample.__key__, sample.__subflavors__
+        ('a/0', {'lang': 'en'})
     """
 
     __key__: str
@@ -93,7 +108,18 @@ BASE_FIELDS = ("__key__", "__restore_key__", "__subflavors__", "__sources__")
 
 @edataclass
 class Batch:
-    """Batch of several samples; the base fields are lists, and the sources one tuple."""
+    """Batch of several samples; the base fields are lists, and the sources one tuple.
+
+    Examples:
+        >>> from penstock.compat.energon import Batch, TextSample, edataclass
+        >>> @edataclass
+        ... class TextBatch(Batch):
+        ...     text: list[str]
+        >>> samples = [TextSample(__key__=f"a/{n}", __restore_key__=(), text=f"text {n}") for n in range(2)]
+        >>> batch = TextBatch.from_samples(samples)
+        >>> batch.__key__, batch.text
+        (['a/0', 'a/1'], ['text 0', 'text 1'])
+    """
 
     __key__: list[str]
     __restore_key__: tuple[Any, ...]
@@ -142,21 +168,46 @@ class Batch:
 
 @edataclass
 class TextSample(Sample):
-    """Sample with a text."""
+    """Sample with a text.
+
+    Examples:
+        >>> from penstock.compat.energon import TextSample
+        >>> sample = TextSample(__key__="a/0", __restore_key__=(), text="A penstock feeds a turbine.")
+        >>> sample.text
+        'A penstock feeds a turbine.'
+    """
 
     text: str
 
 
 @edataclass
 class ImageSample(Sample):
-    """Sample with an image."""
+    """Sample with an image.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.compat.energon import ImageSample
+        >>> image = np.zeros((6, 8, 3), np.uint8)
+        >>> sample = ImageSample(__key__="0", __restore_key__=(), image=image)
+        >>> sample.image.shape
+        (6, 8, 3)
+    """
 
     image: Any
 
 
 @edataclass
 class CaptioningSample(Sample):
-    """Sample with an image and its caption."""
+    """Sample with an image and its caption.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.compat.energon import CaptioningSample
+        >>> image = np.zeros((6, 8, 3), np.uint8)
+        >>> sample = CaptioningSample(__key__="0", __restore_key__=(), image=image, caption="a gate")
+        >>> sample.caption, sample.image.shape
+        ('a gate', (6, 8, 3))
+    """
 
     image: Any
     caption: str
@@ -164,7 +215,16 @@ class CaptioningSample(Sample):
 
 @edataclass
 class ImageClassificationSample(Sample):
-    """Sample with an image and its class."""
+    """Sample with an image and its class.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.compat.energon import ImageClassificationSample
+        >>> image = np.zeros((6, 8, 3), np.uint8)
+        >>> sample = ImageClassificationSample(__key__="0", __restore_key__=(), image=image, label=3, label_name="weir")
+        >>> sample.label, sample.label_name
+        (3, 'weir')
+    """
 
     image: Any
     label: int | None = None
@@ -173,7 +233,16 @@ class ImageClassificationSample(Sample):
 
 @edataclass
 class VQASample(Sample):
-    """Sample with a question about an image, and answers."""
+    """Sample with a question about an image, and answers.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.compat.energon import VQASample
+        >>> image = np.zeros((6, 8, 3), np.uint8)
+        >>> sample = VQASample(__key__="0", __restore_key__=(), image=image, context="What is it?", answers=["a gate"])
+        >>> sample.context, sample.answers
+        ('What is it?', ['a gate'])
+    """
 
     image: Any
     context: str
@@ -183,7 +252,17 @@ class VQASample(Sample):
 
 @edataclass
 class MultiChoiceVQASample(Sample):
-    """Sample with a question about an image, and answers to choose from."""
+    """Sample with a question about an image, and answers to choose from.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.compat.energon import MultiChoiceVQASample
+        >>> image = np.zeros((6, 8, 3), np.uint8)
+        >>> question = {"context": "What is this?", "choices": ["a gate", "a weir"], "correct_choice_idx": 1}
+        >>> sample = MultiChoiceVQASample(__key__="a/0", __restore_key__=(), image=image, **question)
+        >>> sample.choices[sample.correct_choice_idx]
+        'a weir'
+    """
 
     image: Any
     context: str
@@ -193,7 +272,17 @@ class MultiChoiceVQASample(Sample):
 
 @edataclass
 class OCRSample(Sample):
-    """Sample with an image of text, and places and texts of its blocks, lines, words and letters."""
+    """Sample with an image of text, and places and texts of its blocks, lines, words and letters.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.compat.energon import OCRSample
+        >>> image = np.zeros((6, 8, 3), np.uint8)
+        >>> words = {"words_boxes": np.array([[0, 0, 3, 2], [4, 0, 8, 2]]), "words_text": ["slow", "down"]}
+        >>> sample = OCRSample(__key__="a/0", __restore_key__=(), image=image, text="slow down", **words)
+        >>> sample.words_text[1], sample.words_boxes[1].tolist()
+        ('down', [4, 0, 8, 2])
+    """
 
     image: Any
     text: str
@@ -210,7 +299,16 @@ class OCRSample(Sample):
 
 @edataclass
 class VQAOCRSample(Sample):
-    """Sample with a question about an image of text, and answers."""
+    """Sample with a question about an image of text, and answers.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.compat.energon import VQAOCRSample
+        >>> image = np.zeros((6, 8, 3), np.uint8)
+        >>> sample = VQAOCRSample(__key__="0", __restore_key__=(), image=image, context="What is written?", text="slow")
+        >>> sample.context, sample.text
+        ('What is written?', 'slow')
+    """
 
     image: Any
     context: str
@@ -223,14 +321,33 @@ class VQAOCRSample(Sample):
 
 @edataclass
 class InterleavedSample(Sample):
-    """Sample with an alternating sequence of texts and images."""
+    """Sample with an alternating sequence of texts and images.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.compat.energon import InterleavedSample
+        >>> image = np.zeros((6, 8, 3), np.uint8)
+        >>> sample = InterleavedSample(__key__="a/0", __restore_key__=(), sequence=["A gate:", image, "It is open."])
+        >>> [type(part).__name__ for part in sample.sequence]
+        ['str', 'ndarray', 'str']
+    """
 
     sequence: list[Any]
 
 
 @edataclass
 class SimilarityInterleavedSample(Sample):
-    """Sample with texts and images, and their similarity."""
+    """Sample with texts and images, and their similarity.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.compat.energon import SimilarityInterleavedSample
+        >>> image = np.zeros((6, 8, 3), np.uint8)
+        >>> fields = {"images": [image], "texts": ["It is open.", "A gate:"], "matched_text_indices": [1]}
+        >>> sample = SimilarityInterleavedSample(__key__="a/0", __restore_key__=(), **fields)
+        >>> sample.texts[sample.matched_text_indices[0]]
+        'A gate:'
+    """
 
     images: list[Any]
     texts: list[str]
@@ -242,7 +359,15 @@ class SimilarityInterleavedSample(Sample):
 
 @edataclass
 class VidQASample(Sample):
-    """Sample with a question about a video, and answers."""
+    """Sample with a question about a video, and answers.
+
+    Examples:
+        >>> from penstock.compat.energon import AVDecoder, VidQASample, WebdatasetFileStore
+        >>> film = AVDecoder(WebdatasetFileStore("films").get("000.mp4"))
+        >>> sample = VidQASample(__key__="000", __restore_key__=(), video=film, context="What is shown?")
+        >>> sample.video.get_metadata().video_num_frames, sample.context
+        (6, 'What is shown?')
+    """
 
     video: Any
     context: str
@@ -271,7 +396,16 @@ def _init_names(cls: type[Any]) -> tuple[str, ...]:
 
 
 def basic_sample_keys(crude_sample: Mapping[str, Any], additional_source_info: tuple[SourceInfo, ...] = ()) -> Any:
-    """Return the base fields of a crude sample, to be passed to the cooked one."""
+    """Return the base fields of a crude sample, to be passed to the cooked one.
+
+    Examples:
+        >>> from penstock.compat.energon import TextSample, basic_sample_keys
+        >>> crude = {"__key__": "a/0", "__restore_key__": ("a", 0), "txt": "Open the gate slowly."}
+        >>> basic_sample_keys(crude)
+        {'__key__': 'a/0', '__restore_key__': ('a', 0)}
+        >>> TextSample(**basic_sample_keys(crude), text=crude["txt"]).text
+        'Open the gate slowly.'
+    """
     try:  # samples of our readers have all four
         found = {
             "__key__": crude_sample["__key__"],

@@ -29,6 +29,12 @@ class Lazy(ABC):
     Attributes:
         ds: store of the file, if it has one.
         fname: its name.
+
+    Examples:
+        >>> from penstock.compat.energon import CachePool, Lazy, WebdatasetFileStore
+        >>> lazy = CachePool().get_lazy(WebdatasetFileStore("pictures"), "003.txt")
+        >>> isinstance(lazy, Lazy), lazy.fname, lazy.get()
+        (True, '003.txt', b'picture 3')
     """
 
     ds: Any
@@ -47,6 +53,19 @@ class FileStore(ABC):
     """Base class of stores of named files. Your own store is a subclass with `__getitem__` and `get_path`.
 
     The stores of datasets, as passed to cookers and returned by the functions below, are instances of it too.
+
+    Examples:
+        >>> from penstock.compat.energon import FileStore, SourceInfo
+        >>> class Memory(FileStore):
+        ...     def __init__(self, files):
+        ...         self.files = files
+        ...     def __getitem__(self, key, /):
+        ...         source = SourceInfo(dataset_path="memory", index=key, shard_name="", file_names=(key,))
+        ...         return self.files[key], source
+        ...     def get_path(self):
+        ...         return "memory"
+        >>> Memory({"a.txt": "Open the gate."}).get("a.txt")
+        'Open the gate.'
     """
 
     __class_getitem__ = classmethod(GenericAlias)
@@ -97,6 +116,11 @@ class SystemFileStore(_Files):
     Args:
         base_dir: the directory.
         follow_links: allow links to files outside the directory.
+
+    Examples:
+        >>> from penstock.compat.energon import SystemFileStore
+        >>> SystemFileStore(".").get("docs.jsonl")[:12]
+        b'{"id": "a1",'
     """
 
     def __init__(self, base_dir: str | os.PathLike[str] | None = None, *, follow_links: bool = False) -> None:
@@ -107,14 +131,30 @@ class SystemFileStore(_Files):
 
 
 class WebdatasetFileStore(_Files):
-    """Store of the files of a prepared WebDataset, of all its splits, as bytes."""
+    """Store of the files of a prepared WebDataset, of all its splits, as bytes.
+
+    Examples:
+        >>> from penstock.compat.energon import WebdatasetFileStore
+        >>> store = WebdatasetFileStore("pictures")
+        >>> store.get("003.txt")
+        b'picture 3'
+        >>> value, source = store["003.txt"]
+        >>> source.shard_name, source.index
+        ('shard_000001.tar', '003.txt')
+    """
 
     def __init__(self, dataset_path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
         super().__init__(_files(dataset_path, follow_links, format="webdataset"))
 
 
 class JsonlFileStore(_Files):
-    """Store of the lines of a JSONL file, named `"N.json"`, as bytes."""
+    """Store of the lines of a JSONL file, named `"N.json"`, as bytes.
+
+    Examples:
+        >>> from penstock.compat.energon import JsonlFileStore
+        >>> JsonlFileStore("docs.jsonl").get("2.json")[:12]
+        b'{"id": "a3",'
+    """
 
     def __init__(self, jsonl_path: str | os.PathLike[str], *, follow_links: bool = False) -> None:
         super().__init__(_files(jsonl_path, follow_links, format="jsonl", flavor="energon"))
@@ -126,7 +166,14 @@ def _files(path: Any, follow_links: bool, **options: Any) -> cook.FileStore:
 
 
 class DecodeFileStore(FileStore):
-    """Store of the files of another store, decoded by extension, or by the decoder's own `decode`."""
+    """Store of the files of another store, decoded by extension, or by the decoder's own `decode`.
+
+    Examples:
+        >>> from penstock.compat.energon import DecodeFileStore, SampleDecoder, WebdatasetFileStore
+        >>> store = DecodeFileStore(WebdatasetFileStore("pictures"), decoder=SampleDecoder(image_decode="rgb8"))
+        >>> store.get("003.png").shape, store.get("003.txt")
+        ((6, 8, 3), 'picture 3')
+    """
 
     def __init__(self, inner: Any, *, decoder: Any) -> None:
         self.inner = inner
@@ -149,7 +196,14 @@ class DecodeFileStore(FileStore):
 
 
 class PrimaryFileStore(FileStore):
-    """Store in which a name that begins with a dot is a file of the sample with this key."""
+    """Store in which a name that begins with a dot is a file of the sample with this key.
+
+    Examples:
+        >>> from penstock.compat.energon import PrimaryFileStore, WebdatasetFileStore
+        >>> store = PrimaryFileStore(WebdatasetFileStore("pictures"), current_key="003")
+        >>> store.get(".txt"), store.get("000.txt")
+        (b'picture 3', b'picture 0')
+    """
 
     def __init__(self, inner: Any, current_key: str) -> None:
         self.inner = inner
@@ -185,6 +239,12 @@ class MockLazy(Lazy):
     Attributes:
         fname: argument of the function.
         get_fn: function that returns the value.
+
+    Examples:
+        >>> from penstock.compat.energon import MockLazy
+        >>> lazy = MockLazy("a.txt", get_fn=str.upper)
+        >>> lazy.fname, lazy.get()
+        ('a.txt', 'A.TXT')
     """
 
     fname: str
@@ -212,7 +272,16 @@ class Kept(Lazy):
 
 
 class CachePool:
-    """Cache pool that reads files on demand: Energon's `NoCachePool`."""
+    """Cache pool that reads files on demand: Energon's `NoCachePool`.
+
+    Examples:
+        >>> from penstock.compat.energon import CachePool, WebdatasetFileStore
+        >>> pool, store = CachePool(), WebdatasetFileStore("pictures")
+        >>> pool.get(store, "003.txt"), pool.get_lazy(store, "004.txt").get()
+        (b'picture 3', b'picture 4')
+        >>> pool.to_cache([1, 2, 3], "numbers").get()
+        [1, 2, 3]
+    """
 
     def get(self, ds: Any, fname: str, sample: Any = None) -> Any:
         """Return a file's value."""
@@ -244,6 +313,14 @@ class FileStoreCachePool(CachePool):
         num_workers: number of files fetched at a time.
         max_cache_size_gbytes: limit for fetched files that haven't been used yet. They are in memory, so at most 1 is
             used, with a log message.
+
+    Examples:
+        >>> from penstock.compat.energon import FileStoreCachePool, WebdatasetFileStore
+        >>> pool = FileStoreCachePool(num_workers=2)
+        >>> lazy = pool.get_lazy(WebdatasetFileStore("pictures"), "003.txt")  # the fetch starts
+        >>> lazy.get()
+        b'picture 3'
+        >>> pool.close()
     """
 
     def __init__(

@@ -60,6 +60,13 @@ class SavableDataset(ABC, Generic[T_sample]):
 
     Attributes:
         worker_config: rank, world size and workers.
+
+    Examples:
+        >>> from penstock.compat.energon import SavableDataset, WorkerConfig, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> isinstance(samples, SavableDataset), len(samples), samples.can_restore_sample()
+        (True, 6, True)
     """
 
     worker_config: WorkerConfig

@@ -44,11 +44,32 @@ class SampleException(PenstockError, ValueError):
 
 
 class FatalSampleError(SampleException):
-    """Error that ends the run, whatever the error handler does."""
+    """Error that ends the run, whatever the error handler does.
+
+    Examples:
+        >>> from penstock.compat.energon import FatalSampleError, MapDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> def label(sample):
+        ...     raise FatalSampleError.from_sample(sample, "the label file is missing")
+        >>> next(iter(get_loader(MapDataset(samples, label, worker_config=config))))
+        Traceback (most recent call last):
+        ...
+        penstock.compat.energon.worker.FatalSampleError: Sample 000 failed: the label file is missing
+    """
 
 
 def log_exception(e: Exception, sample: Any, sources: list[Any] | None = None) -> None:
-    """Log a failed sample and its origin; the run continues without it."""
+    """Log a failed sample and its origin; the run continues without it.
+
+    Examples:
+        >>> from penstock.compat.energon import MapDataset, WorkerConfig, get_loader, get_val_dataset, log_exception
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0, global_error_handler=log_exception)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> inverse = MapDataset(samples, lambda sample: 12 // int(sample.__key__), worker_config=config)
+        >>> list(get_loader(inverse))  # 12 // 0 fails, and is logged
+        [12, 6, 4, 3, 2]
+    """
     key = sample.get("__key__") if isinstance(sample, dict) else getattr(sample, "__key__", None)
     places = [f"{one.dataset_path}/{one.shard_name} ({one.index})" for one in sources or ()]
     origin = f" of {', '.join(places)}" if places else ""
@@ -61,7 +82,19 @@ def said(e: Exception) -> str:
 
 
 def reraise_exception(e: Exception, sample: Any, sources: list[Any] | None = None) -> None:
-    """End the run at a sample that fails."""
+    """End the run at a sample that fails.
+
+    Examples:
+        >>> from penstock.compat.energon import MapDataset, WorkerConfig
+        >>> from penstock.compat.energon import get_loader, get_val_dataset, reraise_exception
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0, global_error_handler=reraise_exception)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> numbers = MapDataset(samples, lambda sample: int(sample.caption), worker_config=config)
+        >>> next(iter(get_loader(numbers)))
+        Traceback (most recent call last):
+        ...
+        ValueError: invalid literal for int() with base 10: 'picture 0'...
+    """
     del sample, sources
     raise e
 
@@ -93,6 +126,14 @@ class WorkerConfig:
         global_error_handler: called with every sample that fails.
         restore_error_handler: ignored, with a log message: nothing is read again by a restore.
         active_worker_config: the config in use; None outside the functions of a task encoder.
+
+    Examples:
+        >>> from penstock.compat.energon import WorkerConfig
+        >>> config = WorkerConfig(rank=1, world_size=4, num_workers=2, seed_offset=7)
+        >>> config.rank, config.num_workers
+        (1, 2)
+        >>> WorkerConfig.active_worker_config is None
+        True
     """
 
     active_worker_config: ClassVar[_Active] = _Active()

@@ -31,6 +31,12 @@ class AVData:
         video_timestamps: start and end of each clip in seconds.
         audio_clips: [n_channels, n_samples] in the codec's dtype, such as int16 or float32.
         audio_timestamps: as `video_timestamps`.
+
+    Examples:
+        >>> from penstock.compat.energon import AVData, AVDecoder, WebdatasetFileStore
+        >>> clips = AVDecoder(WebdatasetFileStore("films").get("000.mp4")).get_frames()
+        >>> type(clips).__name__, clips.video_clips[0].shape, clips.audio_clips
+        ('AVData', torch.Size([6, 3, 24, 32]), [])
     """
 
     video_clips: list[Any] | None
@@ -45,6 +51,15 @@ class AVDecoder:
     Args:
         stream: the file, open for reading bytes, or its bytes; read as a whole at once.
         suppress_warnings: no effect: frames are found exactly, by number and by time, without warnings.
+
+    Examples:
+        >>> from penstock.compat.energon import AVDecoder, WebdatasetFileStore
+        >>> film = AVDecoder(WebdatasetFileStore("films").get("000.mp4"))
+        >>> found = film.get_metadata()
+        >>> found.video_num_frames, found.video_width, found.video_height
+        (6, 32, 24)
+        >>> film.get_clips(video_clip_ranges=[(0, 1)], video_unit="frames").video_clips[0].shape
+        torch.Size([2, 3, 24, 32])
     """
 
     __slots__ = ("_inner", "suppress_warnings")

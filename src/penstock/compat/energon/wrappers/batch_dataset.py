@@ -23,6 +23,16 @@ class BatchDataset(BaseWrapperDataset[T_sample]):
         drop_last: drop a last batch that isn't full.
         failure_tolerance: number of consecutive batches that may fail; 0 for any number.
         worker_config: config of the dataset.
+
+    Examples:
+        >>> from penstock.compat.energon import BatchDataset, MapDataset, WorkerConfig
+        >>> from penstock.compat.energon import batch_list, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> captions = MapDataset(samples, lambda sample: sample.caption, worker_config=config)
+        >>> batches = BatchDataset(captions, 4, batch_list, worker_config=config)
+        >>> list(get_loader(batches))
+        [['picture 0', 'picture 1', 'picture 2', 'picture 3'], ['picture 4', 'picture 5']]
     """
 
     def __init__(

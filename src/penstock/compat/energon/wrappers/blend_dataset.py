@@ -22,6 +22,17 @@ class BlendDataset(BaseWrapperDataset[T_sample]):
 
     Raises:
         ConfigError: a weight isn't above 0.
+
+    Examples:
+        >>> from itertools import islice
+        >>> from penstock.compat.energon import BlendDataset, MapDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> captions = MapDataset(samples, lambda sample: sample.caption, worker_config=config)
+        >>> keys = MapDataset(samples, lambda sample: sample.__key__, worker_config=config)
+        >>> blend = BlendDataset((captions, 0.75), (keys, 0.25), worker_config=config)
+        >>> list(islice(get_loader(blend), 5))
+        ['000', 'picture 0', '001', '002', 'picture 1']
     """
 
     def __init__(self, *dataset_weights: tuple[SavableDataset[Any], float], worker_config: WorkerConfig) -> None:

@@ -15,6 +15,15 @@ class ConcatDataset(BaseWrapperDataset[T_sample]):
     Args:
         datasets: datasets in order.
         worker_config: config of the datasets.
+
+    Examples:
+        >>> from penstock.compat.energon import ConcatDataset, LimitDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> first = LimitDataset(samples, 2, worker_config=config)
+        >>> both = ConcatDataset(first, samples, worker_config=config)
+        >>> [sample.__key__ for sample in get_loader(both)]
+        ['000', '001', '000', '001', '002', '003', '004', '005']
     """
 
     def __init__(self, *datasets: SavableDataset[Any], worker_config: WorkerConfig) -> None:

@@ -18,6 +18,18 @@ class EpochizeDataset(BaseWrapperDataset[T_sample]):
         dataset: the samples, finite or endless.
         length: samples per iteration on this rank, divided among its workers.
         worker_config: config of the dataset.
+
+    Examples:
+        >>> from penstock.compat.energon import EpochizeDataset, RepeatDataset, WorkerConfig
+        >>> from penstock.compat.energon import get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> endless = RepeatDataset(samples, worker_config=config)
+        >>> loader = get_loader(EpochizeDataset(endless, 4, worker_config=config))
+        >>> [sample.__key__ for sample in loader]
+        ['000', '001', '002', '003']
+        >>> [sample.__key__ for sample in loader]
+        ['004', '005', '000', '001']
     """
 
     def __init__(self, dataset: SavableDataset[Any], length: int, worker_config: WorkerConfig) -> None:

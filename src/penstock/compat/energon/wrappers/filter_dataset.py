@@ -18,6 +18,14 @@ class FilterDataset(BaseWrapperDataset[T_sample]):
         filter_fn: function that returns whether to keep a sample.
         filter_fn_config: recorded in `config`.
         worker_config: config of the dataset.
+
+    Examples:
+        >>> from penstock.compat.energon import FilterDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> even = FilterDataset(samples, filter_fn=lambda sample: int(sample.__key__) % 2 == 0, worker_config=config)
+        >>> [sample.caption for sample in get_loader(even)]
+        ['picture 0', 'picture 2', 'picture 4']
     """
 
     def __init__(

@@ -20,6 +20,14 @@ class GcDataset(BaseWrapperDataset[T_sample]):
         every_n_iter: samples of a lane between two collections.
         freeze: ignored, with a log message if it is False: workers are threads of the training process, whose objects a
             dataset must not freeze.
+
+    Examples:
+        >>> from penstock.compat.energon import GcDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> collected = GcDataset(samples, worker_config=config, every_n_iter=3)
+        >>> [sample.__key__ for sample in get_loader(collected)]
+        ['000', '001', '002', '003', '004', '005']
     """
 
     def __init__(

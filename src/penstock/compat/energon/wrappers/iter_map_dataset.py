@@ -28,6 +28,17 @@ class IterMapDataset(BaseWrapperDataset[T_sample]):
             place be saved.
         iter_map_fn_config: recorded in `config`.
         worker_config: config of the dataset.
+
+    Examples:
+        >>> from penstock.compat.energon import IterMapDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> def pairs(samples):
+        ...     for first in samples:
+        ...         yield first.caption, next(samples).caption
+        >>> halved = IterMapDataset(samples, pairs, len_map_fn=lambda length: length // 2, worker_config=config)
+        >>> list(get_loader(halved))
+        [('picture 0', 'picture 1'), ('picture 2', 'picture 3'), ('picture 4', 'picture 5')]
     """
 
     def __init__(

@@ -17,6 +17,14 @@ class LimitDataset(BaseWrapperDataset[T_sample]):
         length: number of samples on this rank, divided among its workers.
         reset_after_epoch: no effect: the dataset starts over after each pass in any case.
         worker_config: config of the dataset.
+
+    Examples:
+        >>> from penstock.compat.energon import LimitDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> first = LimitDataset(samples, 2, worker_config=config)
+        >>> [sample.caption for sample in get_loader(first)]
+        ['picture 0', 'picture 1']
     """
 
     def __init__(

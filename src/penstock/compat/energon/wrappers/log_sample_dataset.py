@@ -29,6 +29,14 @@ class LogSampleDataset(BaseWrapperDataset[T_sample]):
         mode: `"train"` or `"val"`, for the log.
         worker_config: config of the dataset.
         get_keys_fn: function from a sample to its keys.
+
+    Examples:
+        >>> from penstock.compat.energon import LogSampleDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> logged = LogSampleDataset(samples, "val", config)
+        >>> next(iter(get_loader(logged))).caption
+        'picture 0'
     """
 
     def __init__(

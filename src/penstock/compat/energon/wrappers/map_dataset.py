@@ -20,6 +20,14 @@ class MapDataset(BaseWrapperDataset[T_sample]):
         map_fn_config: recorded in `config`.
         failure_tolerance: number of consecutive samples that may fail; 0 for any number.
         worker_config: config of the dataset.
+
+    Examples:
+        >>> from penstock.compat.energon import MapDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> captions = MapDataset(samples, lambda sample: sample.caption, worker_config=config)
+        >>> list(get_loader(captions))[:2]
+        ['picture 0', 'picture 1']
     """
 
     def __init__(

@@ -16,7 +16,16 @@ from penstock.errors import ConfigError
 
 
 def concat_pad(batch: list[Any]) -> Any:
-    """Concatenate tensors [k, …] to one tensor [sum of k, …], padded with zeros at the ends."""
+    """Concatenate tensors [k, …] to one tensor [sum of k, …], padded with zeros at the ends.
+
+    Examples:
+        >>> import torch
+        >>> from penstock.compat.energon import concat_pad
+        >>> concat_pad([torch.tensor([[1, 2]]), torch.tensor([[3], [4]])])
+        tensor([[1, 2],
+                [3, 0],
+                [4, 0]])
+    """
     sizes = [max(one.shape[axis] for one in batch) for axis in range(1, batch[0].ndim)]
     made = batch[0].new_zeros((sum(one.shape[0] for one in batch), *sizes))
     start = 0
@@ -27,7 +36,15 @@ def concat_pad(batch: list[Any]) -> Any:
 
 
 def generic_concat(batch: list[Any]) -> Any:
-    """Concatenate batches: tensors with `concat_pad`, dicts and dataclasses by field, others as a list."""
+    """Concatenate batches: tensors with `concat_pad`, dicts and dataclasses by field, others as a list.
+
+    Examples:
+        >>> import torch
+        >>> from penstock.compat.energon import generic_concat
+        >>> generic_concat([{"ids": torch.tensor([[1, 2]])}, {"ids": torch.tensor([[3]])}])
+        {'ids': tensor([[1, 2],
+                [3, 0]])}
+    """
     first = batch[0]
     if is_tensor(first):
         return concat_pad(batch)
@@ -42,7 +59,19 @@ def generic_concat(batch: list[Any]) -> Any:
 
 
 def homogeneous_concat_mix(samples: list[Any]) -> Any:
-    """Concatenate batches of one type with `generic_concat`."""
+    """Concatenate batches of one type with `generic_concat`.
+
+    Examples:
+        >>> import torch
+        >>> from penstock.compat.energon import homogeneous_concat_mix
+        >>> homogeneous_concat_mix([torch.tensor([[1, 2]]), torch.tensor([[3]])])
+        tensor([[1, 2],
+                [3, 0]])
+        >>> homogeneous_concat_mix([torch.tensor([[1, 2]]), "text"])
+        Traceback (most recent call last):
+        ...
+        penstock.errors.ConfigError: batches with different types can't be combined: found Tensor, str
+    """
     kinds = sorted({type(one).__name__ for one in samples})
     if len({type(one) for one in samples}) != 1:
         raise ConfigError("batches with different types can't be combined", found=", ".join(kinds))
@@ -61,6 +90,16 @@ class MixBatchDataset(BaseWrapperDataset[T_sample]):
         batch_size: samples per batch.
         batch_mix_fn: function from the drawn samples to one batch; by default the list.
         worker_config: config of the datasets.
+
+    Examples:
+        >>> from penstock.compat.energon import MapDataset, MixBatchDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> captions = MapDataset(samples, lambda sample: sample.caption, worker_config=config)
+        >>> keys = MapDataset(samples, lambda sample: sample.__key__, worker_config=config)
+        >>> mixed = MixBatchDataset((captions, 0.5), (keys, 0.5), batch_size=3, worker_config=config)
+        >>> next(iter(get_loader(mixed)))
+        ['000', 'picture 0', '001']
     """
 
     def __init__(

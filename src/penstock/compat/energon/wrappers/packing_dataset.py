@@ -28,6 +28,17 @@ class PackingDataset(BaseWrapperDataset[T_sample]):
         final_packer_failure_tolerance: number of consecutive packs that may fail.
         sample_encoder_failure_tolerance: number of consecutive samples that may fail.
         worker_config: config of the dataset.
+
+    Examples:
+        >>> from penstock.compat.energon import MapDataset, PackingDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> captions = MapDataset(samples, lambda sample: sample.caption, worker_config=config)
+        >>> def pairs(captions):
+        ...     return [captions[start : start + 2] for start in range(0, len(captions), 2)]
+        >>> packs = PackingDataset(captions, 4, pairs, ", ".join, worker_config=config)
+        >>> list(get_loader(packs))
+        ['picture 0, picture 1', 'picture 2, picture 3', 'picture 4, picture 5']
     """
 
     def __init__(

@@ -21,6 +21,14 @@ class RepeatDataset(BaseWrapperDataset[T_sample]):
         repeats: number of repetitions; a fraction is a part of a pass. None: endless.
         restart: start over after an iteration has ended; otherwise the next iteration is empty.
         worker_config: config of the dataset.
+
+    Examples:
+        >>> from penstock.compat.energon import RepeatDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> repeated = RepeatDataset(samples, repeats=1.5, worker_config=config)
+        >>> [sample.__key__ for sample in get_loader(repeated)]
+        ['000', '001', '002', '003', '004', '005', '000', '001', '002']
     """
 
     def __init__(

@@ -22,6 +22,14 @@ class ShuffleBufferDataset(BaseWrapperDataset[T_sample]):
         dataset: the samples.
         size: number of samples that are shuffled together.
         worker_config: config of the dataset.
+
+    Examples:
+        >>> from penstock.compat.energon import ShuffleBufferDataset, WorkerConfig, get_loader, get_val_dataset
+        >>> config = WorkerConfig(rank=0, world_size=1, num_workers=0)
+        >>> samples = get_val_dataset("pictures", split_part="train", worker_config=config, batch_size=None)
+        >>> shuffled = ShuffleBufferDataset(samples, 3, worker_config=config)
+        >>> [sample.__key__ for sample in get_loader(shuffled)]
+        ['000', '002', '001', '005', '003', '004']
     """
 
     def __init__(self, dataset: SavableDataset[Any], size: int, *, worker_config: WorkerConfig) -> None:
