@@ -32,11 +32,6 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 EXEMPT_MODULES = {
     "penstock.load.jax": "needs the jax package, which the tests don't install",
-    "penstock.errors": "errors are raised, not called; each is explained with its remedy on the errors page",
-    "penstock.testing": "base classes of test suites; a plug-in's own tests are their example",
-    "penstock.testing.strategies": "Hypothesis strategies for those suites",
-    "penstock.compat.modalities": "same arguments as the originals; see the guide on Modalities",
-    "penstock.compat.streaming": "same arguments as the originals; see the guide on MosaicML Streaming",
 }
 """Modules whose names need no example, with the reason."""
 

@@ -142,6 +142,22 @@ class ClusterSuite:
     Attributes:
         cases: the work.
         least_tasks: that a case has, so that there is something to disturb.
+
+    Examples:
+        >>> import pytest
+        >>> from penstock.executors import make_executor
+        >>> from penstock.testing import ClusterSuite
+        >>> class TestMyCluster(ClusterSuite):
+        ...     @pytest.fixture(scope="module")
+        ...     @classmethod
+        ...     def executor(cls):
+        ...         with make_executor("inline", 1) as made:
+        ...             yield made
+        ...
+        ...     def disturb(self):
+        ...         pass  # kill a node here
+        >>> [case.name for case in TestMyCluster.cases if case.shared]
+        ['pack', 'convert', 'convert-tars', 'convert-tokens', 'prepare', 'prepare-media']
     """
 
     cases: tuple[Case, ...] = CASES

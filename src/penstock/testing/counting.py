@@ -15,6 +15,15 @@ class CountingStore:
     Attributes:
         reads: number of calls that read data.
         read_bytes: number of bytes returned by these calls.
+
+    Examples:
+        >>> from penstock.store import LocalStore
+        >>> from penstock.testing import CountingStore
+        >>> store = CountingStore(LocalStore())
+        >>> data = store.get("docs.jsonl", 0, 100)
+        >>> parts = store.get_ranges("docs.jsonl", [(0, 10), (20, 30)])
+        >>> store.reads, store.read_bytes
+        (3, 120)
     """
 
     def __init__(self, store: Store) -> None:
@@ -75,6 +84,19 @@ class LatencyStore(CountingStore):
         delay_s: latency in seconds of every call that reads.
         bytes_per_s: bandwidth after that; None for unlimited.
         failures: number of the next reads that fail, each after its delay; may be set later.
+
+    Examples:
+        >>> from penstock.errors import Unreachable
+        >>> from penstock.store import LocalStore
+        >>> from penstock.testing import LatencyStore
+        >>> store = LatencyStore(LocalStore(), delay_s=0.001, failures=1)
+        >>> try:
+        ...     store.get("docs.jsonl", 0, 5)
+        ... except Unreachable as error:
+        ...     print(error.what)
+        the store doesn't answer (simulated)
+        >>> store.get("docs.jsonl", 0, 5)
+        b'{"id"'
     """
 
     def __init__(self, store: Store, delay_s: float, *, bytes_per_s: float | None = None, failures: int = 0) -> None:

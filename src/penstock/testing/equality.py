@@ -11,7 +11,16 @@ from penstock.types import Batch, Sample
 
 
 def same(left: Any, right: Any) -> bool:
-    """Return whether two values are equal in type and content, including dtype and shape; NaN equals NaN."""
+    """Return whether two values are equal in type and content, including dtype and shape; NaN equals NaN.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.testing import same
+        >>> same({"x": np.array([1.0, np.nan])}, {"x": np.array([1.0, np.nan])})
+        True
+        >>> same(np.array([1], np.int32), np.array([1], np.int64))
+        False
+    """
     if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
         return (
             isinstance(left, np.ndarray)

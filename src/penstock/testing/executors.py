@@ -127,6 +127,21 @@ class ExecutorSuite:
     Attributes:
         kills: tasks run in processes that may be killed: the laws of deaths hold.
         sends: functions, tasks and results cross to other processes.
+
+    Examples:
+        >>> import pytest
+        >>> from penstock.executors import make_executor
+        >>> from penstock.testing import ExecutorSuite
+        >>> class TestMyExecutor(ExecutorSuite):
+        ...     @pytest.fixture
+        ...     def executor(self):
+        ...         with make_executor("inline", 1) as made:
+        ...             yield made
+
+        pytest runs all laws. To run one:
+
+        >>> with make_executor("inline", 1) as executor:
+        ...     TestMyExecutor().test_results_come_in_order(executor)
     """
 
     kills = False

@@ -53,6 +53,20 @@ class FaultyOs:
 
     Attributes:
         calls: names of the file operations called so far.
+
+    Examples:
+        >>> import os
+        >>> from penstock.testing import FaultyOs
+        >>> faulty = FaultyOs(fail_at=2)
+        >>> file = faulty.open("docs.jsonl", os.O_RDONLY)
+        >>> try:
+        ...     faulty.read(file, 10)
+        ... except OSError as error:
+        ...     print(error.strerror)
+        Input/output error
+        >>> faulty.close(file)
+        >>> faulty.calls
+        ['open', 'read', 'close']
     """
 
     def __init__(self, fail_at: int = 0, mode: FaultMode = "raise", errno: int = _errno.EIO) -> None:
@@ -100,6 +114,15 @@ class FaultStore(LocalStore):
     """Local store over a `FaultyOs`, with its arguments.
 
     Maps and path look-ups aren't counted as operations.
+
+    Examples:
+        >>> from penstock.testing import FaultStore
+        >>> store = FaultStore(fail_at=2)
+        >>> try:
+        ...     store.get("docs.jsonl")
+        ... except OSError as error:
+        ...     print(error.strerror, store.operations)
+        Input/output error 3
     """
 
     __slots__ = ("faults",)
@@ -133,7 +156,22 @@ def places_of(mode: FaultMode, calls: Sequence[str]) -> list[int]:
 
 
 def count_operations(work: Callable[[FaultStore], object]) -> int:
-    """Return the number of file operations of `work(store)` without faults."""
+    """Return the number of file operations of `work(store)` without faults.
+
+    Examples:
+        >>> from penstock.testing import FaultStore, count_operations
+        >>> def read(store):
+        ...     return store.get("docs.jsonl")
+        >>> total = count_operations(read)
+        >>> failures = 0
+        >>> for number in range(1, total + 1):
+        ...     try:
+        ...         read(FaultStore(number))
+        ...     except OSError:
+        ...         failures += 1
+        >>> failures == total
+        True
+    """
     store = FaultStore()
     work(store)
     return store.operations
@@ -144,6 +182,16 @@ def faults_everywhere(faults: FaultyOs) -> Generator[FaultyOs]:
     """Inside the block every new `LocalStore()` of this process goes through `faults`, locks included.
 
     For code that opens its own store, such as `penstock.create` and `penstock.prepare`. Not for use by several threads.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.testing import FaultyOs, faults_everywhere
+        >>> with faults_everywhere(FaultyOs(fail_at=1)):
+        ...     try:
+        ...         ps.open("corpus.pbin")
+        ...     except OSError as error:
+        ...         print(error.strerror)
+        Input/output error
     """
     with mock.patch.object(LocalStore.__init__, "__defaults__", (faults,)), mock.patch.object(local, "os", faults):
         yield faults

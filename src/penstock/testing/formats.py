@@ -76,6 +76,23 @@ class FormatSuite(SourceLaws):
         other: different samples, for the dataset that is overwritten.
         options: options of the writer, and `open_options` those of opening.
         findings: prefix of the codes of findings, if it isn't the format's name.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.testing import FormatSuite
+        >>> from penstock.testing.strategies import json_samples
+        >>> class TestMyFormat(FormatSuite):
+        ...     format = "jsonl"
+        ...     suffix = ".jsonl"
+        ...     samples = json_samples()
+        ...     example = [{"text": text} for text in ("a", "b", "c")]
+        ...     other = [{"text": "old"}]
+
+        pytest runs all tests. To run one:
+
+        >>> suite = TestMyFormat()
+        >>> suite.write(Path("mine.jsonl"), suite.example)
+        >>> suite.test_every_way_to_read_gives_the_same(Path("mine.jsonl"))
     """
 
     format: str

@@ -25,6 +25,16 @@ class MemorySource:
     Args:
         samples: dicts; not copied.
         schema: schema of the samples; open and empty by default.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.testing import MemorySource
+        >>> source = MemorySource([{"text": "a"}, {"text": "b"}, {"text": "c"}])
+        >>> source[-1]
+        {'text': 'c'}
+        >>> stream = ps.Shuffle(source, seed=1)
+        >>> sorted(stream[position]["text"] for position in range(3))
+        ['a', 'b', 'c']
     """
 
     def __init__(self, samples: Sequence[Sample], schema: Schema | None = None) -> None:
@@ -78,6 +88,12 @@ class KeyedSource(MemorySource):
         samples: dicts; not copied.
         key: field with a sample's key; if two are equal, the first is found.
         schema: schema of the samples; open and empty by default.
+
+    Examples:
+        >>> from penstock.testing import KeyedSource
+        >>> source = KeyedSource([{"id": "x", "text": "a"}, {"id": "y", "text": "b"}], key="id")
+        >>> source.index_of("y"), source.key_of(0)
+        (1, 'x')
     """
 
     def __init__(self, samples: Sequence[Sample], key: str = "__key__", schema: Schema | None = None) -> None:
@@ -115,6 +131,15 @@ class MemoryTokens:
 
     Raises:
         ConfigError: an id doesn't fit the dtype.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.testing import MemoryTokens
+        >>> source = MemoryTokens([[5, 6, 0], [7, 0], [8, 9, 4, 0]], eos_id=0)
+        >>> source.num_tokens, source.dtype.name, source.doc_starts.tolist()
+        (9, 'uint8', [0, 3, 5, 9])
+        >>> ps.Chunk(4)(source)[1]["tokens"].tolist()
+        [0, 8, 9, 4]
     """
 
     def __init__(

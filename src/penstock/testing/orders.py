@@ -36,6 +36,21 @@ class OrderLaws:
         version: version name of the order in `golden`.
         shuffles: whether seeds and epochs change the order.
         largest: largest `n` to test; memory must not depend on it. 0 if the order's memory is tested otherwise.
+
+    Examples:
+        >>> from penstock.order import SequentialOrder
+        >>> from penstock.testing import OrderLaws
+        >>> class TestMyOrder(OrderLaws):
+        ...     version = "sequential-1"
+        ...     golden = {(3, 0, 2): [2, 0, 1]}
+        ...     shuffles = False
+        ...
+        ...     def make(self, n, seed):
+        ...         return SequentialOrder(n)
+
+        pytest runs all laws. To run one:
+
+        >>> TestMyOrder().test_golden()
     """
 
     make: Callable[[int, int], Order]

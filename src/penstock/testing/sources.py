@@ -61,6 +61,23 @@ class SourceLaws:
     """Tests of a source: inherit the class and define the fixtures `source` and `expected`.
 
     `expected` are all samples of the source, at least three.
+
+    Examples:
+        >>> import pytest
+        >>> from penstock.testing import MemorySource, SourceLaws
+        >>> samples = [{"text": "a"}, {"text": "b"}, {"text": "c"}]
+        >>> class TestMySource(SourceLaws):
+        ...     @pytest.fixture
+        ...     def source(self):
+        ...         return MemorySource(samples)
+        ...
+        ...     @pytest.fixture
+        ...     def expected(self):
+        ...         return samples
+
+        pytest runs all laws. To run one:
+
+        >>> TestMySource().test_negative_indices(MemorySource(samples), samples)
     """
 
     def test_every_sample(self, source: Source[Any], expected: Sequence[Sample]) -> None:
@@ -193,6 +210,25 @@ class TokenSourceLaws(SourceLaws):
     """Tests of a `TokenSource`, in addition to those of `SourceLaws`.
 
     `expected` are its documents as `{"tokens": array}`, at least three.
+
+    Examples:
+        >>> import numpy as np
+        >>> import pytest
+        >>> from penstock.testing import MemoryTokens, TokenSourceLaws
+        >>> documents = [[5, 6, 0], [7, 0], [8, 9, 4, 0]]
+        >>> samples = [{"tokens": np.array(document, np.uint8)} for document in documents]
+        >>> class TestMyTokens(TokenSourceLaws):
+        ...     @pytest.fixture
+        ...     def source(self):
+        ...         return MemoryTokens(documents, eos_id=0)
+        ...
+        ...     @pytest.fixture
+        ...     def expected(self):
+        ...         return samples
+
+        pytest runs all laws. To run one:
+
+        >>> TestMyTokens().test_doc_starts(MemoryTokens(documents, eos_id=0), samples)
     """
 
     @pytest.fixture

@@ -62,6 +62,23 @@ class StoreSuite:
 
     Attributes:
         writes: False for a read-only store; `put` then makes its files.
+
+    Examples:
+        >>> import pytest
+        >>> from penstock.store import LocalStore
+        >>> from penstock.testing import StoreSuite
+        >>> class TestMyStore(StoreSuite):
+        ...     @pytest.fixture
+        ...     def store(self):
+        ...         return LocalStore()
+        ...
+        ...     @pytest.fixture
+        ...     def root(self, tmp_path):
+        ...         return str(tmp_path)
+
+        pytest runs all tests. To run one:
+
+        >>> TestMyStore().test_get_whole_and_ranges(LocalStore(), "folder")
     """
 
     writes: bool = True

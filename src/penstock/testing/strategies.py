@@ -19,6 +19,13 @@ def for_all(*strategies: SearchStrategy[Any], examples: int = EXAMPLES) -> Calla
     """Run the decorated function at once, on examples of `strategies`, the same ones in every run.
 
     Used for tests in suites whose strategy belongs to the inheriting class.
+
+    Examples:
+        >>> from hypothesis import strategies as st
+        >>> from penstock.testing.strategies import for_all
+        >>> @for_all(st.integers(), st.integers())
+        ... def addition_commutes(a, b):
+        ...     assert a + b == b + a
     """
 
     def run(law: Callable[..., None]) -> None:
@@ -45,7 +52,14 @@ def token_documents(
     min_tokens: int = 0,
     eos_id: int | None = None,
 ) -> list[TokenArray]:
-    """Documents as uint[n_tokens], the smallest and the largest id among them; with `eos_id` each ends in it once."""
+    """Documents as uint[n_tokens], the smallest and the largest id among them; with `eos_id` each ends in it once.
+
+    Examples:
+        >>> from penstock.testing.strategies import for_all, token_documents
+        >>> @for_all(token_documents(max_id=300, eos_id=0))
+        ... def every_document_ends_with_eos(documents):
+        ...     assert all(document[-1] == 0 and 0 not in document[:-1] for document in documents)
+    """
     ids = st.one_of(st.sampled_from([0, max_id]), st.integers(0, max_id))
     if eos_id is not None:
         ids = ids.filter(lambda token: token != eos_id)
@@ -57,18 +71,41 @@ def token_documents(
 
 
 def token_samples(**options: Any) -> SearchStrategy[list[Sample]]:
-    """Samples of a token source: `{"tokens": uint[n_tokens]}`; options of `token_documents`."""
+    """Samples of a token source: `{"tokens": uint[n_tokens]}`; options of `token_documents`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.testing.strategies import for_all, token_samples
+        >>> @for_all(token_samples(dtype="uint32", min_tokens=1))
+        ... def samples_have_one_field(samples):
+        ...     assert all(sample["tokens"].dtype == np.uint32 and len(sample) == 1 for sample in samples)
+    """
     return token_documents(**options).map(lambda documents: [{"tokens": document} for document in documents])
 
 
 def texts(max_size: int = 30) -> SearchStrategy[str]:
-    """Text of any script, with the line ends and separators that are not `\\n`, and without lone surrogates."""
+    """Text of any script, with the line ends and separators that are not `\\n`, and without lone surrogates.
+
+    Examples:
+        >>> from penstock.testing.strategies import for_all, texts
+        >>> @for_all(texts(max_size=10))
+        ... def utf8_keeps_text(text):
+        ...     assert text.encode().decode() == text
+    """
     odd = st.sampled_from(["", "\r", "\r\n", "\u2028", "\x85", "\ufeff", '"', "\\", "\x00", "😀", "\n"])
     return st.one_of(odd, st.text(st.characters(exclude_categories=["Cs"]), max_size=max_size))
 
 
 def json_values() -> SearchStrategy[Any]:
-    """Values that come back from JSON as they went in."""
+    """Values that come back from JSON as they went in.
+
+    Examples:
+        >>> import json
+        >>> from penstock.testing.strategies import for_all, json_values
+        >>> @for_all(json_values())
+        ... def json_keeps_values(value):
+        ...     assert json.loads(json.dumps(value)) == value
+    """
     plain = st.one_of(
         st.none(),
         st.booleans(),
@@ -80,13 +117,28 @@ def json_values() -> SearchStrategy[Any]:
 
 
 def json_samples(min_size: int = 0, max_size: int = 12) -> SearchStrategy[list[Sample]]:
-    """Samples of a JSONL file: objects with a `text` and now and then other fields."""
+    """Samples of a JSONL file: objects with a `text` and now and then other fields.
+
+    Examples:
+        >>> from penstock.testing.strategies import for_all, json_samples
+        >>> @for_all(json_samples(min_size=1))
+        ... def every_sample_has_text(samples):
+        ...     assert all(isinstance(sample["text"], str) for sample in samples)
+    """
     more = st.dictionaries(texts(8), json_values(), max_size=2)
     return st.lists(st.builds(_with_text, more, texts()), min_size=min_size, max_size=max_size)
 
 
 def positions(limit: int, max_size: int = 50) -> SearchStrategy[Any]:
-    """int64[k]: positions or indices in `[0, limit)`, with repeats, the first and the last among them."""
+    """int64[k]: positions or indices in `[0, limit)`, with repeats, the first and the last among them.
+
+    Examples:
+        >>> from penstock.testing.strategies import for_all, positions
+        >>> @for_all(positions(100, max_size=20))
+        ... def positions_are_below_the_limit(indices):
+        ...     assert len(indices) <= 20
+        ...     assert ((indices >= 0) & (indices < 100)).all()
+    """
     one = st.one_of(st.sampled_from([0, limit - 1, limit // 2]), st.integers(0, limit - 1))
     return st.lists(one, max_size=max_size).map(lambda values: np.array(values, dtype=np.int64))
 

@@ -56,6 +56,17 @@ class StreamLaws:
     Attributes:
         make: function that returns the stream, a new one at each call, with equal arguments.
         maps: the stream changes samples, so that `stream[p]` isn't `source[locate(p).index]`.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.testing import MemorySource, StreamLaws
+        >>> class TestMyStream(StreamLaws):
+        ...     def make(self):
+        ...         return ps.Shuffle(MemorySource([{"text": text} for text in "abc"]), seed=1)
+
+        pytest runs all laws. To run one:
+
+        >>> TestMyStream().test_far_positions()
     """
 
     make: Callable[[], Stream[Any]]

@@ -51,6 +51,21 @@ class TokenFormatSuite(TokenSourceLaws, FormatSuite):
         dtype: dtype of the ids read from a dataset with `options`.
         id_limits: token width → first id that doesn't fit, if that isn't 2^(8 * width).
         zero_copy: `tokens()` is a view of the mapped file.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.testing import TokenFormatSuite
+        >>> class TestMyFormat(TokenFormatSuite):
+        ...     format = "pbin"
+        ...     suffix = ".pbin"
+        ...     options = {"token_bytes": 2}
+        ...     widths = {size: {"token_bytes": size} for size in (1, 2, 4)}
+
+        pytest runs all tests. To run one:
+
+        >>> suite = TestMyFormat()
+        >>> suite.write(Path("mine.pbin"), suite.example)
+        >>> suite.test_vocabulary(Path("mine.pbin"))
     """
 
     widths: Mapping[int, Mapping[str, Any]]

@@ -38,6 +38,16 @@ class FileServer:
         hang_s: how long `"hang"` keeps silent, and `"slow"` takes.
         etags: which answers name the version of their file.
         log: (method, path, range or None) of each request.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from pathlib import Path
+        >>> from penstock.testing import FileServer
+        >>> with FileServer({"corpus.pbin": Path("corpus.pbin").read_bytes()}) as server:
+        ...     server.fail(["503"])  # the first GET fails; the store tries again
+        ...     documents = len(ps.open(f"{server.url}/corpus.pbin"))
+        >>> documents
+        6
     """
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:

@@ -49,6 +49,22 @@ def register_encoding(name: str, make: Callable[[], Encoding]) -> None:
 
     Raises:
         ConfigError: the name is invalid, or `make` doesn't return an encoding.
+
+    Examples:
+        >>> from penstock.compat.streaming import LocalDataset, MDSWriter, register_encoding
+        >>> class Celsius:
+        ...     size = None
+        ...
+        ...     def encode(self, obj):
+        ...         return f"{obj} °C".encode()
+        ...
+        ...     def decode(self, data):
+        ...         return float(data.decode().removesuffix(" °C"))
+        >>> register_encoding("celsius", Celsius)
+        >>> with MDSWriter(columns={"water": "celsius"}, out="mds") as writer:
+        ...     writer.write({"water": 12.5})
+        >>> LocalDataset("mds")[0]
+        {'water': 12.5}
     """
     if not name or ":" in name:
         raise ConfigError("an encoding needs a name without a colon", found=repr(name))

@@ -19,7 +19,15 @@ torch: Any = require("torch", extra="torch")
 
 @dataclass
 class DatasetBatch:
-    """Result of a collator: samples and targets, each a dict of tensors."""
+    """Result of a collator: samples and targets, each a dict of tensors.
+
+    Examples:
+        >>> import torch
+        >>> from penstock.compat.modalities import DatasetBatch
+        >>> batch = DatasetBatch({"input_ids": torch.zeros(4, 7)}, {"target_ids": torch.zeros(4, 7)})
+        >>> len(batch), batch.device
+        (4, device(type='cpu'))
+    """
 
     samples: dict[str, Any]
     targets: dict[str, Any]
@@ -52,6 +60,14 @@ class GPT2LLMCollateFn:
     Args:
         sample_key: key of the tokens in an item, and of the samples.
         target_key: key of the targets.
+
+    Examples:
+        >>> from penstock.compat.modalities import GPT2LLMCollateFn, PackedMemMapDatasetContinuous
+        >>> blocks = PackedMemMapDatasetContinuous("corpus.pbin", "input_ids", block_size=8, reuse_last_target=True)
+        >>> collate = GPT2LLMCollateFn(sample_key="input_ids", target_key="target_ids")
+        >>> batch = collate([blocks[0], blocks[1]])
+        >>> batch.samples["input_ids"].shape
+        torch.Size([2, 7])
     """
 
     def __init__(self, sample_key: str, target_key: str) -> None:
@@ -70,7 +86,13 @@ class GPT2LLMCollateFn:
 
 @dataclass(frozen=True, slots=True)
 class LossMaskingTokenConfig:
-    """The two marker tokens. Modalities' own class of this name is accepted too."""
+    """The two marker tokens. Modalities' own class of this name is accepted too.
+
+    Examples:
+        >>> from penstock.compat.modalities import LossMaskingTokenConfig
+        >>> LossMaskingTokenConfig(b_include_to_loss_token="<answer>", e_include_to_loss_token="</answer>")
+        LossMaskingTokenConfig(b_include_to_loss_token='<answer>', e_include_to_loss_token='</answer>')
+    """
 
     b_include_to_loss_token: str
     e_include_to_loss_token: str
@@ -92,6 +114,23 @@ class LossMaskingCollateFnWrapper:
 
     Raises:
         ConfigError: both markers have the same id.
+
+    Examples:
+        >>> import numpy as np
+        >>> from penstock.compat.modalities import GPT2LLMCollateFn, LossMaskingCollateFnWrapper, LossMaskingTokenConfig
+        >>> class Tokenizer:
+        ...     def get_token_id(self, token):
+        ...         return {"<answer>": 1, "</answer>": 2}[token]
+        >>> collate = LossMaskingCollateFnWrapper(
+        ...     wrapped_collate_fn=GPT2LLMCollateFn("input_ids", "target_ids"),
+        ...     target_keys_to_mask=["target_ids"],
+        ...     loss_ignore_index=-100,
+        ...     mask_tokens=LossMaskingTokenConfig("<answer>", "</answer>"),
+        ...     tokenizer=Tokenizer(),
+        ... )
+        >>> batch = collate([{"input_ids": np.array([9, 8, 1, 7, 6, 2, 5])}])
+        >>> batch.targets["target_ids"].tolist()
+        [[-100, -100, 7, 6, -100, -100]]
     """
 
     def __init__(

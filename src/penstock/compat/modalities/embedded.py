@@ -32,6 +32,14 @@ class EmbeddedStreamData:
     Raises:
         NotFound: the file doesn't exist.
         FormatError: the file is damaged.
+
+    Examples:
+        >>> from penstock.compat.modalities import EmbeddedStreamData
+        >>> stored = EmbeddedStreamData("corpus.pbin")
+        >>> stored.data_len, stored.token_size_in_bytes
+        (90, 2)
+        >>> stored.index_base[:2]
+        [(0, 10), (10, 12)]
     """
 
     DATA_SECTION_LENGTH_IN_BYTES = 8

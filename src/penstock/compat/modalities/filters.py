@@ -51,6 +51,15 @@ def filter_dataset(
         NotFound: the file doesn't exist.
         FormatError: the file is damaged.
         ConfigError: the output exists, or is the input.
+
+    Examples:
+        >>> from penstock.compat.modalities import PackedMemMapDatasetBase, filter_dataset
+        >>> def is_long(item):
+        ...     number, sample = item
+        ...     return len(sample["input_ids"]) > 8
+        >>> filter_dataset("corpus.pbin", "long.pbin", is_long)
+        >>> len(PackedMemMapDatasetBase("long.pbin", "input_ids"))
+        2
     """
 
     def keep(first: int, tokens: TokenArray, doc_lengths: IntArray) -> NDArray[np.bool_]:
@@ -79,6 +88,12 @@ def create_filtered_tokenized_dataset(
         NotFound: the file doesn't exist.
         FormatError: the file is damaged.
         ConfigError: the output exists or is the input, the policy is unknown, or no document is left.
+
+    Examples:
+        >>> from penstock.compat.modalities import PackedMemMapDatasetBase, create_filtered_tokenized_dataset
+        >>> create_filtered_tokenized_dataset("corpus.pbin", lambda number: number % 2 == 0, "even.pbin")
+        >>> len(PackedMemMapDatasetBase("even.pbin", "input_ids"))
+        3
     """
 
     def keep(first: int, tokens: TokenArray, doc_lengths: IntArray) -> NDArray[np.bool_]:

@@ -81,6 +81,16 @@ class LargeFileLinesReader:
     Raises:
         NotFound: the file or the index doesn't exist.
         FormatError, UnsafeData: the index isn't a plain list of pairs, or doesn't match the file.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.compat.modalities import LargeFileLinesReader, create_raw_data_index
+        >>> done = create_raw_data_index(Path("docs.jsonl"))
+        >>> reader = LargeFileLinesReader("docs.jsonl")
+        >>> len(reader)
+        6
+        >>> reader[3]
+        '{"id": "a4", "lang": "en", "text": "The gate controls the flow."}'
     """
 
     def __init__(
@@ -174,6 +184,22 @@ class MemMapDataset(Dataset):
         NotFound: the file doesn't exist.
         Corrupt: a line isn't JSON, so no index can be created.
         MissingExtra: the pattern needs the `jq` package.
+
+    Examples:
+        >>> from tokenizers import Tokenizer
+        >>> from penstock.compat.modalities import MemMapDataset
+        >>> class MyTokenizer:
+        ...     def __init__(self):
+        ...         self.tokenizer = Tokenizer.from_file("tokenizer.json")
+        ...
+        ...     def tokenize(self, text):
+        ...         return self.tokenizer.encode(text).ids
+        >>> tokenizer = MyTokenizer()
+        >>> dataset = MemMapDataset("docs.jsonl", tokenizer, sample_key="text")
+        >>> len(dataset)
+        6
+        >>> tokenizer.tokenizer.decode(dataset[5])
+        'Open the gate slowly.'
     """
 
     def __init__(

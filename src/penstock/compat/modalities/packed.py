@@ -54,6 +54,14 @@ class PackedMemMapDatasetBase(Dataset):
         NotFound: the file doesn't exist.
         FormatError: the file or its index is damaged.
         ConfigError: `load_index` is false, or a subclass overrides a method that is never called.
+
+    Examples:
+        >>> from penstock.compat.modalities import PackedMemMapDatasetBase
+        >>> dataset = PackedMemMapDatasetBase("corpus.pbin", sample_key="input_ids")
+        >>> len(dataset)
+        6
+        >>> dataset[1]["input_ids"].tolist()
+        [201, 202, 203, 204, 205, 0]
     """
 
     def __init__(self, raw_data_path: str | os.PathLike[str], sample_key: str, load_index: bool | None = True) -> None:
@@ -97,6 +105,14 @@ class PackedMemMapDatasetContinuous(PackedMemMapDatasetBase):
 
     Raises:
         ConfigError: `block_size` is below 2, or larger than the number of tokens.
+
+    Examples:
+        >>> from penstock.compat.modalities import PackedMemMapDatasetContinuous
+        >>> dataset = PackedMemMapDatasetContinuous("corpus.pbin", "input_ids", block_size=8, reuse_last_target=True)
+        >>> dataset[0]["input_ids"].tolist()
+        [101, 102, 103, 104, 0, 201, 202, 203]
+        >>> dataset[1]["input_ids"].tolist()
+        [203, 204, 205, 0, 301, 302, 303, 304]
     """
 
     def __init__(
@@ -132,6 +148,14 @@ class PackedMemMapDatasetMegatron(PackedMemMapDatasetBase):
 
     Raises:
         ConfigError: `block_size` is below 1.
+
+    Examples:
+        >>> from penstock.compat.modalities import PackedMemMapDatasetMegatron
+        >>> dataset = PackedMemMapDatasetMegatron("corpus.pbin", "input_ids", block_size=8)
+        >>> dataset[0]["input_ids"].tolist()
+        [101, 102, 103, 104, 0, 201, 202, 203]
+        >>> dataset[1]["input_ids"].tolist()
+        [201, 202, 203, 204, 205, 0, 301, 302]
     """
 
     def __init__(
@@ -179,6 +203,15 @@ class CombinedDataset(Dataset):
     Attributes:
         datasets: the datasets.
         cumulative_sizes: int64[k]: number of samples up to the end of each dataset.
+
+    Examples:
+        >>> from penstock.compat.modalities import CombinedDataset, PackedMemMapDatasetBase
+        >>> datasets = [PackedMemMapDatasetBase(path, "input_ids") for path in ("corpus.pbin", "code.pbin")]
+        >>> combined = CombinedDataset(datasets)
+        >>> len(combined), combined.cumulative_sizes.tolist()
+        (10, [6, 10])
+        >>> combined[6]["input_ids"].tolist()
+        [1101, 1102, 1103, 1104, 0]
     """
 
     def __init__(self, datasets: Sequence[Any]) -> None:

@@ -34,6 +34,17 @@ def register(registry: Any) -> None:
 
     Raises:
         ModuleNotFoundError: Modalities isn't installed.
+
+    Examples:
+        >>> from penstock.compat.modalities import register
+        >>> try:
+        ...     from modalities.registry.components import COMPONENTS
+        ...     from modalities.registry.registry import Registry
+        ...
+        ...     register(Registry(COMPONENTS))
+        ... except ModuleNotFoundError as error:
+        ...     print(error)
+        No module named 'modalities'
     """
     for component_key, variant_key, component, module, config in _COMPONENTS:
         registry.add_entity(component_key, variant_key, component, _of(module, config))

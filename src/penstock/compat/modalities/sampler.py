@@ -37,6 +37,17 @@ class ResumableDistributedSampler(Sampler):
 
     Raises:
         ConfigError: the rank is invalid, or more samples are skipped than there are.
+
+    Examples:
+        >>> from penstock.compat.modalities import PackedMemMapDatasetBase, ResumableDistributedSampler
+        >>> dataset = PackedMemMapDatasetBase("corpus.pbin", "input_ids")
+        >>> [list(ResumableDistributedSampler(dataset, rank, num_replicas=2)) for rank in (0, 1)]
+        [[0, 2, 4], [1, 3, 5]]
+
+        Resume after 2 samples over all ranks:
+
+        >>> list(ResumableDistributedSampler(dataset, rank=0, num_replicas=2, skip_num_global_samples=2))
+        [2, 4]
     """
 
     def __init__(

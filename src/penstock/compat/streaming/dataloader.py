@@ -19,6 +19,21 @@ class StreamingDataLoader(_data.DataLoader):
 
     Attributes:
         num_samples_yielded: samples of this rank in the current epoch.
+
+    Examples:
+        >>> from penstock.compat.streaming import StreamingDataLoader, StreamingDataset
+        >>> loader = StreamingDataLoader(StreamingDataset(local="chat-mds", batch_size=4), batch_size=4)
+        >>> batch = next(iter(loader))
+        >>> batch["id"].tolist()
+        [0, 1, 2, 3]
+        >>> state = loader.state_dict()
+
+        Resume after the first batch:
+
+        >>> resumed = StreamingDataLoader(StreamingDataset(local="chat-mds", batch_size=4), batch_size=4)
+        >>> resumed.load_state_dict(state)
+        >>> next(iter(resumed))["id"].tolist()
+        [4, 5, 6, 7]
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -78,6 +78,14 @@ class StreamingDataset(IterableDataset):
         ConfigError: arguments don't match each other or the data, or a subclass overrides a method that is never
             called.
         NotFound: a dataset has no index.
+
+    Examples:
+        >>> from penstock.compat.streaming import StreamingDataset
+        >>> dataset = StreamingDataset(local="chat-mds", batch_size=4, shuffle=True, shuffle_seed=1)
+        >>> len(dataset), dataset[3]["text"]
+        (12, 'conversation 3')
+        >>> sorted(sample["id"] for sample in dataset)
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]
     """
 
     num_canonical_nodes: int | None

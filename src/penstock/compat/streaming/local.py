@@ -22,6 +22,14 @@ class LocalDataset(Dataset):
 
     Raises:
         NotFound: there is no index.
+
+    Examples:
+        >>> from penstock.compat.streaming import LocalDataset
+        >>> dataset = LocalDataset("chat-mds")
+        >>> len(dataset)
+        12
+        >>> dataset[3]
+        {'id': 3, 'text': 'conversation 3'}
     """
 
     def __init__(self, local: str, split: str | None = None, *, follow_links: bool = False) -> None:

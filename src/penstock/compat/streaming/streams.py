@@ -49,6 +49,14 @@ class Stream:
     Raises:
         ConfigError: there are several weights, a negative one, or neither `remote` nor `local`; or a subclass overrides
             a method that is never called.
+
+    Examples:
+        >>> from penstock.compat.streaming import MDSWriter, Stream, StreamingDataset
+        >>> with MDSWriter(columns={"id": "int", "text": "str"}, out="more") as writer:
+        ...     writer.write({"id": 12, "text": "conversation 12"})
+        >>> streams = [Stream(local="chat-mds", choose=4), Stream(local="more", repeat=2)]
+        >>> StreamingDataset(streams=streams, batch_size=2).epoch_size
+        6
     """
 
     def __init__(

@@ -56,6 +56,15 @@ def merge_index(
     Raises:
         NotFound: a dataset has no index, or there are no datasets.
         ConfigError: there is no directory, a dataset isn't below it, or a different index exists.
+
+    Examples:
+        >>> from penstock.compat.streaming import LocalDataset, MDSWriter, merge_index
+        >>> for part in range(2):
+        ...     with MDSWriter(columns={"id": "int"}, out=f"parts/{part}") as writer:
+        ...         writer.write({"id": part})
+        >>> merge_index("parts")
+        >>> [sample["id"] for sample in LocalDataset("parts")]
+        [0, 1]
     """
     say_unused("merge_index", "the store has its own time limits", {"download_timeout": download_timeout}, _DEFAULTS)
     if out is None or index_file_urls is None:
@@ -110,6 +119,10 @@ def clean_stale_shared_memory() -> None:
     """Remove shared memory that killed runs of the original left on this machine; Penstock uses none.
 
     Unlike the original, it keeps memory that another process still maps: that run is alive.
+
+    Examples:
+        >>> from penstock.compat.streaming import clean_stale_shared_memory
+        >>> clean_stale_shared_memory()
     """
     removed = remove_stale()
     _log.info("removed shared memory from killed runs of the original: %s", len(removed) or "none")

@@ -121,6 +121,15 @@ class MDSWriter(Writer):
     Raises:
         FileExistsError: the directory isn't empty.
         ConfigError: an argument is invalid, or a subclass overrides a method that is never called.
+
+    Examples:
+        >>> from penstock.compat.streaming import LocalDataset, MDSWriter
+        >>> columns = {"id": "int", "text": "str"}
+        >>> with MDSWriter(columns=columns, out="mds", compression="zstd:3", hashes=["sha1"]) as writer:
+        ...     for number in range(3):
+        ...         writer.write({"id": number, "text": f"sample {number}"})
+        >>> LocalDataset("mds")[2]
+        {'id': 2, 'text': 'sample 2'}
     """
 
     def __init__(
@@ -144,6 +153,13 @@ class XSVWriter(Writer):
     Args:
         separator: text between columns.
         newline: text after each row.
+
+    Examples:
+        >>> from penstock.compat.streaming import LocalDataset, XSVWriter
+        >>> with XSVWriter(columns={"id": "int", "text": "str"}, separator="|", out="xsv") as writer:
+        ...     writer.write({"id": 1, "text": "one"})
+        >>> LocalDataset("xsv")[0]
+        {'id': 1, 'text': 'one'}
     """
 
     def __init__(
@@ -183,19 +199,43 @@ class _TextWriter(Writer):
 
 
 class CSVWriter(_TextWriter):
-    """Writer of CSV datasets. Arguments as for `XSVWriter`, without the separator."""
+    """Writer of CSV datasets. Arguments as for `XSVWriter`, without the separator.
+
+    Examples:
+        >>> from penstock.compat.streaming import CSVWriter, LocalDataset
+        >>> with CSVWriter(columns={"id": "int", "text": "str"}, out="csv") as writer:
+        ...     writer.write({"id": 1, "text": "one"})
+        >>> LocalDataset("csv")[0]
+        {'id': 1, 'text': 'one'}
+    """
 
     kind = "csv"
 
 
 class TSVWriter(_TextWriter):
-    """Writer of TSV datasets. Arguments as for `XSVWriter`, without the separator."""
+    """Writer of TSV datasets. Arguments as for `XSVWriter`, without the separator.
+
+    Examples:
+        >>> from penstock.compat.streaming import LocalDataset, TSVWriter
+        >>> with TSVWriter(columns={"id": "int", "text": "str"}, out="tsv") as writer:
+        ...     writer.write({"id": 1, "text": "one"})
+        >>> LocalDataset("tsv")[0]
+        {'id': 1, 'text': 'one'}
+    """
 
     kind = "tsv"
 
 
 class JSONWriter(_TextWriter):
-    """Writer of JSON Lines datasets. Arguments as for `XSVWriter`, without the separator."""
+    """Writer of JSON Lines datasets. Arguments as for `XSVWriter`, without the separator.
+
+    Examples:
+        >>> from penstock.compat.streaming import JSONWriter, LocalDataset
+        >>> with JSONWriter(columns={"id": "int", "text": "str"}, out="json") as writer:
+        ...     writer.write({"id": 1, "text": "one"})
+        >>> LocalDataset("json")[0]
+        {'id': 1, 'text': 'one'}
+    """
 
     kind = "json-shards"
 

@@ -44,7 +44,16 @@ from penstock.work.status import sweep
 
 
 class FileExistencePolicy(Enum):
-    """Policy for existing outputs."""
+    """Policy for existing outputs.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.compat.modalities import FileExistencePolicy, create_raw_data_index
+        >>> done = create_raw_data_index(Path("docs.jsonl"))
+        >>> done = create_raw_data_index(Path("docs.jsonl"), file_existence_policy=FileExistencePolicy.OVERRIDE)
+        >>> Path("docs.idx").exists()
+        True
+    """
 
     SKIP = "skip"
     ERROR = "error"
@@ -168,6 +177,15 @@ def create_raw_data_index(
     Raises:
         FaultyLine: a line isn't JSON; no index is written.
         ConfigError: the index exists, or is the file itself.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.compat.modalities import LargeFileLinesReader, create_raw_data_index
+        >>> done = create_raw_data_index(Path("docs.jsonl"))
+        >>> Path(done.path).name
+        'docs.idx'
+        >>> len(LargeFileLinesReader("docs.jsonl"))
+        6
     """
     src_path = _here(src_path)
     target = Path(index_path_for(str(src_path))) if index_path is None else _here(index_path)
@@ -203,6 +221,13 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
         ConfigError: there is nothing to merge, or token widths or tokenizers differ.
         TargetExists: the target exists.
         FormatError: a file is damaged.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.compat.modalities import PackedMemMapDatasetBase, merge_packed_data_files
+        >>> done = merge_packed_data_files([Path("corpus.pbin"), Path("code.pbin")], Path("all.pbin"))
+        >>> len(PackedMemMapDatasetBase("all.pbin", "input_ids"))
+        10
     """
     src_paths, target_path = [_here(path) for path in src_paths], _here(target_path)
     if os.path.lexists(target_path):
@@ -262,6 +287,13 @@ def shuffle_tokenized_data(
     Raises:
         ConfigError: the output exists or is the input, or the batch size is invalid.
         FormatError: the input is damaged, for example by Modalities' own merge.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.compat.modalities import PackedMemMapDatasetBase, shuffle_tokenized_data
+        >>> done = shuffle_tokenized_data(Path("corpus.pbin"), Path("shuffled.pbin"), seed=1)
+        >>> [int(item["input_ids"][0]) for item in PackedMemMapDatasetBase("shuffled.pbin", "input_ids")]
+        [301, 401, 601, 101, 501, 201]
     """
     input_data_path, output_data_path = _here(input_data_path), _here(output_data_path)
     _refuse_same(input_data_path, output_data_path)
@@ -292,6 +324,14 @@ def shuffle_jsonl_data(
 
     Raises:
         ConfigError: the output exists or is the input.
+
+    Examples:
+        >>> import json
+        >>> from pathlib import Path
+        >>> from penstock.compat.modalities import shuffle_jsonl_data
+        >>> done = shuffle_jsonl_data(Path("docs.jsonl"), Path("shuffled.jsonl"), seed=1)
+        >>> [json.loads(line)["id"] for line in Path("shuffled.jsonl").read_text().splitlines()]
+        ['a3', 'a4', 'a6', 'a1', 'a5', 'a2']
     """
     input_data_path, output_data_path = _here(input_data_path), _here(output_data_path)
     _refuse_same(input_data_path, output_data_path, is_jsonl=True)
@@ -378,6 +418,14 @@ def create_shuffled_dataset_chunk(
     Raises:
         ConfigError: the chunk doesn't exist or is empty, token widths differ, or the output exists or is an input.
         FormatError: a file is damaged.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.compat.modalities import PackedMemMapDatasetBase, create_shuffled_dataset_chunk
+        >>> files = [Path("corpus.pbin"), Path("code.pbin")]
+        >>> done = create_shuffled_dataset_chunk(files, Path("chunk0.pbin"), chunk_id=0, num_chunks=2, global_seed=1)
+        >>> len(PackedMemMapDatasetBase("chunk0.pbin", "input_ids"))  # 3 of 6, and 2 of 4
+        5
     """
     policy = policy_name(file_existence_policy)
     file_path_list, output_chunk_file_path = [_here(path) for path in file_path_list], _here(output_chunk_file_path)
@@ -408,6 +456,16 @@ def create_shuffled_jsonl_dataset_chunk(
 
     Raises:
         ConfigError: the chunk doesn't exist or is empty, or the output exists or is an input.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.compat.modalities import create_shuffled_jsonl_dataset_chunk
+        >>> output = Path("chunk0.jsonl")
+        >>> done = create_shuffled_jsonl_dataset_chunk(
+        ...     [Path("docs.jsonl")], output, chunk_id=0, num_chunks=2, global_seed=1
+        ... )
+        >>> len(output.read_text().splitlines())
+        3
     """
     policy = policy_name(file_existence_policy)
     file_path_list, output_chunk_file_path = [_here(path) for path in file_path_list], _here(output_chunk_file_path)

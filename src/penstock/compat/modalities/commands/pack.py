@@ -85,6 +85,32 @@ def pack_encoded_data(
         ConfigError: a setting is invalid, or the output exists.
         NotFound: a file is missing.
         PrepareError: no line has a document, a worker was killed, or the disk is full.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from penstock.compat.modalities import PackedMemMapDatasetBase, create_raw_data_index, pack_encoded_data
+        >>> done = create_raw_data_index(Path("docs.jsonl"))
+        >>> config = {
+        ...     "settings": {
+        ...         "src_path": "docs.jsonl",
+        ...         "dst_path": "docs.pbin",
+        ...         "index_path": "docs.idx",
+        ...         "jq_pattern": ".text",
+        ...         "num_cpus": 1,
+        ...         "eod_token": "<|endoftext|>",
+        ...         "processing_batch_size": 10,
+        ...         "raw_samples_queue_size": 10,
+        ...         "processed_samples_queue_size": 10,
+        ...     },
+        ...     "tokenizer": {
+        ...         "component_key": "tokenizer",
+        ...         "variant_key": "pretrained_hf_tokenizer",
+        ...         "config": {"pretrained_model_name_or_path": "."},
+        ...     },
+        ... }
+        >>> done = pack_encoded_data(config)
+        >>> len(PackedMemMapDatasetBase("docs.pbin", "input_ids"))
+        6
     """
     settings = read_settings(config_dict)
     policy = policy_name(file_existence_policy)
