@@ -104,7 +104,7 @@ def test_a_worker_of_another_version(on_cluster: Executor, monkeypatch: pytest.M
     monkeypatch.setattr(on_ray, "__version__", "0.0.1")
     with pytest.raises(ConfigError, match=r"a different version of Penstock: found .*, expected 0\.0\.1"):
         list(on_cluster.map(operator.neg, [1]))
-    with pytest.raises(ConfigError, match=r"node .* can't run this job: found Penstock .* and not 0\.0\.1"):
+    with pytest.raises(ConfigError, match=r"node .* can't run this job: found Penstock .* instead of 0\.0\.1"):
         make_executor("ray", None).__enter__()
 
 
