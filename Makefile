@@ -9,7 +9,7 @@ CRASH_ROUNDS ?= 20
 # Slow tests: kills, faults, hostile input, scripts as processes, and work that several processes share.
 FORKING := tests/crash tests/formats/test_overwrite_kills.py tests/formats/tokens/test_planes.py \
 	$(patsubst %,tests/store/test_%.py,fork folders local outputs_keep rivals trust)
-SLOW := $(patsubst %,tests/%,acceptance attacks convert executors fuzz plugin reshape strangers work) \
+SLOW := $(patsubst %,tests/%,acceptance attacks convert executors fuzz plugin reshape strangers engine) \
 	$(sort $(shell find tests/formats -name 'test_*suite*.py')) tests/formats/shards/test_upload.py \
 	$(patsubst %,tests/prepare/%.py,energon/test_shared media/test_run test_raw_many) \
 	$(patsubst %,tests/prepare/tokens/test_%.py,resume shared shuffled) \

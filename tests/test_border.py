@@ -91,7 +91,7 @@ BORDERS: dict[str, set[str]] = {
         "recipe/recipe:open_recipe",
         "recipe/recipe:read_recipe",
     },
-    "work": set(),
+    "engine": set(),
     "view": {
         "view/facts/opening:is_recipe",
         "view/facts/opening:open_run",
@@ -144,7 +144,7 @@ NAMES_OF_RECIPES = (
 ALLOWED: dict[str, str] = {
     "check/lint:decoding_findings": "hands what `verify` was given on to `lint`, and names it in findings",
     "check/lint:_of_lines": "names a file in findings",
-    "work/inputs:read_input_states": "asks for the state of a local file, of which `is_local` was asked",
+    "engine/inputs:read_input_states": "asks for the state of a local file, of which `is_local` was asked",
     "check/verify:_planes_to_record": "formats are called with store and path",
     "convert/media:_suffix_of": "a name that a row of data states; nothing is opened",
     "convert/tables:_suffixes_of": "the name of a file",
@@ -181,7 +181,7 @@ ALLOWED: dict[str, str] = {
     "compat/streaming/writers:_copy": "copies all that lies in a local folder",
     "check/verify:_MakesManifest.write_manifest": "what a format implements: formats are called with store and path",
     **dict.fromkeys(
-        (f"work/families:_Placed.{one}" for one in ("size", "get_ranges", "commit")),
+        (f"engine/families:_Placed.{one}" for one in ("size", "get_ranges", "commit")),
         "a `StagedFolder`: names of files in it",
     ),
     "convert/documents:token_digest": "public: the source as errors name it, and touched in no other way",
@@ -203,18 +203,18 @@ ALLOWED: dict[str, str] = {
     "prepare/media/rows:ShardMedia.__call__": "is such a reader",
     "prepare/media/units:_stamp": "asks when a local file was changed",
     "reshape/in_place:in_place": "names a file whose ranges a writer takes",
-    "work/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
+    "engine/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
     "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
     "prepare/tokens/oracle:disagreed": "names an input in an error",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
         (
-            *(f"work/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_write_file")),
-            *(f"work/tokens/join:{one}" for one in ("join_file", "_write")),
+            *(f"engine/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_write_file")),
+            *(f"engine/tokens/join:{one}" for one in ("join_file", "_write")),
         ),
         "makes a token file in a scratch folder of this machine, out of parts or copies of them",
     ),
-    "work/shared:scratch": "makes a scratch folder of this machine",
+    "engine/shared:scratch": "makes a scratch folder of this machine",
     "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
     **dict.fromkeys(
         (f"prepare/tokens/{one}" for one in ("load_tokenizer:_model_in", "tokenizer:_find_json")),
@@ -233,11 +233,11 @@ ALLOWED: dict[str, str] = {
     **dict.fromkeys(
         (f"load/stage:{one}" for one in ("_base", "_files", "_stores")), "sorts what extents of samples name, by store"
     ),
-    "work/plan:require_same": "says in errors which output it is",
-    "work/shared:_clear_staged": "walks over a local work folder",
-    "work/folder:WorkFolder.names": "a work folder is local, and what is hidden in it counts",
-    "work/folder:_remove": "links in a local work folder are removed, not followed",
-    "work/folder:is_real_folder": "a link in the place of a local work folder is none",
+    "engine/plan:require_same": "says in errors which output it is",
+    "engine/shared:_clear_staged": "walks over a local work folder",
+    "engine/folder:WorkFolder.names": "a work folder is local, and what is hidden in it counts",
+    "engine/folder:_remove": "links in a local work folder are removed, not followed",
+    "engine/folder:is_real_folder": "a link in the place of a local work folder is none",
 }
 """`package/module:function` that takes a path as text, or touches one, below the border → the reason."""
 

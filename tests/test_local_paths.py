@@ -58,7 +58,7 @@ KNOWN: dict[str, str] = {
     "compat/streaming/epochs.py": _SCRATCH,
     "compat/streaming/stale.py": "shared memory of this machine",
     "compat/streaming/writers.py": _STREAMING,
-    "work/families.py": _PART,
+    "engine/families.py": _PART,
     "convert/parts.py": "asks `is_local` first",
     "convert/plan.py": "a target of which `is_local` was asked",
     "convert/tables.py": "a file of which `is_local` was asked, or the local copy of a remote one",
@@ -95,8 +95,8 @@ KNOWN: dict[str, str] = {
     "load/messages.py": _SCRATCH,
     "prepare/media/index.py": _SCRATCH,
     "prepare/media/run.py": _SCRATCH,
-    "work/tokens/assemble.py": _PART,
-    "work/tokens/join.py": _PART,
+    "engine/tokens/assemble.py": _PART,
+    "engine/tokens/join.py": _PART,
     "prepare/tokens/decode.py": _TOKENIZER,
     "prepare/tokens/inputs.py": "walks over folders of this machine: `local_path` refuses another",
     "prepare/tokens/load_tokenizer.py": _TOKENIZER,
@@ -110,8 +110,8 @@ KNOWN: dict[str, str] = {
     "reshape/reorder.py": _SCRATCH,
     "view/mount.py": "the mount point: `local_path` refuses another",
     "view/pages/jobs.py": _SCRATCH,
-    "work/folder.py": "a work folder is local where `is_local` was asked",
-    "work/shared.py": "walks over a work folder of a local store",
+    "engine/folder.py": "a work folder is local where `is_local` was asked",
+    "engine/shared.py": "walks over a work folder of a local store",
 }
 
 

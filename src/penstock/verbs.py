@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.check import repair as repair
     from penstock.check import verify as verify
     from penstock.convert import convert as convert
+    from penstock.engine.status import WorkStatus
     from penstock.look.diff import diff as diff
     from penstock.look.exclude import ExcludeReport
     from penstock.look.find import find as find
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from penstock.store.exclude_list import ExcludeList
     from penstock.store.place import Data, Given
     from penstock.view.report import Report
-    from penstock.work.status import WorkStatus
 
 _SHOWN = 5
 """Samples that `head` returns by default."""
@@ -107,8 +107,8 @@ def status(output: Given, *, sweep: bool = False) -> WorkStatus:
         >>> status.complete, status.tasks, status.done
         (False, 1, 1)
     """
+    from penstock.engine import status
     from penstock.store.place import place_of
-    from penstock.work import status
 
     if sweep:
         status.sweep(place_of(output))

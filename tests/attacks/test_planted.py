@@ -13,6 +13,7 @@ from tests.store.rivals import FORMATS, output_of, write
 
 import penstock as ps
 from penstock.convert import convert
+from penstock.engine.shared import open_shared, work_folder
 from penstock.errors import ConfigError, Corrupt
 from penstock.prepare.energon.share import folder_of as energon_folder
 from penstock.reshape.merge import merge
@@ -23,7 +24,6 @@ from penstock.store.place import place_of
 from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.store.unfinished import mark_path
 from penstock.testing.datasets import files_in
-from penstock.work.shared import open_shared, work_folder
 
 HIDDEN = nth_staged_name("a", 0)
 DEEP = b'{"a":' * 200_000

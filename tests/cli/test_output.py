@@ -112,8 +112,8 @@ def test_quiet_says_nothing_and_none_shows_no_progress(capsys: pytest.CaptureFix
 def test_an_interrupt_of_shared_work_says_what_is_kept(
     tmp_path: Path, before: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    from penstock.engine.status import WorkStatus
     from penstock.errors import NotFound
-    from penstock.work.status import WorkStatus
 
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -124,7 +124,7 @@ def test_an_interrupt_of_shared_work_says_what_is_kept(
         return WorkStatus("o", complete=False, tasks=3, done=before)
 
     monkeypatch.setattr(importlib.import_module("penstock.convert"), "convert", interrupted)
-    monkeypatch.setattr("penstock.work.status.status_of", status_of)
+    monkeypatch.setattr("penstock.engine.status.status_of", status_of)
     with pytest.raises(SystemExit) as ended:
         main(["convert", str(tmp_path / "a.jsonl"), str(tmp_path / "o"), "--to", "mds"])
     assert (ended.value.code, capsys.readouterr().err.strip()) == (130, f"penstock: {said}")

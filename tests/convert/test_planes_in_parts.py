@@ -110,7 +110,7 @@ def test_what_lay_there_without_planes_is_replaced(path: str, tmp_path: Path) ->
 
 
 def test_one_finisher_that_fails_leaves_nothing(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.work.tokens.files import TokenFiles
+    from penstock.engine.tokens.files import TokenFiles
 
     target, real = str(tmp_path / "out"), TokenFiles.commit
 
@@ -132,7 +132,7 @@ def test_who_finishes_while_another_sweeps_leaves_what_that_one_made(
     overwrite: bool, gone: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Marks that are swept are not files that are missing: an index of fewer must never take the other's place."""
-    from penstock.work.tokens.files import TokenFiles
+    from penstock.engine.tokens.files import TokenFiles
 
     target, given = str(tmp_path / "out"), {"file_tokens": 60, "executor": "inline", "drop_planes": True}
     if overwrite:
@@ -162,7 +162,7 @@ def test_who_finishes_while_another_sweeps_leaves_what_that_one_made(
 def test_who_lists_what_another_swept_finds_it_complete(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.work.shared import SharedWork
+    from penstock.engine.shared import SharedWork
 
     target, given = str(tmp_path / "out"), {"file_tokens": 60, "executor": "inline"}
     for part in (0, 1):

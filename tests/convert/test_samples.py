@@ -29,12 +29,12 @@ from penstock.convert import samples as samples_module
 from penstock.convert.asked import understand
 from penstock.convert.plan_samples import plan_samples
 from penstock.convert.rows import SourceRows
+from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unsupported
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
 from penstock.testing.equality import same_samples
 from penstock.types import Sample
-from penstock.work.sharing import Sharing
 
 TEXTUAL = ("csv", "tsv", "json-shards", "jsonl", "mds", "webdataset", "folder")
 ADDED = ("__key__", "__restore_key__", "__sources__", "__subflavors__")

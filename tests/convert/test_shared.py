@@ -15,14 +15,14 @@ import penstock as ps
 from penstock.convert import ConvertReport
 from penstock.convert import plan as plan_of_tokens
 from penstock.convert.columns import GROUPED
+from penstock.engine.plan import Plan
+from penstock.engine.shared import SharedWork
+from penstock.engine.status import status_of
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.store._leftovers import nth_staged_name
 from penstock.store.place import place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
-from penstock.work.plan import Plan
-from penstock.work.shared import SharedWork
-from penstock.work.status import status_of
 
 Share = Callable[..., ConvertReport]
 ROWS = 150

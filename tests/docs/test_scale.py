@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
+from penstock.engine.plan import PIECE_BYTES
 from penstock.prepare.tokens import inputs as input_files
 from penstock.prepare.tokens import tasks
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS
@@ -15,7 +16,6 @@ from penstock.store import _turns, fingerprint
 from penstock.store._remote_options import RemoteOptions
 from penstock.store._remote_staged import ONE_PUT_BYTES
 from penstock.testing.memory import MemorySource
-from penstock.work.plan import PIECE_BYTES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
 TEXT_BYTES, FILES, NODES, CORES, REQUEST_S, PAGE_S = 10**13, 10**4, 64, 32, 0.01, 0.1

@@ -21,6 +21,11 @@ from tests.reshape.test_by_executor import Counting, in_tars, lines, shards, tok
 import penstock as ps
 from penstock.cli.main import main
 from penstock.codec import hashes
+from penstock.engine.parts import PartName
+from penstock.engine.plan import Plan
+from penstock.engine.status import status_of
+from penstock.engine.tokens import blocks
+from penstock.engine.tokens import layout as layouts
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.executors import InlineExecutor, ProcessExecutor
 from penstock.formats import _proof
@@ -40,11 +45,6 @@ from penstock.reshape.rewrite import Written
 from penstock.store import compose
 from penstock.store.place import place_of
 from penstock.store.put import put
-from penstock.work.parts import PartName
-from penstock.work.plan import Plan
-from penstock.work.status import status_of
-from penstock.work.tokens import blocks
-from penstock.work.tokens import layout as layouts
 
 Verb = Callable[..., list[Written]]
 
@@ -332,7 +332,7 @@ def test_a_second_finisher_waits_for_the_first(
                 assert waits.wait(30)
             yield writer
 
-    monkeypatch.setattr("penstock.work.sharing.sleep", looked)
+    monkeypatch.setattr("penstock.engine.sharing.sleep", looked)
     monkeypatch.setattr(share_rows, "open_writer", held)
     with ThreadPoolExecutor(1) as pool:
         (first,) = filtered(source, folder, finish=True)

@@ -113,7 +113,7 @@ def test_only_what_is_named_here_asks_otherwise() -> None:
     package = Path(penstock.__file__).parent
     found = {
         str(path.relative_to(package))
-        for part in ("store", "work", "formats")
+        for part in ("store", "engine", "formats")
         for path in (package / part).rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and node.attr in _HIDING and ast.unparse(node.value) == "os.path"

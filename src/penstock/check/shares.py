@@ -15,6 +15,9 @@ import msgspec
 import xxhash
 
 from penstock import errors
+from penstock.engine.parts import PartName
+from penstock.engine.plan import Plan, require_same
+from penstock.engine.shared import SharedWork, open_shared, work_folder
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.executors.law import described
 from penstock.formats._problems import Problem
@@ -22,9 +25,6 @@ from penstock.formats._side_checks import Run
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.types import Finding
-from penstock.work.parts import PartName
-from penstock.work.plan import Plan, require_same
-from penstock.work.shared import SharedWork, open_shared, work_folder
 
 _APART = "Choose another folder for the records: work= (--work)"
 _OVER = "Check again: restart (--finish --restart), or choose another folder for the records: work= (--work)"

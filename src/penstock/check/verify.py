@@ -14,6 +14,8 @@ from penstock.abc import Format, Store
 from penstock.check.lint import decoding_findings
 from penstock.check.row_maps import check_row_map
 from penstock.check.shares import SharedReport, check_in_shares, require_apart
+from penstock.engine.plan import CHECK, Plan
+from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
@@ -28,8 +30,6 @@ from penstock.store.outputs import claimed
 from penstock.store.place import Data, Given, Place, dataset_at, place_of
 from penstock.store.side_file import load_manifest, record_in_side_file
 from penstock.types import Depth, Finding, Manifest, OpenOptions
-from penstock.work.plan import CHECK, Plan
-from penstock.work.sharing import Sharing
 
 _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
 """What codes of findings end in that say that data are not those of their side file."""

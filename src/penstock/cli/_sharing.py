@@ -45,9 +45,9 @@ def missing_text(output: str, missing: Sequence[int]) -> str:
         output: the output of the job, or its work directory.
         missing: indices of missing parts.
     """
+    from penstock.engine.status import status_of
     from penstock.errors import NotFound, PenstockError
     from penstock.store.place import place_of
-    from penstock.work.status import status_of
 
     what = "work is missing"
     try:
@@ -78,8 +78,8 @@ def keeping(output: str) -> Generator[None]:
 
 
 def _kept(output: str) -> str:
+    from penstock.engine.status import status_of
     from penstock.store.place import place_of
-    from penstock.work.status import status_of
 
     resume = "Re-run the same command to resume, or add --restart to start over"
     try:

@@ -11,8 +11,8 @@ from penstock.cli._output import emit, json_option, note
 from penstock.cli._sharing import array_expression
 
 if TYPE_CHECKING:
-    from penstock.work.log import Entry
-    from penstock.work.status import WorkStatus
+    from penstock.engine.log import Entry
+    from penstock.engine.status import WorkStatus
 
 
 @click.command()
@@ -26,9 +26,9 @@ def command(output: str, sweep: bool, as_json: bool) -> None:
     """
     import msgspec
 
+    from penstock.engine import status
     from penstock.errors import PrepareError
     from penstock.store.place import place_of
-    from penstock.work import status
 
     place = place_of(output)
     if sweep:

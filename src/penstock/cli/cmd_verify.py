@@ -18,7 +18,7 @@ from penstock.cli._output import counted, emit, follow_links_option, json_option
 from penstock.cli._sharing import missing_text, restart_option, sharing_options
 
 if TYPE_CHECKING:
-    from penstock.work.sharing import Sharing
+    from penstock.engine.sharing import Sharing
 
 
 _READ = {
@@ -108,7 +108,7 @@ def command(
     from penstock.check import verify
     from penstock.check.recipes import is_recipe_file
     from penstock.check.verify import is_contradiction, verify_shared, write_side_file
-    from penstock.work.sharing import Sharing
+    from penstock.engine.sharing import Sharing
 
     if depth != "decode":
         refuse_given(context, ("trust",), "Only --depth decode runs code stored with the data")

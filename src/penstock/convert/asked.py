@@ -10,6 +10,7 @@ from penstock.abc import Format, Source
 from penstock.convert.columns import GROUPED, MISSING, PART_FORMATS, Missing
 from penstock.convert.eos import EosRule
 from penstock.convert.tables import TABLE, TableOptions, holds_tables, is_table, table_files
+from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats import files_at, formats_of_name, get_format, require_taken, sniff
@@ -23,7 +24,6 @@ from penstock.store.outputs import output_path, require_other
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
 from penstock.types import OpenOptions, Sample
-from penstock.work.sharing import Sharing
 
 Samples = Source[Sample] | Iterable[Sample]
 """What may be read and is at no place: a source that is open, or samples, once."""

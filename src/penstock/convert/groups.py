@@ -23,6 +23,33 @@ from penstock.convert.columns import RowMaker
 from penstock.convert.output import Advance, Written
 from penstock.convert.plan_samples import SamplePlan
 from penstock.convert.rows import Dataset, Group, Opened, Selected, batches, sample_digest, shown_digest
+from penstock.engine.ended import sweep_made
+from penstock.engine.families import FAMILIES, Assembly, Second
+from penstock.engine.folder import WorkFolder, local_store
+from penstock.engine.groups import (
+    assemble,
+    copy_group,
+    group_part,
+    is_free_place,
+    kept_shards,
+    publish,
+    put_group,
+    read_group,
+    require_no_object,
+)
+from penstock.engine.parts import PartName, get_mark, put_mark
+from penstock.engine.plan import require_same
+from penstock.engine.shared import (
+    HEAD_NAME,
+    SCRATCH,
+    SharedWork,
+    open_shared,
+    peek,
+    refuse_old,
+    scratch,
+    work_folder,
+)
+from penstock.engine.sharing import join, kept_or_not, plain_errors, wait_for_another
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.formats import get_format
@@ -35,33 +62,6 @@ from penstock.store.outputs import claimed, sweep_killed
 from penstock.store.place import Place
 from penstock.store.side_file import load_manifest
 from penstock.types import Manifest, Sample
-from penstock.work.ended import sweep_made
-from penstock.work.families import FAMILIES, Assembly, Second
-from penstock.work.folder import WorkFolder, local_store
-from penstock.work.groups import (
-    assemble,
-    copy_group,
-    group_part,
-    is_free_place,
-    kept_shards,
-    publish,
-    put_group,
-    read_group,
-    require_no_object,
-)
-from penstock.work.parts import PartName, get_mark, put_mark
-from penstock.work.plan import require_same
-from penstock.work.shared import (
-    HEAD_NAME,
-    SCRATCH,
-    SharedWork,
-    open_shared,
-    peek,
-    refuse_old,
-    scratch,
-    work_folder,
-)
-from penstock.work.sharing import join, kept_or_not, plain_errors, wait_for_another
 
 _PRELOAD = ("penstock.convert.groups",)
 _THREADS = 32

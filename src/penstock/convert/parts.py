@@ -28,6 +28,15 @@ from penstock.convert.output import Advance, Written
 from penstock.convert.plan import TokenPlan
 from penstock.convert.planes import planes_along, settle_again
 from penstock.convert.rows import Dataset
+from penstock.engine.folder import WorkFolder
+from penstock.engine.parts import PartMeta, PartName, encode_end
+from penstock.engine.shared import SCRATCH, SharedWork, open_shared, work_folder
+from penstock.engine.sharing import join, kept_or_not, plain_errors, wait_for_another
+from penstock.engine.tokens.assemble import FileJob, append_range, as_parts
+from penstock.engine.tokens.files import TokenFiles, end_killed_commit, held_folder, sweep_killed_tokens
+from penstock.engine.tokens.join import PartRange
+from penstock.engine.tokens.one import joined_file
+from penstock.engine.tokens.runs import DocumentRuns
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.executors import make_executor
 from penstock.formats import files_at
@@ -41,15 +50,6 @@ from penstock.store.object_folder import require_no_writer
 from penstock.store.place import Place
 from penstock.store.put import aborting, commit_as
 from penstock.types import IntArray, Manifest
-from penstock.work.folder import WorkFolder
-from penstock.work.parts import PartMeta, PartName, encode_end
-from penstock.work.shared import SCRATCH, SharedWork, open_shared, work_folder
-from penstock.work.sharing import join, kept_or_not, plain_errors, wait_for_another
-from penstock.work.tokens.assemble import FileJob, append_range, as_parts
-from penstock.work.tokens.files import TokenFiles, end_killed_commit, held_folder, sweep_killed_tokens
-from penstock.work.tokens.join import PartRange
-from penstock.work.tokens.one import joined_file
-from penstock.work.tokens.runs import DocumentRuns
 
 _PRELOAD = ("penstock.convert.parts",)
 

@@ -16,6 +16,9 @@ from penstock.convert.asked import Asked
 from penstock.convert.eos import EosRule
 from penstock.convert.output import Output
 from penstock.convert.rows import Dataset
+from penstock.engine.plan import Plan
+from penstock.engine.shared import work_folder
+from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import get_format
@@ -30,9 +33,6 @@ from penstock.store.local import Kept, LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, distinct_names
 from penstock.types import Manifest, OpenOptions
-from penstock.work.plan import Plan
-from penstock.work.shared import work_folder
-from penstock.work.sharing import Sharing
 
 _WIDTH_OPTIONS = ("token_bytes", "dtype", "vocab_size")
 TASK_TOKENS = 1 << 25

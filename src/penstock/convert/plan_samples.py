@@ -33,6 +33,9 @@ from penstock.convert.rows import (
     own_copy,
 )
 from penstock.convert.tables import TABLE, TableRows
+from penstock.engine.plan import Plan
+from penstock.engine.shared import work_folder
+from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN
@@ -47,9 +50,6 @@ from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.place import Place, distinct_names, place_of
 from penstock.types import Manifest, OpenOptions, Sample
-from penstock.work.plan import Plan
-from penstock.work.shared import work_folder
-from penstock.work.sharing import Sharing
 
 TARGETS = (*GROUPED, *PART_FORMATS, "jsonl")
 FIRST_SAMPLES = 1000

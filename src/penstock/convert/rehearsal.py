@@ -6,11 +6,11 @@ from penstock.convert.asked import Asked
 from penstock.convert.groups import require_makeable, write_rows
 from penstock.convert.plan import TokenPlan
 from penstock.convert.plan_samples import FIRST_SAMPLES, SamplePlan
+from penstock.engine.tokens.files import held_folder
 from penstock.errors import ConfigError
 from penstock.executors import require_executor
 from penstock.formats import create_dry
 from penstock.store.dry import dry_place
-from penstock.work.tokens.files import held_folder
 
 
 def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:

@@ -22,6 +22,7 @@ from penstock.convert.plan import TokenPlan, plan_tokens
 from penstock.convert.plan_samples import SamplePlan, plan_samples
 from penstock.convert.rehearsal import rehearse
 from penstock.convert.samples import verify_samples, write_samples
+from penstock.engine.sharing import Sharing
 from penstock.executors import AnyExecutor
 from penstock.formats import files_at, get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
@@ -29,7 +30,6 @@ from penstock.store._keeping import keeping_nothing
 from penstock.store.place import dataset_at, is_data, place_of
 from penstock.store.retract import FAILED, Replaced, keeping, restoring
 from penstock.types import Sample
-from penstock.work.sharing import Sharing
 
 
 @redacted_repr

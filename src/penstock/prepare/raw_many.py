@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._secrets import logger, redacted_repr
+from penstock.engine.sharing import Sharing, wait_for_writer
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.jsonl.build import index_path_for
@@ -31,7 +32,6 @@ from penstock.store.resolve import absolute
 from penstock.store.small import HIDDEN, NamesBeside, read_small
 from penstock.store.state import states_of
 from penstock.store.unfinished import mark_path, remove_mark
-from penstock.work.sharing import Sharing, wait_for_writer
 
 _log = logger()
 _LARGE_BYTES = 1 << 28

@@ -18,6 +18,7 @@ from penstock._limits import EXPRESSION_SECONDS
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
 from penstock.codec.hashes import hex_digest
+from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.executors import AnyExecutor
 from penstock.formats.jsonl.scan import fault_of
@@ -36,7 +37,6 @@ from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Data, Given, Place, place_of
 from penstock.types import IntArray
-from penstock.work.sharing import Sharing
 
 Fits = Callable[[Mapping[str, Any]], bool]
 """Fields of a line → whether it fits."""

@@ -15,6 +15,7 @@ from penstock._paths_as_given import path_as_given
 from penstock._secrets import redacted_repr
 from penstock.abc import Store, Writer
 from penstock.codec.joined_digest import join_digests
+from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats.shards.codecs import registered_name
@@ -51,7 +52,6 @@ from penstock.reshape.share_rows import RowWork
 from penstock.reshape.shares import How, is_shared, share
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, distinct_names, place_of
-from penstock.work.sharing import Sharing
 
 
 @redacted_repr

@@ -31,6 +31,8 @@ from penstock._digest import digest
 from penstock._secrets import redact
 from penstock.abc import Executor
 from penstock.codec.tokens import dtype_for
+from penstock.engine.folder import WorkFolder, work_beside
+from penstock.engine.shared import work_folder
 from penstock.errors import ConfigError, PrepareError
 from penstock.executors import HERE, AnyExecutor, make_executor, require_executor
 from penstock.reshape.rows import AnyRows, Rows, RowsAt, read_run, runs
@@ -39,8 +41,6 @@ from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.types import Buffer, IntArray
-from penstock.work.folder import WorkFolder, work_beside
-from penstock.work.shared import work_folder
 
 TaskT = TypeVar("TaskT")
 LeftT = TypeVar("LeftT")

@@ -13,6 +13,11 @@ from typing import Any
 import xxhash
 
 from penstock.codec.hashes import BlockHasher
+from penstock.engine.folder import local_store
+from penstock.engine.groups import encode_group, group_part, require_no_object
+from penstock.engine.parts import PartName
+from penstock.engine.plan import Plan
+from penstock.engine.shared import SCRATCH, SharedWork, scratch
 from penstock.formats.shards.index_json import Shard, encode_index
 from penstock.formats.shards.merge import FileCopy, numbered_shards
 from penstock.reshape.pieces import PIECE_BYTES, Range
@@ -30,11 +35,6 @@ from penstock.store.place import Place
 from penstock.store.put import aborting
 from penstock.store.unfinished import Once
 from penstock.types import Manifest
-from penstock.work.folder import local_store
-from penstock.work.groups import encode_group, group_part, require_no_object
-from penstock.work.parts import PartName
-from penstock.work.plan import Plan
-from penstock.work.shared import SCRATCH, SharedWork, scratch
 
 
 @dataclass(frozen=True, slots=True)

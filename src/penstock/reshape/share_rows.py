@@ -15,6 +15,12 @@ import numpy as np
 from penstock._kinds import ExpectsDigest, JoinsRows, TokenParts
 from penstock.abc import Writer
 from penstock.codec.tokens import dtype_for
+from penstock.engine.groups import is_free_place, require_no_object
+from penstock.engine.parts import PartName, made_of, read_part, require_intact
+from penstock.engine.plan import Plan, PlannedInput
+from penstock.engine.shared import SharedWork
+from penstock.engine.tokens.blocks import BlockJob, BlockMark, digest_block
+from penstock.engine.tokens.layout import Layout, marks_in
 from penstock.errors import Unsupported
 from penstock.formats import files_at, get_format, owned_by
 from penstock.formats._last_files import last_file
@@ -56,12 +62,6 @@ from penstock.store.object_folder import not_replaceable
 from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
 from penstock.types import Manifest
-from penstock.work.groups import is_free_place, require_no_object
-from penstock.work.parts import PartName, made_of, read_part, require_intact
-from penstock.work.plan import Plan, PlannedInput
-from penstock.work.shared import SharedWork
-from penstock.work.tokens.blocks import BlockJob, BlockMark, digest_block
-from penstock.work.tokens.layout import Layout, marks_in
 
 
 @dataclass(frozen=True, slots=True)

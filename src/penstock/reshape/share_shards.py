@@ -15,16 +15,8 @@ import msgspec
 import numpy as np
 import xxhash
 
-from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
-from penstock.formats import get_format
-from penstock.formats.shards.index_json import INDEX_NAME
-from penstock.formats.shards.writer import ShardWriter
-from penstock.store.cache import CachedStore
-from penstock.store.place import Place
-from penstock.store.put import put_local_file, put_new
-from penstock.types import IntArray, Manifest
-from penstock.work.folder import local_store
-from penstock.work.groups import (
+from penstock.engine.folder import local_store
+from penstock.engine.groups import (
     Group,
     GroupPart,
     assemble,
@@ -35,8 +27,16 @@ from penstock.work.groups import (
     publish,
     read_group,
 )
-from penstock.work.parts import PartName, made_of, parse_part_name, read_part, require_intact
-from penstock.work.shared import SCRATCH, scratch
+from penstock.engine.parts import PartName, made_of, parse_part_name, read_part, require_intact
+from penstock.engine.shared import SCRATCH, scratch
+from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
+from penstock.formats import get_format
+from penstock.formats.shards.index_json import INDEX_NAME
+from penstock.formats.shards.writer import ShardWriter
+from penstock.store.cache import CachedStore
+from penstock.store.place import Place
+from penstock.store.put import put_local_file, put_new
+from penstock.types import IntArray, Manifest
 
 _GROUP_BYTES = 1 << 26
 

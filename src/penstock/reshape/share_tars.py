@@ -14,6 +14,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from penstock.engine.families import FAMILIES, Assembly, Second
+from penstock.engine.folder import local_store
+from penstock.engine.groups import group_part, is_free_place, put_group, read_group, require_no_object
+from penstock.engine.parts import PartName, get_mark, made_of, put_mark
+from penstock.engine.plan import Plan, PlannedInput
+from penstock.engine.shared import SCRATCH, SharedWork, scratch
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import get_format
 from penstock.formats._manifest import Provenance
@@ -26,12 +32,6 @@ from penstock.store.local import output_exists
 from penstock.store.place import Place
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest, Sample
-from penstock.work.families import FAMILIES, Assembly, Second
-from penstock.work.folder import local_store
-from penstock.work.groups import group_part, is_free_place, put_group, read_group, require_no_object
-from penstock.work.parts import PartName, get_mark, made_of, put_mark
-from penstock.work.plan import Plan, PlannedInput
-from penstock.work.shared import SCRATCH, SharedWork, scratch
 
 _MOST_ROWS = 4096
 _FAMILY = FAMILIES[FORMAT]

@@ -14,12 +14,12 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
+from penstock.engine.parts import PartMeta, PartName, encode_end
 from penstock.reshape.pieces import Job, Range
 from penstock.reshape.rewrite import require_whole
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.types import IntArray
-from penstock.work.parts import PartMeta, PartName, encode_end
 
 
 @dataclass(frozen=True, slots=True)

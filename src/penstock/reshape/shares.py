@@ -17,6 +17,12 @@ from typing import Any, Protocol
 
 from penstock.abc import Executor
 from penstock.codec.hashes import BLOCK_BYTES
+from penstock.engine.ended import end_made, sweep_made
+from penstock.engine.folder import WorkFolder
+from penstock.engine.parts import PartName
+from penstock.engine.plan import Plan
+from penstock.engine.shared import HEAD_NAME, SharedWork, is_complete, open_shared, work_folder
+from penstock.engine.sharing import Sharing, join, kept_or_not, plain_errors, wait_for_another
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.reshape.once import once_parts
@@ -25,12 +31,6 @@ from penstock.reshape.rewrite import Counter, Output, Written
 from penstock.store.place import Place
 from penstock.store.unfinished import Once, remove_mark
 from penstock.types import Manifest
-from penstock.work.ended import end_made, sweep_made
-from penstock.work.folder import WorkFolder
-from penstock.work.parts import PartName
-from penstock.work.plan import Plan
-from penstock.work.shared import HEAD_NAME, SharedWork, is_complete, open_shared, work_folder
-from penstock.work.sharing import Sharing, join, kept_or_not, plain_errors, wait_for_another
 
 _PRELOAD = ("penstock.reshape.share_tasks", "penstock.reshape.share_shards")
 

@@ -11,6 +11,7 @@ from typing import Any, Unpack, cast
 from penstock._keywords import Reshaping
 from penstock._secrets import redact
 from penstock.abc import Store, Writer
+from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats.tables.lines import TableLines
@@ -46,7 +47,6 @@ from penstock.reshape.tally import Tally
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Data, Given, place_of
 from penstock.types import IntArray
-from penstock.work.sharing import Sharing
 
 _LEAST_MEMORY_BYTES = 1 << 20
 

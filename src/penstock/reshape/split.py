@@ -19,6 +19,7 @@ from penstock._buffers import byte_view
 from penstock._digest import derive_key
 from penstock._keywords import Reshaping
 from penstock.abc import Store
+from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
 from penstock.formats import get_format
@@ -66,7 +67,6 @@ from penstock.store.place import Data, Given, Place, place_of
 from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
-from penstock.work.sharing import Sharing
 
 By = Literal["position", "content"]
 

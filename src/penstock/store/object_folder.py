@@ -41,7 +41,7 @@ SAVE_EVERY = 64
 
 _BLOCK_BYTES = 1 << 22
 _SHARED_PLAN = ".work/plan"
-"""In a folder that many workers fill; see `penstock.work.shared`."""
+"""In a folder that many workers fill; see `penstock.engine.shared`."""
 
 T = TypeVar("T")
 

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.engine.shared import OF_METADATA as WORK_FOLDER
+from penstock.engine.shared import open_shared
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.formats.samples.media_index import MediaFilter, MediaRow
 from penstock.formats.samples.webdataset.shards import ShardTable
@@ -30,8 +32,6 @@ from penstock.prepare.energon.run import (
 from penstock.prepare.energon.share import folder_of
 from penstock.store.place import place_of
 from penstock.types import ImageMetadata
-from penstock.work.shared import OF_METADATA as WORK_FOLDER
-from penstock.work.shared import open_shared
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "energon"
 CAPTIONS = DatasetOptions(sample_type="CaptioningSample", field_map={"image": "jpg", "caption": "txt"})

@@ -16,6 +16,8 @@ from tests.store.between import between
 
 import penstock as ps
 from penstock.cli.main import main
+from penstock.engine.shared import OF_METADATA, SharedWork
+from penstock.engine.status import status_of, sweep
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.executors.inline import InlineExecutor
 from penstock.prepare.energon import run as run_module
@@ -24,8 +26,6 @@ from penstock.prepare.energon.run import prepare_webdataset
 from penstock.store.place import place_of
 from penstock.testing.cluster import upload
 from penstock.testing.datasets import files_in
-from penstock.work.shared import OF_METADATA, SharedWork
-from penstock.work.status import status_of, sweep
 
 from .test_run import write_tar
 

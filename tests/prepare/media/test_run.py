@@ -16,6 +16,7 @@ from tests.codec.films import films, wav
 from tests.codec.pictures import encoded, picture
 
 import penstock as ps
+from penstock.engine.status import status_of
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.executors.inline import InlineExecutor
 from penstock.prepare.media import run as media_run
@@ -26,7 +27,6 @@ from penstock.store.place import Place, place_of
 from penstock.testing.cluster import upload
 from penstock.testing.faults import FaultStore, count_operations
 from penstock.types import ImageMetadata
-from penstock.work.status import status_of
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "energon"
 ROWS: dict[str, Any] = json.loads((GOLDEN / "media_rows.json").read_text(encoding="utf-8"))

@@ -9,6 +9,7 @@ import pytest
 from tests.prepare.conftest import TEXTS, with_changes
 from tests.prepare.tokens.test_tokenizer import TEMPLATE
 
+from penstock.engine.parts import Probe
 from penstock.errors import ConfigError, PrepareError
 from penstock.executors import InlineExecutor
 from penstock.prepare.tokens import engines as module
@@ -25,7 +26,6 @@ from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_en
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
-from penstock.work.parts import Probe
 
 STORE = LocalStore()
 

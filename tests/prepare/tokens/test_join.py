@@ -19,6 +19,10 @@ from penstock.check.verify import write_side_file
 from penstock.codec import hashes
 from penstock.codec.joined_digest import documents_digest_v2
 from penstock.convert import plan as plan_of_tokens
+from penstock.engine.parts import DocumentRun, PartMeta, PartName, encode_end
+from penstock.engine.tokens import blocks, layout
+from penstock.engine.tokens.assemble import FileJob, FileTask, assemble_file
+from penstock.engine.tokens.join import PartRange
 from penstock.formats import _proof
 from penstock.formats._manifest import FileDigests
 from penstock.formats.tokens import joined
@@ -29,10 +33,6 @@ from penstock.store.cache import CachedStore
 from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
-from penstock.work.parts import DocumentRun, PartMeta, PartName, encode_end
-from penstock.work.tokens import blocks, layout
-from penstock.work.tokens.assemble import FileJob, FileTask, assemble_file
-from penstock.work.tokens.join import PartRange
 
 MIB = 1 << 20
 DOC_TOKENS = 1 << 12

@@ -19,6 +19,8 @@ import pytest
 from tests.prepare.conftest import TEXTS, names_in, write_lines
 
 import penstock as ps
+from penstock.engine import shared as work
+from penstock.engine.plan import VERSION, Plan
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.tokens import inputs, oracle, planned, tasks
@@ -26,8 +28,6 @@ from penstock.store._leftovers import nth_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
 from penstock.testing import FaultStore, FaultyOs, count_operations, faults_everywhere
-from penstock.work import shared as work
-from penstock.work.plan import VERSION, Plan
 
 Pack = Callable[..., PackReport]
 TASK_BYTES = 2500

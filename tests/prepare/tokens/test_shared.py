@@ -29,6 +29,12 @@ from tests.store.between import between
 
 import penstock as ps
 from penstock.cli._sharing import array_expression
+from penstock.engine import sharing
+from penstock.engine.parts import PartMeta, PartName, encode_end
+from penstock.engine.shared import SharedWork
+from penstock.engine.status import status_of
+from penstock.engine.tokens import files
+from penstock.engine.tokens.assemble import cut_files
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.tokens import inputs as input_files
@@ -41,12 +47,6 @@ from penstock.store.object_folder import Mark
 from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.testing.datasets import files_in
-from penstock.work import sharing
-from penstock.work.parts import PartMeta, PartName, encode_end
-from penstock.work.shared import SharedWork
-from penstock.work.status import status_of
-from penstock.work.tokens import files
-from penstock.work.tokens.assemble import cut_files
 
 Pack = Callable[..., PackReport]
 TASK_BYTES = 1500
@@ -886,7 +886,7 @@ def test_status_by_a_clock_that_is_behind(tmp_path: Path, share: Pack, monkeypat
     share(part=(0, 3))
     output = place_of(f"{tmp_path}/out")
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.work.status.time.time", lambda: 0.0)
+        patched.setattr("penstock.engine.status.time.time", lambda: 0.0)
         found = status_of(output)
     assert found.done > 0
     assert (found.rate, status_of(output).rate > 0) == (0, True)

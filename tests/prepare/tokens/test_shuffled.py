@@ -11,9 +11,9 @@ from tests.prepare.chat_styles import STYLES, write_tokenizer
 from tests.prepare.conftest import TEXTS, names_in, stored_tokens, write_lines
 
 import penstock as ps
+from penstock.engine.tokens import shuffled
 from penstock.errors import ConfigError
 from penstock.prepare import PackReport
-from penstock.work.tokens import shuffled
 
 Made = Callable[..., PackReport]
 SEED = 7

@@ -22,6 +22,9 @@ import numpy as np
 from penstock._secrets import logger
 from penstock.abc import Executor
 from penstock.codec.upright import PIXELS
+from penstock.engine.parts import PartName
+from penstock.engine.scratch import local_copy
+from penstock.engine.shared import SCRATCH, SharedWork, scratch
 from penstock.formats.samples import media_index
 from penstock.formats.samples.sqlite import connect, system_errors
 from penstock.formats.samples.webdataset.key_index import KEYS, entries_of, read_run, sorted_entries, write_keys
@@ -38,9 +41,6 @@ from penstock.prepare.energon.request import Request
 from penstock.prepare.energon.scan import read_shard
 from penstock.store.place import Place, place_of
 from penstock.store.put import aborting, put, put_local_file, put_new
-from penstock.work.parts import PartName
-from penstock.work.scratch import local_copy
-from penstock.work.shared import SCRATCH, SharedWork, scratch
 
 _log = logger()
 _GROUP_SAMPLES, _GROUP_SHARDS = 1 << 17, 256

@@ -10,13 +10,13 @@ import msgspec
 
 from penstock._secrets import redacted_repr
 from penstock.abc import Store
+from penstock.engine.sharing import Sharing
 from penstock.executors import AnyExecutor
 from penstock.formats.samples.webdataset.nvmeta import Info, meta_path
 from penstock.prepare.energon.plan import DatasetOptions, EnergonPlan, MetaFiles
 from penstock.prepare.energon.scan import MediaReader
 from penstock.store.place import Place
 from penstock.store.unfinished import Once
-from penstock.work.sharing import Sharing
 
 Progress = Callable[[int, int], None]
 """Called with the number of finished shards, and of all."""

@@ -20,6 +20,10 @@ import msgspec
 
 from penstock._digest import digest
 from penstock.abc import Executor, Staged
+from penstock.engine.parts import PartName
+from penstock.engine.plan import Plan
+from penstock.engine.shared import SCRATCH, SharedWork, open_shared, scratch
+from penstock.engine.sharing import Sharing, join, plain_errors
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.media_index import MediaFilter
@@ -61,10 +65,6 @@ from penstock.store.place import Given, Place, dataset_at
 from penstock.store.state import states_of
 from penstock.store.unfinished import Once
 from penstock.store.writable import require_writable
-from penstock.work.parts import PartName
-from penstock.work.plan import Plan
-from penstock.work.shared import SCRATCH, SharedWork, open_shared, scratch
-from penstock.work.sharing import Sharing, join, plain_errors
 
 _INLINE_BYTES = 256 << 20
 _MOST_WORKERS = 16
@@ -113,7 +113,7 @@ def prepare_webdataset(
         media: reads metadata of media; without it those of unchanged shards stay.
         executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         follow_links: read files through links that lead out of the dataset's folder.
-        part, finish, no_work, restart: see `penstock.work.sharing.Sharing`; a share is of the shards.
+        part, finish, no_work, restart: see `penstock.engine.sharing.Sharing`; a share is of the shards.
         progress: called with the number of finished shards, and of all.
 
     Raises:

@@ -11,6 +11,7 @@ import msgspec
 
 from penstock.abc import Store
 from penstock.codec.av_header import MediaDepth
+from penstock.engine.parts import PartName, get_part, put_part
 from penstock.errors import Corrupt, PrepareError
 from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
 from penstock.formats.samples.webdataset.ends import require_ended
@@ -26,7 +27,6 @@ from penstock.formats.samples.webdataset.sqlite_index import encode_table
 from penstock.prepare.media.rows import MediaProblem
 from penstock.store.place import Place
 from penstock.store.state import state_of
-from penstock.work.parts import PartName, get_part, put_part
 
 
 class MediaReader(Protocol):

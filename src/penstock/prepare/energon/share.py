@@ -8,6 +8,9 @@ from collections.abc import Mapping
 
 from penstock._digest import digest
 from penstock._printable import recordable
+from penstock.engine.folder import WorkFolder
+from penstock.engine.plan import Plan, PlannedInput
+from penstock.engine.shared import HEAD_NAME, OF_METADATA, SharedWork, open_shared, work_folder
 from penstock.errors import NotFound
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import DONE, INFO_JSON, SQLITE, UUID
@@ -18,9 +21,6 @@ from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.store.side_file import EDGE_BYTES, edge_binding, file_binding
 from penstock.store.state import FileState
-from penstock.work.folder import WorkFolder
-from penstock.work.plan import Plan, PlannedInput
-from penstock.work.shared import HEAD_NAME, OF_METADATA, SharedWork, open_shared, work_folder
 
 _VERB = "verb"
 

@@ -18,6 +18,10 @@ from dataclasses import dataclass, replace
 
 from penstock._secrets import redacted_repr
 from penstock.codec.av_header import MediaDepth
+from penstock.engine.parts import PartName
+from penstock.engine.plan import Plan, PlannedInput
+from penstock.engine.shared import OF_METADATA, SharedWork, open_shared, work_folder
+from penstock.engine.sharing import Sharing, plain_errors
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.folder.files import INDEX
@@ -33,10 +37,6 @@ from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.writable import require_writable
-from penstock.work.parts import PartName
-from penstock.work.plan import Plan, PlannedInput
-from penstock.work.shared import OF_METADATA, SharedWork, open_shared, work_folder
-from penstock.work.sharing import Sharing, plain_errors
 
 Progress = Callable[[int, int], None]
 """Called with how many files are done, and of how many."""
@@ -107,8 +107,8 @@ def prepare_media(
         headers_only: omit durations and counts that headers don't state reliably. By default such files are read once,
             and their packets counted without decoding.
         follow_links: allow links that lead out of the dataset's directory.
-        part, finish, no_work, restart: distributed job, see `penstock.work.sharing.Sharing`; a part consists of runs of
-            500 files.
+        part, finish, no_work, restart: distributed job, see `penstock.engine.sharing.Sharing`; a part consists of
+            runs of 500 files.
         progress: called with what is done.
         before_counting: called before files are read, with the number and total bytes of files whose packets will be
             counted, if there are any; files named as audio or video are opened for it.

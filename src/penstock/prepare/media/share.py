@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 
+from penstock.engine.folder import WorkFolder
+from penstock.engine.plan import Plan
+from penstock.engine.shared import SharedWork, open_shared, peek
+from penstock.engine.sharing import Sharing, join
 from penstock.errors import PrepareError
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
-from penstock.work.folder import WorkFolder
-from penstock.work.plan import Plan
-from penstock.work.shared import SharedWork, open_shared, peek
-from penstock.work.sharing import Sharing, join
 
 
 def drop_outdated(root: Place, folder: WorkFolder, plan: Plan) -> None:

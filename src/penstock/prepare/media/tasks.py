@@ -9,11 +9,11 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.codec.av_header import MediaDepth
+from penstock.engine.parts import PartName, get_part, put_part
 from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata, encode_metadata
 from penstock.prepare.media.rows import MediaFile, MediaProblem, may_hold, measure_packets, read_rows
 from penstock.prepare.media.units import Unit
 from penstock.store.place import Place
-from penstock.work.parts import PartName, get_part, put_part
 
 FILES_A_TASK = 500
 

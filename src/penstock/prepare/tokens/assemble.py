@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock._kinds import TokenParts
 from penstock.abc import Writer
+from penstock.engine.parts import BadLine, Probe
 from penstock.errors import PrepareError
 from penstock.formats import get_format
 from penstock.prepare.tokens.columns import COLUMN, ColumnParts
@@ -15,7 +16,6 @@ from penstock.prepare.tokens.inputs import TABLES, InputFile
 from penstock.prepare.tokens.oracle import disagreement
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place
-from penstock.work.parts import BadLine, Probe
 
 
 def differs(spec: TokenizerSpec, probes: Sequence[Probe]) -> tuple[int, str] | None:

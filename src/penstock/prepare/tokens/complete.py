@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 
+from penstock.engine.shared import SharedWork, open_shared, work_folder
+from penstock.engine.tokens.files import end_killed_commit, sweep_killed_tokens
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats import get_format
 from penstock.formats.tokens.folder.files import read_index
@@ -17,8 +19,6 @@ from penstock.prepare.tokens.understand import Material, Request, material_of, n
 from penstock.store.local import output_exists
 from penstock.store.outputs import sweep_killed
 from penstock.types import Manifest, OpenOptions
-from penstock.work.shared import SharedWork, open_shared, work_folder
-from penstock.work.tokens.files import end_killed_commit, sweep_killed_tokens
 
 
 def find_complete(request: Request) -> PackReport | None:

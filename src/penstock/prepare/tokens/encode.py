@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from penstock.abc import Executor
+from penstock.engine.parts import BadLine, PartMeta, PartName, read_part
+from penstock.engine.plan import Plan
+from penstock.engine.shared import SharedWork, is_complete
 from penstock.errors import PrepareError
 from penstock.executors import HERE
 from penstock.prepare.tokens.assemble import bad_line
@@ -19,9 +22,6 @@ from penstock.prepare.tokens.rows import keeps_rows
 from penstock.prepare.tokens.tasks import Task, cut_parts, cut_tasks, text_bytes
 from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done, Job, Result, encode_task, is_compared_by_worker
 from penstock.prepare.tokens.understand import Material, Request
-from penstock.work.parts import BadLine, PartMeta, PartName, read_part
-from penstock.work.plan import Plan
-from penstock.work.shared import SharedWork, is_complete
 
 
 @dataclass(slots=True)

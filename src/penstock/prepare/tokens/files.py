@@ -7,6 +7,9 @@ import functools
 from contextlib import AbstractContextManager
 
 from penstock.abc import Executor
+from penstock.engine.shared import SCRATCH, SharedWork
+from penstock.engine.tokens.assemble import FileJob
+from penstock.engine.tokens.files import TokenFiles, held_folder
 from penstock.errors import PrepareError
 from penstock.formats._manifest import Provenance
 from penstock.prepare.tokens.assemble import bos_of, differs, writer_options
@@ -16,9 +19,6 @@ from penstock.prepare.tokens.one_file import shuffled_place
 from penstock.prepare.tokens.oracle import disagreed
 from penstock.prepare.tokens.understand import Material, Request, recorded_of, recorded_of_output
 from penstock.store._files import require_movable
-from penstock.work.shared import SCRATCH, SharedWork
-from penstock.work.tokens.assemble import FileJob
-from penstock.work.tokens.files import TokenFiles, held_folder
 
 
 def held_output(request: Request) -> AbstractContextManager[None]:

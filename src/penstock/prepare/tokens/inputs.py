@@ -25,6 +25,7 @@ import xxhash
 from penstock._pool import Pool
 from penstock._printable import recordable
 from penstock._resolved import excluded_of
+from penstock.engine.plan import PlannedInput
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats import SUFFIXES as OF_FORMATS
 from penstock.formats import get_format
@@ -45,7 +46,6 @@ from penstock.store.place import Place, place_of
 from penstock.store.resolve import absolute, is_url
 from penstock.store.state import FileState, looking_up, states_of
 from penstock.types import OpenOptions
-from penstock.work.plan import PlannedInput
 
 Compression = Literal["none", "gzip", "zstd"]
 InputFormat = Literal["auto", "jsonl", "text", "parquet"]

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.abc import Writer
+from penstock.engine.parts import PartName, read_part
+from penstock.engine.shared import SharedWork
+from penstock.engine.tokens.assemble import append_range, as_parts
+from penstock.engine.tokens.join import PartRange
+from penstock.engine.tokens.one import OneFile
+from penstock.engine.tokens.shuffled import shuffled_parts
 from penstock.order.permutation import GlobalOrder
 from penstock.prepare.tokens.encode import Books, Encoding
 from penstock.prepare.tokens.oracle import check_probes
 from penstock.prepare.tokens.understand import Request
 from penstock.store.place import Place
-from penstock.work.parts import PartName, read_part
-from penstock.work.shared import SharedWork
-from penstock.work.tokens.assemble import append_range, as_parts
-from penstock.work.tokens.join import PartRange
-from penstock.work.tokens.one import OneFile
-from penstock.work.tokens.shuffled import shuffled_parts
 
 SHUFFLED = "shuffled"
 """In the folder of a plan: its parts in the order that is asked for."""

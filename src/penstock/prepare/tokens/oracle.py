@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock._secrets import logger
 from penstock.abc import Executor
+from penstock.engine.parts import Probe
 from penstock.errors import ConfigError, PrepareError
 from penstock.prepare.tokens.engines import (
     Encoded,
@@ -22,7 +23,6 @@ from penstock.prepare.tokens.engines import (
 )
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.work.parts import Probe
 
 EngineChoice = Literal["auto", "gigatoken", "tokenizers"]
 

@@ -19,6 +19,13 @@ from typing import Literal
 
 from penstock._kinds import JoinsRows
 from penstock.abc import Executor
+from penstock.engine.parts import PartName
+from penstock.engine.plan import require_same
+from penstock.engine.shared import SharedWork, is_complete, open_shared, peek, work_folder
+from penstock.engine.sharing import Sharing, plain_errors, wait_for_another
+from penstock.engine.tokens.assemble import as_parts
+from penstock.engine.tokens.files import held_folder
+from penstock.engine.tokens.one import joined_file
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor, require_executor
 from penstock.formats import get_format
@@ -56,13 +63,6 @@ from penstock.store.outputs import output_path
 from penstock.store.place import Given, Place, place_of
 from penstock.store.side_file import record_in_side_file
 from penstock.types import Manifest
-from penstock.work.parts import PartName
-from penstock.work.plan import require_same
-from penstock.work.shared import SharedWork, is_complete, open_shared, peek, work_folder
-from penstock.work.sharing import Sharing, plain_errors, wait_for_another
-from penstock.work.tokens.assemble import as_parts
-from penstock.work.tokens.files import held_folder
-from penstock.work.tokens.one import joined_file
 
 OnError = Literal["raise", "skip"]
 

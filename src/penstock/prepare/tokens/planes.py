@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from penstock._planes import LOSS_MASK
 from penstock.abc import Format
 from penstock.codec.tokens import dtype_for
+from penstock.engine.parts import PartMeta, PartName, read_part
+from penstock.engine.shared import SharedWork
+from penstock.engine.tokens.shuffled import in_order
 from penstock.errors import PrepareError, Unsupported
 from penstock.formats import get_format
 from penstock.formats._planed_writer import planes_beside, settle_planes
@@ -23,9 +26,6 @@ from penstock.prepare.tokens.report import Dropped
 from penstock.prepare.tokens.understand import Material, Request
 from penstock.store.outputs import output_path
 from penstock.store.place import Place
-from penstock.work.parts import PartMeta, PartName, read_part
-from penstock.work.shared import SharedWork
-from penstock.work.tokens.shuffled import in_order
 
 _PLANES = {LOSS_MASK: "bool"}
 _MOST_UNMASKED = 100  # one of so many conversations may have no token that is generated

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from penstock._secrets import logger
 from penstock.abc import Executor
+from penstock.engine.plan import Plan, PlannedInput, require_same
+from penstock.engine.shared import SharedWork
+from penstock.engine.sharing import join
 from penstock.errors import ConfigError, PrepareError
 from penstock.prepare.tokens.chat.mask import find_mask_difference
 from penstock.prepare.tokens.chat.vocabulary import load_vocabulary
@@ -17,9 +20,6 @@ from penstock.prepare.tokens.sample import sample_texts
 from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec
 from penstock.prepare.tokens.understand import Material, Request, filled_in, left_out, split_markers
-from penstock.work.plan import Plan, PlannedInput, require_same
-from penstock.work.shared import SharedWork
-from penstock.work.sharing import join
 
 _log = logger()
 

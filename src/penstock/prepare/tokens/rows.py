@@ -10,6 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from penstock.abc import Format
+from penstock.engine.parts import PartName, read_part
+from penstock.engine.shared import SharedWork
 from penstock.errors import ConfigError, NotFound
 from penstock.formats import get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
@@ -19,8 +21,6 @@ from penstock.store.exclude_list import Entry
 from penstock.store.row_map import require_own_row_map, row_map_path, settle_row_map, write_row_map
 from penstock.store.side_file import NEXT
 from penstock.types import IntArray, Manifest
-from penstock.work.parts import PartName, read_part
-from penstock.work.shared import SharedWork
 
 
 @contextlib.contextmanager

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from penstock.engine.parts import PartName
 from penstock.formats.jsonl.decompress import cut_stream
 from penstock.prepare.tokens.inputs import Compression, InputFile, Kind
 from penstock.store.place import Place
-from penstock.work.parts import PartName
 
 _LEAST_BYTES = 1 << 23
 _MOST_BYTES = 1 << 26

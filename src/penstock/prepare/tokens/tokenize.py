@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock.abc import Staged
 from penstock.codec.tokens import dtype_for
+from penstock.engine.parts import BadLine, PartMeta, PartName, PieceMeta, Probe, encode_end, read_part
+from penstock.engine.tokens.runs import DocumentRuns
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks
@@ -44,8 +46,6 @@ from penstock.prepare.tokens.unknown import count_dropped, count_unknown
 from penstock.store.place import Place
 from penstock.store.put import aborting, commit_as
 from penstock.types import Buffer, IntArray
-from penstock.work.parts import BadLine, PartMeta, PartName, PieceMeta, Probe, encode_end, read_part
-from penstock.work.tokens.runs import DocumentRuns
 
 MOST_DROPPED = 100
 """Bad lines that are listed; all are counted."""

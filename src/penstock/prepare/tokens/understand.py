@@ -11,6 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from penstock.abc import Format
+from penstock.engine.folder import local_store
+from penstock.engine.plan import Plan
+from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, Corrupt, FormatError
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, get_format, usable_format
@@ -33,9 +36,6 @@ from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other, require_outside
 from penstock.store.place import Place, places_of
 from penstock.store.resolve import is_url
-from penstock.work.folder import local_store
-from penstock.work.plan import Plan
-from penstock.work.sharing import Sharing
 
 _HELD_BYTES = 1 << 27
 """Of small inputs that are kept from the reading that digests them, and go to a worker of this machine."""

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
+from penstock.engine.parts import PartName, read_part
 from penstock.prepare.tokens.engines import Encoded, TokenizersEngine, load_reference
 from penstock.prepare.tokens.sp_model import load_sentencepiece
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store.place import Place
 from penstock.types import IntArray
-from penstock.work.parts import PartName, read_part
 
 _BYTE_LETTERS = 256
 

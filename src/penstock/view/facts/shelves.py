@@ -11,6 +11,8 @@ from itertools import islice
 from penstock._pool import Pool
 from penstock._secrets import redact
 from penstock.check.summary import manifest_of
+from penstock.engine.folder import name_beside
+from penstock.engine.shared import INSIDE, OF_METADATA
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import SUFFIXES, sniff
 from penstock.formats._excluding import stored
@@ -24,8 +26,6 @@ from penstock.view.facts.dataset import Split, samples_of, side_file_of, splits_
 from penstock.view.facts.disk import MOST_FILES, disk_of
 from penstock.view.facts.figures import Figure
 from penstock.view.facts.opening import RECIPES, Opened, open_target
-from penstock.work.folder import name_beside
-from penstock.work.shared import INSIDE, OF_METADATA
 
 MOST_DEEP = 4
 MOST_NAMES = 2000

@@ -21,6 +21,7 @@ import numpy as np
 from penstock.compat.modalities.embedded import EmbeddedStreamData
 from penstock.compat.modalities.line_index import write_index
 from penstock.compat.unused import say_unused
+from penstock.engine.status import sweep
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import files_at, get_format
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
@@ -40,7 +41,6 @@ from penstock.store.place import Place, place_of
 from penstock.store.put import aborting
 from penstock.store.resolve import local_path, same_file
 from penstock.types import IntArray, OpenOptions
-from penstock.work.status import sweep
 
 
 class FileExistencePolicy(Enum):

@@ -14,11 +14,11 @@ from penstock._kinds import JoinedRows
 from penstock._pool import Pool
 from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, DocumentDigest
+from penstock.engine.parts import PartName, made_of, read_part
+from penstock.engine.tokens.blocks import Block, BlockMark, Stretch, digest_tokens, parse_mark, read_stretches
 from penstock.errors import Corrupt, NotFound
 from penstock.store.place import Place
 from penstock.types import IntArray
-from penstock.work.parts import PartName, made_of, read_part
-from penstock.work.tokens.blocks import Block, BlockMark, Stretch, digest_tokens, parse_mark, read_stretches
 
 _THREADS = 16
 _RUN_ROWS = 1 << 16

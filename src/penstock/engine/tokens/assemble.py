@@ -14,6 +14,9 @@ import numpy as np
 from penstock._kinds import ExpectsDigest, TokenParts
 from penstock.abc import Writer
 from penstock.codec.joined_digest import JoinedDigest
+from penstock.engine.parts import PartMeta, PartName, Probe, read_part, require_intact
+from penstock.engine.shared import scratch
+from penstock.engine.tokens.join import Gathered, PartRange, join_file
 from penstock.errors import Unsupported
 from penstock.formats import get_format
 from penstock.formats.tokens.folder.index import SUFFIXES, TokenFileEntry, token_file_name
@@ -22,9 +25,6 @@ from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file
 from penstock.types import IntArray, Manifest
-from penstock.work.parts import PartMeta, PartName, Probe, read_part, require_intact
-from penstock.work.shared import scratch
-from penstock.work.tokens.join import Gathered, PartRange, join_file
 
 _STEM = "part"
 

@@ -7,13 +7,13 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
 from penstock._ending import sleep
+from penstock.engine.folder import WorkFolder
+from penstock.engine.plan import RESTART, Plan, require_same
+from penstock.engine.shared import HEAD_NAME, SharedWork
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.store._named import named
 from penstock.store.outputs import is_held
 from penstock.store.place import Place
-from penstock.work.folder import WorkFolder
-from penstock.work.plan import RESTART, Plan, require_same
-from penstock.work.shared import HEAD_NAME, SharedWork
 
 _LOOK_S = 0.1
 _KEPT = "Finished parts are kept: run the same command again to resume"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.work.test_inputs import SOURCES, command
+from tests.engine.test_inputs import SOURCES, command
 
 Cli = Callable[..., tuple[int, str]]
 CASES = [

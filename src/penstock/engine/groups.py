@@ -15,6 +15,8 @@ import msgspec
 import xxhash
 
 import penstock
+from penstock.engine.parts import PartName, require_size
+from penstock.engine.plan import RESTART
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import file_digests
 from penstock.formats.shards.find_index import own_files
@@ -31,8 +33,6 @@ from penstock.store.powers import Readable, StagedFolder
 from penstock.store.put import aborting, put_local_file, put_new
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, publish_beside, stage_side_file
 from penstock.types import Manifest
-from penstock.work.parts import PartName, require_size
-from penstock.work.plan import RESTART
 
 
 class GroupPart(msgspec.Struct, frozen=True):

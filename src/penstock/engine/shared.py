@@ -6,12 +6,12 @@ The folder is `.work` in an output that is a folder, `.<name>.work` beside one t
 |---|---|
 | `plan` | `Head`: the digest of the plan. Put once; who finds another digest there does other work |
 | `<digest>/plan-00000` … | the plan |
-| `<digest>/inputs` | the state of each input file when the work began; see `penstock.work.inputs` |
+| `<digest>/inputs` | the state of each input file when the work began; see `penstock.engine.inputs` |
 | `<digest>/shares` | into how many shares an array divides it |
 | `<digest>/parts/<hh>/…` | what tasks made, under names that tell their content |
 | `<digest>/files/…` | a mark of each file of the output that is there |
 | `<digest>/tmp/…` | files that are being assembled |
-| `<digest>/log/…` | who works on it, and why who failed (`penstock.work.log`) |
+| `<digest>/log/…` | who works on it, and why who failed (`penstock.engine.log`) |
 | `lock` | on this machine: held alone, or shared by workers of one plan |
 
 A part or a mark is only ever put under a name that is one content. So a task may run twice, or at once in two places,
@@ -31,6 +31,17 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.abc import Store
+from penstock.engine import log
+from penstock.engine.folder import WorkFolder, name_beside
+from penstock.engine.inputs import (
+    InputState,
+    decode_input_states,
+    encode_input_states,
+    find_changed,
+    read_input_states,
+)
+from penstock.engine.parts import PartName, parse_part_name
+from penstock.engine.plan import RESTART, Plan, decode_plan, encode_plan
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.store._replaced import is_staged_name
 from penstock.store.cache import CachedStore
@@ -39,17 +50,6 @@ from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import put, put_new
-from penstock.work import log
-from penstock.work.folder import WorkFolder, name_beside
-from penstock.work.inputs import (
-    InputState,
-    decode_input_states,
-    encode_input_states,
-    find_changed,
-    read_input_states,
-)
-from penstock.work.parts import PartName, parse_part_name
-from penstock.work.plan import RESTART, Plan, decode_plan, encode_plan
 
 HEAD_NAME = "plan"
 _OLD_HEAD = "plan.json"

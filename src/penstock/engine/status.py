@@ -6,22 +6,10 @@ import contextlib
 import time
 from dataclasses import dataclass, field
 
-from penstock.errors import NotFound, PenstockError, PrepareError, UnsafeData, Unsupported
-from penstock.formats import sniff
-from penstock.formats.jsonl.build import index_path_for
-from penstock.formats.jsonl.energon import energon_index_path
-from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
-from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
-from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.store._replaced import is_staged_name
-from penstock.store.compose import OpenUpload, abort_uploads
-from penstock.store.find import find_files
-from penstock.store.outputs import claimed, drop_listed
-from penstock.store.place import Place
-from penstock.work.folder import WorkFolder, name_beside
-from penstock.work.log import Entry, unsettled
-from penstock.work.plan import CHECK
-from penstock.work.shared import (
+from penstock.engine.folder import WorkFolder, name_beside
+from penstock.engine.log import Entry, unsettled
+from penstock.engine.plan import CHECK
+from penstock.engine.shared import (
     HEAD_NAME,
     INSIDE,
     LOG,
@@ -34,6 +22,18 @@ from penstock.work.shared import (
     refuse_old,
     work_folder,
 )
+from penstock.errors import NotFound, PenstockError, PrepareError, UnsafeData, Unsupported
+from penstock.formats import sniff
+from penstock.formats.jsonl.build import index_path_for
+from penstock.formats.jsonl.energon import energon_index_path
+from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
+from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
+from penstock.formats.tokens.folder.index import INDEX_NAME
+from penstock.store._replaced import is_staged_name
+from penstock.store.compose import OpenUpload, abort_uploads
+from penstock.store.find import find_files
+from penstock.store.outputs import claimed, drop_listed
+from penstock.store.place import Place
 
 _COMMITS = (INDEX_NAME, ".zgroup", "zarr.json", meta_path("", INFO_JSON).lstrip("/"))
 """Files that make a folder a dataset in an object store."""

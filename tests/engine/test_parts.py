@@ -11,11 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.shared_work import finish_part
 
-from penstock.errors import Corrupt, NotFound
-from penstock.store.local import LocalStore
-from penstock.store.place import place_of
-from penstock.work.groups import GroupPart, encode_group
-from penstock.work.parts import (
+from penstock.engine.groups import GroupPart, encode_group
+from penstock.engine.parts import (
     BadLine,
     PartMeta,
     PartName,
@@ -25,6 +22,9 @@ from penstock.work.parts import (
     parse_part_name,
     read_part,
 )
+from penstock.errors import Corrupt, NotFound
+from penstock.store.local import LocalStore
+from penstock.store.place import place_of
 
 STORE = LocalStore()
 PIECE = PieceMeta(7, 5, 90, "ab" * 16, 4, 3, 1, (BadLine(2, 40, "a blank line"),))

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 import msgspec
 
 from penstock.abc import Executor
+from penstock.engine.ended import end_made, sweep_made
+from penstock.engine.parts import PartName
+from penstock.engine.plan import RESTART
+from penstock.engine.shared import SharedWork
+from penstock.engine.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.files import (
@@ -29,11 +34,6 @@ from penstock.store.place import Place
 from penstock.store.put import put
 from penstock.store.side_file import is_next, load_manifest, publish_beside, stage_side_file, sweep_next
 from penstock.types import Manifest
-from penstock.work.ended import end_made, sweep_made
-from penstock.work.parts import PartName
-from penstock.work.plan import RESTART
-from penstock.work.shared import SharedWork
-from penstock.work.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
 
 _REPLACED = "replaced.json"
 """In the folder of a plan: what the index that is replaced lists alone, until that is removed."""

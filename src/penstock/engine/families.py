@@ -18,6 +18,10 @@ import numpy as np
 import xxhash
 
 from penstock.abc import Staged, Store
+from penstock.engine.groups import Group, read_group
+from penstock.engine.parts import PartName, require_size
+from penstock.engine.plan import RESTART
+from penstock.engine.shared import SCRATCH, scratch
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.formats._manifest import FileDigests, Provenance, file_digests
 from penstock.formats.samples.folder.files import SIDE_SUFFIX
@@ -36,10 +40,6 @@ from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting, put, put_local_file
 from penstock.store.side_file import encode_manifest
 from penstock.types import IntArray, Manifest
-from penstock.work.groups import Group, read_group
-from penstock.work.parts import PartName, require_size
-from penstock.work.plan import RESTART
-from penstock.work.shared import SCRATCH, scratch
 
 _MOST = 1 << 62
 _MEMBERS, _TABLE = "members.tar", "table"

@@ -18,6 +18,7 @@ from penstock.abc import Store
 from penstock.codec.hashes import BlockHasher
 from penstock.codec.joined_digest import documents_digest_v2, join_digests
 from penstock.codec.tokens import dtype_for
+from penstock.engine.parts import PartMeta, PartName, Probe, read_part, require_intact
 from penstock.formats.tokens.folder.files import data_names, side_name
 from penstock.formats.tokens.folder.index import SUFFIXES, token_file_name
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens, RunDigests, joined_manifest
@@ -27,7 +28,6 @@ from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file, put_new
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, file_binding
 from penstock.types import Buffer, IntArray, Manifest
-from penstock.work.parts import PartMeta, PartName, Probe, read_part, require_intact
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.codec.joined_digest import JoinedDigest
+from penstock.engine.parts import DocumentRun
 from penstock.types import IntArray
-from penstock.work.parts import DocumentRun
 
 _RUN_TOKENS = 1 << 18
 """Of a run of documents with a digest of its own. A border of token files reads what it cuts of one."""

@@ -13,15 +13,15 @@ from typing import Any
 
 from penstock._kinds import JoinsRows
 from penstock.abc import Executor
+from penstock.engine.parts import PartName
+from penstock.engine.shared import SharedWork
+from penstock.engine.tokens.blocks import BlockJob, digest_block
+from penstock.engine.tokens.layout import Layout, marks_in
 from penstock.formats import get_format
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
 from penstock.store.compose import can_compose
 from penstock.store.joining import joining
 from penstock.store.place import Place
-from penstock.work.parts import PartName
-from penstock.work.shared import SharedWork
-from penstock.work.tokens.blocks import BlockJob, digest_block
-from penstock.work.tokens.layout import Layout, marks_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import penstock as ps
+from penstock.engine import log
 from penstock.errors import ConfigError
 from penstock.store.local import LocalStore
 from penstock.store.place import Place, place_of
-from penstock.work import log
 
 
 @pytest.fixture
