@@ -23,7 +23,7 @@ def run(options: Options) -> Result:
     packed = data.packed_tokens(times)
     rows, peaks, verify = [], [], []
     for source_format, to in _WAYS:
-        source = packed if source_format == "pbin" else _converted(packed, source_format)
+        source = packed if source_format == "pbin" else converted(packed, source_format)
         pairs = alternate(
             lambda source=source, to=to: child(PYTHON, __file__, "convert", source=source, to=to),
             lambda to=to: child(PYTHON, __file__, "copy", size_bytes=os.path.getsize(packed) * (1 + (to[0] == "f"))),
@@ -81,7 +81,7 @@ def copy(size_bytes: int) -> dict[str, float]:
     return {"rate": size_bytes * 1e-6 / seconds}
 
 
-def _converted(packed: Path, to: str) -> Path:
+def converted(packed: Path, to: str) -> Path:
     """Return the packed file in another format, converted once."""
     import penstock as ps
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -83,6 +84,14 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """Wall time of a command, and CPU time of all its processes."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """Run options: `quick` runs one pair of everything, `large` also benchmarks that take many minutes."""
 
@@ -125,14 +134,20 @@ def columns(pairs: Sequence[tuple[Mapping[str, float], Mapping[str, float]]], ou
 def command_seconds(command: Sequence[object], before: Callable[[], object] = lambda: None) -> float:
     """Return the wall time of a whole command, including interpreter startup; `before` isn't timed."""
     before()
-    started = time.perf_counter()
-    _run([str(part) for part in command])
-    return time.perf_counter() - started
+    return command_cost(command, {}).seconds
+
+
+def command_cost(command: Sequence[object], variables: Mapping[str, str]) -> Cost:
+    """Return the time of a whole command that runs with these environment variables."""
+    cpu_seconds, started = _children_seconds(), time.perf_counter()
+    _run([str(part) for part in command], variables)
+    return Cost(time.perf_counter() - started, _children_seconds() - cpu_seconds)
 
 
 def child(python: object, script: object, function: str, python_path: Path | None = None, **arguments: Any) -> Any:
     """Call a function of a script in a child process, which answers in JSON. `python_path` is for its imports."""
-    output = _run([str(python), str(script), function, json.dumps(arguments, default=str)], python_path)
+    variables = {} if python_path is None else {"PYTHONPATH": str(python_path)}
+    output = _run([str(python), str(script), function, json.dumps(arguments, default=str)], variables)
     return json.loads(output.splitlines()[-1])
 
 
@@ -141,15 +156,18 @@ def answer(functions: Mapping[str, Any]) -> None:
     print(json.dumps(functions[sys.argv[1]](**json.loads(sys.argv[2]))))
 
 
-def _run(command: list[str], python_path: Path | None = None) -> str:
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
-    if python_path is not None:
-        environment["PYTHONPATH"] = str(python_path)
+def _children_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _run(command: list[str], variables: Mapping[str, str]) -> str:
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1", **variables}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)  # cache bytecode for Penstock and the peers alike
     environment.setdefault("PENSTOCK_CACHE", str(DATA / "cache"))
     done = subprocess.run(
         command, capture_output=True, text=True, env=environment, timeout=_CHILD_SECONDS, stdin=subprocess.DEVNULL
     )
     if done.returncode != 0:
-        raise Failed(f"{' '.join(command)[:300]} exited with {done.returncode}: {(done.stdout + done.stderr)[-1500:]}")
+        raise Failed(f"{' '.join(command)[:300]} exited with {done.returncode}:\n{(done.stdout + done.stderr)[-1500:]}")
     return done.stdout

@@ -2,8 +2,10 @@
 
     make bench
     python bench/run.py [benchmark …] [--quick] [--large]
+    python bench/run.py --against REV [row …] [--pairs N]
 
-Results of other benchmarks are kept, with their own date.
+Results of other benchmarks are kept, with their own date. `--against` compares with another commit instead of peers,
+and only prints its table.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+import against
 from harness import BENCH, Failed, NotRun, Options
 
 QUESTIONS = (
@@ -68,10 +71,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", help=f"benchmarks to run [default: all]: {', '.join(QUESTIONS)}")
     parser.add_argument("--quick", action="store_true", help="run one pair of everything, for rough figures")
     parser.add_argument("--large", action="store_true", help="also run benchmarks that take many minutes")
+    parser.add_argument(
+        "--against",
+        metavar="REV",
+        help=f"compare whole commands with those of another commit; rows: {', '.join(against.ROWS)}",
+    )
+    parser.add_argument(
+        "--pairs", type=int, default=against.PAIRS, help="pairs of runs with --against [default: %(default)s]"
+    )
     chosen = parser.parse_args(arguments)
-    unknown = sorted(set(chosen.names) - set(QUESTIONS))
+    unknown = sorted(set(chosen.names) - set(against.ROWS if chosen.against else QUESTIONS))
     if unknown:
         parser.error(f"unknown benchmarks: {', '.join(unknown)}")
+    if chosen.against:
+        if chosen.pairs < against.PAIRS:
+            parser.error(f"--pairs must be at least {against.PAIRS}")
+        return against.run(chosen.against, chosen.names, chosen.pairs)
     options = Options(quick=chosen.quick, large=chosen.large)
     results: dict[str, Any] = _read()
     without: dict[str, str] = {}
