@@ -498,9 +498,3 @@ def test_one_place_imports(package: str, places: tuple[str, ...]) -> None:
     for name in modules():
         if not inside(name, places):
             assert package not in {other.partition(".")[0] for other in imports_of(name)}, f"{name} imports {package}"
-
-
-def test_the_tests_mirror_the_source() -> None:
-    packages = {top(name) for name in modules() if (SRC / "penstock" / top(name)).is_dir()} - {""}
-    here = Path(__file__).parent
-    assert {name for name in packages if not list((here / name).glob("test_*.py"))} == set()
