@@ -26,7 +26,7 @@ export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test tests slow lint docs browser interop upstream cluster all-cells crash fuzz bench release clean
+.PHONY: demo smoke test tests slow blackbox lint docs browser interop upstream cluster all-cells crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -46,6 +46,10 @@ tests: $(VENV)/.ready-test
 slow: $(VENV)/.ready-test
 	$(call timed, $(pytest) -p tests.progress -n 2 --dist loadgroup $(FORKING); \
 		$(pytest) -p tests.progress -n 2 --dist loadgroup $(SLOW))
+
+# The black-box tests of an earlier commit against the present source; TESTS selects files.
+blackbox: $(VENV)/.ready-test
+	$(call timed, $(BIN)/python tests/run_blackbox.py $(or $(REV),$(error REV=commit is needed)) $(TESTS))
 
 lint: $(VENV)/.ready-test
 	$(call timed, $(BIN)/ruff check $(CHECKED); $(BIN)/ruff format --check $(CHECKED); $(BIN)/pyright)

@@ -18,6 +18,8 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from tests.blackbox import MARKER, is_black_box
+from tests.internals import LOADER_MODULES
 
 settings.register_profile("penstock", deadline=None)  # a timing is never a test
 settings.load_profile("penstock")
@@ -41,7 +43,7 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)  # thousands of commits wait for the disk otherwise
 
 # Worker processes of loaders share what their server has imported: each would import it again.
-multiprocessing.set_forkserver_preload(["penstock.load.loader", "penstock.load.processes", "penstock.testing.memory"])
+multiprocessing.set_forkserver_preload([*LOADER_MODULES, "penstock.testing.memory"])
 
 
 # Python 3.11 lists a protocol's members for each isinstance: a tenth of a test's time. Later versions list them once.
@@ -51,6 +53,20 @@ if sys.version_info < (3, 12):
 
 
 gc.disable()  # what is imported and collected stays: until the tests run there is no garbage worth a look
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without black-box tests if only those run: the present source may lack what the others import."""
+    only = config.option.markexpr == MARKER and collection_path.suffix == ".py"
+    return True if only and not is_black_box(collection_path) else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the black-box tests."""
+    for item in items:
+        if is_black_box(item.path):
+            item.add_marker(MARKER)
 
 
 def pytest_collection_finish() -> None:

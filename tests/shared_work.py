@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from tests.internals import place_of
+
 from penstock.abc import Staged
 from penstock.errors import NotFound
-from penstock.executors.inline import InlineExecutor
-from penstock.store.place import place_of
+from penstock.executors import InlineExecutor
 
 
 class Counting:

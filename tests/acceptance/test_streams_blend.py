@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import BlockPlaces, derive_key, permute_one, subkey
 
 import penstock as ps
-from penstock._digest import derive_key
 from penstock.errors import ConfigError
 from penstock.mix import block_counts
-from penstock.mix.places import BlockPlaces
-from penstock.order.permutation import permute_one, subkey
 from penstock.testing import MemorySource
 
 FAR = 10**12

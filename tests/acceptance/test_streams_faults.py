@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import FormatError, NotFound, PenstockError
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.testing import LatencyStore
 from penstock.types import OpenOptions
 

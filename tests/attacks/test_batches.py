@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import DecodeOptions, NoRoom, decode_image, in_memory, scatter, stack
 
 import penstock as ps
-from penstock._columns import NoRoom, in_memory, scatter, stack
 from penstock.codec import parts
-from penstock.codec.parts import DecodeOptions, decode_image
 from penstock.errors import TooLarge
 
 pillow = pytest.importorskip("PIL.Image")
@@ -88,7 +87,7 @@ def test_batches_of_energon(name: str, confined: Callable[..., Any]) -> None:
 
 def test_rows_of_modalities(confined: Callable[..., Any]) -> None:
     pytest.importorskip("torch")
-    from penstock.compat.modalities.collators import GPT2LLMCollateFn
+    from penstock.compat.modalities import GPT2LLMCollateFn
 
     collate = GPT2LLMCollateFn("ids", "targets")
     rows = [{"ids": np.zeros(1 << 20, np.int64)}] * COUNT

@@ -9,9 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from penstock.prepare.tokens.chat.render import Conversation, Renderer, UnusableError
-from penstock.prepare.tokens.chat.template import ChatTemplate
+from tests.internals import ChatTemplate, Conversation, Renderer, UnusableError
 
 pytest.importorskip("jinja2")
 

@@ -13,17 +13,24 @@ from typing import Any
 import numpy as np
 import pytest
 import zstandard
+from tests.internals import (
+    FRAMES,
+    LEAST_UNPACKED_BYTES,
+    UNPACKED_RATIO,
+    DecodeOptions,
+    MediaBytes,
+    cut_stream,
+    decode_image,
+    decode_part,
+    decompress,
+    media_bytes,
+    place_of,
+    read_image_header,
+)
 
 import penstock as ps
-from penstock._limits import FRAMES, LEAST_UNPACKED_BYTES, UNPACKED_RATIO
 from penstock.codec import compress as codec
-from penstock.codec.compress import decompress
-from penstock.codec.image_header import read_image_header
-from penstock.codec.media_bytes import MediaBytes, media_bytes
-from penstock.codec.parts import DecodeOptions, decode_image, decode_part
 from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, TooLarge
-from penstock.formats.jsonl.decompress import cut_stream
-from penstock.store.place import place_of
 
 HOW = DecodeOptions()
 MIB = 1 << 20

@@ -12,9 +12,9 @@ import pytest
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import FLAT_TOKENS_FORMAT as FORMAT
 
 from penstock.errors import Corrupt, PenstockError
-from penstock.formats.tokens.flat_tokens import FORMAT
 from penstock.store import LocalStore, MemoryStore
 from penstock.testing.counting import CountingStore
 from penstock.types import Manifest, OpenOptions
@@ -171,7 +171,7 @@ def test_blosc_frames_that_point_anywhere() -> None:
 
 
 def test_shard_indexes_that_point_anywhere() -> None:
-    from penstock.formats.tokens.zarr.decode import crc32c
+    from tests.internals import crc32c
 
     rng = np.random.default_rng(0)
     for which in (4, 5):
@@ -187,7 +187,7 @@ def test_shard_indexes_that_point_anywhere() -> None:
 
 
 def test_a_side_file_reads_nothing_outside_the_group(tmp_path: Path) -> None:
-    from penstock.store.side_file import encode_manifest
+    from tests.internals import encode_manifest
 
     (tmp_path / "secret").write_bytes(b"secret")
     with FORMAT.create(LocalStore(), str(tmp_path / "g"), {"chunk_tokens": 8}, overwrite=False) as writer:

@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import build_index, decode_pairs
 
 import penstock as ps
-from penstock.codec.pickles import decode_pairs
 from penstock.errors import Corrupt, FormatError, PenstockError, TooLarge, UnsafeData
-from penstock.prepare.raw import build_index
 
 MARKER = "PENSTOCK_ATTACK_RAN"
 DATA = b'{"n": 0}\n{"n": 1}\n'

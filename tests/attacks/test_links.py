@@ -13,24 +13,15 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.internals import build_index, find_paths, lint, main, merge_index, prepare_webdataset, within
 from tests.prepare.energon.test_run import write_tar
 
 import penstock as ps
-from penstock.check.lint import lint
-from penstock.cli.main import main
-from penstock.compat.energon.stores import SystemFileStore
+from penstock import merge, prepare_media, shuffle
+from penstock.compat.energon import SystemFileStore
 from penstock.compat.streaming import Stream, StreamingDataset
 from penstock.errors import NotFound, PenstockError, UnsafeData
-from penstock.formats.shards.merge import merge_index
-from penstock.prepare.energon.run import prepare_webdataset
-from penstock.prepare.media.run import prepare_media
-from penstock.prepare.raw import build_index
-from penstock.prepare.tokens.inputs import find_paths
-from penstock.reshape.merge import merge
-from penstock.reshape.shuffle import shuffle
-from penstock.store import _links
-from penstock.store.local import LocalStore
-from penstock.store.resolve import within
+from penstock.store import LocalStore, _links
 
 SHARDS: dict[str, Any] = {"columns": {"id": "int", "text": "str"}, "size_limit": 200}
 TEXTS = [{"id": one, "text": f"text {one} " * 5} for one in range(12)]

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import place_of
 
+from penstock import pack
 from penstock.formats import get_format
 from penstock.prepare.tokens import tokenize
-from penstock.prepare.tokens.pipeline import pack
 from penstock.prepare.tokens.tasks import Piece
-from penstock.store.local import LocalStore
-from penstock.store.place import place_of
+from penstock.store import LocalStore
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2" / "tokenizer.json"
 LINE_BYTES = 24 << 20

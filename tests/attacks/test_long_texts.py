@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import (
+    DecodeOptions,
+    GigatokenEngine,
+    TokenizersEngine,
+    decode_line,
+    decode_part,
+    load_tokenizer,
+    require_memory_for,
+)
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from penstock._limits import require_memory_for
-from penstock.codec.parts import DecodeOptions, decode_part
-from penstock.formats.jsonl.source import decode_line
 from penstock.formats.shards.json_shards import _decoder  # pyright: ignore[reportPrivateUsage]
 from penstock.prepare.tokens.documents import _extractor  # pyright: ignore[reportPrivateUsage]
-from penstock.prepare.tokens.engines import GigatokenEngine, TokenizersEngine
-from penstock.prepare.tokens.load_tokenizer import load_tokenizer
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 LINE = b'{"text":"' + b"a" * (100 << 20) + b'"}'
 WAYS: dict[str, Callable[[bytes], Any]] = {

@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import (
+    PART_CHARACTERS,
+    choose_columns,
+    main,
+    number_of,
+    numeric_order,
+    parse_size,
+    redact,
+    sample_type_named,
+)
+from tests.internals import converted_sample_digest as sample_digest
 
-from penstock._printable import PART_CHARACTERS
-from penstock._secrets import redact
 from penstock.cli import _common
-from penstock.cli.main import main
 from penstock.compat.streaming.util import bytes_to_int, number_abbrev_to_int
-from penstock.convert.columns import choose_columns
-from penstock.convert.rows import sample_digest
 from penstock.errors import ConfigError, PenstockError
-from penstock.formats.shards.names import numeric_order
-from penstock.formats.shards.writer import parse_size
-from penstock.mix.streaming import number_of
-from penstock.prepare.energon.guess import sample_type_named
 from penstock.store import _remote_options
 
 LONG = 100_000

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import MEGATRON_FORMAT as FORMAT
+from tests.internals import decode_manifest, encode_manifest
 
 import penstock as ps
 from penstock.errors import Corrupt, PenstockError
-from penstock.formats.tokens.megatron import FORMAT
-from penstock.store.memory import MemoryStore
-from penstock.store.side_file import decode_manifest, encode_manifest
+from penstock.store import MemoryStore
 from penstock.types import OpenOptions
 
 # 8 bytes an entry in several arrays, for entries of 4 bytes; and what opening and checking cost anyway.

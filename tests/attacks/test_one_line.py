@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.internals import build_index, fault_of, fault_of_pieces
 
 from penstock.errors import Corrupt
 from penstock.formats.jsonl import energon, scan
-from penstock.formats.jsonl.long_lines import fault_of_pieces
-from penstock.formats.jsonl.scan import fault_of
-from penstock.prepare.raw import build_index
 
 SCRAPS = [
     *(

@@ -7,9 +7,7 @@ import html.parser
 import pytest
 from starlette.testclient import TestClient
 from tests.attacks.page_corpus import MARK, make_attacks
-
-from penstock.view.pages.app import make_app
-from penstock.view.pages.targets import Settings, Targets
+from tests.internals import Settings, Targets, make_app
 
 MAY = {
     *(

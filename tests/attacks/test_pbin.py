@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import PBIN_FORMAT as FORMAT
 
 from penstock.errors import FormatError, PenstockError, UnsafeData
-from penstock.formats.tokens.pbin import FORMAT
-from penstock.store.local import LocalStore
-from penstock.store.memory import MemoryStore
+from penstock.store import LocalStore, MemoryStore
 from penstock.types import OpenOptions
 
 # 3 times the file while an index is decoded, 16 times for its pairs; and what opening and checking cost anyway.

@@ -9,20 +9,25 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.internals import KeptFiles as Kept
+from tests.internals import (
+    decode_manifest,
+    encode_manifest,
+    hold_lock,
+    nth_staged_name,
+    open_shared,
+    place_of,
+    work_folder,
+)
+from tests.internals import metadata_work_folder as energon_folder
+from tests.internals import unfinished_mark as mark_path
 from tests.store.rivals import FORMATS, output_of, write
 
 import penstock as ps
+from penstock import merge
 from penstock.convert import convert
-from penstock.engine.shared import open_shared, work_folder
 from penstock.errors import ConfigError, Corrupt
-from penstock.prepare.energon.share import folder_of as energon_folder
-from penstock.reshape.merge import merge
-from penstock.store._leftovers import Kept, nth_staged_name
-from penstock.store.local import LocalStore
-from penstock.store.lock import hold_lock
-from penstock.store.place import place_of
-from penstock.store.side_file import decode_manifest, encode_manifest
-from penstock.store.unfinished import mark_path
+from penstock.store import LocalStore
 from penstock.testing.datasets import files_in
 
 HIDDEN = nth_staged_name("a", 0)

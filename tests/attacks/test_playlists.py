@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import AVDecoder
 
-from penstock.codec.av import AVDecoder
 from penstock.errors import Corrupt
 
 

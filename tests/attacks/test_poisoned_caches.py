@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.store.derived import DerivedCache
+from penstock.store import DerivedCache
 
 COUNT = 20_000
 FILES = 20

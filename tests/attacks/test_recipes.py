@@ -10,15 +10,23 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.internals import (
+    MOST_FILES_DEEP,
+    MOST_NAMES,
+    MOST_NODES,
+    Info,
+    Splits,
+    load_config,
+    read_metadataset,
+    split_shards,
+)
+from tests.internals import BraceBudget as Budget
+from tests.internals import expand_braces as expand
 
-from penstock._limits import MOST_FILES_DEEP, MOST_NAMES, MOST_NODES
-from penstock.compat.modalities.commands.config import load_config
+from penstock import open_metadataset
 from penstock.errors import ConfigError, FormatError, PenstockError, TooLarge
 from penstock.formats.samples.webdataset import braces, nvmeta
-from penstock.formats.samples.webdataset.braces import Budget, expand
-from penstock.formats.samples.webdataset.nvmeta import Info, Splits, split_shards
 from penstock.recipe import budget, open_recipe
-from penstock.recipe.metadataset import open_metadataset, read_metadataset
 
 INFO = Info({f"s_{number}.tar": 1 for number in range(3)}, None, ".info.json")
 
@@ -199,7 +207,7 @@ def test_a_file_without_end(tmp_path: Path, confined: Callable[..., Any]) -> Non
     (tmp_path / "set" / ".nv-meta").mkdir(parents=True)
     with (tmp_path / "set" / ".nv-meta" / ".info.json").open("wb") as file:
         file.truncate(1 << 40)
-    from penstock.store.local import LocalStore
+    from penstock.store import LocalStore
 
     assert isinstance(confined(lambda: nvmeta.read_info(LocalStore(), str(tmp_path / "set"))), TooLarge)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import Clock, TookTooLong, each_at_most
 
+from penstock import filter
 from penstock.errors import PrepareError
 from penstock.reshape import filter as filter_module
-from penstock.reshape.filter import filter
-from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 
 EVIL = {"text": "a" * 60 + "!", "pattern": "(a+)+$"}
 

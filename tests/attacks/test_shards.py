@@ -20,9 +20,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from tests.internals import FAMILIES, Compression, compress
 
 import penstock as ps
-from penstock.codec.compress import FAMILIES, Compression, compress
 from penstock.errors import Corrupt, FormatError, PenstockError, TooLarge, Truncated, UnsafeData, Unsupported
 from penstock.types import Finding
 

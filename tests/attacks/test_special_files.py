@@ -14,26 +14,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import (
+    MappedFile,
+    TableOptions,
+    TableRows,
+    load_config,
+    main,
+    open_descriptor,
+    open_regular,
+    place_of,
+    prepare_webdataset,
+    put,
+    read_metadataset,
+    read_regular,
+    read_state,
+    require_regular_path,
+    require_regular_tree,
+)
 
 import penstock as ps
-from penstock._regular import open_descriptor, open_regular, read_regular, require_regular_path, require_regular_tree
-from penstock.cli.main import main
-from penstock.compat.modalities.commands.config import load_config
-from penstock.convert.tables import TableOptions, TableRows
+from penstock import merge, pack
 from penstock.errors import ConfigError, PenstockError, UnsafeData
 from penstock.formats import get_format
-from penstock.prepare.energon.run import prepare_webdataset
-from penstock.prepare.tokens.pipeline import pack
 from penstock.recipe import open_recipe
-from penstock.recipe.metadataset import read_metadataset
 from penstock.reshape.filter import _read_indices
-from penstock.reshape.merge import merge
-from penstock.store.local import LocalStore
-from penstock.store.mapped import MappedFile
-from penstock.store.place import place_of
-from penstock.store.put import put
+from penstock.store import LocalStore
 from penstock.types import OpenOptions
-from penstock.view.facts.opening import read_state
 
 TOKENS = {"pbin": "set.pbin", "megatron": "set", "flat-tokens": "set.zarr"}
 SAMPLES = {"jsonl": "set.jsonl", "webdataset": "set", "mds": "set", "csv": "set", "json-shards": "set", "folder": "set"}

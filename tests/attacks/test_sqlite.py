@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 from PIL import Image
+from tests.internals import FOLDER_FORMAT as FOLDER
+from tests.internals import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
+from tests.internals import connect_sqlite as connect
+from tests.internals import connect_sqlite_to_write as connect_to_write
 
 import penstock as ps
-from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
+from penstock import prepare_media
 from penstock.errors import PenstockError
-from penstock.formats.samples.folder import FORMAT as FOLDER
-from penstock.formats.samples.sqlite import connect, connect_to_write
-from penstock.prepare.media.run import prepare_media
-from penstock.store.local import LocalStore
-from penstock.store.memory import MemoryStore
+from penstock.store import LocalStore, MemoryStore
 from penstock.types import OpenOptions
 
 ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT"

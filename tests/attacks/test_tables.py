@@ -10,16 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.internals import HfBlocks, ParquetBlocks, Place, main, open_table
+from tests.internals import row_groups_in as groups_in
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import Corrupt, TooLarge
 from penstock.formats.tables import parquet
-from penstock.formats.tables.hf import HfBlocks
-from penstock.formats.tables.parquet import ParquetBlocks
-from penstock.prepare.tokens.tables import groups_in, open_table
-from penstock.store.local import LocalStore
-from penstock.store.place import Place
+from penstock.store import LocalStore
 
 OPTIONAL, REQUIRED = b"\x15\x0c\x25\x02", b"\x15\x0c\x25\x00"
 

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import prepare_webdataset
 
 import penstock as ps
+from penstock import prepare_media
 from penstock.errors import (
     ConfigError,
     Corrupt,
@@ -27,8 +29,6 @@ from penstock.errors import (
     UnsafeData,
     Unsupported,
 )
-from penstock.prepare.energon.run import prepare_webdataset
-from penstock.prepare.media.run import prepare_media
 
 
 def tar_of(members: list[tuple[str, bytes]], **how: Any) -> bytes:

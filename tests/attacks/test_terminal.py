@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import main, printable, printable_json, printable_lines
 
-from penstock._printable import printable, printable_json, printable_lines
-from penstock.cli.main import main
 from penstock.errors import Corrupt
 
 STEERING = "\x1b]0;t\x07\x1b[2J\x9b31m\u202e\u2066\r"

@@ -11,12 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import decode_token_file_index as decode_index
+from tests.internals import encode_token_file_index as encode_index
+from tests.internals import own_files
 
 import penstock as ps
 from penstock.errors import Corrupt, NotFound, PenstockError, TooLarge, UnsafeData
-from penstock.formats.tokens.folder.files import own_files
-from penstock.formats.tokens.folder.index import decode_index, encode_index
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.testing.token_files import write_token_files
 
 FILES = [[[1, 2, 7], [7]], [[5, 0, 1, 7]]]

@@ -9,16 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import MOST_TOKEN_ID, load_decoder, load_tokenizer, no_panics, require_loadable
+from tests.internals import ModalitiesTokenizer as Tokenizer
+from tests.internals import with_special_tokens as _with_special_tokens
 
 import penstock as ps
-from penstock.compat.modalities.commands.pack import Tokenizer, _with_special_tokens
+from penstock import pack
 from penstock.errors import Corrupt, PenstockError, PrepareError, TooLarge
 from penstock.prepare.tokens import tokenizer_json
-from penstock.prepare.tokens.decode import load_decoder
-from penstock.prepare.tokens.load_tokenizer import load_tokenizer
-from penstock.prepare.tokens.pipeline import pack
-from penstock.prepare.tokens.tokenizer_json import MOST_TOKEN_ID, no_panics, require_loadable
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 PLAIN: dict[str, Any] = {
     "version": "1.0",

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import block_starts
 
 import penstock as ps
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, ResumeMismatch
 from penstock.formats import format_names, get_format
-from penstock.formats.tables.arrow import block_starts
 from penstock.load import state
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.types import OpenOptions
 
 NAMES = ["x" * 5000, "a/" + "x" * 300 + "/y", "a\0b", "a\ud800b", "", ".", "./", "loop/a"]

@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import MOST_PARTS, CachedStore, RemoteStore, plan_requests
 
 import penstock as ps
 from penstock.errors import PenstockError, Unreachable, Unsupported
-from penstock.store._ranges import MOST_PARTS, plan_requests
-from penstock.store.cache import CachedStore
-from penstock.store.remote import RemoteStore
 
 DATA = b"".join(number.to_bytes(2, "little") for number in [*range(1, 500), 0] * 4)
 RANGE = re.compile(r"bytes=(\d+)-(\d+)$")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import ENERGON_INSTEAD as INSTEAD
 
 from penstock.compat import energon as en
-from penstock.compat.energon.absent import INSTEAD
 from penstock.compat.energon.dataset_config import get_dataset_from_config
 from penstock.compat.energon.metadataset.loader_interface import DatasetBlendMode
 from penstock.errors import ConfigError

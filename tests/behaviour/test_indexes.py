@@ -13,8 +13,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-
-from penstock.compat.energon.loader import join_states
+from tests.internals import join_states
 
 PROGRAM = Path(__file__).parent.parent / "interop" / "programs" / "energon_indexes.py"
 SEVERAL = ["Two", "AnyNumber", "Packs", "SomePacks", "EncodedAfterwards", "Groups"]

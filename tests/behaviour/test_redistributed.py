@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from penstock.cli.main import main
+from tests.internals import main
 
 from .test_taken_over import ALONE, Packs, loader, rows, texts
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import Shares, turns
 
 from penstock.compat import energon as en
-from penstock.compat.energon.passes import Shares, turns
 from penstock.errors import ConfigError
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import join_states
 
 from penstock.compat import energon as en
-from penstock.compat.energon.loader import join_states
 from penstock.errors import ConfigError, ResumeMismatch
 
 SAMPLES = 23

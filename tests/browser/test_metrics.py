@@ -12,10 +12,9 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
+from tests.internals import Metrics, TensorBoard, WandB
 
 import penstock as ps
-from penstock.load.adapters import TensorBoard, WandB
-from penstock.load.metrics import Metrics
 from penstock.testing.memory import MemoryTokens
 
 PATIENCE_S = 60.0

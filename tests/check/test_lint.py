@@ -6,11 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.internals import DatasetOptions, lint, prepare_webdataset
 
 import penstock as ps
-from penstock.check.lint import lint
 from penstock.errors import NotFound, UnsafeData
-from penstock.prepare.energon.run import DatasetOptions, prepare_webdataset
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "energon"
 

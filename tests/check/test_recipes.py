@@ -10,7 +10,7 @@ import pytest
 from tests.cli.called import called
 
 import penstock as ps
-from penstock.cook.cooking import cook
+from penstock.cook import cook
 from penstock.errors import UnsafeData
 
 HEAD = "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n  train:\n"

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import length_summary
 
 import penstock as ps
-from penstock.check.summary import length_summary, summarise
+from penstock.check import summarise
 from penstock.errors import Corrupt
 
 DOCS = [[1, 2, 0], [0], [], [5, 300, 1, 0]]

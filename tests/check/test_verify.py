@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.internals import write_side_file
 
 import penstock as ps
 from penstock.check import repair, summarise, verify
-from penstock.check.verify import write_side_file
 from penstock.errors import ConfigError, NotFound, Unsupported
 
 

@@ -9,17 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import main, prepare_webdataset, put, verify_shared
 from tests.shared_work import Counting
 
 import penstock as ps
 from penstock.check import verify
-from penstock.check.verify import verify_shared
-from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats.tokens import checks
-from penstock.prepare.energon.run import prepare_webdataset
-from penstock.store.put import put
-from penstock.store.resolve import resolve
+from penstock.store import resolve
 from penstock.testing.token_files import write_token_files
 
 

@@ -9,8 +9,7 @@ import subprocess
 from typing import Any
 
 import pytest
-
-from penstock.cli.main import main
+from tests.internals import main
 
 
 def called(*arguments: object, given: str = "") -> subprocess.CompletedProcess[str]:

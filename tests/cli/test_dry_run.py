@@ -14,11 +14,10 @@ import click
 import numpy as np
 import pytest
 from tests import moto_s3
+from tests.internals import COMMANDS, cli, main
 
 import penstock as ps
-from penstock.cli._commands import COMMANDS
-from penstock.cli.main import cli, main
-from penstock.store.resolve import resolve
+from penstock.store import resolve
 
 TOKENIZER = Path(__file__).parents[1] / "golden/modalities/tokenizers/bpe2/tokenizer.json"
 

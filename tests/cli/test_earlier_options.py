@@ -9,10 +9,9 @@ from typing import Any
 import click
 import pytest
 from tests.cli.called import called
-
-from penstock.cli._commands import RENAMED
-from penstock.cli._hints import _INSTEAD  # pyright: ignore[reportPrivateUsage]
-from penstock.cli.main import cli
+from tests.internals import HINTS_INSTEAD as _INSTEAD
+from tests.internals import RENAMED_COMMANDS as RENAMED
+from tests.internals import cli
 
 EARLIER: dict[str, dict[str, dict[str, Any]]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "options-0.2.0.json").read_text()

@@ -16,9 +16,9 @@ import pytest
 import yaml
 from tests.cli.called import called
 from tests.codec.films import films
+from tests.internals import main
 
 import penstock as ps
-from penstock.cli.main import main
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "energon"
 DIALOGS: list[dict[str, Any]] = json.loads((GOLDEN / "dialogs.json").read_text())

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import pytest
 from tests.cli.called import called
+from tests.internals import open_target, overview, sample_at
 
 import penstock as ps
-from penstock.view.facts.dataset import overview
-from penstock.view.facts.opening import open_target
-from penstock.view.facts.samples import sample_at
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "energon" / "captioning"
 FIELDS = '{"image": "jpg", "caption": "json[caption]"}'

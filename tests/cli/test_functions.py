@@ -11,15 +11,12 @@ from typing import Any
 import click
 import pytest
 from tests.cli.called import report
+from tests.internals import GROUPS, Reshaping, Settings, prepare_webdataset
 
 import penstock as ps
 from penstock import verbs
-from penstock._keywords import Reshaping
-from penstock.cli._commands import GROUPS
 from penstock.errors import ConfigError
-from penstock.prepare.energon.run import prepare_webdataset
 from penstock.types import OpenOptions
-from penstock.view.pages.targets import Settings
 
 WITHOUT = {"demo", "doctor", "mount", "modalities", "energon"}
 """Verbs that make no sense as functions."""
@@ -81,7 +78,7 @@ def arguments_of(verb: str) -> dict[str, Any]:
     if verb == "view":
         return known | {name: getattr(Settings(), name) for name in Settings.__slots__}
     if verb == "purge":
-        from penstock.look.purge import purge
+        from tests.internals import purge
 
         known |= {one.name: one.default for one in inspect.signature(purge).parameters.values()}
     if verb != "prepare" and any(one.kind is one.VAR_KEYWORD for one in parameters):

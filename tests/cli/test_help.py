@@ -12,9 +12,7 @@ from collections.abc import Iterator
 import click
 import pytest
 from tests.conftest import GOLDEN
-
-from penstock.cli._headings import HEADINGS, MAX_UNGROUPED, VERB_HEADINGS, find_heading
-from penstock.cli.main import cli, main
+from tests.internals import HEADINGS, MAX_UNGROUPED, VERB_HEADINGS, cli, find_heading, main
 
 from .test_options import COMMANDS
 

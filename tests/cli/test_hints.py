@@ -10,9 +10,9 @@ import tarfile
 from pathlib import Path
 
 from tests.cli.called import called
+from tests.internals import with_options
 
 import penstock
-from penstock.cli._hints import with_options
 
 from .test_options import COMMANDS, COMMON
 

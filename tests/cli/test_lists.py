@@ -13,8 +13,8 @@ import pytest
 from tests.cli.called import report, run
 
 import penstock as ps
+from penstock import lineage
 from penstock.errors import NotFound, Unsupported
-from penstock.look.trace import lineage
 from penstock.testing import FileServer
 
 ROWS = [{"id": f"k{number}", "text": f"text {number}"} for number in range(12)]

@@ -14,11 +14,12 @@ import click
 import numpy as np
 import pytest
 from tests.cli.called import called
+from tests.internals import COMMAND_EXAMPLES as EXAMPLES
+from tests.internals import COMMANDS, cli, exit_codes, main
+from tests.internals import HIDDEN_COMMANDS as HIDDEN
+from tests.internals import error_codes as codes
 
 import penstock as ps
-from penstock.cli._commands import COMMANDS, EXAMPLES, HIDDEN
-from penstock.cli._errors import codes, exit_codes
-from penstock.cli.main import cli, main
 
 
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.internals import main
 from tokenizers import Tokenizer, models
 
 import penstock as ps
-from penstock.cli.main import main
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:

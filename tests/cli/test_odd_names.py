@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-
-from penstock.cli.main import main
+from tests.internals import main
 
 TOKENIZER = Path(__file__).parents[1] / "golden" / "modalities" / "tokenizers" / "bpe2" / "tokenizer.json"
 ODD = os.fsdecode(b"caf\xe9")

@@ -28,10 +28,9 @@ import pytest
 import yaml
 from tests.cli.called import called
 from tests.conftest import GOLDEN
+from tests.internals import cli, common_options
 
 import penstock as ps
-from penstock.cli._common import common_options
-from penstock.cli.main import cli
 
 BRACKETS = re.compile(r"\[\[(.*?)\]\]")
 VARYING = re.compile(r"[\d.,]+ ?(?:ns|us|µs|ms|s|min|%|[kMGT]?i?B/s|[a-z]+/s)\b")

@@ -10,13 +10,10 @@ from pathlib import Path
 import click
 import pytest
 from tests.cli.called import report, run
+from tests.internals import add_common, counted, main, nearest, note, progress
+from tests.internals import log_secrets as logger
 
 import penstock as ps
-from penstock._naming import nearest
-from penstock._secrets import logger
-from penstock.cli._common import add_common
-from penstock.cli._output import counted, note, progress
-from penstock.cli.main import main
 
 
 def ticking(step: float) -> Iterator[float]:
@@ -112,7 +109,8 @@ def test_quiet_says_nothing_and_none_shows_no_progress(capsys: pytest.CaptureFix
 def test_an_interrupt_of_shared_work_says_what_is_kept(
     tmp_path: Path, before: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from penstock.engine.status import WorkStatus
+    from tests.internals import WorkStatus
+
     from penstock.errors import NotFound
 
     def interrupted(*_: object, **__: object) -> None:

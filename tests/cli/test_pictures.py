@@ -18,11 +18,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.internals import CELL_HEIGHT, CELL_WIDTH, cli, known_way, way_in
+from tests.internals import terminal_picture as picture
 
 import penstock as ps
-from penstock.cli._pictures import known_way, way_in
-from penstock.cli.main import cli
-from penstock.view.draw.terminal_pictures import CELL_HEIGHT, CELL_WIDTH, picture
 
 Image = pytest.importorskip("PIL.Image")
 PATIENCE_S = 60.0

@@ -8,8 +8,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.store.place import place_of
-from penstock.store.put import put
+from tests.internals import place_of, put
 
 
 def test_tars_of_a_pattern_are_named_alike_here_and_in_a_bucket(

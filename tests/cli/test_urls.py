@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.internals import COMMANDS, main
 
 import penstock as ps
-from penstock.cli._commands import COMMANDS
-from penstock.cli.main import main
 from penstock.testing import FileServer
 
 SOURCE = Path(ps.__file__).parent

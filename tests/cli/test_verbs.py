@@ -8,12 +8,13 @@ from pathlib import Path
 import click
 import pytest
 from tests.cli.called import called
+from tests.internals import COMMAND_ALIASES as ALIASES
+from tests.internals import COMMANDS, GROUPS, chunk, cli
+from tests.internals import HIDDEN_COMMANDS as HIDDEN
+from tests.internals import RENAMED_COMMANDS as RENAMED
 
 import penstock as ps
-from penstock.cli._commands import ALIASES, COMMANDS, GROUPS, HIDDEN, RENAMED
-from penstock.cli.main import cli
 from penstock.errors import ConfigError
-from penstock.reshape.chunk import chunk
 
 ROWS = [{"id": n} for n in range(7)]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from tests.cli.called import called
+from tests.internals import lint
+from tests.internals import verify_command as command
 
 import penstock as ps
-from penstock.check.lint import lint
-from penstock.cli.cmd_verify import command
 
 DEPTHS = next(one.type.choices for one in command.params if one.name == "depth")  # pyright: ignore
 

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from tests.internals import Place
 
 import penstock
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PrepareError
 from penstock.executors import make_executor
-from penstock.store.local import LocalStore
-from penstock.store.place import Place
+from penstock.store import LocalStore
 from penstock.testing import ClusterSuite, ExecutorSuite
 from penstock.testing.cluster import write_tokenizer
 

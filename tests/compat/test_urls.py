@@ -13,8 +13,7 @@ import pytest
 import penstock
 from penstock.compat import modalities
 from penstock.compat.modalities.commands import config, data, instruct, pack
-from penstock.compat.streaming import JSONWriter, MDSWriter, Stream
-from penstock.compat.streaming.util import merge_index
+from penstock.compat.streaming import JSONWriter, MDSWriter, Stream, merge_index
 from penstock.errors import ConfigError
 
 Call = Callable[[Any], Any]

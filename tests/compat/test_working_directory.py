@@ -17,8 +17,7 @@ import penstock as ps
 from penstock.compat import energon as en
 from penstock.compat import streaming
 from penstock.compat.energon.epathlib import EPath
-from penstock.compat.modalities.lines import LargeFileLinesReader
-from penstock.compat.modalities.packed import PackedMemMapDatasetBase
+from penstock.compat.modalities import LargeFileLinesReader, PackedMemMapDatasetBase
 
 
 @pytest.fixture

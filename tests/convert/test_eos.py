@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import penstock as ps
-from penstock.convert import convert
-from penstock.convert.eos import EosRule
+from penstock import shuffle
+from penstock.convert import EosRule, convert
 from penstock.errors import ConfigError
-from penstock.reshape.shuffle import shuffle
 
 
 def run_of(docs: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.internals import main
 
 import penstock as ps
-from penstock.cli.main import main
 
 Cli = Callable[..., tuple[int, str]]
 RECORDED = {"eos_id": "0", "tokenizer": "t", "tokenizer_digest": "d", "inputs": '{"a": "b"}', "options": '{"a": 1}'}

@@ -162,7 +162,7 @@ def test_who_finishes_while_another_sweeps_leaves_what_that_one_made(
 def test_who_lists_what_another_swept_finds_it_complete(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.engine.shared import SharedWork
+    from tests.internals import SharedWork
 
     target, given = str(tmp_path / "out"), {"file_tokens": 60, "executor": "inline"}
     for part in (0, 1):

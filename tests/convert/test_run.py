@@ -14,15 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import DocumentDigest, is_staged_name
+from tests.internals import unfinished_mark as mark_path
 
 import penstock as ps
-from penstock.codec.hashes import DocumentDigest
 from penstock.convert import document_runs, token_digest
 from penstock.convert import documents as documents_module
 from penstock.convert import run as run_module
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
-from penstock.store._replaced import is_staged_name
-from penstock.store.unfinished import mark_path
 from penstock.testing import MemoryTokens
 from penstock.testing.strategies import token_documents
 

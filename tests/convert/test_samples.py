@@ -20,19 +20,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from tests.internals import Place, SourceRows
+from tests.internals import understand_conversion as understand
 
 import penstock as ps
 from penstock.convert import groups as groups_module
 from penstock.convert import merge_partitions, write_partition
 from penstock.convert import run as run_module
 from penstock.convert import samples as samples_module
-from penstock.convert.asked import understand
 from penstock.convert.plan_samples import plan_samples
-from penstock.convert.rows import SourceRows
 from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unsupported
-from penstock.store.memory import MemoryStore
-from penstock.store.place import Place
+from penstock.store import MemoryStore
 from penstock.testing.equality import same_samples
 from penstock.types import Sample
 

@@ -9,19 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import GROUPED, Plan, SharedWork, nth_staged_name, place_of, put, status_of
 from tests.shared_work import Dying, files_of
 
 import penstock as ps
 from penstock.convert import ConvertReport
 from penstock.convert import plan as plan_of_tokens
-from penstock.convert.columns import GROUPED
-from penstock.engine.plan import Plan
-from penstock.engine.shared import SharedWork
-from penstock.engine.status import status_of
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
-from penstock.store._leftovers import nth_staged_name
-from penstock.store.place import place_of
-from penstock.store.put import put
 from penstock.testing.datasets import files_in
 
 Share = Callable[..., ConvertReport]

@@ -142,7 +142,7 @@ class Round:
         """The verb in a child, of another user where one is given."""
 
         def work() -> None:
-            from penstock.cli.main import main
+            from tests.internals import main
 
             if user:
                 os.setgroups([])
@@ -158,7 +158,7 @@ class Round:
         return self.child(work)
 
     def _judged(self, ended: Ended) -> Iterator[str]:
-        from penstock.cli._errors import exit_codes
+        from tests.internals import exit_codes
 
         status, last = ended.status, (ended.err.strip().splitlines() or [""])[-1]
         if status not in {number for number, _ in exit_codes()} or status in (2, 70):

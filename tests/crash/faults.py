@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 import inputs
+from tests.internals import is_staged_name
 
 from penstock.errors import NotFound, PenstockError
-from penstock.store._replaced import is_staged_name
 from penstock.testing.faults import FaultMode, FaultyOs, faults_everywhere, places_of
 
 MODES: tuple[FaultMode, ...] = ("raise", "tear", "short", "enospc", "kill", "tear-kill")

@@ -26,7 +26,7 @@ def inputs_in(folder: Path, size_bytes: int) -> Path:
 
 def know_tokenizers(folder: Path) -> None:
     """Have the tokenizers below a folder tried now, each in a process of its own: what is forked from here need not."""
-    from penstock.prepare.tokens.tokenizer_json import require_loadable
+    from tests.internals import require_loadable
 
     for path in sorted(folder.rglob("tokenizer.json")):
         require_loadable(path.read_bytes(), str(path))

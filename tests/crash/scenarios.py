@@ -19,7 +19,7 @@ from faults import Scenario, files_of
 import penstock
 from penstock.errors import NotFound
 from penstock.formats import get_format
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.types import OpenOptions
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "modalities" / "pbin"
@@ -53,7 +53,7 @@ def see(name: str, **options: Any) -> Callable[[Path], Any]:
 
 
 def index_again(folder: Path, overwrite: bool) -> None:
-    from penstock.prepare.raw import build_index
+    from tests.internals import build_index
 
     build_index(folder / "a.jsonl", overwrite=overwrite, workers=1)
 
@@ -171,7 +171,7 @@ def verb(name: str, **options: Any) -> Callable[[Path, bool], object]:
 
 
 def split(folder: Path, overwrite: bool) -> None:
-    from penstock.reshape.split import split
+    from penstock import split
 
     split(folder / "a.pbin", folder / "parts", ratio=(2, 1), seed=3, overwrite=overwrite)
 
@@ -201,13 +201,13 @@ def write_parts(folder: Path) -> None:
 
 
 def merge_parts(folder: Path, overwrite: bool, *, parts: int = 2) -> None:
-    from penstock.formats.shards.merge import merge_index
+    from tests.internals import merge_index
 
     merge_index(folder / "set", [folder / "set" / str(number) for number in range(parts)], overwrite=overwrite)
 
 
 def copy_parts(folder: Path, overwrite: bool, *, parts: int = 2) -> None:
-    from penstock.reshape.merge import merge
+    from penstock import merge
 
     merge([folder / "set" / str(number) for number in range(parts)], folder / "out", overwrite=overwrite)
 
@@ -280,7 +280,7 @@ def write_media(folder: Path) -> None:
 
 
 def prepare_media_of(folder: Path, overwrite: bool) -> None:
-    from penstock.prepare.media.run import prepare_media
+    from penstock import prepare_media
 
     prepare_media(folder / "media", workers=1)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import penstock.formats.tokens.pbin  # noqa: F401 (once, before all the children that would)
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,7 @@ import each_fault
 import failing
 import scenarios
 import verbs
-
-from penstock.cli._commands import COMMANDS
+from tests.internals import COMMANDS
 
 SEED = int(os.environ.get("CRASH_SEED", "1"))
 FAULTS = 2

@@ -127,7 +127,7 @@ def test_the_hook_counts_and_kills(folder: Path) -> None:
 
 
 def good(folder: Path, overwrite: bool) -> None:
-    from penstock.store.local import LocalStore
+    from penstock.store import LocalStore
 
     staged = LocalStore().stage(str(folder / "out"), overwrite=True)
     staged.write(b"new" * 10)

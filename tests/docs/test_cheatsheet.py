@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 import pytest
+from tests.internals import cli
 
 import penstock as ps
-from penstock.cli.main import cli
 
 DOCS = Path(__file__).parents[2] / "docs"
 SPANS = {

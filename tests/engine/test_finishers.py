@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import JoinedStaged, Objects, RemoteClaim, place_of
 
 import penstock as ps
 from penstock.errors import PrepareError
-from penstock.store._objects import Objects
-from penstock.store._remote_claims import RemoteClaim
-from penstock.store.joining import JoinedStaged
-from penstock.store.place import place_of
-from penstock.store.resolve import resolve
+from penstock.store import resolve
 
 OnHost = Callable[[str], Any]
 VERBS: dict[str, str] = {

@@ -13,16 +13,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import Place, Plan, place_of, require_same, status_of
 from tests.shared_work import finish_part
 
 from penstock.engine import shared
 from penstock.engine.folder import WorkFolder, is_real_folder
 from penstock.engine.parts import PartMeta, PartName, encode_end, put_part
-from penstock.engine.plan import Plan, require_same
-from penstock.engine.status import status_of
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare.energon import share as energon
-from penstock.store.place import Place, place_of
 from penstock.testing.datasets import files_in
 
 NAME = f"00000000-000000z-0-0-0-{'0' * 16}.part"

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import Place, place_of
 
 import penstock as ps
 from penstock.engine import log
 from penstock.errors import ConfigError
-from penstock.store.local import LocalStore
-from penstock.store.place import Place, place_of
+from penstock.store import LocalStore
 
 
 @pytest.fixture

@@ -9,12 +9,10 @@ from typing import Any
 
 import pytest
 from tests.cli.called import called
+from tests.internals import COMMANDS, place_of, put
+from tests.internals import cli as group
 
 import penstock as ps
-from penstock.cli._commands import COMMANDS
-from penstock.cli.main import cli as group
-from penstock.store.place import place_of
-from penstock.store.put import put
 
 TOKENIZER = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
 

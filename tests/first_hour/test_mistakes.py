@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
+from tests.internals import main
 
 import penstock as ps
-from penstock.cli.main import main
 
 MOST_CHARACTERS = 300
 

@@ -11,14 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.internals import decode_manifest, encode_manifest, hash_blocks, main, write_side_file
 
 import penstock as ps
-from penstock.check.verify import write_side_file
-from penstock.cli.main import main
-from penstock.codec.hashes import hash_blocks
 from penstock.errors import Corrupt
 from penstock.formats import _side_checks
-from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.testing.datasets import files_in
 from penstock.testing.token_files import write_token_files
 from penstock.types import Depth, Finding

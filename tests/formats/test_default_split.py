@@ -12,12 +12,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.cli.called import called
+from tests.internals import place_of, put
 from tests.store.objects import counted_requests
 
 import penstock as ps
 from penstock.errors import NotFound
-from penstock.store.place import place_of
-from penstock.store.put import put
 from penstock.testing import FileServer
 
 ROWS = {"train": [1, 2, 3], "val": [7]}

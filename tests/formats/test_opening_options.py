@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import chunk, main
 from tests.smoke.made import MADE
 
 import penstock as ps
 from penstock.check import summarise
-from penstock.cli.main import main
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import BUILT_IN, get_format
-from penstock.reshape.chunk import chunk
 
 GIVEN: dict[str, Any] = {"split": "train", "layout": "uint16", "eos_id": 0, "vocab_size": 100, "validate_hash": "sha1"}
 TRAITS = {"split": "splits", "layout": "layouts", "eos_id": "tokens", "vocab_size": "tokens", "validate_hash": "hashes"}

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import MEGATRON_KEPT as KEPT
 
 import penstock as ps
 from penstock.abc import Source
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import get_format
-from penstock.formats.tokens.megatron.kept import KEPT
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.testing.datasets import files_in
 from penstock.testing.faults import COUNTED, FaultStore, FaultyOs
 from penstock.types import OpenOptions, Sample

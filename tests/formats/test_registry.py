@@ -16,8 +16,7 @@ import pytest
 import penstock
 from penstock import formats
 from penstock.errors import ConfigError, NotFound, Unsupported
-from penstock.store.local import LocalStore
-from penstock.store.memory import MemoryStore
+from penstock.store import LocalStore, MemoryStore
 from penstock.testing.memory import MemorySource
 from penstock.types import OpenOptions, Sniff, Traits
 

@@ -13,13 +13,11 @@ import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
+from tests.internals import RemoteStore, main
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import NotFound, PrepareError, Truncated, Unsupported
-from penstock.store.local import LocalStore
-from penstock.store.remote import RemoteStore
-from penstock.store.resolve import resolve
+from penstock.store import LocalStore, resolve
 from penstock.testing import FileServer, same
 from penstock.testing.stores import put
 from penstock.testing.token_files import write_token_files

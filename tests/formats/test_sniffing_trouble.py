@@ -10,7 +10,7 @@ import pytest
 import penstock
 from penstock.errors import Denied, NotFound, Unreachable, Unsupported
 from penstock.formats import sniff
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 _TROUBLE = {
     "EIO": lambda path: OSError(errno.EIO, os.strerror(errno.EIO), path),

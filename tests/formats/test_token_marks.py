@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import main
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, Unsupported
 
 pa = pytest.importorskip("pyarrow")

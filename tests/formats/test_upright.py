@@ -12,8 +12,8 @@ import pytest
 from PIL import Image, ImageOps
 
 import penstock as ps
+from penstock import prepare_media
 from penstock.errors import Unsupported
-from penstock.prepare.media.run import prepare_media
 
 GREY = (np.arange(48, dtype=np.uint32).reshape(6, 8) * 1365).astype(np.uint16)
 COLOUR = np.random.default_rng(3).integers(0, 256, (6, 8, 3), np.uint8)

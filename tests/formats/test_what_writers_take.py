@@ -11,7 +11,7 @@ import pytest
 import penstock
 from penstock.errors import ConfigError
 from penstock.formats import get_format
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 WRITTEN: dict[str, dict[str, Any]] = {
     "pbin": {"token_bytes": 2},

@@ -11,17 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.internals import is_lane_stream, is_stream, load_decoder, load_tokenizer
 
-from penstock._kinds import is_lane_stream, is_stream
 from penstock.errors import PenstockError
 from penstock.formats import create, open_source
 from penstock.load import Loader
 from penstock.mix import Blend
 from penstock.order import Shuffle
-from penstock.prepare.tokens.decode import load_decoder
-from penstock.prepare.tokens.load_tokenizer import load_tokenizer
 from penstock.recipe import open_recipe, traverse_metadataset
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 

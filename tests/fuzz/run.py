@@ -46,13 +46,13 @@ import pyarrow.parquet
 import shard_columns
 import zstandard
 from PIL import Image
+from tests.internals import is_token_source
 
-from penstock._kinds import is_token_source
+from penstock import prepare_media
 from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import create, get_format, open_source
-from penstock.prepare.media.run import prepare_media
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.testing.token_files import write_token_files
 from penstock.types import Depth, OpenOptions
 

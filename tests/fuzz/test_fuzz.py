@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import PBIN_FORMAT as FORMAT
 
 from penstock.errors import Corrupt
 from penstock.formats import format_names
-from penstock.formats.tokens.pbin import FORMAT
 
 
 @pytest.fixture(scope="module")

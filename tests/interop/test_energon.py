@@ -21,12 +21,10 @@ from typing import Any
 import peers
 import pytest
 from PIL import Image
+from tests.internals import DatasetOptions, ShardMedia, build_index, media_filter, prepare_webdataset
 
 import penstock as ps
-from penstock.prepare.energon.run import DatasetOptions, prepare_webdataset
-from penstock.prepare.media.rows import ShardMedia, media_filter
-from penstock.prepare.media.run import prepare_media
-from penstock.prepare.raw import build_index
+from penstock import prepare_media
 
 FORMATS = (tarfile.PAX_FORMAT, tarfile.GNU_FORMAT, tarfile.USTAR_FORMAT)
 CAPTIONS = {"image": "png", "caption": "json[caption]"}

@@ -11,10 +11,10 @@ from typing import Any
 
 import peers
 import pytest
+from tests.internals import build_index
 
 import penstock as ps
 from penstock.compat import energon as en
-from penstock.prepare.raw import build_index
 
 SCRIPT = peers.SCRIPTS / "energon_loading.py"
 DATA = Path(__file__).parent.parent / "golden" / "energon-loading" / "data"

@@ -15,9 +15,9 @@ from typing import Any
 
 import peers
 import pytest
+from tests.internals import join_states
 
 import penstock as ps
-from penstock.compat.energon.loader import join_states
 
 PROGRAMS = Path(__file__).parent / "programs"
 GOLDEN = Path(__file__).parent.parent / "golden"

@@ -13,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import as_index, as_indices, digest
 
-from penstock._digest import digest
-from penstock._index import as_index, as_indices
 from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
 
 

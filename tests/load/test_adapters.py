@@ -8,11 +8,10 @@ from itertools import islice
 from typing import Any
 
 import pytest
+from tests.internals import Metrics, TensorBoard, WandB, scalars
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.load.adapters import TensorBoard, WandB, scalars
-from penstock.load.metrics import Metrics
 from penstock.testing.memory import MemoryTokens
 
 

@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from tests.internals import describe
 
-from penstock.load.describe import describe
 from penstock.order import Sequential, Shuffle
 from penstock.pack import Chunk
 from penstock.testing.memory import MemoryTokens

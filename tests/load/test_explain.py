@@ -11,16 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import Flavored, SeqaxParams, SeqaxPass, describe, explain_document, explain_step, plan, run_of
 
 import penstock as ps
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
 from penstock.load import state as states
-from penstock.load.describe import describe
-from penstock.load.explain import explain_document, explain_step, run_of
 from penstock.load.inverse import indices_of, positions_of
-from penstock.load.plan import once, plan
-from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
-from penstock.recipe.flavored import Flavored
+from penstock.load.plan import once
 from penstock.testing import FileServer, KeyedSource, MemorySource, MemoryTokens
 
 TOKENS = MemoryTokens([[n % 7 + 1] * (n % 9 + 1) for n in range(60)], eos_id=0)

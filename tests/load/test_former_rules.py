@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import run_of
 
 import penstock as ps
 from penstock.errors import ResumeMismatch
-from penstock.load.explain import run_of
 
 EOS = 9
 INSIDE = [[20 + n, EOS, 40 + n, EOS] for n in range(12)]  # version 0.2.0 cut each of these in two

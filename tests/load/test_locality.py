@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import CachedStore, RemoteStore
 
 import penstock as ps
 from penstock.formats import get_format
-from penstock.store.cache import CachedStore
-from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer
 from penstock.types import OpenOptions, Sample
 

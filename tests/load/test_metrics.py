@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import Metrics
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.load.metrics import Metrics
 from penstock.testing import MemorySource, MemoryTokens
 
 

@@ -13,16 +13,12 @@ import obstore.store
 import pyarrow
 import pyarrow.parquet
 import pytest
+from tests.internals import CachedStore, Flavored, RemoteStore, place_of, put
 from tests.store.objects import counted_requests
 
 import penstock as ps
 from penstock.formats import get_format
-from penstock.recipe.flavored import Flavored
 from penstock.store import _objects
-from penstock.store.cache import CachedStore
-from penstock.store.place import place_of
-from penstock.store.put import put
-from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer
 from penstock.testing.cluster import upload
 from penstock.types import OpenOptions

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from tests.internals import Flavored, cli, stage
 
 import penstock as ps
-from penstock.cli.main import cli
 from penstock.errors import ConfigError
-from penstock.load.stage import stage
-from penstock.recipe.flavored import Flavored
 from penstock.testing import FileServer
 
 ROWS, LANES, BATCH = 1600, 8, 16

@@ -17,13 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
 from tests.cli.called import called
+from tests.internals import main, sample_digest
 from tests.look.datasets import MAKERS, lines, tars
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError, PenstockError
 from penstock.look import compare, samples
-from penstock.look.digests import sample_digest
 from penstock.testing import FileServer, MemorySource
 
 ROWS: list[dict[str, Any]] = [

@@ -18,12 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import purge
 from tokenizers import Tokenizer
 
 import penstock as ps
 from penstock.errors import Excluded
 from penstock.formats import BUILT_IN
-from penstock.look.purge import purge
 from penstock.testing.token_files import write_token_files
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0")) or 60

@@ -16,16 +16,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import NO_LIST, excluded_samples
 from tests.look.datasets import MAKERS, lines, tars
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, Excluded, NotFound, PenstockError, TooLarge
 from penstock.look import exclude as exclude_module
 from penstock.look import find as find_module
-from penstock.look.exclude import excluded_samples
-from penstock.store import exclude_list
-from penstock.store.exclude_list import NO_LIST
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore, exclude_list
 
 ROWS: list[dict[str, Any]] = [{"id": 100 + n, "text": f"text {n}", "meta": {"n": n}} for n in range(17)]
 GONE = (3, 7, 16)
@@ -532,7 +530,7 @@ def _documents(path: Path) -> list[list[int]]:
 
 
 def test_no_verb_makes_an_index_over_shards_with_a_list(tmp_path: Path) -> None:
-    from penstock.formats.shards.merge import merge_index
+    from tests.internals import merge_index
 
     for name in ("a", "b"):
         MAKERS["mds"](ROWS, tmp_path / "all" / name)
@@ -578,8 +576,7 @@ def test_a_state_tells_by_which_list_steps_were_read(tmp_path: Path) -> None:
     state = json.loads(json.dumps(resumed.state_dict()))
     assert [row[0] for row in state["excluded"]] == [12]
 
-    from penstock.load.excluded import explain_excluded
-    from penstock.load.explain import explain_step, run_of
+    from tests.internals import explain_excluded, explain_step, run_of
 
     run = run_of(stream, None, None, state)
     found = explain_excluded(run, 10)
@@ -603,7 +600,7 @@ def test_info_and_verify_know_the_list(tmp_path: Path) -> None:
 
 
 def test_purge_leaves_what_is_kept_and_a_certificate(dataset: Path, tmp_path: Path) -> None:
-    from penstock.look.purge import purge
+    from tests.internals import purge
 
     take_out(dataset)
     name = "new.jsonl" if dataset.suffix == ".parquet" else f"new{dataset.suffix}"
@@ -621,7 +618,7 @@ def test_purge_leaves_what_is_kept_and_a_certificate(dataset: Path, tmp_path: Pa
 
 def test_a_certificate_has_whole_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The list's was as it was typed, and meant nothing in another folder."""
-    from penstock.look.purge import purge
+    from tests.internals import purge
 
     take_out(MAKERS["a.jsonl"](ROWS, tmp_path / "a.jsonl"))
     monkeypatch.chdir(tmp_path)
@@ -648,8 +645,7 @@ def test_what_was_packed_from_it(tmp_path: Path) -> None:
 
 
 def test_the_peers_classes_are_safe(tmp_path: Path) -> None:
-    from penstock.compat.modalities import PackedMemMapDatasetContinuous
-    from penstock.compat.modalities.packed import EmbeddedStreamData
+    from penstock.compat.modalities import EmbeddedStreamData, PackedMemMapDatasetContinuous
 
     path = tmp_path / "c.pbin"
     make_tokens(path, [5, 9, 3, 12, 7])
@@ -761,7 +757,7 @@ def test_streaming_gets_substitutes(tmp_path: Path) -> None:
 
 
 def test_tars_of_several_splits_are_purged_a_split_at_a_time(tmp_path: Path) -> None:
-    from penstock.look.purge import purge
+    from tests.internals import purge
 
     tars = tmp_path / "tars"
     tars.mkdir()
@@ -806,7 +802,7 @@ def test_what_was_made_of_the_folder_of_a_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_jsonl_is_purged_while_a_run_reads_it(tmp_path: Path) -> None:
-    from penstock.look.purge import purge
+    from tests.internals import purge
 
     raw = tmp_path / "raw"
     raw.mkdir()
@@ -858,7 +854,7 @@ def test_a_list_far_away_is_named_before_anything_is_copied_on(tmp_path: Path) -
 
 
 def commanded(capsys: pytest.CaptureFixture[str], *said: object) -> tuple[int, str]:
-    from penstock.cli.main import main
+    from tests.internals import main
 
     with pytest.raises(SystemExit) as ended:
         main([str(one) for one in said])
@@ -914,7 +910,7 @@ def test_a_diff_by_lists_that_are_named(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.parametrize("is_named", [True, False])
 def test_files_of_excluded_samples_are_not_mounted(is_named: bool, tmp_path: Path) -> None:
-    from penstock.view.mount import open_files
+    from tests.internals import open_files
 
     folder, listed = tars(ROWS, tmp_path / "tars"), tmp_path / "list"
     take_out(folder, **({"list": listed} if is_named else {}))

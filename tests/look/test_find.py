@@ -122,7 +122,7 @@ def test_documents_of_tokens_are_decoded(tmp_path: Path) -> None:
     source = tmp_path / "a.jsonl"
     texts = ["the cat", "a dog", "a", "the dog"] * 3
     source.write_text("".join(json.dumps({"text": one}) + "\n" for one in texts))
-    from penstock.prepare.tokens.pipeline import pack
+    from penstock import pack
 
     pack(source, tmp_path / "a.pbin", tokenizer=TOKENIZER, executor="inline")
     found = ps.find(tmp_path / "a.pbin", text="dog", tokenizer=str(TOKENIZER))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import main
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import Corrupt
 
 ROWS = [{"id": f"k{number}", "text": f"row {number}"} for number in range(6)]

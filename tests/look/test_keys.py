@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.internals import main
 
 import penstock as ps
-from penstock.cli.main import main
 
 KEYS = [f"https://example.org/{number}" for number in (4, 0, 3, 1, 2)]
 PLAIN = [f"k{number}" for number in (4, 0, 3, 1, 2)]

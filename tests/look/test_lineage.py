@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import NO_LIST, build_index, excluded_samples
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.look.exclude import excluded_samples
-from penstock.prepare.raw import build_index
-from penstock.store.exclude_list import NO_LIST
 
 TOKENIZER = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
 OUTPUTS = {"c.pbin": {}, "c.idx": {}, "c.zarr": {}, "files/": {"file_tokens": 60}}

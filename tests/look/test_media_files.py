@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 from PIL import Image
+from tests.internals import purge
 
 import penstock as ps
-from penstock.look.purge import purge
 
 FILES = {
     "a.jpg": b"not an image",

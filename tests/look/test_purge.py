@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from tests.internals import purge
+
 import penstock as ps
-from penstock.look.purge import purge
 
 
 def test_every_file_of_a_folder_is_kept(tmp_path: Path) -> None:

@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import NO_LIST, ExcludeList
+from tests.internals import ExcludeEntry as Entry
 
 import penstock as ps
-from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "0"))
 LENGTHS = (5, 1, 9, 3, 3, 12, 1, 7, 4, 2, 6, 3)

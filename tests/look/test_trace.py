@@ -7,16 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import Origin, main, place_of, purge, put
 from tests.look.datasets import shards, tars
 
 import penstock as ps
-from penstock.cli.main import main
+from penstock import lineage, pack
 from penstock.errors import NotFound
-from penstock.look.purge import purge
-from penstock.look.trace import Origin, lineage
-from penstock.prepare.tokens.pipeline import pack
-from penstock.store.place import place_of
-from penstock.store.put import put
 
 TOKENIZER = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
 

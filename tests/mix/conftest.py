@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from tests.internals import permute_one, subkey
 
 from penstock.order import Shuffle
-from penstock.order.permutation import permute_one, subkey
 from penstock.testing.memory import MemorySource
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.internals import describe
 
 from penstock.abc import SupportsFiles, SupportsKeys
 from penstock.errors import ConfigError, NotFound
-from penstock.load.describe import describe
 from penstock.mix import Blend, Concat, Map, WithAux, aux_of, subset
 from penstock.order import Shuffle, Skip
 from penstock.testing.memory import MemorySource

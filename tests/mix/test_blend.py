@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import BlockPlaces, derive_key
 
-from penstock._digest import derive_key
 from penstock.abc import SupportsSubstitutes
 from penstock.errors import ConfigError
 from penstock.formats import open_source
 from penstock.mix import Blend, Map
-from penstock.mix.places import BlockPlaces
 from penstock.order import Sequential, Shuffle, Skip, Take
 from penstock.pack import Chunk
 from penstock.testing.memory import MemorySource, MemoryTokens

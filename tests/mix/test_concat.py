@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import is_token_source
 
 import penstock as ps
-from penstock._kinds import is_token_source
 from penstock._places import extents_of_tokens
 from penstock.abc import SupportsDocumentFlags, SupportsKeys
 from penstock.errors import ConfigError, NotFound
-from penstock.mix import Blend, Concat, concat
-from penstock.mix.concat import ConcatSource
+from penstock.mix import Blend, Concat, ConcatSource, concat
 from penstock.order import Sequential, Shuffle
 from penstock.pack import Chunk
 from penstock.store import held

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import is_stream
 
-from penstock._kinds import is_stream
 from penstock.errors import ConfigError
 from penstock.mix import Map
 from penstock.order import Sequential, Shuffle, Skip

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import plan
 
 import penstock as ps
 from penstock.load import Loader
-from penstock.load.plan import plan
 
 HEAD = "__module__: megatron.energon\n__class__: MetadatasetV2\nsplits:\n  train:\n"
 TWICE = "    blend:\n    - path: a.jsonl\n      weight: 1\n    - path: {0}\n      weight: 1\n"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import is_token_source
 
-from penstock._kinds import is_token_source
 from penstock.errors import ConfigError
 from penstock.mix import subset
 from penstock.testing.memory import MemorySource, MemoryTokens

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import Flavored, SeqaxParams, SeqaxPass
 
 from penstock.cook import Crude, PackStream, cook
 from penstock.errors import NotFound
 from penstock.mix import Balance, Concat, Join, Map, WithAux
 from penstock.order import Shuffle, Skip, Take
-from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
 from penstock.pack import BestFit, Chunk, MegatronBlocks, PackByLength, Whole
-from penstock.recipe.flavored import Flavored
 from penstock.testing.memory import MemorySource, MemoryTokens
 
 

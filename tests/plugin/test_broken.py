@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.internals import plug_ins
 
 import penstock as ps
 from penstock import formats
-from penstock.cli._machine import plug_ins
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.executors import make_executor
 

@@ -9,11 +9,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from tests.internals import build_index
 
 import penstock as ps
 from penstock.errors import ConfigError
 from penstock.prepare.energon import run as energon
-from penstock.prepare.raw import build_index
 from penstock.testing.datasets import files_in
 
 

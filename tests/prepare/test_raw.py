@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import Place, build_index, is_staged_name
 
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
 from penstock.formats.jsonl import build
 from penstock.prepare import raw
-from penstock.prepare.raw import build_index
-from penstock.store._replaced import is_staged_name
-from penstock.store.local import LocalStore
-from penstock.store.place import Place
+from penstock.store import LocalStore
 from penstock.testing import FaultStore, count_operations
 
 LINES = [b'{"n": %d, "text": "%s"}' % (n, b"x" * (n % 50)) for n in range(2000)]

@@ -12,16 +12,13 @@ from typing import Any
 
 import pytest
 from tests.crash import hook
+from tests.internals import COMMITTED_TOGETHER as TOGETHER
+from tests.internals import build_index, main, nth_staged_name, place_of
+from tests.internals import unfinished_mark as mark_path
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PrepareError
 from penstock.prepare import raw_many
-from penstock.prepare.raw import build_index
-from penstock.store._leftovers import nth_staged_name
-from penstock.store.local import TOGETHER
-from penstock.store.place import place_of
-from penstock.store.unfinished import mark_path
 from penstock.testing.cluster import upload
 from penstock.testing.datasets import files_in
 

@@ -9,9 +9,9 @@ from typing import Any, TypedDict
 import jsonschema
 import numpy as np
 import pytest
+from tests.internals import DecodeOptions
 
 import penstock as ps
-from penstock.codec.parts import DecodeOptions
 from penstock.cook import Crude
 from penstock.errors import ConfigError, UnsafeData, Unsupported
 from penstock.recipe import open_recipe

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import Flavored, explain_step, run_of
 
 import penstock as ps
 from penstock.abc import SupportsFiles, SupportsKeys
-from penstock.load.explain import explain_step, run_of
-from penstock.recipe.flavored import Flavored
 from penstock.testing import MemorySource, SourceLaws
 from penstock.types import Sample
 

@@ -13,12 +13,11 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import ModalitiesShuffle, SeqaxParams, SeqaxPass
 
 import penstock as ps
 from penstock.cook import Cooker, Crude, cook
 from penstock.errors import ConfigError, FormatError, NotFound, UnsafeData
-from penstock.order.compat.modalities import ModalitiesShuffle
-from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
 from penstock.recipe import open_recipe, read_recipe
 from penstock.recipe.kinds import KINDS
 from penstock.recipe.schema import read_schema, recipe_schema, schema_text

@@ -11,8 +11,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from tests.internals import main
 
-from penstock.cli.main import main
 from penstock.errors import ConfigError
 from penstock.recipe import open_recipe
 from penstock.recipe.schema import read_schema

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import Place
 from tests.reshape.datasets import write_lines, write_tokens
 
 import penstock as ps
 from penstock.errors import ConfigError, PrepareError
 from penstock.executors import ProcessExecutor
 from penstock.reshape import pieces, rows, share_copies, share_tars, shuffle, tars
-from penstock.store.memory import MemoryStore
-from penstock.store.place import Place
+from penstock.store import MemoryStore
 
 Make = Callable[[Path], Path]
 KEPT = "Finished parts are kept: run the same command again to resume"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import chunk, chunk_range
 from tests.reshape.datasets import DOCUMENTS, documents_in, lines_in, write_lines, write_tokens
 
 from penstock.errors import ConfigError
-from penstock.reshape.chunk import chunk, chunk_range
 
 
 @settings(max_examples=10, deadline=None)

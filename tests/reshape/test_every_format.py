@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.internals import chunk
 from tests.reshape.datasets import documents_in, write_tokens
 
 import penstock as ps
+from penstock import filter, merge, shuffle, split
 from penstock.formats import format_names, get_format
-from penstock.reshape.chunk import chunk
-from penstock.reshape.filter import filter
-from penstock.reshape.merge import merge
-from penstock.reshape.shuffle import shuffle
-from penstock.reshape.split import split
 
 FORMATS = [name for name in format_names() if get_format(name).traits.tokens and get_format(name).traits.write]
 DOCUMENTS = [[n + 1] * (n % 7 + 1) for n in range(60)]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import compile_expression
 
 from penstock.errors import ConfigError
-from penstock.reshape.expression import compile_expression
 
 FIELDS: dict[str, Any] = {
     "text": "Hello world",

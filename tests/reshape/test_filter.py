@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.reshape.datasets import DOCUMENTS, documents_in, lines_in, sound, write_lines, write_tokens
 
 import penstock as ps
+from penstock import filter
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats import create
-from penstock.reshape.filter import filter
 
 ROWS: list[Any] = [
     {"text": "Alpha", "lang": "en", "meta": {"n": 1}},

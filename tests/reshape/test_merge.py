@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import DocumentDigest, chunk, decode_manifest, documents_digest_v2, encode_manifest, is_joinable
 from tests.reshape.datasets import DOCUMENTS, LINES, documents_in, files_in, lines_in, sound, write_lines, write_tokens
 
 import penstock as ps
-from penstock.codec.hashes import DocumentDigest
-from penstock.codec.joined_digest import documents_digest_v2, is_joinable
+from penstock import merge
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.reshape import rewrite
-from penstock.reshape.chunk import chunk
-from penstock.reshape.merge import merge
-from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.testing import FaultStore, count_operations
 from penstock.testing.token_files import write_token_files
 

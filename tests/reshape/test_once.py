@@ -11,16 +11,12 @@ from unittest import mock
 import numpy as np
 import pytest
 from tests.formats.tokens.test_planes import killed_at
+from tests.internals import chunk, excluded_samples, place_of
 
 import penstock as ps
+from penstock import filter, merge, shuffle
 from penstock.errors import ConfigError
-from penstock.look.exclude import excluded_samples
 from penstock.reshape import rewrite, split
-from penstock.reshape.chunk import chunk
-from penstock.reshape.filter import filter
-from penstock.reshape.merge import merge
-from penstock.reshape.shuffle import shuffle
-from penstock.store.place import place_of
 from penstock.testing.datasets import files_in
 
 Verb = Callable[[Path, Path], Any]
@@ -155,7 +151,7 @@ def test_a_list_of_indices_is_an_input(tmp_path: Path) -> None:
 
 
 def rewrite_rows(path: Path) -> Any:
-    from penstock.reshape.rows import open_rows
+    from tests.internals import open_rows
 
     return open_rows(path)
 

@@ -9,16 +9,11 @@ from unittest import mock
 
 import numpy as np
 import pytest
+from tests.internals import NO_LIST, SeededOrder, chunk, chunk_range, excluded_samples, place_of, read_row_map
 
 import penstock as ps
 from penstock.errors import ConfigError, Excluded, PrepareError
-from penstock.look.exclude import excluded_samples
 from penstock.reshape import origins
-from penstock.reshape.chunk import chunk, chunk_range
-from penstock.reshape.reorder import SeededOrder
-from penstock.store.exclude_list import NO_LIST
-from penstock.store.place import place_of
-from penstock.store.row_map import read_row_map
 
 COUNT = 14
 GONE = (2, 3, 9, 13)

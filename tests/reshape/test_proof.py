@@ -6,15 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import chunk
 
 import penstock as ps
+from penstock import filter, merge, shuffle, split
 from penstock.convert import convert
 from penstock.errors import Corrupt, Unsupported
-from penstock.reshape.chunk import chunk
-from penstock.reshape.filter import filter
-from penstock.reshape.merge import merge
-from penstock.reshape.shuffle import shuffle
-from penstock.reshape.split import split
 
 DOCUMENTS = 400
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import chunk, purge
 
 import penstock as ps
+from penstock import split
 from penstock.errors import Corrupt
-from penstock.look.purge import purge
-from penstock.reshape.chunk import chunk
-from penstock.reshape.split import split
 
 SAMPLES = 30
 SHARDS = ("mds", "csv", "tsv", "json-shards")

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import place_of, put
 from tests.reshape.test_recorded_counts import CASES, FORMATS, REFUSED, VERBS, damage, make
 from tests.store.objects import counted_requests
 
 import penstock as ps
 from penstock.errors import Corrupt
-from penstock.store.place import place_of
-from penstock.store.put import put
 from penstock.testing import FileServer
 
 BY_LISTS = ("folder", "jsonl-files")  # formats whose files only a listing names, which web servers don't have

@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import ShardWriter, chunk
 
 import penstock as ps
+from penstock import filter as filter_rows
+from penstock import merge, shuffle, split
 from penstock.convert import convert
-from penstock.formats.shards.writer import ShardWriter
-from penstock.reshape.chunk import chunk
-from penstock.reshape.filter import filter as filter_rows
-from penstock.reshape.merge import merge
-from penstock.reshape.shuffle import shuffle
-from penstock.reshape.split import split
-from penstock.store.resolve import resolve
+from penstock.store import resolve
 
 NAMES = ("a.pbin", "a.jsonl", "mds", "m/a.bin")
 

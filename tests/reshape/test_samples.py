@@ -7,15 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import chunk, main
 
 import penstock as ps
-from penstock.cli.main import main
+from penstock import filter, merge, shuffle, split
 from penstock.errors import ConfigError, PenstockError, Unsupported
-from penstock.reshape.chunk import chunk
-from penstock.reshape.filter import filter
-from penstock.reshape.merge import merge
-from penstock.reshape.shuffle import shuffle
-from penstock.reshape.split import split
 from penstock.types import Sample
 
 WRITERS: dict[str, dict[str, Any]] = {

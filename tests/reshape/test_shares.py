@@ -16,22 +16,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import Plan, ShardWriter, main, place_of, put, read_index, status_of
 from tests.reshape.test_by_executor import Counting, in_tars, lines, shards, tokens
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.codec import hashes
 from penstock.engine.parts import PartName
-from penstock.engine.plan import Plan
-from penstock.engine.status import status_of
 from penstock.engine.tokens import blocks
 from penstock.engine.tokens import layout as layouts
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.executors import InlineExecutor, ProcessExecutor
 from penstock.formats import _proof
 from penstock.formats._manifest import FileDigests
-from penstock.formats.shards.find_index import read_index
-from penstock.formats.shards.writer import ShardWriter
 from penstock.reshape import (
     pieces,
     rows,
@@ -43,8 +39,6 @@ from penstock.reshape import (
 )
 from penstock.reshape.rewrite import Written
 from penstock.store import compose
-from penstock.store.place import place_of
-from penstock.store.put import put
 
 Verb = Callable[..., list[Written]]
 

@@ -9,19 +9,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import Place, SeededOrder, ShuffleCost, main, put
 from tests.reshape.datasets import DOCUMENTS, LINES, documents_in, lines_in, sound, write_lines, write_tokens
 
 import penstock as ps
-from penstock.cli.main import main
+from penstock import shuffle
 from penstock.errors import ConfigError, Unsupported
 from penstock.reshape import reorder
-from penstock.reshape.cost import ShuffleCost
-from penstock.reshape.reorder import SeededOrder
-from penstock.reshape.shuffle import shuffle
-from penstock.store.local import LocalStore
-from penstock.store.memory import MemoryStore
-from penstock.store.place import Place
-from penstock.store.put import put
+from penstock.store import LocalStore, MemoryStore
 
 
 @settings(max_examples=15, deadline=None)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import PbinWriter, part_counts
 from tests.reshape.datasets import DOCUMENTS, documents_in, files_in, lines_in, sound, write_lines, write_tokens
 
 import penstock as ps
+from penstock import split
 from penstock.errors import ConfigError
-from penstock.formats.tokens.pbin.writer import PbinWriter
-from penstock.reshape.split import part_counts, split
 
 
 @settings(max_examples=15, deadline=None)

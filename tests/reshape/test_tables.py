@@ -11,11 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.internals import TableLines, open_rows
 
 import penstock as ps
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats.tables.lines import TableLines
-from penstock.reshape.rows import open_rows
 
 ROWS: list[dict[str, Any]] = [
     {"id": n, "text": f"größe \U0001f600 {n}" * (n % 4), "meta": {"tags": ["a", None][: n % 3], "score": n / 7}}

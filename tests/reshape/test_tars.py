@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import DatasetOptions, prepare_webdataset
 
 import penstock as ps
+from penstock import merge, shuffle, split
 from penstock.errors import ConfigError, Unsupported
-from penstock.prepare.energon.run import DatasetOptions, prepare_webdataset
-from penstock.reshape.merge import merge
-from penstock.reshape.shuffle import shuffle
-from penstock.reshape.split import split
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "energon" / "captioning"
 

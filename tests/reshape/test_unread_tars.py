@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from tests.cli.called import called
+from tests.internals import place_of, put
 
 import penstock as ps
 from penstock.errors import Unsupported
-from penstock.store.place import place_of
-from penstock.store.put import put
 
 VERBS = {
     "merge": ("merge", "{root}", "-o", "{out}"),

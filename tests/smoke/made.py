@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tests.internals import require_package as require
 
 import penstock as ps
-from penstock._optional import require
 from penstock.testing.token_files import write_token_files
 
 GOLDEN = Path(__file__).parent.parent / "golden"

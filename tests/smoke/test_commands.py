@@ -17,12 +17,11 @@ from typing import Any
 
 import click
 import pytest
+from tests.internals import build_index, cli, main
 from tests.smoke.made import GOLDEN, MADE
 
 import penstock
-from penstock.cli.main import cli, main
 from penstock.errors import MissingExtra, NotFound
-from penstock.prepare.raw import build_index
 
 PACK = "--tokenizer tokenizers/bpe2 --eos <|eod|>"
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 import pytest
+from tests.internals import SERVING as WAITING
+from tests.internals import cli, main
 from tests.smoke.test_commands import USES, leaves, place  # noqa: F401
 
-from penstock.cli._heartbeat import SERVING as WAITING
-from penstock.cli.main import cli, main
 from penstock.errors import PenstockError
 
 COMMON = {"--quiet", "--verbose", "--progress", "--json", "--no-color", "--debug"}

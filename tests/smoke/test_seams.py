@@ -16,8 +16,8 @@ import penstock as ps
 import penstock.abc as seams
 from penstock.executors import InlineExecutor
 from penstock.formats import get_format
-from penstock.order.permutation import GlobalOrder
-from penstock.store.local import LocalStore
+from penstock.order import GlobalOrder
+from penstock.store import LocalStore
 from penstock.testing import same
 from penstock.types import OpenOptions
 

@@ -12,13 +12,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.internals import find_paths, main, place_of, put
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import PenstockError
-from penstock.prepare.tokens.inputs import find_paths
-from penstock.store.place import place_of
-from penstock.store.put import put
 
 LINE = b'{"text": "a"}\n'
 

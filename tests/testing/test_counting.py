@@ -8,7 +8,7 @@ import pytest
 
 from penstock.abc import SupportsMmap
 from penstock.errors import Unreachable
-from penstock.store.memory import MemoryStore
+from penstock.store import MemoryStore
 from penstock.testing.counting import CountingStore, LatencyStore
 from penstock.testing.stores import StoreSuite
 

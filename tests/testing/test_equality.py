@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import stack
 
-from penstock._columns import stack
 from penstock.testing.equality import row_matches, same, same_samples
 
 NAN = float("nan")

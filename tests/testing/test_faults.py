@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.store import local
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore, local
 from penstock.testing.faults import COUNTED, FaultMode, FaultStore, FaultyOs, count_operations, faults_everywhere
 
 

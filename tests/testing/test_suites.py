@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.internals import MemoryStaged
 
+from penstock import Shuffle
 from penstock.errors import ConfigError
 from penstock.formats import get_format
-from penstock.order.ordered import OrderedStream
-from penstock.order.permutation import GlobalOrder
-from penstock.order.shuffle import Shuffle
-from penstock.store.local import LocalStore
-from penstock.store.memory import MemoryStaged, MemoryStore
+from penstock.order import GlobalOrder, OrderedStream
+from penstock.store import LocalStore, MemoryStore
 from penstock.testing.memory import KeyedSource, MemorySource, MemoryTokens
 from penstock.testing.orders import OrderLaws
 from penstock.testing.sources import SourceLaws, TokenSourceLaws

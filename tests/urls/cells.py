@@ -21,10 +21,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.internals import main as penstock
 from tests.urls.cases import Case
 from tests.urls.places import Local, Where
-
-from penstock.cli.main import main as penstock
 
 _NUMBERS = itertools.count()
 _PAGE_S = 60
@@ -196,7 +195,7 @@ def local_files(folder: Path) -> dict[str, bytes]:
 
 def chosen(cells: list[Cell], seed: str, share: int = 10) -> Iterator[Cell]:
     """One in `share` of the cells, by a seed."""
-    from penstock._digest import digest
+    from tests.internals import digest
 
     for cell in cells:
         if int(digest(seed, cell.case.name, cell.source, cell.target), 16) % share == 0:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import zstandard
+from tests.internals import build_index
 from tests.urls.cases import TOKENIZER
 
 import penstock as ps
 from penstock.prepare import pack
-from penstock.prepare.raw import build_index
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 DOCS = [[*range(1, size), 0] for size in (2, 3, 5, 4, 6, 2, 7, 3)]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.internals import COMMANDS
 from tests.urls.cases import CASES, READ, WRITTEN, Case
 from tests.urls.cells import Cell, Done, Driver, cells_of, difference, local_files, refusal
 from tests.urls.inputs import make_inputs
 from tests.urls.places import Web, s3_place
 from tests.urls.table import FILE, KINDS, UNTRIED, dump_cells, load_cells, same
 
-from penstock.cli._commands import COMMANDS
 from penstock.formats import BUILT_IN, get_format
 from penstock.testing import FileServer
 

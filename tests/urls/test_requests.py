@@ -9,12 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import chunk, place_of, put
 from tests.store.objects import counted_requests
 
 import penstock as ps
-from penstock.reshape.chunk import chunk
-from penstock.store.place import place_of
-from penstock.store.put import put
 
 VERBS: dict[str, Callable[[str, str], Any]] = {
     "merge": lambda source, out: ps.merge([source], out),

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
+from tests.internals import Settings, Targets, make_app
 from tests.store.objects import counted_requests
 from tests.urls.test_requests import NAMES, make
-
-from penstock.view.pages.app import make_app
-from penstock.view.pages.targets import Settings, Targets
 
 PAGES = ("", "samples?n=10", "samples?n=10&at=73%25", "sample/3")
 

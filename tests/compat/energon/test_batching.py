@@ -106,7 +106,8 @@ def test_dicts_out_of_typed_samples() -> None:
 
 
 def test_errors_of_samples_are_the_originals() -> None:
-    from penstock.compat.energon.errors import FatalSampleError, SampleException
+    from penstock.compat.energon import FatalSampleError
+    from penstock.compat.energon.errors import SampleException
 
     error = FatalSampleError.from_sample(pictures({})[0], "no room")
     assert isinstance(error, (SampleException, ValueError))

@@ -9,7 +9,8 @@ import torch
 from tests.codec.film_matrix import decode, film_of
 from tests.codec.films import FPS, RATE, film, wav
 
-from penstock.compat.energon.av import AVDecoder, get_clips_uniform, get_single_frames_uniform
+from penstock.compat.energon import AVDecoder
+from penstock.compat.energon.av import get_clips_uniform, get_single_frames_uniform
 from penstock.errors import ConfigError
 
 FRAMES = 30

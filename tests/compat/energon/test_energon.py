@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import join_states
 
 from penstock.compat import energon as en
 from penstock.compat.energon import build
-from penstock.compat.energon.loader import join_states
 from penstock.errors import ConfigError, ResumeMismatch
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "energon-loading"

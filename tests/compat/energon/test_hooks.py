@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import torch
 from tests.codec.films import film
+from tests.internals import ENERGON_INSTEAD as INSTEAD
 
 import penstock as ps
 from penstock.compat import energon as en
-from penstock.compat.energon.absent import INSTEAD
 from penstock.errors import ConfigError, PenstockError, ResumeMismatch, UnsafeData
 
 DATA = Path(__file__).parent.parent.parent / "golden" / "energon-loading" / "data"

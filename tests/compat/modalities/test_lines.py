@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.internals import build_index
 
 from penstock.compat.modalities import LargeFileLinesReader, MemMapDataset, create_raw_data_index
 from penstock.compat.modalities.dataloader.create_index import IndexGenerator
 from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, UnsafeData
-from penstock.prepare.raw import build_index
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities"
 VIEWS = json.loads((GOLDEN / "views.json").read_text())

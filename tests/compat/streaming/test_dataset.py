@@ -21,7 +21,7 @@ import penstock as ps
 from penstock.compat.streaming import LocalDataset, Stream, StreamingDataLoader, StreamingDataset
 from penstock.compat.streaming.epochs import Epochs, Worker
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.testing import FileServer
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "streaming"

@@ -22,14 +22,19 @@ import pytest
 
 import penstock as ps
 from penstock.codec.fields import _own
-from penstock.compat.streaming import MDSWriter, Stream, StreamingDataset, register_encoding
+from penstock.compat.streaming import (
+    MDSWriter,
+    Stream,
+    StreamingDataset,
+    clean_stale_shared_memory,
+    merge_index,
+    register_encoding,
+)
 from penstock.compat.streaming.base.format.mds import encodings
 from penstock.compat.streaming.base.stream import streams_registry
 from penstock.compat.streaming.base.util import (
     bytes_to_int,
-    clean_stale_shared_memory,
     get_list_arg,
-    merge_index,
     number_abbrev_to_int,
     retry,
     wait_for_file_to_exist,

@@ -8,11 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.internals import MOST_FINDINGS, build_index
 
 import penstock as ps
 from penstock.errors import Unsupported
-from penstock.formats._side_checks import MOST_FINDINGS
-from penstock.prepare.raw import build_index
 from penstock.types import Depth, Finding
 
 DEPTHS: tuple[Depth, ...] = ("quick", "sample", "full")
@@ -174,7 +173,7 @@ class TestSideFile:
         assert codes(ours, "quick") == ["jsonl.changed"]
 
     def test_made_for_foreign_data(self, path: Path) -> None:
-        from penstock.check.verify import write_side_file
+        from tests.internals import write_side_file
 
         build_index(path)
         write_side_file(path)

@@ -7,12 +7,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.internals import EMPTY_LIST, IndexedLines, index_path_for, write_index
+from tests.internals import JSONL_FORMAT as FORMAT
 
-from penstock.codec.pickles import EMPTY_LIST
 from penstock.errors import Corrupt
-from penstock.formats.jsonl import FORMAT
-from penstock.formats.jsonl.build import IndexedLines, index_path_for, write_index
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.types import OpenOptions
 
 STORE = LocalStore()

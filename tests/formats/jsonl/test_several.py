@@ -21,8 +21,7 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Trunc
 from penstock.formats import get_format
 from penstock.formats.jsonl import several, text
 from penstock.formats.jsonl.text import Text
-from penstock.store import small
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore, small
 from penstock.testing import CountingStore
 from penstock.testing.elsewhere import in_a_fork
 from penstock.testing.faults import FaultStore

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.testing import FormatSuite
 from penstock.testing.counting import CountingStore
 from penstock.testing.strategies import json_values

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import merge_index
 
 import penstock as ps
 from penstock.errors import ConfigError, NotFound
-from penstock.formats.shards.merge import merge_index
 from penstock.types import Depth, Finding
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "streaming"
@@ -236,7 +236,7 @@ def test_a_damaged_compressed_shard(family: str, tmp_path: Path) -> None:
 
 def test_a_bomb_is_refused(tmp_path: Path) -> None:
     folder = make(tmp_path / "set", **MDS, compression="zstd", hashes=[])
-    from penstock.codec.compress import Compression, compress
+    from tests.internals import Compression, compress
 
     bomb = compress(bytes(1 << 28), Compression("zstd"))
     (folder / "shard.00001.mds.zstd").write_bytes(bomb)
@@ -247,7 +247,7 @@ def test_a_bomb_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_damaged_sample_in_a_compressed_shard_is_placed_in_its_content(tmp_path: Path) -> None:
-    from penstock.codec.compress import Compression, compress, decompress
+    from tests.internals import Compression, compress, decompress
 
     folder = make(tmp_path / "set", format="mds", columns={"a": "str"}, compression="gz", hashes=[])
     path = folder / "shard.00001.mds.gz"

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import encode_index, encode_merged, parse_index
 
 import penstock as ps
-from penstock.formats.shards.index_json import encode_index, encode_merged, parse_index
 from penstock.testing.equality import row_matches, same_samples
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "streaming"

@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.compat.streaming import Stream, StreamingDataset
 from penstock.errors import ConfigError, Corrupt
-from penstock.store.memory import MemoryStore
+from penstock.store import MemoryStore
 from penstock.testing import FileServer
 from penstock.testing.stores import put
 from penstock.types import OpenOptions
@@ -62,7 +62,7 @@ def test_a_copy_of_an_uncompressed_shard_is_checked(web: FileServer, tmp_path: P
 
 
 def test_a_copy_that_another_reader_made_without_hashes_is_checked(web: FileServer, tmp_path: Path) -> None:
-    from penstock.store.resolve import resolve
+    from penstock.store import resolve
 
     url = served(web, damaged(written(tmp_path / "d", size_limit=1 << 19)))
     store, _ = resolve(url)
@@ -114,7 +114,7 @@ def test_local_shards_are_checked_too(tmp_path: Path, read: Any) -> None:
 
 
 def test_a_store_without_copies_is_checked_too(tmp_path: Path) -> None:
-    from penstock.formats.shards.mds import FORMAT
+    from tests.internals import MDS_FORMAT as FORMAT
 
     store = MemoryStore()
     for name, data in damaged(written(tmp_path / "d", size_limit=1 << 19)).items():

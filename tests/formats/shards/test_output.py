@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import INDEX_NAME
 
 from penstock.abc import Staged
 from penstock.errors import ConfigError
 from penstock.formats import get_format
-from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.store import MemoryStore
 from penstock.testing.counting import CountingStore
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import numeric_order, parse_shard_name
 
 import penstock as ps
-from penstock.formats.shards.names import numeric_order, parse_shard_name
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "streaming"
 

@@ -12,17 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import INDEX_NAME, LocalStaged, Objects, main
 from tests.store.objects import objects
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.compat.streaming import MDSWriter
 from penstock.errors import ConfigError, NotFound, PrepareError, Unreachable
-from penstock.formats.shards.index_json import INDEX_NAME
-from penstock.store import object_folder
-from penstock.store._objects import Objects
-from penstock.store.local import LocalStaged
-from penstock.store.resolve import resolve
+from penstock.store import object_folder, resolve
 
 Calls = list[tuple[str, str]]
 MARK = ".index.json.writing.staged"

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.internals import DATATROVE_FORMAT as FORMAT
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
-from penstock.formats.tokens.datatrove import FORMAT
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.testing import CountingStore, TokenSourceLaws
 from penstock.types import OpenOptions, Sample
 

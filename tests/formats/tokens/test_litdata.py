@@ -16,9 +16,9 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 from tests.cli.called import called
+from tests.internals import cli
 
 import penstock as ps
-from penstock.cli.main import cli
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.testing import SourceLaws, TokenSourceLaws
 from penstock.types import Sample

@@ -15,16 +15,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import PbinWriter, chunk, place_of, purge
 
 import penstock as ps
-from penstock.check.summary import summarise
+from penstock.check import summarise
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unsupported
 from penstock.formats._planes import DTYPES, PlaneEntry, decode_planes, encode_planes
 from penstock.formats.tokens.flat_tokens.writer import FlatTokensWriter
-from penstock.formats.tokens.pbin.writer import PbinWriter
-from penstock.look.purge import purge
-from penstock.reshape.chunk import chunk
-from penstock.store.place import place_of
 
 FORMATS = ("pbin", "megatron", "flat-tokens")
 SUFFIX = {"pbin": ".pbin", "megatron": "", "flat-tokens": ".zarr"}

@@ -14,13 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import RAW_TOKENS_FORMAT as FORMAT
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated, Unsupported
 from penstock.formats import sniff
-from penstock.formats.tokens.raw_tokens import FORMAT
-from penstock.store.local import LocalStore
-from penstock.store.memory import MemoryStore
+from penstock.store import LocalStore, MemoryStore
 from penstock.testing import CountingStore, TokenSourceLaws
 from penstock.types import Extent, OpenOptions, Sample
 

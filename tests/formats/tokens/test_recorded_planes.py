@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.called import called
+from tests.internals import place_of
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt
-from penstock.store.place import place_of
 from penstock.types import OpenOptions
 
 opened: Any = ps.open
@@ -176,7 +176,7 @@ def test_packing_lines_without_their_exclude_list_is_an_error(tmp_path: Path) ->
         writer.write({"text": "b"})
     assert called("exclude", path, "--indices", _indices(tmp_path, 1), "--reason", "r").returncode == 0
     os.unlink(f"{path}.penstock.exclude.jsonl")
-    from penstock.prepare.tokens.inputs import InputFile, without_excluded
+    from tests.internals import InputFile, without_excluded
 
     one = InputFile.__new__(InputFile)
     object.__setattr__(one, "place", place_of(path))

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import prepare_webdataset
 
 from penstock.prepare.energon import index
-from penstock.prepare.energon.run import prepare_webdataset
 
 CALLS = ("open", "stat", "lstat", "fstat", "listdir", "fsync", "unlink", "rename", "replace", "link")
 

@@ -14,23 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import penstock as ps
-from penstock.engine.shared import OF_METADATA as WORK_FOLDER
-from penstock.engine.shared import open_shared
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
-from penstock.formats.samples.media_index import MediaFilter, MediaRow
-from penstock.formats.samples.webdataset.shards import ShardTable
-from penstock.prepare.energon import index as indexing
-from penstock.prepare.energon.run import (
+from tests.internals import OF_METADATA as WORK_FOLDER
+from tests.internals import (
     DatasetOptions,
+    MediaFilter,
+    MediaRow,
+    ShardTable,
+    open_shared,
     peek_webdataset,
+    place_of,
     plan_webdataset,
     prepare_jsonl,
     prepare_webdataset,
 )
-from penstock.prepare.energon.share import folder_of
-from penstock.store.place import place_of
+from tests.internals import metadata_work_folder as folder_of
+
+import penstock as ps
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
+from penstock.prepare.energon import index as indexing
 from penstock.types import ImageMetadata
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "energon"

@@ -11,19 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import (
+    OF_METADATA,
+    PrepareSummary,
+    SharedWork,
+    main,
+    place_of,
+    prepare_webdataset,
+    status_of,
+    sweep,
+)
 from tests.shared_work import Dying, files_of
 from tests.store.between import between
 
 import penstock as ps
-from penstock.cli.main import main
-from penstock.engine.shared import OF_METADATA, SharedWork
-from penstock.engine.status import status_of, sweep
 from penstock.errors import ConfigError, Corrupt, PrepareError
-from penstock.executors.inline import InlineExecutor
+from penstock.executors import InlineExecutor
 from penstock.prepare.energon import run as run_module
-from penstock.prepare.energon.request import PrepareSummary
-from penstock.prepare.energon.run import prepare_webdataset
-from penstock.store.place import place_of
 from penstock.testing.cluster import upload
 from penstock.testing.datasets import files_in
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import main
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError
 from penstock.testing.datasets import copy_of, files_in
 

@@ -14,16 +14,15 @@ from typing import Any
 import pytest
 from tests.codec.films import films, wav
 from tests.codec.pictures import encoded, picture
+from tests.internals import MediaSummary, Place, place_of, status_of
 
 import penstock as ps
-from penstock.engine.status import status_of
+from penstock import prepare_media
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
-from penstock.executors.inline import InlineExecutor
+from penstock.executors import InlineExecutor
 from penstock.prepare.media import run as media_run
 from penstock.prepare.media import tasks
-from penstock.prepare.media.run import MediaSummary, prepare_media
-from penstock.store.local import LocalStore
-from penstock.store.place import Place, place_of
+from penstock.store import LocalStore
 from penstock.testing.cluster import upload
 from penstock.testing.faults import FaultStore, count_operations
 from penstock.types import ImageMetadata
@@ -42,7 +41,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def tars(tmp_path: Path) -> Path:
     shutil.copytree(GOLDEN / "media", tmp_path / "tars")
-    from penstock.prepare.energon.run import prepare_webdataset
+    from tests.internals import prepare_webdataset
 
     prepare_webdataset(tmp_path / "tars", split_ratio=[1, 0, 0], workers=1)
     return tmp_path / "tars"

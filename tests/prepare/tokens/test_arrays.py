@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.internals import main
 from tests.prepare.conftest import EOS, TEXTS, write_lines
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.prepare.tokens import planned
 from penstock.testing.datasets import files_in
 

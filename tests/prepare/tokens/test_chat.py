@@ -13,17 +13,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.internals import load_spec, load_template, main
 from tests.prepare.chat_styles import STYLES, conversations, write_tokenizer
 from tests.prepare.conftest import names_in, write_lines
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, PrepareError, Unsupported
 from penstock.prepare.tokens.chat.reader import ChatReader
 from penstock.prepare.tokens.chat.sandbox import Meter
-from penstock.prepare.tokens.chat.template import load_template
-from penstock.prepare.tokens.tokenizer import load_spec
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 CHATML = STYLES["chatml"]
 Packed = Callable[..., Any]

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import Conversation, Renderer, UnusableError, load_spec, load_template
 from tests.prepare.chat_styles import ALL_STYLES, STYLES, Style, write_tokenizer
 
 from penstock.prepare.tokens.chat import render
-from penstock.prepare.tokens.chat.render import Conversation, Renderer, UnusableError
-from penstock.prepare.tokens.chat.template import load_template
-from penstock.prepare.tokens.tokenizer import load_spec
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 LOOP = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]BODY{% endfor %}TAIL"
 PROMPT = "{% if add_generation_prompt %}[assistant:{% endif %}"

@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+from tests.internals import decode_manifest, encode_manifest, main
 from tests.prepare.chat_styles import Style, write_tokenizer
 from tests.prepare.conftest import write_lines
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError
-from penstock.store.side_file import decode_manifest, encode_manifest
 
 ANSWER = "{% generation %}{{ m.content ~ END }}{% endgeneration %}"
 TURN = (

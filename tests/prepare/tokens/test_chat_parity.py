@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
 import pytest
+from tests.internals import main
 from tests.prepare.chat_styles import ALL_STYLES, SHAPES, read_goldens, write_tokenizer
 from tests.prepare.conftest import write_lines
 
 import penstock as ps
-from penstock.cli.main import main
 
 FILLER = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
 FILLERS = 250

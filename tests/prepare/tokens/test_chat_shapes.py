@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import main
 from tests.prepare.chat_styles import STYLES, write_tokenizer
 from tests.prepare.conftest import write_lines
 from tokenizers import AddedToken, Tokenizer, normalizers
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import PrepareError
 
 ONE = [("user", "Hi"), ("assistant", "Yes")]

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.internals import load_decoder
 
 from penstock.errors import Corrupt, NotFound
-from penstock.prepare.tokens.decode import load_decoder
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import tokenizers
+from tests.internals import main
 from tests.prepare.conftest import EOS, TEXTS, stored_tokens, write_lines
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError, PrepareError
 from penstock.prepare import PackReport
 from penstock.prepare.tokens.fill_in import FillIn, FillInAsked

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
+from tests.internals import main
 from tests.prepare.chat_styles import Style, write_tokenizer
 from tests.prepare.conftest import EOS, write_lines
 from tests.prepare.tokens import test_sentencepiece, test_tiktoken
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError
 from penstock.prepare import PackReport
 from penstock.prepare.tokens import tokenize

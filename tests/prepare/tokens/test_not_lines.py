@@ -9,9 +9,9 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tests.internals import main
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError
 
 

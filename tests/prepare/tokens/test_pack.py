@@ -15,15 +15,14 @@ import tokenizers
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.internals import build_index, load_engine
 from tests.prepare.conftest import EOS, TEXTS, expected_tokens, names_in, stored_tokens, with_changes, write_lines
 from tests.prepare.tokens.test_tokenizer import TEMPLATE
 
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Truncated, Unsupported
 from penstock.formats import get_format, open_source
 from penstock.prepare import Dropped, PackProgress, PackReport, pack
-from penstock.prepare.raw import build_index
 from penstock.prepare.tokens import assemble, understand
-from penstock.prepare.tokens.engines import load_engine
 from penstock.testing.datasets import files_in
 from penstock.types import Traits
 

@@ -16,17 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import PLAN_VERSION as VERSION
+from tests.internals import Plan, nth_staged_name, place_of
 from tests.prepare.conftest import TEXTS, names_in, write_lines
 
 import penstock as ps
 from penstock.engine import shared as work
-from penstock.engine.plan import VERSION, Plan
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.tokens import inputs, oracle, planned, tasks
-from penstock.store._leftovers import nth_staged_name
-from penstock.store.local import LocalStore
-from penstock.store.place import place_of
+from penstock.store import LocalStore
 from penstock.testing import FaultStore, FaultyOs, count_operations, faults_everywhere
 
 Pack = Callable[..., PackReport]

@@ -11,14 +11,11 @@ from typing import Any
 import pyarrow
 import pytest
 from pyarrow import parquet
+from tests.internals import load_decoder, main, place_of, read_row_map
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError
 from penstock.prepare import pack
-from penstock.prepare.tokens.decode import load_decoder
-from penstock.store.place import place_of
-from penstock.store.row_map import read_row_map
 
 TOKENIZER = Path(__file__).parents[2] / "golden/modalities/tokenizers/bpe2"
 

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import sentencepiece
+from tests.internals import load_tokenizer
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.prepare import PackReport, pack
-from penstock.prepare.tokens.load_tokenizer import load_tokenizer
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 WORDS = (
     "the",

@@ -23,29 +23,24 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.internals import Place, SharedWork, array_expression, place_of, put, status_of
 from tests.prepare.conftest import TEXTS, expected_tokens, names_in, write_lines
 from tests.shared_work import finish_part
 from tests.store.between import between
 
 import penstock as ps
-from penstock.cli._sharing import array_expression
 from penstock.engine import sharing
 from penstock.engine.parts import PartMeta, PartName, encode_end
-from penstock.engine.shared import SharedWork
-from penstock.engine.status import status_of
 from penstock.engine.tokens import files
 from penstock.engine.tokens.assemble import cut_files
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.tokens import inputs as input_files
 from penstock.prepare.tokens import pipeline, understand
+from penstock.store import LocalStore, MemoryStore
 from penstock.store._replaced import mark_path
 from penstock.store.compose import _client
-from penstock.store.local import LocalStore
-from penstock.store.memory import MemoryStore
 from penstock.store.object_folder import Mark
-from penstock.store.place import Place, place_of
-from penstock.store.put import put
 from penstock.testing.datasets import files_in
 
 Pack = Callable[..., PackReport]

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 import tiktoken
+from tests.internals import TIKTOKEN_PATTERNS as PATTERNS
+from tests.internals import load_tokenizer
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt
 from penstock.prepare import PackReport, pack
-from penstock.prepare.tokens.load_tokenizer import load_tokenizer
-from penstock.prepare.tokens.tiktoken_ranks import PATTERNS
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 MERGED = (
     b"th",

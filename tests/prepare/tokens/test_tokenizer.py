@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import tokenizers
+from tests.internals import TokenizerSpec, load_spec
 from tests.prepare.conftest import with_changes
 
 from penstock.errors import ConfigError, Corrupt, NotFound
-from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 TEMPLATE = {
     "type": "TemplateProcessing",

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import main
 from tests.prepare.conftest import write_lines
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import PrepareError
 
 WORDS = {word: number for number, word in enumerate(["<unk>", "hug", "a", "b"])}

@@ -4,8 +4,7 @@ import time
 
 import things  # noqa: F401
 
-from penstock.cook import Prefetch
-from penstock.cook.stores import FileStore
+from penstock.cook import FileStore, Prefetch
 
 read = []
 atexit.register(lambda: print("few were read" if len(read) < 100 else len(read)))

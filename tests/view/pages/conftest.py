@@ -10,9 +10,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-
-from penstock.view.pages.app import make_app
-from penstock.view.pages.targets import Settings, Targets
+from tests.internals import Settings, Targets, make_app
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 TOKENIZER = str(GOLDEN / "modalities" / "tokenizers" / "bpe2")

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
+from tests.internals import place_of
 from tests.smoke.made import MADE, Made
 from tests.view.pages.conftest import Ask, text_of
 
 from penstock.errors import NotFound
-from penstock.store.place import place_of
 from penstock.testing import FileServer
 from penstock.view.facts.shelves import shelf
 from penstock.view.pages import targets

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import load_config
 
-from penstock.compat.modalities.commands.config import load_config
 from penstock.errors import ConfigError, NotFound, UnsafeData
 
 

@@ -14,24 +14,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import calculate_hashed_seed, join_embedded_stream_data, load_config, read_file_list
 from tests.reshape.datasets import documents_in, files_in, lines_in, sound, write_tokens
 
 import penstock as ps
 from penstock.compat import modalities
-from penstock.compat.modalities import EmbeddedStreamData
-from penstock.compat.modalities.commands import data as modalities_data
-from penstock.compat.modalities.commands.config import load_config
-from penstock.compat.modalities.commands.data import (
-    calculate_hashed_seed,
+from penstock.compat.modalities import (
+    EmbeddedStreamData,
     create_raw_data_index,
     create_shuffled_dataset_chunk,
     create_shuffled_jsonl_dataset_chunk,
-    join_embedded_stream_data,
     merge_packed_data_files,
-    read_file_list,
     shuffle_jsonl_data,
     shuffle_tokenized_data,
 )
+from penstock.compat.modalities.commands import data as modalities_data
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound
 from penstock.reshape import reorder
 from penstock.reshape.shuffle import write_in_order

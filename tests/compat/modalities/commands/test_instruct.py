@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.internals import chat_renderer, create_instruction_tuning_data
 from tests.reshape.datasets import files_in
 
-from penstock.compat.modalities.commands.instruct import chat_renderer, create_instruction_tuning_data
 from penstock.errors import ConfigError, NotFound, PrepareError
 
 CONFIG = Path("configs/instruct.yaml")

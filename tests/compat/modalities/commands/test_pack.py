@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import load_config, read_settings
 from tests.reshape.datasets import documents_in, files_in, sound
 
-from penstock.compat.modalities.commands.config import load_config
-from penstock.compat.modalities.commands.data import create_raw_data_index
-from penstock.compat.modalities.commands.pack import pack_encoded_data, read_settings
+from penstock.compat.modalities import create_raw_data_index, pack_encoded_data
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 
 EOD = 0
@@ -163,7 +162,7 @@ class TestIndex:
     def test_only_lines_of_the_index_are_packed(self, indexed: Path) -> None:
         lines = Path("inputs/part0.jsonl").read_bytes().splitlines(keepends=True)
         Path("some.jsonl").write_bytes(b"".join([*lines[:2], b"broken\n", *lines[2:4], b"\n", *lines[4:]]))
-        from penstock.prepare.raw import build_index
+        from tests.internals import build_index
 
         build_index("some.jsonl", on_error="skip")
         done = pack_encoded_data(config_of("pack_part0", src_path="some.jsonl", index_path=None, dst_path="m.pbin"))

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 import penstock as ps
-from penstock.prepare.media.run import prepare_media
+from penstock import prepare_media
 
 
 def png(side: int) -> bytes:

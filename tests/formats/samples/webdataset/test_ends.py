@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.internals import prepare_webdataset
 
 import penstock
+from penstock import merge
 from penstock.errors import Corrupt
-from penstock.prepare.energon.run import prepare_webdataset
-from penstock.reshape.merge import merge
 
 LAYOUTS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 

@@ -7,14 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import lint, open_raw, prepare_webdataset, read_splits
 
 import penstock as ps
-from penstock.check.lint import lint
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats.samples.webdataset.nvmeta import read_splits
-from penstock.formats.samples.webdataset.source import open_raw
-from penstock.prepare.energon.run import prepare_webdataset
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.testing import CountingStore
 from penstock.types import OpenOptions
 

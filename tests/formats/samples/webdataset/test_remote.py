@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import prepare_webdataset
 
 import penstock
-from penstock.prepare.energon.run import prepare_webdataset
-from penstock.store.resolve import resolve
+from penstock.store import resolve
 from penstock.testing import FileServer
 from penstock.testing.stores import put
 

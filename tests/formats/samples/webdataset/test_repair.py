@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import prepare_webdataset
 
 import penstock
-from penstock.prepare.energon.run import prepare_webdataset
 
 from .conftest import write_tar
 
@@ -77,7 +77,7 @@ def test_a_folder_that_was_never_prepared_stays(tmp_path: Path) -> None:
 
 
 def test_metadata_of_media_stay(prepared: Path) -> None:
-    from penstock.prepare.media.run import prepare_media
+    from penstock import prepare_media
 
     gif = b"GIF89a" + bytes([3, 0, 2, 0, 0, 0, 0]) + b"," + bytes([0, 0, 0, 0, 1, 0, 1, 0, 0]) + b"\2\2D\1\0;"
     write_tar(prepared / "b.tar", {"i.gif": gif})

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import collapse_braces as collapse
+from tests.internals import expand_braces as expand
 
 from penstock.errors import ConfigError, FormatError
-from penstock.formats.samples.webdataset.braces import collapse, expand
 from penstock.formats.samples.webdataset.splits import by_patterns, by_ratio
 
 from .conftest import golden_json

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import penstock as ps
-from penstock.check.summary import summarise
+from penstock.check import summarise
 
 
 def prepared(folder: Path, exclude: str) -> str:

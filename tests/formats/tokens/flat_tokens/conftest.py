@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import FLAT_TOKENS_FORMAT as FORMAT
 
-from penstock.formats.tokens.flat_tokens import FORMAT
 from penstock.formats.tokens.flat_tokens.source import FlatTokensSource
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.types import Depth, Finding, OpenOptions
 
 DOCUMENTS = [[1, 2], [], [3, 4, 5], [6, 7, 8], [], [9]]

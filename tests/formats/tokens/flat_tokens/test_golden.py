@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import FLAT_TOKENS_FORMAT as FORMAT
 
 import penstock as ps
 from penstock.abc import Store
-from penstock.formats.tokens.flat_tokens import FORMAT
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.testing.counting import CountingStore
 from penstock.testing.datasets import files_in
 from penstock.types import OpenOptions

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from tests.internals import FLAT_TOKENS_FORMAT as FORMAT
 
 import penstock as ps
-from penstock.formats.tokens.flat_tokens import FORMAT
 from penstock.store import LocalStore
 from penstock.testing.datasets import files_in
 from penstock.types import Action, OpenOptions

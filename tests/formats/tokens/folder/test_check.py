@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import TokenFileEntry, decode_manifest, encode_manifest, write_side_file
+from tests.internals import decode_token_file_index as decode_index
+from tests.internals import encode_token_file_index as encode_index
 
 import penstock as ps
-from penstock.check.verify import write_side_file
 from penstock.errors import Corrupt, NotFound, PrepareError
-from penstock.formats.tokens.folder.index import TokenFileEntry, decode_index, encode_index
-from penstock.store.side_file import decode_manifest, encode_manifest
 from penstock.testing.datasets import files_in
 from penstock.testing.token_files import write_token_files
 from penstock.types import Depth, Finding

@@ -12,13 +12,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.internals import main, place_of, put
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, TooLarge, Unsupported
 from penstock.formats.tokens.folder import found as module
-from penstock.store.place import place_of
-from penstock.store.put import put
 from penstock.testing import TokenSourceLaws
 from penstock.testing.datasets import files_in
 from penstock.testing.token_files import write_token_files

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import main
 
 import penstock as ps
-from penstock.cli.main import main
 from penstock.testing.datasets import files_in
 from penstock.testing.token_files import write_token_files
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import main, write_side_file
 
 import penstock as ps
 from penstock.check import repair, verify
-from penstock.check.verify import write_side_file
-from penstock.cli.main import main
 from penstock.errors import Corrupt, NotFound, PenstockError
 
 DOCS = [[300, 2, 7], [7], [], [5, 0, 1, 7]]

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.internals import PBIN_FORMAT as FORMAT
+from tests.internals import read_side_file
 
 from penstock.errors import Corrupt
-from penstock.formats.tokens.pbin import FORMAT
-from penstock.store.local import LocalStore
-from penstock.store.side_file import read_side_file
+from penstock.store import LocalStore
 from penstock.types import OpenOptions
 
 Build = Callable[..., bytes]
