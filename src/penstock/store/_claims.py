@@ -29,6 +29,17 @@ def lock_path(path: str) -> str:
     return os.path.join(folder, f".{hidden_stem(name)}.lock.staged")
 
 
+def block_old_writers(os_module: Any, path: str) -> None:
+    """Give the lock of a local output a second name: version 0.2 then refuses to write; see `store.transaction`."""
+    with contextlib.suppress(OSError):  # a file system without second names
+        os_module.link(lock_path(path), _second_name(path))
+
+
+def _second_name(path: str) -> str:
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, f".{hidden_stem(name)}.new", ".lock")
+
+
 class LocalClaim:
     """The claim of one writer to a local output; see `penstock.store.outputs.claim`.
 
@@ -67,7 +78,7 @@ class LocalClaim:
         if self._fd >= 0:
             with contextlib.suppress(OSError):
                 fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others that share it need the file still
-                if self._is_ours():
+                if self._is_ours() and os.fstat(self._fd).st_nlink == 1:  # else a commit is to be completed
                     self._remove(self._os.unlink, self._lock_path)
             with contextlib.suppress(OSError):
                 fcntl.flock(self._fd, fcntl.LOCK_UN)  # also that of the copies in other processes
@@ -107,11 +118,20 @@ class LocalClaim:
 
     def _open(self) -> int:
         try:
+            self._remove_second_name()
             return open_lock(self._lock_path, self._os)
         except FileExistsError as error:
             raise ConfigError(
                 str(error.strerror), path=self._lock_path, hint="Remove it, or choose another output"
             ) from None
+
+    def _remove_second_name(self) -> None:
+        """Undo `block_old_writers` of a writer that was killed."""
+        second = _second_name(self.path)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            status = os.lstat(self._lock_path)
+            if status.st_nlink > 1 and os.path.samestat(status, os.lstat(second)):
+                self._os.unlink(second)
 
     def _is_ours(self) -> bool:
         try:

@@ -18,6 +18,7 @@ _LIMIT = "files of a process: at most"
 _FREE = "bytes free there"
 _AMOUNT = {"write": 1, "pwrite": 1, "copy_file_range": 2}  # name → which argument is what is written, or how much
 _HIDDEN = re.compile(r"(^|/)\.([^/]+)\.(?:[0-9a-f]{8}|lock)\.staged(?=/|$)")
+_STAGING = re.compile(r"(^|/)\.[^/]+\.new/(?=[^/]+$)")
 
 
 def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
@@ -32,7 +33,7 @@ def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
         return error
     what = error.strerror or os.strerror(error.errno)
     where = path if error.filename is None or isinstance(error.filename, int) else os.fsdecode(error.filename)
-    error.filename = _HIDDEN.sub(r"\1\2", where)
+    error.filename = _STAGING.sub(r"\1", _HIDDEN.sub(r"\1\2", where))
     if error.filename2 is not None:  # of a rename: a user knows one name
         del error.filename2
     if error.errno in _FULL and _FREE not in what:

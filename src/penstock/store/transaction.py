@@ -1,0 +1,254 @@
+"""Commit the files of a local output together: readers see all old files or all new files.
+
+While an output is written, its directory contains three hidden names. `<name>` is the first file of the output.
+
+| name | what it is |
+|---|---|
+| `.<name>.lock.staged` | Lock of the writer (`flock`), held until the commit; the same as in version 0.2. |
+| `.<name>.new/` | Staging directory: new files under their final names. |
+| `.<name>.commit` | Redo log, in JSON: the files to rename and to remove, the plan and the result of the work. |
+
+The log is the commit. It becomes visible when all staged files are durable, and from then on nothing staged is deleted.
+Renaming the files is a separate step that may be repeated: after a kill or an error, the next writer completes it
+(rolls forward). Readers never rename or delete. They follow the log: a file that the log names is read from the staging
+directory until it has been renamed; see `read_committed`.
+
+Other tools, which don't know the log, see no mixture of old and new files either. The old *last file* (an index without
+which the other files aren't a dataset) is removed before any other file changes, and the new one is renamed last.
+Version 0.2 doesn't know the log either, and would write a new output that the log then replaces. So the lock file has a
+second name in the staging directory during a commit: version 0.2 rejects such a lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Sequence
+from typing import Any, Self
+
+from penstock.errors import ConfigError, PrepareError
+from penstock.store._claims import JoinedClaim, LocalClaim, block_old_writers
+from penstock.store._files import output_exists, remove_tree, require_replaceable_file, sync_folder
+from penstock.store._leftovers import Kept, take_leftovers
+from penstock.store._local_staged import LocalStaged
+from penstock.store._named import NamingOs
+from penstock.store._replaced import hidden_stem
+from penstock.store._status import is_folder, is_link, is_there
+from penstock.store.commit_log import CommitLog, OutputFiles, read_log
+from penstock.store.lock import hold_lock
+
+_NEW_LOG = ".log"
+_OLD_WORK = re.compile(r"lock|plan|probe-.*|[0-9a-f]{16,32}|\..*\.staged")
+"""Names in a work directory of version 0.2."""
+
+
+class Transaction:
+    """Writer of one output of several files. A context manager; without `commit`, nothing changes.
+
+    On entry it takes the lock and completes an interrupted commit. If the same plan was committed then, `is_complete`
+    is true, and there is nothing to do.
+
+    Args:
+        files: names that the output can have.
+        plan: identifies the work.
+        claim: lock on the output, which is released on exit. By default a new one.
+        kept: continue the staged files of a killed run, and count the bytes that needn't be written; see `LocalStore`.
+        os_module: module that does the work.
+
+    Attributes:
+        is_complete: whether the same plan was committed already, by a run that was killed before it returned.
+        result: the result that this run recorded.
+
+    Raises:
+        PrepareError: another run is writing this output.
+        UnsafeData, Corrupt, Unsupported: see `read_log`.
+    """
+
+    def __init__(
+        self,
+        files: OutputFiles,
+        plan: str,
+        *,
+        claim: LocalClaim | JoinedClaim | None = None,
+        kept: Kept | None = None,
+        os_module: Any = os,
+    ) -> None:
+        self.files = files
+        self.is_complete = False
+        self.result: Any = None
+        self._plan = plan
+        self._claim = claim
+        self._kept = kept
+        self._os = NamingOs(os_module, files.path)
+        self._staged: dict[str, LocalStaged] = {}
+        self._has_log = False
+        self._is_committed = False
+
+    def __enter__(self) -> Self:
+        claim, self._claim = self._claim, None
+        self._claim = LocalClaim(self._os, self.files.path) if claim is None else claim
+        try:
+            log = read_log(self.files)
+            if log is not None:
+                self._has_log = True
+                self._roll_forward(log)
+                self.is_complete = log.plan == self._plan
+                self.result = log.result if self.is_complete else None
+            self._open_staging()
+        except BaseException:
+            self._claim.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            for one in self._staged.values():
+                one.abort()
+            if not self._has_log and not (self._kept is not None and self._kept.hold and not self._is_committed):
+                remove_tree(self._os, self.files.staging_path)
+        finally:
+            if self._claim is not None:
+                self._claim.release()
+
+    def stage(self, name: str) -> LocalStaged:
+        """Start a file. Files become visible in the order of these calls, the last name of the output at the end."""
+        if name in self._staged or not self.files.owns(name):
+            raise ValueError(f"{name}: staged twice, or not a file of this output")
+        if self._is_committed:
+            raise ValueError(f"{self.files.path}: the output was already committed")
+        staged = LocalStaged(
+            self._os.plain, self.files.staged_path_of(name), overwrite=False, inside=True, kept=self._kept
+        )
+        self._staged[name] = staged
+        return staged
+
+    def commit(self, result: Any = None, *, remove: Sequence[str] = (), overwrite: bool = True) -> None:
+        """Make all staged files visible, in place of the old ones.
+
+        If this raises after the log became visible, the output is committed, and the next writer completes it.
+
+        Args:
+            result: plain JSON for a run of the same plan; see `result` of the class.
+            remove: files of the old output that are removed.
+            overwrite: replace existing files; otherwise a file in the place of a staged one is an error.
+
+        Raises:
+            ConfigError: a file exists, or a directory or special file is in its place.
+        """
+        last = self.files.names[-1]
+        names = [name for name in self._staged if name != last] + [last] * (last in self._staged)
+        if self._is_committed or not names or not all(map(self.files.owns, remove)):
+            raise ValueError(f"{self.files.path}: committed twice, no files, or not files of this output")
+        # A single file is replaced by one rename. With several, other tools must not see the old last file.
+        removed = dict.fromkeys([*names[-1:] * (len(names) + len(remove) > 1), *remove])
+        log = CommitLog(self._plan, result, tuple(names), tuple(removed))
+        data = log.encode(self.files.path)
+        for one in self._staged.values():
+            one.commit()
+        for name in (*names, *remove):
+            require_replaceable_file(self.files.path_of(name))
+            if not overwrite and is_there(self.files.path_of(name)):
+                raise output_exists(self.files.path, self.files.path_of(name))
+        self._write_log(data)
+        self._roll_forward(log)
+
+    def _open_staging(self) -> None:
+        folder, path = self.files.folder, self.files.staging_path
+        for name in self.files.names:
+            take_leftovers(self._os, folder, name, keep=False)  # of a writer of version 0.2 that was killed
+        if is_there(path):
+            # The removal of an earlier log may not be durable yet. That log must not come back with other staged files.
+            sync_folder(self._os, folder)
+            if self._kept is not None and _is_own_folder(path):
+                return
+            remove_tree(self._os, path)
+            if is_there(path) and not stat.S_ISDIR(os.lstat(path).st_mode):
+                self._os.unlink(path)
+        try:
+            self._os.mkdir(path)
+        except FileExistsError:
+            what = "the staging directory of the output can't be removed"
+            raise ConfigError(what, path=path, hint="Remove it, or choose another output") from None
+
+    def _write_log(self, data: bytes) -> None:
+        """Make the log visible and durable."""
+        path = self.files.staged_path_of(_NEW_LOG)
+        fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._os.write(fd, view) :]
+            self._os.fsync(fd)
+        finally:
+            self._os.close(fd)
+        block_old_writers(self._os, self.files.path)
+        sync_folder(self._os, self.files.staging_path)
+        self._has_log = True  # before the rename: an interrupt may come right after it
+        try:
+            self._os.rename(path, self.files.log_path)
+        except BaseException:
+            self._has_log = is_there(self.files.log_path)
+            raise
+        sync_folder(self._os, self.files.folder)
+
+    def _roll_forward(self, log: CommitLog) -> None:
+        """Rename and remove what the log names. May be repeated, from any state in which it was interrupted."""
+        folder, *others, last = self.files.folder, *log.files
+        if self.files.is_staged(last):  # else all is renamed, and the files of today may be those of a later writer
+            staged = [name for name in others if self.files.is_staged(name)]
+            for number, name in enumerate(log.remove):
+                self._remove(self.files.path_of(name))
+                if number == 0:
+                    sync_folder(self._os, folder)
+            for name in staged:
+                self._os.rename(self.files.staged_path_of(name), self.files.path_of(name))
+            if others:
+                sync_folder(self._os, folder)
+            self._os.rename(self.files.staged_path_of(last), self.files.path_of(last))
+            sync_folder(self._os, folder)
+        self._os.unlink(self.files.log_path)
+        sync_folder(self._os, folder)
+        self._has_log, self._is_committed = False, bool(self._staged)
+        remove_tree(self._os, self.files.staging_path)
+
+    def _remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._os.unlink(path)
+
+
+def _is_own_folder(path: str) -> bool:
+    """Return whether a directory contains only regular files of this user, with one name each."""
+    user, status = os.geteuid(), os.lstat(path)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != user:
+        return False
+    with os.scandir(path) as entries:
+        found = [entry.stat(follow_symlinks=False) for entry in entries]
+    return all(one.st_uid == user and stat.S_ISREG(one.st_mode) and one.st_nlink == 1 for one in found)
+
+
+def require_no_old_work(path: str, *, restart: bool = False) -> None:
+    """Raise `PrepareError` if version 0.2 left unfinished work for an output; with `restart`, remove that work.
+
+    Args:
+        path: of the output.
+        restart: remove it, unless a run of version 0.2 holds its lock.
+    """
+    folder, name = os.path.split(os.path.abspath(path))
+    for work in (os.path.join(folder, f".{hidden_stem(name)}.work"), os.path.join(path, ".work")):
+        if is_link(work) or not is_folder(work):
+            continue
+        if not restart:
+            what = "an earlier version of Penstock began work for this output and didn't finish it"
+            hint = "Finish it with that version, or discard it: restart (--restart)"
+            raise PrepareError(what, path=path, found=work, hint=hint)
+        with hold_lock(os.path.join(work, "lock"), wait=False) as acquired:
+            if not acquired:
+                hint = "Wait for it, or choose another output"
+                raise PrepareError("another run is writing this output", path=path, found=work, hint=hint)
+            for entry in filter(_OLD_WORK.fullmatch, os.listdir(work)):
+                inside = os.path.join(work, entry)
+                remove_tree(os, inside) if is_folder(inside) else os.unlink(inside)
+            with contextlib.suppress(OSError):  # another's file in it stays
+                os.rmdir(work)
