@@ -79,7 +79,8 @@ all-cells: $(VENV)/.ready-test
 	$(call timed, $(BIN)/python tests/urls/all_cells.py $(if $(SEED),--seed $(SEED)))
 
 crash: $(VENV)/.ready-test
-	$(call timed, CRASH_ROUNDS=$(CRASH_ROUNDS) $(BIN)/python tests/crash/run.py)
+	$(call timed, export CRASH_ROUNDS=$(CRASH_ROUNDS); $(pytest) -n 2 tests/crash/test_transaction.py; \
+		$(BIN)/python tests/crash/run.py)
 
 fuzz: $(VENV)/.ready-test
 	$(call timed, FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python tests/fuzz/run.py; \

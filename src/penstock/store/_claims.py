@@ -20,6 +20,7 @@ from penstock.store._replaced import hidden_stem
 from penstock.store.lock import open_lock
 
 _MOST_HOLDER_BYTES = 300
+_OPEN_TRIES = 10  # the holder may give the file its second name meanwhile
 _held: weakref.WeakSet[LocalClaim] = weakref.WeakSet()
 
 
@@ -66,23 +67,25 @@ class LocalClaim:
                 sync_folder(os_module, os.path.dirname(one))
             while not self._lock(fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
                 pass  # its holder removed the file between our two steps: now there is another one, or none
+            _held.add(self)
+            with contextlib.suppress(OSError):  # a full disk: then others don't learn who we are
+                os_module.pwrite(self._fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         except BaseException:
             self.release()
             raise
-        _held.add(self)
-        with contextlib.suppress(OSError):  # a full disk: then others don't learn who we are
-            os_module.pwrite(self._fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
 
     def release(self) -> None:
         """Release the output for other writers; a second call does nothing."""
         if self._fd >= 0:
-            with contextlib.suppress(OSError):
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others that share it need the file still
-                if self._is_ours() and os.fstat(self._fd).st_nlink == 1:  # else a commit is to be completed
-                    self._remove(self._os.unlink, self._lock_path)
-            with contextlib.suppress(OSError):
-                fcntl.flock(self._fd, fcntl.LOCK_UN)  # also that of the copies in other processes
-            self._close()
+            try:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others that share it need the file still
+                    if self._is_ours() and os.fstat(self._fd).st_nlink == 1:  # else a commit is to be completed
+                        self._remove(self._os.unlink, self._lock_path)
+            finally:  # also after an interrupt
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)  # also that of the copies in other processes
+                self._close()
         made, self._made = self._made, []
         for folder in reversed(made):
             self._remove(self._os.rmdir, folder)
@@ -117,13 +120,16 @@ class LocalClaim:
         return False
 
     def _open(self) -> int:
-        try:
-            self._remove_second_name()
-            return open_lock(self._lock_path, self._os)
-        except FileExistsError as error:
-            raise ConfigError(
-                str(error.strerror), path=self._lock_path, hint="Remove it, or choose another output"
-            ) from None
+        tries = 0
+        while True:
+            try:
+                self._remove_second_name()
+                return open_lock(self._lock_path, self._os)
+            except FileExistsError as error:
+                tries += 1
+                if tries == _OPEN_TRIES:
+                    hint = "Remove it, or choose another output"
+                    raise ConfigError(str(error.strerror), path=self._lock_path, hint=hint) from None
 
     def _remove_second_name(self) -> None:
         """Undo `block_old_writers` of a writer that was killed."""

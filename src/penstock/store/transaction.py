@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from penstock.errors import ConfigError, PrepareError
-from penstock.store._claims import JoinedClaim, LocalClaim, block_old_writers
+from penstock.store._claims import JoinedClaim, LocalClaim, block_old_writers, lock_path
 from penstock.store._files import output_exists, remove_tree, require_replaceable_file, sync_folder
 from penstock.store._leftovers import Kept, take_leftovers
 from penstock.store._local_staged import LocalStaged
@@ -156,8 +156,12 @@ class Transaction:
 
     def _open_staging(self) -> None:
         folder, path = self.files.folder, self.files.staging_path
-        for name in self.files.names:
-            take_leftovers(self._os, folder, name, keep=False)  # of a writer of version 0.2 that was killed
+        for (
+            name
+        ) in self.files.names:  # what a killed writer of version 0.2 left: staged files, and locks of other files
+            take_leftovers(self._os, folder, name, keep=False)
+            if name != self.files.names[0] and is_there(lock_path(self.files.path_of(name))):
+                LocalClaim(self._os, self.files.path_of(name)).release()
         if is_there(path):
             # The removal of an earlier log may not be durable yet. That log must not come back with other staged files.
             sync_folder(self._os, folder)
