@@ -37,7 +37,7 @@ from penstock.reshape import (
     share_tars,
     shuffle,
 )
-from penstock.reshape.rewrite import Written
+from penstock.reshape.outputs import Written
 from penstock.store import compose
 
 Verb = Callable[..., list[Written]]

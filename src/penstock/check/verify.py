@@ -14,8 +14,8 @@ from penstock.abc import Format, Store
 from penstock.check.lint import decoding_findings
 from penstock.check.row_maps import check_row_map
 from penstock.check.shares import SharedReport, check_in_shares, require_apart
+from penstock.engine.options import RunOptions
 from penstock.engine.plan import CHECK, Plan
-from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
@@ -203,7 +203,7 @@ def verify_shared(
             changed between two shares.
         Corrupt: the dataset changed while it was read.
     """
-    Sharing(part, part is None, no_work, restart).require_sense()
+    RunOptions(part=part, finish=part is None, no_work=no_work, restart=restart)
     if depth == "decode":
         raise ConfigError("decoding samples can't be distributed", hint="Check at --depth full (depth='full')")
     given, marks = _asked(depth, options), place_of(work).bare()

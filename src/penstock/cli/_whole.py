@@ -15,7 +15,7 @@ from penstock.cli._output import counted, emit, follow_links_option, human_bytes
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 
 if TYPE_CHECKING:
-    from penstock.reshape.rewrite import Written
+    from penstock.reshape.outputs import Written
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

@@ -18,7 +18,7 @@ from penstock.cli._output import counted, emit, follow_links_option, json_option
 from penstock.cli._sharing import missing_text, restart_option, sharing_options
 
 if TYPE_CHECKING:
-    from penstock.engine.sharing import Sharing
+    from penstock.engine.options import RunOptions
 
 
 _READ = {
@@ -108,11 +108,11 @@ def command(
     from penstock.check import verify
     from penstock.check.recipes import is_recipe_file
     from penstock.check.verify import is_contradiction, verify_shared, write_side_file
-    from penstock.engine.sharing import Sharing
+    from penstock.engine.options import RunOptions
 
     if depth != "decode":
         refuse_given(context, ("trust",), "Only --depth decode runs code stored with the data")
-    sharing = Sharing(part, finish, no_work, restart)
+    sharing = RunOptions(part=part, finish=finish, no_work=no_work, restart=restart)
     _require_together(sharing, work, writes=write_manifest or replace_manifest)
     how: dict[str, Any] = {"depth": depth, "format": format_name, "workers": workers, "executor": executor, **options}
     if format_name is None and is_recipe_file(path):
@@ -186,17 +186,18 @@ def _damaged(error: Any, path: str) -> Any:
     return Finding("recipe.damaged", "error", where, error.offset_bytes, found, expected, error.hint)
 
 
-def _require_together(sharing: Sharing, work: str | None, *, writes: bool) -> None:
+def _require_together(sharing: RunOptions, work: str | None, *, writes: bool) -> None:
     """Raise `ConfigError` if options of a distributed check contradict each other."""
     from penstock.errors import ConfigError
 
-    if (sharing.joins or sharing.restart) != (work is not None) or (sharing.restart and not sharing.joins):
+    if (sharing.is_distributed or sharing.restart) != (work is not None) or (
+        sharing.restart and not sharing.is_distributed
+    ):
         what, hint = (
             "a distributed check needs a directory for its progress",
             "Give --work DIR with --part or --finish, or neither",
         )
         raise ConfigError(what, found="only --restart" if sharing.restart else None, hint=hint)
-    sharing.require_sense()
     if sharing.part is not None and writes:
         what, hint = "only the finalize step can write a side file", "Leave it out with --part"
         raise ConfigError(what, found="--write-manifest or --replace-manifest", hint=hint)

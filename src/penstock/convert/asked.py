@@ -10,7 +10,7 @@ from penstock.abc import Format, Source
 from penstock.convert.columns import GROUPED, MISSING, PART_FORMATS, Missing
 from penstock.convert.eos import EosRule
 from penstock.convert.tables import TABLE, TableOptions, holds_tables, is_table, table_files
-from penstock.engine.sharing import Sharing
+from penstock.engine.options import RunOptions
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats import files_at, formats_of_name, get_format, require_taken, sniff
@@ -70,7 +70,7 @@ class Asked:
     executor: AnyExecutor
     overwrite: bool
     file_tokens: int | None
-    sharing: Sharing
+    sharing: RunOptions
     of_source: Mapping[str, Any]
     of_target: Mapping[str, Any]
     keep_excluded: bool = False
@@ -93,7 +93,7 @@ def understand(
     executor: AnyExecutor,
     overwrite: bool,
     file_tokens: int | None,
-    sharing: Sharing,
+    sharing: RunOptions,
     keep_excluded: bool = False,
     missing: Missing = "error",
     options: Mapping[str, Any],
@@ -158,10 +158,10 @@ def understand(
     return Asked(source, source_format, target, chosen, *how, *sides, table=table, prefix_keys=prefix_keys)
 
 
-def _require_kept(source: Place | Samples, target: Place, sharing: Sharing, *, overwrite: bool) -> None:
+def _require_kept(source: Place | Samples, target: Place, sharing: RunOptions, *, overwrite: bool) -> None:
     """That entries can go along; raises `ConfigError`."""
     found = "samples that aren't stored" if not isinstance(source, Place) else None
-    found = "a part of a distributed job" if sharing.joins else found
+    found = "a part of a distributed job" if sharing.is_distributed else found
     found = "a target that isn't local" if not target.is_local else found
     found = "a dataset to be replaced" if overwrite and target.exists() else found
     if found:
@@ -174,17 +174,16 @@ def can_be_shared(to: str, target: Place) -> bool:
     return to in (*GROUPED, *PART_FORMATS) and not isinstance(target.store, MemoryStore)
 
 
-def _require_shareable(sharing: Sharing, source: Place | Samples, target: Place, to: Format) -> None:
+def _require_shareable(sharing: RunOptions, source: Place | Samples, target: Place, to: Format) -> None:
     """That work which is to be shared, or thrown away, is in groups; raises `ConfigError`."""
-    sharing.require_sense()
-    if not (sharing.joins or sharing.restart):
+    if not (sharing.is_distributed or sharing.restart):
         return
     if not (to.traits.tokens or can_be_shared(to.name, target)):
         asked = "part (--part)" if sharing.part else "finish (--finish)" if sharing.finish else "restart (--restart)"
         what = f"{to.name} is written by a single process: there is no work to distribute or restart"
         hint = f"Omit it. Distributed conversion works to token formats and to {', '.join((*GROUPED, *PART_FORMATS))}"
         raise ConfigError(what, path=target.path, found=asked, hint=hint)
-    if sharing.joins and not (isinstance(source, Place) or hasattr(source, "fingerprint")):
+    if sharing.is_distributed and not (isinstance(source, Place) or hasattr(source, "fingerprint")):
         what = "samples from an iterator can't be distributed to workers"
         raise ConfigError(what, path=target.path, hint="Save them as a dataset")
 

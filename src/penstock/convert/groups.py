@@ -83,7 +83,7 @@ def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written],
     place, sharing = plan.output.place, plan.sharing
     folder = work_folder(place, inside=False)
     with contextlib.ExitStack() as held:
-        if not sharing.joins:
+        if not sharing.is_distributed:
             place = Place(held.enter_context(claimed(place.store, place.path)), place.path)
         made = None if sharing.restart else _made(plan, folder)
         if made is not None:
@@ -96,7 +96,7 @@ def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written],
             except (ConfigError, PrepareError) as error:
                 # Another finisher of the same plan was first, or is about to end.
                 waited = isinstance(error, PrepareError) and wait_for_another(place, folder, sharing)
-                made = _made(plan, folder) if sharing.joins else None
+                made = _made(plan, folder) if sharing.is_distributed else None
                 if made is not None:
                     return _known_again(plan, place, made, folder, verify)
                 if not waited:
@@ -108,13 +108,13 @@ def _write(
 ) -> Written:
     sharing, rows = plan.sharing, plan.given.rows
     had = sharing.restart and folder.file(HEAD_NAME).exists()
-    opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.joins)
+    opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.is_distributed)
     with plain_errors(place, folder), opened as work:
         if work.head is None:
             require_no_object(place, _last(plan), left=had)
         tasks = 0 if rows is None else -(-len(rows) // plan.group_rows)
         join(work, plan.shared, tasks, sharing, plan.given.reads)
-        with kept_or_not(work, joins=sharing.joins):
+        with kept_or_not(work, joins=sharing.is_distributed):
             return _Pass(plan, place, work, advance).run(verify)
 
 
@@ -143,7 +143,7 @@ def _no_sample(plan: SamplePlan) -> ConfigError:
 def _made(plan: SamplePlan, folder: WorkFolder) -> Manifest | None:
     """The side file of the output, where that is what was asked for, and somebody may come late for it, or again."""
     place, sharing = plan.output.place, plan.sharing
-    if not (sharing.joins or (folder.is_there() and not plan.output.overwrite)):
+    if not (sharing.is_distributed or (folder.is_there() and not plan.output.overwrite)):
         return None
     if not place.child(_last(plan)).exists():
         return None
@@ -159,7 +159,7 @@ def _known_again(
     samples = made.options.get("samples", made.num_samples)  # of a folder, which counts files
     count = -(-samples // plan.group_rows)
     written = Written(str(made.options.get("digest")), made, samples, count, count, was_complete=True)
-    if not plan.sharing.joins:
+    if not plan.sharing.is_distributed:
         sweep_killed(place.store, [place.path])
         verify(written)
     else:
@@ -200,7 +200,7 @@ class _Pass:
             if sharing.part is not None and work.missing():
                 return self._told(names, reused=reused)
             # Others may have written groups since, or sweep them: what follows goes by all that there are or were.
-            names |= {task: parts[0] for task, parts in work.listed().items()} if sharing.joins else {}
+            names |= {task: parts[0] for task, parts in work.listed().items()} if sharing.is_distributed else {}
             tasks = self._second(names)
             if sharing.no_work and tasks:
                 return self._told({}, [task.number for task in tasks])
@@ -301,7 +301,7 @@ class _Pass:
             plan.batch_rows,
             self.work.place,
             Place(store, self.place.path),
-            plan.sharing.joins,
+            plan.sharing.is_distributed,
         )
 
     @property

@@ -79,7 +79,7 @@ def write_parts(plan: TokenPlan, advance: Advance, verify: Callable[[Written], N
             return _write(plan, advance, verify)
         except (PenstockError, OSError) as error:
             # Another finisher of the same plan may have been first, and then there is nothing left to do.
-            if plan.sharing.joins and _made(plan) is not None:
+            if plan.sharing.is_distributed and _made(plan) is not None:
                 continue
             if not (isinstance(error, PrepareError) and _waited(plan)):
                 raise
@@ -99,12 +99,12 @@ def _write(plan: TokenPlan, advance: Advance, verify: Callable[[Written], None])
     _require_free(plan)
     held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if plan.file_tokens:
-        held = held_folder(place, overwrite=plan.output.overwrite, shared=sharing.joins)
-    opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.joins)
+        held = held_folder(place, overwrite=plan.output.overwrite, shared=sharing.is_distributed)
+    opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.is_distributed)
     with plain_errors(place, folder), held, opened as work:
         tasks = cut_documents(plan)
         join(work, plan.shared, len(tasks), sharing, [plan.dataset.place])
-        with kept_or_not(work, joins=sharing.joins), _executor(plan, len(tasks)) as pool:
+        with kept_or_not(work, joins=sharing.is_distributed), _executor(plan, len(tasks)) as pool:
             written = _Pass(plan, work, tasks, advance, pool).run()
             if written.manifest is not None:
                 verify(written)
@@ -133,7 +133,7 @@ def _require_free(plan: TokenPlan) -> None:
 
 def _made(plan: TokenPlan) -> Manifest | None:
     """The side file of the output, where that is what was asked for, and somebody may come late for it, or again."""
-    if not (plan.sharing.joins or (_folder(plan).is_there() and not plan.output.overwrite)):
+    if not (plan.sharing.is_distributed or (_folder(plan).is_there() and not plan.output.overwrite)):
         return None
     place, asked = plan.output.place, plan.output.options
     with contextlib.suppress(PenstockError, OSError):
@@ -155,7 +155,7 @@ def _known_again(plan: TokenPlan, made: Manifest, verify: Callable[[Written], No
     written = Written(made.digest, made, made.num_samples, was_complete=True)
     sweep_killed_tokens(place, plan.output.dataset.format, is_folder=plan.file_tokens is not None)
     settle_again(plan)
-    if not plan.sharing.joins:
+    if not plan.sharing.is_distributed:
         verify(written)
     if folder.is_there():
         with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:

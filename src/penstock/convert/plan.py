@@ -16,9 +16,9 @@ from penstock.convert.asked import Asked
 from penstock.convert.eos import EosRule
 from penstock.convert.output import Output
 from penstock.convert.rows import Dataset
+from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
 from penstock.engine.shared import work_folder
-from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import get_format
@@ -77,7 +77,7 @@ class TokenPlan:
     recorded: Mapping[str, Any]
     workers: int | None
     executor: AnyExecutor
-    sharing: Sharing
+    sharing: RunOptions
     shared: Plan
     by_parts: bool
     excluded: int = 0
@@ -133,7 +133,7 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     lost: tuple[str, ...] = tuple(getattr(opened, "only_here", ()))
     output = Output(written, options, asked.overwrite, what, split, _planes(opened, place, asked))
     here = isinstance(asked.executor, str) and asked.executor in HERE
-    by_parts = bool(asked.file_tokens or asked.sharing.joins or asked.sharing.restart or not here)
+    by_parts = bool(asked.file_tokens or asked.sharing.is_distributed or asked.sharing.restart or not here)
     begun = work_folder(asked.target, inside=asked.file_tokens is not None).is_there()
     by_parts = by_parts or (asked.workers or 1) > 1 or begun
     width, recorded = _tried(to, options, asked.target) if by_parts else (0, {})

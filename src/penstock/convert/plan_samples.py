@@ -33,9 +33,9 @@ from penstock.convert.rows import (
     own_copy,
 )
 from penstock.convert.tables import TABLE, TableRows
+from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
 from penstock.engine.shared import work_folder
-from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN
@@ -89,7 +89,7 @@ class SamplePlan:
     lost: tuple[str, ...]
     workers: int | None
     executor: AnyExecutor
-    sharing: Sharing
+    sharing: RunOptions
     shared: Plan
 
     @property
@@ -109,7 +109,7 @@ class SamplePlan:
         if to not in PART_FORMATS or not can_be_shared(to, place):
             return can_be_shared(to, place)
         here = isinstance(self.executor, str) and self.executor in HERE
-        asked = sharing.joins or sharing.restart or (self.workers or 1) > 1 or not here
+        asked = sharing.is_distributed or sharing.restart or (self.workers or 1) > 1 or not here
         return asked or work_folder(place, inside=False).is_there()
 
 

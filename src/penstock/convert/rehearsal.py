@@ -20,7 +20,6 @@ def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
         ConfigError: what the conversion is refused for; or it is to be shared, or its samples come once.
     """
     require_executor(asked.executor, asked.workers)
-    asked.sharing.require_sense(dry_run=True)
     if isinstance(plan, SamplePlan) and plan.given.rows is None:
         raise ConfigError("a dry run would consume samples from an iterator", hint="Save them as a dataset")
     if isinstance(plan, SamplePlan) and plan.is_grouped:

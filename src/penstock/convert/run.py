@@ -22,7 +22,7 @@ from penstock.convert.plan import TokenPlan, plan_tokens
 from penstock.convert.plan_samples import SamplePlan, plan_samples
 from penstock.convert.rehearsal import rehearse
 from penstock.convert.samples import verify_samples, write_samples
-from penstock.engine.sharing import Sharing
+from penstock.engine.options import RunOptions
 from penstock.executors import AnyExecutor
 from penstock.formats import files_at, get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
@@ -171,7 +171,8 @@ def convert(
     asked = understand(
         place, place_of(target), to=to, format=format, eos=eos, columns=columns, group_rows=group_rows,
         workers=workers, executor=executor, overwrite=overwrite, file_tokens=file_tokens,
-        sharing=Sharing(part, finish, no_work, restart), keep_excluded=keep_excluded, missing=missing, options=options,
+        sharing=RunOptions(part=part, finish=finish, no_work=no_work, restart=restart, dry_run=dry_run),
+        keep_excluded=keep_excluded, missing=missing, options=options,
     )  # fmt: skip
     with keeping_nothing(dry_run):
         return _rehearsed(asked) if dry_run else _convert(asked, progress or _ignore)
@@ -223,7 +224,7 @@ def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> Con
 
     def verify(written: Written) -> None:
         copied.append(time.monotonic())
-        if asked.sharing.joins:
+        if asked.sharing.is_distributed:
             return
         with _verifying(plan, written, replaced):
             if isinstance(plan, TokenPlan):
@@ -241,7 +242,7 @@ def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> Con
 def _replaced(plan: TokenPlan | SamplePlan) -> contextlib.AbstractContextManager[Replaced]:
     """What the output replaces, until the output is verified."""
     output = plan.output
-    replaces = output.overwrite and not plan.sharing.joins
+    replaces = output.overwrite and not plan.sharing.is_distributed
     path = output.place.path if output.split is None else f"{output.place.path}/{output.split}"
     return keeping(output.place, files_at(output.dataset.format, path), replaces=replaces)
 

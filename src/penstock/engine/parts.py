@@ -4,8 +4,9 @@
 |---|---|
 | 0 … T | tokens, little-endian, in the width of the output: `write_part` takes them from here |
 | T … T + 8·D | document lengths in tokens, int64, little-endian |
+| … + 8·N | row numbers in the source, int64, little-endian; N is D, or 0 if nobody needs them |
 | … + M | JSON: `PartMeta` |
-| last 32 | `penstpt2`, D, M, xxh3-64 of lengths and JSON; u64, little-endian |
+| last 40 | `penstpt3`, D, N, M, xxh3-64 of lengths, row numbers and JSON; u64, little-endian |
 
 A part is published by a store's commit, so one that is visible is whole and durable. Its name says what the plan of
 the assembly needs, and holds a digest of its bytes: a name is one content for ever, and a listing tells what is done.
@@ -30,8 +31,8 @@ from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.types import IntArray
 
-_FOOTER = struct.Struct("<8sQQQ")
-_MAGIC = b"penstpt2"
+_FOOTER = struct.Struct("<8sQQQQ")
+_MAGIC = b"penstpt3"
 _NAME = re.compile(r"(\d{8,})-(\d{6,})(z?)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})\.part")
 _FOLDERS = 256
 _MARK_BYTES = 16
@@ -255,11 +256,19 @@ def require_size(file: Place, size_bytes: int) -> None:
         raise error
 
 
-def encode_end(lengths: IntArray, meta: PartMeta) -> bytes:
-    """What follows a part's tokens: int64[n_docs] document lengths, `meta`, and the footer."""
-    tail = np.ascontiguousarray(lengths, "<i8").tobytes()
+def encode_end(lengths: IntArray, meta: PartMeta, rows: IntArray | None = None) -> bytes:
+    """Return what follows a part's tokens.
+
+    Args:
+        lengths: int64[n_docs]: document lengths.
+        meta: what is known about the part.
+        rows: int64[n_docs]: number of each document in its source, if something has to go along with it.
+    """
+    numbers = np.empty(0, np.int64) if rows is None else rows
+    tail = np.ascontiguousarray(np.concatenate([lengths, numbers]), "<i8").tobytes()
     note = msgspec.json.encode(meta)
-    return tail + note + _FOOTER.pack(_MAGIC, len(lengths), len(note), xxhash.xxh3_64_intdigest(tail + note))
+    digest = xxhash.xxh3_64_intdigest(tail + note)
+    return tail + note + _FOOTER.pack(_MAGIC, len(lengths), len(numbers), len(note), digest)
 
 
 def read_part(part: Place, token_bytes: int) -> tuple[PartMeta, IntArray]:
@@ -268,14 +277,25 @@ def read_part(part: Place, token_bytes: int) -> tuple[PartMeta, IntArray]:
     Raises:
         Corrupt: it is damaged.
     """
+    return _read_part(part, token_bytes)[:2]
+
+
+def read_row_numbers(part: Place, token_bytes: int) -> IntArray:
+    """Return int64[n_docs]: the number of each document in its source; raises as `read_part`."""
+    meta, _, rows = _read_part(part, token_bytes)
+    if len(rows) != meta.documents:
+        raise _damaged(part)
+    return rows
+
+
+def _read_part(part: Place, token_bytes: int) -> tuple[PartMeta, IntArray, IntArray]:
     size_bytes = part.store.size(part.path)
-    for found in _tail(part, size_bytes):
-        note_bytes, lengths, note = found
+    for note_bytes, lengths, rows, note in _tail(part, size_bytes):
         meta = _decode(note)
         if meta is not None and int(lengths.sum()) == meta.tokens and len(lengths) == meta.documents:
-            used_bytes = meta.tokens * token_bytes + 8 * len(lengths) + note_bytes + _FOOTER.size
+            used_bytes = meta.tokens * token_bytes + 8 * (len(lengths) + len(rows)) + note_bytes + _FOOTER.size
             if used_bytes == size_bytes:
-                return meta, lengths
+                return meta, lengths, rows
     raise _damaged(part)
 
 
@@ -283,20 +303,21 @@ def _damaged(part: Place) -> Corrupt:
     return Corrupt("a part of unfinished work is damaged", path=part.path, hint="Discard the work: restart (--restart)")
 
 
-def _tail(part: Place, size_bytes: int) -> Iterator[tuple[int, IntArray, bytes]]:
+def _tail(part: Place, size_bytes: int) -> Iterator[tuple[int, IntArray, IntArray, bytes]]:
     if size_bytes < _FOOTER.size:
         return
     store, path = part.store, part.path
     (end,) = store.get_ranges(path, [(max(0, size_bytes - _END_BYTES), size_bytes)])
-    magic, n_docs, note_bytes, check = _FOOTER.unpack(end[-_FOOTER.size :])
-    tail_bytes = 8 * n_docs + note_bytes
+    magic, n_docs, n_rows, note_bytes, check = _FOOTER.unpack(end[-_FOOTER.size :])
+    tail_bytes = 8 * (n_docs + n_rows) + note_bytes
     if magic != _MAGIC or tail_bytes + _FOOTER.size > size_bytes:
         return
     if tail_bytes + _FOOTER.size > len(end):
         (end,) = store.get_ranges(path, [(size_bytes - _FOOTER.size - tail_bytes, size_bytes)])
     tail = end[len(end) - _FOOTER.size - tail_bytes : -_FOOTER.size]
     if xxhash.xxh3_64_intdigest(tail) == check:
-        yield note_bytes, np.frombuffer(tail, "<i8", n_docs).astype(np.int64), tail[8 * n_docs :]
+        numbers = np.frombuffer(tail, "<i8", n_docs + n_rows).astype(np.int64)
+        yield note_bytes, numbers[:n_docs], numbers[n_docs:], tail[8 * (n_docs + n_rows) :]
 
 
 def _decode(note: bytes) -> PartMeta | None:

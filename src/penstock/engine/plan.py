@@ -15,7 +15,7 @@ import xxhash
 
 from penstock.errors import ConfigError
 
-VERSION = 2
+VERSION = 3
 """Of the cut into tasks and of the parts: work of another version is not gone on with. 1 is that of Penstock 0.1."""
 
 RESTART = "Re-run the same command as before, or discard the finished work: restart (--restart)"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Iterable
-from dataclasses import dataclass
 
 from penstock._ending import sleep
 from penstock.engine.folder import WorkFolder
+from penstock.engine.options import RunOptions
 from penstock.engine.plan import RESTART, Plan, require_same
 from penstock.engine.shared import HEAD_NAME, SharedWork
-from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
+from penstock.errors import Corrupt, PenstockError, PrepareError
 from penstock.store._named import named
 from penstock.store.outputs import is_held
 from penstock.store.place import Place
@@ -19,54 +19,7 @@ _LOOK_S = 0.1
 _KEPT = "Finished parts are kept: run the same command again to resume"
 
 
-@dataclass(frozen=True, slots=True)
-class Sharing:
-    """What a run does of the work.
-
-    Attributes:
-        part: `(i, n)`: the i-th (from 0) of n shares, and no commit; None: all of it.
-        finish: with other workers of the same plan beside it: what is missing, and the commit.
-        no_work: with `finish`: the commit where nothing is missing, else only say which shares are.
-        restart: throw away what an unfinished run has finished.
-    """
-
-    part: tuple[int, int] | None = None
-    finish: bool = False
-    no_work: bool = False
-    restart: bool = False
-
-    @property
-    def joins(self) -> bool:
-        """Whether others may be at work on the same plan."""
-        return self.part is not None or self.finish
-
-    def takes(self, task: int) -> bool:
-        """Whether a task is one of this run's."""
-        index, count = self.part or (0, 1)
-        return task % count == index
-
-    def require_sense(self, *, dry_run: bool = False) -> None:
-        """That what is said goes together; raises `ConfigError`."""
-        if self.part is not None:
-            index, count = self.part
-            if not 0 <= index < count:
-                raise ConfigError("the part is out of range", found=f"{index}/{count}", expected="I/N with 0 <= I < N")
-            what = "this option can't be combined with part (--part)"
-            if self.finish:
-                raise ConfigError(what, found="finish (--finish)", hint="Omit one of the two")
-            if self.restart:
-                hint = "Discard finished work once with --finish --no-work --restart, then start the parts"
-                raise ConfigError(what, found="restart (--restart)", hint=hint)
-        if self.no_work and not self.finish:
-            raise ConfigError("no_work (--no-work) only applies to finish", hint="Add finish (--finish)")
-        if self.joins and dry_run:
-            raise ConfigError(
-                "a dry run always covers the whole job", found="dry_run (--dry-run)",
-                hint="Omit part, finish and no_work (--part, --finish, --no-work)",
-            )  # fmt: skip
-
-
-def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing, reads: Iterable[Place] = ()) -> None:
+def join(work: SharedWork, plan: Plan, tasks: int, sharing: RunOptions, reads: Iterable[Place] = ()) -> None:
     """Take part in the work of a plan, which is cut into so many tasks, or begin it.
 
     Args:
@@ -93,11 +46,11 @@ def join(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing, reads: Iter
     work.record_inputs()
     if sharing.part is not None:
         work.share_among(sharing.part[1])
-    if sharing.joins:
+    if sharing.is_distributed:
         work.tell_begin(sharing.part)
 
 
-def wait_for_another(output: Place, folder: WorkFolder, sharing: Sharing) -> bool:
+def wait_for_another(output: Place, folder: WorkFolder, sharing: RunOptions) -> bool:
     """Wait while another finisher of the same plan writes the output, of which this is the first file.
 
     Returns:

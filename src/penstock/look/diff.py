@@ -12,12 +12,12 @@ from penstock._places import place_of
 from penstock._planes import planes_of
 from penstock._secrets import redacted_repr
 from penstock.convert.rows import KEY
+from penstock.engine.options import Progress
 from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.look.compare import compare_as_sets, compare_in_order
 from penstock.look.digests import Digests, content, digests_of
 from penstock.look.samples import Dataset, Stretch, Target, open_dataset, samples_of, stretches
-from penstock.reshape.rewrite import Progress
 from penstock.store.derived import DerivedCache
 from penstock.store.place import Given
 from penstock.types import Manifest, Sample

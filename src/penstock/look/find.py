@@ -14,6 +14,7 @@ from penstock._limits import EXPRESSION_SECONDS
 from penstock._places import place_of
 from penstock._secrets import redacted_repr
 from penstock.abc import SupportsKeys
+from penstock.engine.options import Progress
 from penstock.errors import ConfigError, NotFound
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats._sample_keys import KEY_FIELDS, key_in
@@ -23,7 +24,6 @@ from penstock.look.samples import Dataset, Stretch, Target, documents_of, open_d
 from penstock.reshape.expression import compile_expression
 from penstock.reshape.field_names import names_in, require_fields
 from penstock.reshape.filter import Fits, fields_of, holds
-from penstock.reshape.rewrite import Progress
 from penstock.reshape.rows import LineRows, Lines, read_run, runs
 from penstock.reshape.time_limit import Clock, each_at_most
 from penstock.store.exclude_list import ExcludeList

@@ -16,6 +16,7 @@ from penstock import __version__
 from penstock._keywords import were_given
 from penstock._secrets import redacted_repr
 from penstock.convert.run import convert
+from penstock.engine.options import Progress
 from penstock.errors import ConfigError, Corrupt
 from penstock.executors import AnyExecutor
 from penstock.formats import files_at, find_format, formats_of_name, get_format
@@ -24,7 +25,6 @@ from penstock.look.digests import digests_of
 from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
 from penstock.look.samples import Dataset, open_dataset, stretches
 from penstock.reshape.merge import merge
-from penstock.reshape.rewrite import Progress
 from penstock.store._keeping import keeping_nothing
 from penstock.store.exclude_list import CERTIFICATE, ExcludeList, indices_of, read_list
 from penstock.store.local import output_exists

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock._secrets import logger, redacted_repr
-from penstock.engine.sharing import Sharing, wait_for_writer
+from penstock.engine.options import RunOptions
+from penstock.engine.sharing import wait_for_writer
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.jsonl.build import index_path_for
@@ -131,7 +132,7 @@ def index(
     how: dict[str, Any] = {"flavor": flavor, "on_error": on_error, "validate": validate}
     how |= {"overwrite": overwrite, "dry_run": dry_run}
     given = [paths] if isinstance(paths, str | os.PathLike | Place) else list(paths)
-    if len(given) == 1 and not sharing.joins and not _is_search(given[0]):
+    if len(given) == 1 and not sharing.is_distributed and not _is_search(given[0]):
         return build_index(given[0], index_path, **how, workers=workers, executor=executor, progress=progress)
     if index_path is not None:
         what = "index_path (--index-path) only works with one file"
@@ -141,7 +142,7 @@ def index(
     files, statuses = _files_of(named, follow_links)
     chosen = [file for number, file in enumerate(files) if sharing.takes(number)]
     sizes = [state.size_bytes for state in states_of(chosen, statuses)]
-    job = _Job(**how, no_work=no_work, joins=sharing.joins)
+    job = _Job(**how, no_work=no_work, joins=sharing.is_distributed)
     done = _index_all(job, chosen, sizes, workers, executor, progress or _silent)
     return _summary(done, part)
 
@@ -154,10 +155,11 @@ def _summary(done: Sequence[_Result], part: tuple[int, int] | None) -> IndexSumm
     return IndexSummary(tuple(one.report for one in made), sum(one.reused for one in made), part, missing)
 
 
-def _sharing(part: tuple[int, int] | None, *, finish: bool, no_work: bool, overwrite: bool, dry_run: bool) -> Sharing:
+def _sharing(
+    part: tuple[int, int] | None, *, finish: bool, no_work: bool, overwrite: bool, dry_run: bool
+) -> RunOptions:
     """What a run does of the work; raises `ConfigError`."""
-    sharing = Sharing(part, finish, no_work)
-    sharing.require_sense(dry_run=dry_run)
+    sharing = RunOptions(part=part, finish=finish, no_work=no_work, dry_run=dry_run)
     if finish and overwrite:
         hint = "Omit overwrite (--overwrite): the parts applied it already"
         raise ConfigError("the finalize step doesn't replace valid indexes", hint=hint)

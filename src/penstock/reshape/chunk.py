@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.abc import Store
+from penstock.engine.options import Counter, Progress, RunOptions
+from penstock.engine.run import run
 from penstock.errors import ConfigError
-from penstock.reshape.origins import all_rows
-from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_rows, excluded_in, write_output
+from penstock.reshape.outputs import Output, Written
+from penstock.reshape.row_job import Copy, RowJob, range_of
 from penstock.reshape.rows import open_rows
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Data, Given, place_of
@@ -59,19 +61,23 @@ def chunk(
     with keeping_nothing(dry_run):
         rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
     first, stop = chunk_range(len(rows), chunk_id, num_chunks)
-    counter = Counter(stop - first, progress)
-    made_by = {"command": "chunk", "chunk_id": chunk_id, "num_chunks": num_chunks}
-    output = Output(place, to, overwrite, token_bytes, dry_run=dry_run, keep_map=keep_map)
-    width = token_bytes or rows.dtype.itemsize
-    manifest = write_output(
-        output,
-        [rows],
-        made_by,
-        lambda writer: append_rows(writer, rows, first, stop, width, counter.add),
-        stop - first,
-        lambda: all_rows(first, stop),
+    how = RunOptions(
+        dry_run=dry_run, overwrite=overwrite, keep_map=keep_map, keep_excluded=keep_excluded, progress=progress
     )
-    return Written.of(place, manifest, excluded_in([rows]))
+    (written,) = run(
+        RowJob(
+            output=place,
+            outputs=[Output(place, to, token_bytes)],
+            options=how,
+            counter=Counter(stop - first, progress),
+            sources=[rows],
+            opened_with=options,
+            command={"command": "chunk", "chunk_id": chunk_id, "num_chunks": num_chunks},
+            make=Copy(),
+            laid=[range_of(0, rows, first, stop)],
+        )
+    )
+    return written
 
 
 def chunk_range(num_samples: int, chunk_id: int, num_chunks: int) -> tuple[int, int]:

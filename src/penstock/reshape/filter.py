@@ -16,23 +16,19 @@ from numpy.typing import NDArray
 from penstock._keywords import Opening
 from penstock._limits import EXPRESSION_SECONDS
 from penstock._secrets import redacted_repr
-from penstock.abc import Store, Writer
+from penstock.abc import Store
 from penstock.codec.hashes import hex_digest
-from penstock.engine.sharing import Sharing
+from penstock.engine.options import Counter, Progress, RunOptions
+from penstock.engine.run import run
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.executors import AnyExecutor
 from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.expression import compile_expression, compile_pattern
 from penstock.reshape.field_names import names_in, require_fields
-from penstock.reshape.origins import Seen, refuse_along, something_goes_along
-from penstock.reshape.pieces import Groups, Range, Workers, hands_for, pieces_for, ranges_of
-from penstock.reshape.planes import refuse_planes
-from penstock.reshape.reorder import grouped
-from penstock.reshape.rewrite import Counter, Output, Progress, Written, append_made, numbered, write_output, write_rows
-from penstock.reshape.rows import AnyRows, LineRows, RowsAt, SampleRows, TokenRows, open_rows, read_run, rows_at, runs
-from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_shared, share
+from penstock.reshape.outputs import Output, Written
+from penstock.reshape.row_job import Deal, RowJob, RowRange, Run, ranges_of
+from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run
 from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Data, Given, Place, place_of
@@ -113,13 +109,11 @@ def filter(
         3
     """
     cast(dict[str, Any], options)["keep_excluded"] = keep_excluded
-    sharing, hands = Sharing(part, finish, no_work, restart), hands_for(executor, workers, dry_run=dry_run)
-    if is_shared(sharing, hands, dry_run=dry_run):
-        refuse_along(cast(dict[str, Any], options), keep_map, "the parts are written by several jobs", by_shares=True)
+    how = RunOptions(
+        executor, workers, part, finish, no_work, restart, dry_run, overwrite, keep_map, keep_excluded, progress
+    )
     with keeping_nothing(dry_run):
         rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
-    if is_shared(sharing, hands, dry_run=dry_run):
-        refuse_planes([rows], "distributed filtering doesn't keep row numbers")
     chosen = _chosen(indices)
     given: dict[str, Any] = {"min_tokens": min_tokens, "max_tokens": max_tokens, "match": match, "where": where}
     conditions = Conditions(**given, field=field, invert=invert)
@@ -127,63 +121,23 @@ def filter(
         hint = "Pass lengths, a pattern, an expression (--where) or indices (--indices)"
         raise ConfigError("no filter condition", hint=hint)
     conditions.require_possible(rows)
-    made_by: dict[str, Any] = {"command": "filter"} | {
-        name: value for name, value in given.items() if value is not None
-    }
-    output = _known_by(
-        Output(place, to, overwrite, token_bytes, dry_run=dry_run, keep_map=keep_map), chosen, {**given, "field": field}
-    )
+    command = {"command": "filter"} | {name: value for name, value in given.items() if value is not None}
+    output = _known_by(Output(place, to, token_bytes), chosen, {**given, "field": field})
     wanted = None if chosen is None else _wanted(rows, chosen)
-    work = _Work(rows, rows_at(rows, options), conditions, wanted, hands)
-    made_by |= conditions.more_of(chosen)
-    how = How(sharing, hands, Counter(len(rows), progress))
-    if how.by_parts and not something_goes_along([rows], keep_map=keep_map):
-        laid = list(_tasks(rows, wanted))
-        return _share(RowWork(place, [output], [rows], [work.rows_at], made_by, _Kept(conditions), laid, how))
-    return _write_kept(work, output, made_by, how.counter)
-
-
-@dataclass(frozen=True, slots=True)
-class _Work:
-    """What is filtered, by what, and by whom; `wanted` is bool[n] where indices are given."""
-
-    rows: AnyRows
-    rows_at: RowsAt
-    conditions: Conditions
-    wanted: NDArray[np.bool_] | None
-    workers: Workers
-
-
-def _share(asked: RowWork) -> FilterReport:
-    (written,) = share(asked)
-    takes = asked.how.sharing.takes
-    mine = sum(one.num_samples for task, one in enumerate(asked.tasks) if takes(task) or written.was_complete)
+    job = RowJob(
+        output=place,
+        outputs=[output],
+        options=how,
+        counter=Counter(len(rows), progress),
+        sources=[rows],
+        opened_with=options,
+        command=command | conditions.more_of(chosen),
+        make=Deal(conditions),
+        laid=list(_tasks(rows, wanted)),
+    )
+    (written,) = run(job)
+    mine = sum(one.num_samples for number, one in enumerate(job.tasks) if how.takes(number) or written.was_complete)
     return FilterReport(written, 0 if written.missing else mine - written.samples)
-
-
-def _write_kept(work: _Work, output: Output, made_by: Mapping[str, Any], counter: Counter) -> FilterReport:
-    rows, wanted, seen = work.rows, work.wanted, Seen.of(1)
-    numbers = something_goes_along([rows], keep_map=output.keep_map)
-
-    def fill(writer: Writer) -> None:
-        if work.workers.are_alone:
-            for first, stop in runs(rows):
-                some = None if wanted is None else wanted[first:stop]
-                for group, data, lengths in work.conditions.kept(rows, first, stop, some, numbers=numbers):
-                    if group:
-                        seen.parts[0].append(lengths)
-                    else:
-                        write_rows(writer, rows, data, lengths)
-                counter.add(stop - first)
-            return
-        width = output.token_bytes or rows.dtype.itemsize
-        with pieces_for(work.workers, output.place) as pieces:
-            made = pieces.made([work.rows_at], _Kept(work.conditions, numbers), _tasks(rows, wanted), width)
-            append_made(made, writer, [rows], counter, seen)
-
-    manifest = write_output(output, [rows], made_by, fill, rows=seen.rows(0))
-    written = Written.of(output.place, manifest, len(rows.taken_out))
-    return FilterReport(written, len(rows) - manifest.num_samples)
 
 
 # --- conditions ----------------------------------------------------------------------------------------------------
@@ -244,31 +198,19 @@ class Conditions:
         made = [] if self.match is None else [_field_matches(compile_pattern(self.match), tuple(self.field.split(".")))]
         return made if self.where is None else [*made, compile_expression(self.where)]
 
-    def kept(
-        self, rows: AnyRows, first: int, stop: int, wanted: NDArray[np.bool_] | None, *, numbers: bool = False
-    ) -> Groups:
-        """What fits of the rows `[first, stop)`, as one group.
-
-        Args:
-            rows: of the dataset.
-            first: index of the first row.
-            stop: index behind the last one.
-            wanted: bool[stop - first]: what else must hold.
-            numbers: give the numbers of these rows too, as `numbered`.
-        """
-        found = self.fits()
-        for at, end in runs(rows, first, stop):
-            data, lengths = read_run(rows, at, end)
-            fits = np.ones(end - at, np.bool_) if wanted is None else wanted[at - first : end - first]
-            if self.by_length:
-                low = 0 if self.min_tokens is None else self.min_tokens
-                high = np.iinfo(np.int64).max if self.max_tokens is None else self.max_tokens
-                fits = fits & (lengths >= low) & (lengths <= high)
-            if found and not isinstance(rows, TokenRows):
-                fits = fits & self._by_content(rows, at, data, lengths, found)
-            groups = (~fits if self.invert else fits).astype(np.int64) - 1
-            found_here = grouped(data, lengths, groups)
-            yield from numbered(found_here, at, groups, 1) if numbers else found_here
+    def assign(self, rows: AnyRows, task: RowRange, run: Run) -> IntArray:
+        """Return 0 for each row that fits, else -1; see `Assign`."""
+        fits = np.ones(run.stop - run.first, np.bool_)
+        if task.bits:
+            bits = np.unpackbits(np.frombuffer(task.bits, np.uint8), count=task.stop - task.first)
+            fits = bits[run.first - task.first : run.stop - task.first].astype(np.bool_)
+        if self.by_length:
+            low = 0 if self.min_tokens is None else self.min_tokens
+            high = np.iinfo(np.int64).max if self.max_tokens is None else self.max_tokens
+            fits = fits & (run.lengths >= low) & (run.lengths <= high)
+        if self.by_content and not isinstance(rows, TokenRows):
+            fits = fits & self._by_content(rows, run.first, run.data, run.lengths, self.fits())
+        return (~fits if self.invert else fits).astype(np.int64) - 1
 
     def _by_content(
         self, rows: LineRows | SampleRows, first: int, data: NDArray[Any], lengths: IntArray, conditions: list[Fits]
@@ -286,21 +228,7 @@ class Conditions:
         return fits
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """What a worker does: gives what fits of a range, whose `bits` say what else must hold."""
-
-    conditions: Conditions
-    numbers: bool = False
-
-    def __call__(self, rows: AnyRows, task: Range, /) -> Groups:
-        bits = np.unpackbits(np.frombuffer(task.bits, np.uint8), count=task.stop - task.first) if task.bits else None
-        return self.conditions.kept(
-            rows, task.first, task.stop, None if bits is None else bits.astype(np.bool_), numbers=self.numbers
-        )
-
-
-def _tasks(rows: AnyRows, wanted: NDArray[np.bool_] | None) -> Iterator[Range]:
+def _tasks(rows: AnyRows, wanted: NDArray[np.bool_] | None) -> Iterator[RowRange]:
     for task in ranges_of(0, rows):
         yield task if wanted is None else replace(task, bits=np.packbits(wanted[task.first : task.stop]).tobytes())
 

@@ -19,27 +19,29 @@ class InPlace:
     """Documents that lie in a file as the writer of an output in the same store would put them there.
 
     Attributes:
-        rows: all documents of a source.
+        source: number of the source.
+        rows: all documents of the source.
         file: where they lie.
         start_bytes: where they begin in it.
         size_bytes: of all of them.
     """
 
+    source: int
     rows: TokenRows
     file: Place
     start_bytes: int
     size_bytes: int
 
 
-def in_place(rows: AnyRows, store: Store, token_bytes: int) -> InPlace | None:
-    """Documents that lie in one file of `store`, little-endian in this width; None where they don't."""
+def in_place(source: int, rows: AnyRows, store: Store, token_bytes: int) -> InPlace | None:
+    """Return the documents of a source if they lie in one file of `store`, little-endian in this width; else None."""
     if not isinstance(rows, TokenRows) or not isinstance(rows.source, OneRun) or rows.dtype.itemsize != token_bytes:
         return None
     run = rows.source.token_run() if _is_same(rows.place.store, store) else None
     if run is None:
         return None
     file = Place(rows.place.store, real_path(rows.place.store, run.path))
-    return InPlace(rows, file, run.offset_bytes, run.length_bytes)
+    return InPlace(source, rows, file, run.offset_bytes, run.length_bytes)
 
 
 def _is_same(one: Store, other: Store) -> bool:

@@ -2,54 +2,31 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
 from penstock._keywords import Reshaping
-from penstock._kinds import ExpectsDigest
 from penstock._paths_as_given import path_as_given
 from penstock._secrets import redacted_repr
-from penstock.abc import Store, Writer
+from penstock.abc import Store
 from penstock.codec.joined_digest import join_digests
-from penstock.engine.sharing import Sharing
-from penstock.errors import ConfigError, Unsupported
+from penstock.engine.options import Counter, Progress, RunOptions
+from penstock.engine.run import run
+from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
 from penstock.formats.shards.codecs import registered_name
-from penstock.formats.shards.merge import copy_shards, merge_parts
+from penstock.formats.shards.merge import merge_parts
+from penstock.reshape.dataset_job import DatasetJob
 from penstock.reshape.in_place import InPlace, in_place
-from penstock.reshape.origins import all_rows, refuse_along, something_goes_along
-from penstock.reshape.pieces import (
-    Copied,
-    Range,
-    Workers,
-    hands_for,
-    pieces_for,
-    ranges_of,
-    sweep_pieces,
-)
-from penstock.reshape.rewrite import (
-    Counter,
-    Output,
-    Progress,
-    Written,
-    append_made,
-    append_rows,
-    excluded_in,
-    lineage,
-    once_of,
-    rehearse,
-    require_other_dataset,
-    write_output,
-)
-from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows, rows_at, total_units
+from penstock.reshape.origins import refuse_along, something_goes_along
+from penstock.reshape.outputs import Output, Written, excluded_in
+from penstock.reshape.row_job import Copy, RowJob, RowRange, range_of, ranges_of
+from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows
 from penstock.reshape.samples import SampleRows
-from penstock.reshape.share_copies import CopyWork
-from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_shared, share
+from penstock.reshape.shard_copies import ShardCopyJob
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, distinct_names, place_of
 
@@ -123,48 +100,48 @@ def merge(
     if not sources:
         raise ConfigError("nothing to merge", expected="at least one dataset")
     places, place = [place_of(source, store) for source in sources], place_of(target, store).bare()
-    sharing, hands = Sharing(part, finish, no_work, restart), Workers(executor, workers)
-    shares = is_shared(sharing, hands, dry_run=dry_run)
+    how = RunOptions(
+        executor, workers, part, finish, no_work, restart, dry_run, overwrite, keep_map, keep_excluded, progress
+    )
     of_tars = is_tars(places[0], format, options.get("layout"))
-    if no_copy or shares or of_tars:
-        refuse_along(cast(dict[str, Any], options), keep_map, "shards, tars and distributed outputs are written whole",
-                     by_shares=not (no_copy or of_tars))  # fmt: skip
+    if no_copy or of_tars:
+        refuse_along(cast(dict[str, Any], options), keep_map, "shards and tars are written whole")
     if no_copy:
-        asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers}
-        asked |= {"dry_run": dry_run, "part": part, "finish": finish, "restart": restart, **options}
-        return _merge_index(places, place, asked, hands, overwrite=overwrite)
+        asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers, **options}
+        return _merge_index(places, place, asked, how)
     if of_tars:
         from penstock.reshape.tars import merge_tars  # slow
 
-        given: dict[str, Any] = {"overwrite": overwrite, "dry_run": dry_run, "to": to}
-        given |= {"token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers or None}
-        hands = hands_for(executor, workers, dry_run=dry_run)
-        return MergeReport(*merge_tars(places, place, How(sharing, hands, Counter(0, progress)), **given, **options))
+        given: dict[str, Any] = {"to": to, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers or None}
+        return MergeReport(*merge_tars(places, place, how, **given, **options))
     with keeping_nothing(dry_run):
         opened = [open_rows(one, format=format, **options) for one in places]
-    output = Output(place, to, overwrite, token_bytes, mix_tokenizers, dry_run=dry_run, keep_map=keep_map)
-    samples = [rows for rows in opened if isinstance(rows, SampleRows)]
-    hands = hands_for(executor, workers, dry_run=dry_run)
-    how = How(sharing, hands, Counter(sum(map(len, opened)), progress))
-    goes_along = something_goes_along(opened, keep_map=keep_map)
-    if len(samples) == len(opened) and not (excluded_in(opened) or goes_along):  # shards go over whole
-        return _merge_samples(samples, output, how)
-    if shares or (how.by_parts and not goes_along):
-        (written,) = share(_asked(opened, options, output, how))
-        return MergeReport(written, tuple((path_as_given(rows.place.path), len(rows)) for rows in opened))
-    return _merge_rows(opened, options, output, hands, how.counter)
+    (written,) = run(_job(opened, Output(place, to, token_bytes, mix_tokenizers), how, options))
+    return MergeReport(written, tuple((path_as_given(rows.place.path), len(rows)) for rows in opened))
 
 
-def _asked(opened: Sequence[AnyRows], options: Mapping[str, Any], output: Output, how: How) -> RowWork:
-    """The same by parts: what lies in the output's store as it is to be stored is joined where it lies."""
-    width, laid = output.token_bytes or opened[0].dtype.itemsize, list[Range | InPlace]()
+def _job(opened: Sequence[AnyRows], output: Output, how: RunOptions, options: Mapping[str, Any]) -> DatasetJob:
+    counter = Counter(sum(map(len, opened)), how.progress)
+    common: dict[str, Any] = {"output": output.place, "outputs": [output], "options": how, "counter": counter}
+    common |= {"sources": opened, "command": _made_by(opened)}
+    samples = all(isinstance(rows, SampleRows) for rows in opened)
+    if samples and not (excluded_in(opened) or something_goes_along(opened, keep_map=how.keep_map)):
+        return ShardCopyJob(**common)  # shards are copied whole
+    return RowJob(
+        **common, opened_with=options, make=Copy(), laid=list(_laid(opened, output, how)), digest=_joined_digest(opened)
+    )
+
+
+def _laid(opened: Sequence[AnyRows], output: Output, how: RunOptions) -> Iterator[RowRange | InPlace]:
+    """Return the rows of all sources; what lies in the output's store as it is to be stored is joined where it lies."""
+    width = output.token_bytes or opened[0].dtype.itemsize
     for number, rows in enumerate(opened):
-        there = in_place(rows, output.place.store, width)
-        laid += ranges_of(number, rows) if there is None else [there]
-    at = [rows_at(rows, options) for rows in opened]
-    made_by, digest = _made_by(opened), _joined_digest(opened)
-    order = [lambda: all_rows(0, sum(map(len, opened)))]
-    return RowWork(output.place, [output], opened, at, made_by, Copied(), laid, how, digest, order)
+        if how.is_inline:
+            yield range_of(number, rows, 0, len(rows))
+        elif (there := in_place(number, rows, output.place.store, width)) is not None:
+            yield there
+        else:
+            yield from ranges_of(number, rows)
 
 
 def _made_by(sources: Sequence[AnyRows]) -> dict[str, Any]:
@@ -173,18 +150,17 @@ def _made_by(sources: Sequence[AnyRows]) -> dict[str, Any]:
     return {"command": "merge", "sources": names} if len(names) > 1 else {"command": "merge"}
 
 
-def _merge_index(
-    sources: Sequence[Place], target: Place, asked: dict[str, Any], workers: Workers, *, overwrite: bool
-) -> MergeReport:
-    """One index over the shards of all sources, which stay where they are."""
+def _merge_index(sources: Sequence[Place], target: Place, asked: dict[str, Any], how: RunOptions) -> MergeReport:
+    """Write one index over the shards of all sources, which stay where they are."""
     follow_links = asked.pop("follow_links", False)
+    asked |= {"dry_run": how.dry_run, "part": how.part, "finish": how.finish, "restart": how.restart}
     named = [name for name, value in asked.items() if value is not None and value is not False]
-    refused = ", ".join([*named, *([] if workers.are_alone else ["executor", "workers"])])
+    refused = ", ".join([*named, *(["executor", "workers"] if how.has_workers else [])])
     if refused:
         what, hint = "no_copy only writes an index and copies no data", f"Omit {refused} or no_copy (--no-copy)"
         raise ConfigError(what, path=target.path, found=refused, hint=hint)
     given = [one.path for one in sources]
-    parts = merge_parts(target.path, given, overwrite=overwrite, follow_links=follow_links, store=target.store)
+    parts = merge_parts(target.path, given, overwrite=how.overwrite, follow_links=follow_links, store=target.store)
     shards = list(itertools.chain.from_iterable(parts))
     counts = [sum(one.samples for one in part) for part in parts]
     size_bytes = sum((one.zip_data or one.raw_data).size_bytes for one in shards)
@@ -193,68 +169,7 @@ def _merge_index(
     return MergeReport(written, tuple(zip(given, counts, strict=True)), len(shards))
 
 
-def _merge_rows(
-    opened: Sequence[AnyRows], options: Mapping[str, Any], output: Output, workers: Workers, counter: Counter
-) -> MergeReport:
-    width = output.token_bytes or opened[0].dtype.itemsize
-
-    def fill(writer: Writer) -> None:
-        _join_digests(writer, opened)
-        if workers.are_alone:
-            for rows in opened:
-                append_rows(writer, rows, 0, len(rows), width, counter.add)
-            return
-        tasks = itertools.chain.from_iterable(ranges_of(number, rows) for number, rows in enumerate(opened))
-        with pieces_for(workers, output.place) as pieces:
-            made = pieces.made([rows_at(rows, options) for rows in opened], Copied(), tasks, width)
-            append_made(made, writer, opened, counter)
-
-    manifest = write_output(output, opened, _made_by(opened), fill, counter.total, lambda: all_rows(0, counter.total))
-    written = Written.of(output.place, manifest, excluded_in(opened))
-    return MergeReport(written, tuple((path_as_given(rows.place.path), len(rows)) for rows in opened))
-
-
-def _join_digests(writer: Writer, sources: Sequence[AnyRows]) -> None:
-    """Tell a writer the digest of all documents, where it is known."""
-    digest = _joined_digest(sources)
-    if isinstance(writer, ExpectsDigest) and digest is not None:
-        writer.expect_digest(digest)
-
-
 def _joined_digest(sources: Sequence[AnyRows]) -> Callable[[], str] | None:
     """Gives the digest of all documents, where the side files of all sources have some that join; else None."""
     known = [rows.document_digest() if isinstance(rows, TokenRows) else None for rows in sources]
     return (lambda: join_digests(map(str, known))) if all(known) else None
-
-
-def _merge_samples(sources: Sequence[SampleRows], output: Output, how: How) -> MergeReport:
-    """The shards of all sources in one folder, under one index."""
-    place, reports = output.place, tuple((path_as_given(rows.place.path), len(rows)) for rows in sources)
-    require_other_dataset(sources, place, sources[0].format)
-    if output.to not in (None, sources[0].format):
-        what = f"shards of {sources[0].format} are copied unchanged"
-        raise Unsupported(
-            what, path=place.path, found=f"--to {output.to}", hint="Use `penstock convert` before or after it"
-        )
-    made_by = _made_by(sources)
-    if output.dry_run:
-        rehearse(output, sources, made_by)
-        counts = (sum(map(len, sources)), None, sum(map(total_units, sources)))
-        return MergeReport(Written(place.path, sources[0].format, *counts), reports)
-    if how.by_parts:
-        return MergeReport(share(CopyWork(output, sources, made_by, how))[0], reports)
-    sweep_pieces(place)
-    once = once_of(output, sources, made_by, sum(map(len, sources)))
-    manifest = None if output.overwrite else once.made()
-    if manifest is None:
-        copy = functools.partial(
-            copy_shards,
-            [rows.part for rows in sources],
-            place.store,
-            place.path.rstrip("/") or place.path,
-            name=sources[0].format,
-            **lineage(sources, made_by),
-            overwrite=output.overwrite,
-        )
-        manifest = once.commit(copy)
-    return MergeReport(Written.of(place, manifest), reports)

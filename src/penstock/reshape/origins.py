@@ -27,8 +27,8 @@ from penstock.store.side_file import NEXT
 from penstock.store.unfinished import Once, remove_mark
 from penstock.types import IntArray, Manifest
 
-Rows = Callable[[], Iterable[IntArray]]
-"""int64[k] each: rows of all sources, one source after another, in the order of the output."""
+RowNumbers = Callable[[], Iterable[IntArray]]
+"""int64[k] each: numbers of rows, counted through all sources, in the order of the output."""
 
 ResultT = TypeVar("ResultT")
 _STEP = 1 << 20
@@ -41,21 +41,18 @@ def recorded(made_by: Mapping[str, Any], sources: Sequence[AnyRows], *, keep_map
     return {**made_by, **({"keep_map": True} if keep_map else {}), **kept}
 
 
-def refuse_along(options: dict[str, Any], keep_map: bool, why: str, *, by_shares: bool) -> None:
-    """Refuse what can't go along, and take it out of the options; raises `ConfigError`.
+def refuse_along(options: dict[str, Any], keep_map: bool, why: str) -> None:
+    """Raise `ConfigError` if something has to go along that can't, and take `keep_excluded` out of the options.
 
     Args:
-        options: of the verb.
+        options: of the command.
         keep_map: a row map is asked for.
-        why: it can't.
-        by_shares: one run by itself could.
+        why: the reason that it can't.
     """
     asked = {"keep_map (--keep-map)": keep_map, "keep_excluded (--keep-excluded)": options.pop("keep_excluded", None)}
     named = " and ".join(name for name, is_asked in asked.items() if is_asked)
     if named:
-        hint = "Run it without --part, --finish and --executor (part=, finish=, executor=)"
-        if not by_shares:
-            hint = "Omit it. To copy one dataset with its exclude list, use `penstock convert --keep-excluded`"
+        hint = "Omit it. To copy one dataset with its exclude list, use `penstock convert --keep-excluded`"
         raise ConfigError(f"{why}, so rows can't be tracked", found=named, hint=hint)
 
 
@@ -77,26 +74,6 @@ def rows_in_order(rows_at: Callable[[int, int], IntArray], count: int) -> Iterat
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """The rows of outputs, as they come by. Memory: 8 bytes a row.
-
-    Attributes:
-        parts: of each output.
-    """
-
-    parts: tuple[list[IntArray], ...]
-
-    @classmethod
-    def of(cls, count: int) -> Seen:
-        """For so many outputs."""
-        return cls(tuple([] for _ in range(count)))
-
-    def rows(self, number: int) -> Rows:
-        """The rows of one output."""
-        return lambda: self.parts[number]
-
-
-@dataclass(frozen=True, slots=True)
 class Along:
     """What goes along with one output.
 
@@ -112,7 +89,7 @@ class Along:
     format: str
     sources: Sequence[AnyRows]
     options: Mapping[str, Any] = field(repr=False)
-    rows: Rows
+    rows: RowNumbers
     keep_map: bool
 
     @property

@@ -24,8 +24,7 @@ from penstock._pool import thread_pool
 from penstock.codec.runs import argsort_small, copy_runs
 from penstock.errors import PrepareError
 from penstock.order.permutation import GlobalOrder
-from penstock.reshape.pieces import Groups, Range
-from penstock.reshape.rows import PIECE_UNITS, PicksRows, Rows, read_run, runs, total_units
+from penstock.reshape.rows import PIECE_UNITS, Rows, read_run, runs, total_units
 from penstock.store._copies import in_cache_folder
 from penstock.store._named import named
 from penstock.store.derived import upload_folder
@@ -175,64 +174,21 @@ def reordered(
         yield from ahead(_gathered(rows, order, passes.windows))
         return
     if dealt is None:
-        deal, everything = Bucketed.of(order, passes), Range(0, 0, len(rows), "")
-        dealt = ((window, some) for window, some, _ in deal(rows, everything))
+        dealt = _dealt(rows, order, bucket_borders(passes))
     with _scratch_file(output) as scratch:
         yield from ahead(_through_buckets(rows, order, passes.windows, _Scratch(scratch.fileno(), output), dealt))
 
 
-@dataclass(frozen=True, slots=True)
-class Gathered:
-    """What a worker does: gathers the rows of a window, whose places in the output the task names."""
-
-    order: RowOrder
-
-    def __call__(self, rows: Rows, task: Range, /) -> Groups:
-        """The rows, as one group."""
-        rows.prove(task.first, task.stop)  # those that come next in the input: all tasks together prove all rows
-        indices = self.order.rows_at(task.first, task.stop)
-        out = np.empty(int(rows.ranges(indices)[1].sum()), rows.dtype)
-        yield 0, out, _gather(rows, indices, out)
+def bucket_borders(passes: Passes) -> IntArray:
+    """Return int64[n_windows + 1]: where the buckets begin in the output."""
+    return np.array([0, *(window.stop for window in passes.windows)], np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """The same with rows that can't be mapped: each is read where it lies."""
-
-    order: RowOrder
-
-    def __call__(self, rows: Rows, task: Range, /) -> Groups:
-        """The rows, as one group."""
-        if rows.can_view() or not isinstance(rows, PicksRows):
-            yield from Gathered(self.order)(rows, task)
-            return
-        rows.prove(task.first, task.stop)
-        indices = self.order.rows_at(task.first, task.stop)
-        yield 0, rows.pick(indices), rows.ranges(indices)[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Bucketed:
-    """The same with a range of the input: its rows by the window that they go to.
-
-    Attributes:
-        order: of all rows.
-        borders: int64[n_windows + 1]: places in the output.
-    """
-
-    order: RowOrder
-    borders: IntArray
-
-    @classmethod
-    def of(cls, order: RowOrder, passes: Passes) -> Bucketed:
-        """For the windows of these passes."""
-        return cls(order, np.array([0, *(window.stop for window in passes.windows)], np.int64))
-
-    def __call__(self, rows: Rows, task: Range, /) -> Groups:
-        """The rows, run by run."""
-        for first, stop in runs(rows, task.first, task.stop):
-            data, lengths = read_run(rows, first, stop)
-            yield from grouped(data, lengths, self.order.buckets_of(first, stop, self.borders))
+def _dealt(rows: Rows, order: RowOrder, borders: IntArray) -> Iterator[tuple[int, NDArray[Any]]]:
+    for first, stop in runs(rows):
+        data, lengths = read_run(rows, first, stop)
+        for bucket, some, _ in grouped(data, lengths, order.buckets_of(first, stop, borders)):
+            yield bucket, some
 
 
 def _scratch_file(output: Place) -> IO[bytes]:
@@ -325,10 +281,10 @@ def _gathered(rows: Rows, order: RowOrder, windows: list[Window]) -> Iterator[tu
     """The rows of each window, copied from where they are."""
     for window, out in zip(windows, itertools.cycle(_buffers(rows, windows, 2))):
         rows.prove(window.first, window.stop)
-        yield out[: window.units], _gather(rows, order.rows_at(window.first, window.stop), out)
+        yield out[: window.units], gather(rows, order.rows_at(window.first, window.stop), out)
 
 
-def _gather(rows: Rows, indices: IntArray, out: NDArray[Any]) -> IntArray:
+def gather(rows: Rows, indices: IntArray, out: NDArray[Any]) -> IntArray:
     """Copy the rows at `indices` to `out`, in that order; returns their lengths."""
     starts, lengths = rows.ranges(indices)
     places = np.cumsum(lengths) - lengths

@@ -2,48 +2,50 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Unpack, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock._keywords import Reshaping
 from penstock._secrets import redact
 from penstock.abc import Store, Writer
-from penstock.engine.sharing import Sharing
+from penstock.engine.options import Counter, Progress, RunOptions
+from penstock.engine.parts import require_intact
+from penstock.engine.run import Wave, run
+from penstock.engine.shared import SharedWork
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats.tables.lines import TableLines
 from penstock.reshape.cost import Announce, cost_of_places, cost_of_rows
-from penstock.reshape.origins import refuse_along, rows_in_order, something_goes_along
-from penstock.reshape.pieces import PIECE_BYTES, Copied, Range, Workers, hands_for, pieces_for, ranges_of
+from penstock.reshape.origins import Along, RowNumbers, refuse_along, rows_in_order
+from penstock.reshape.outputs import Output, Written, write_rows
 from penstock.reshape.reorder import (
-    Bucketed,
-    Gathered,
     Passes,
-    Picked,
     RowOrder,
     SeededOrder,
     Window,
+    bucket_borders,
+    gather,
+    grouped,
     passes_of,
     reordered,
     windows_of,
 )
-from penstock.reshape.rewrite import (
-    Counter,
-    Output,
-    Progress,
-    Written,
-    append_made,
-    excluded_in,
-    write_output,
-    write_rows,
+from penstock.reshape.row_job import (
+    TASK_BYTES,
+    Appended,
+    Copy,
+    Made,
+    Make,
+    RowJob,
+    RowRange,
+    part_rows,
+    ranges_of,
 )
-from penstock.reshape.rows import AnyRows, Rows, RowsAt, is_tars, open_rows, rows_at, runs
-from penstock.reshape.share_rows import RowWork
-from penstock.reshape.shares import How, is_shared, share
-from penstock.reshape.tally import Tally
+from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows, read_run, runs
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Data, Given, place_of
 from penstock.types import IntArray
@@ -121,95 +123,204 @@ def shuffle(
         least = f"{_LEAST_MEMORY_BYTES} or more"
         raise ConfigError("too little memory for a shuffle", found=memory_bytes, expected=least)
     dataset, place = place_of(source, store), place_of(target, store).bare()
-    by, sharing = hands_for(executor, workers, dry_run=dry_run), Sharing(part, finish, no_work, restart)
-    shares = is_shared(sharing, by, dry_run=dry_run)
-    of_tars = is_tars(dataset, format, options.get("layout"))
-    if shares or of_tars:
-        refuse_along(
-            cast(dict[str, Any], options),
-            keep_map,
-            "tars and distributed outputs are written whole",
-            by_shares=not of_tars,
-        )
-    if of_tars:
+    how = RunOptions(
+        executor, workers, part, finish, no_work, restart, dry_run, overwrite, keep_map, keep_excluded, progress
+    )
+    if is_tars(dataset, format, options.get("layout")):
+        refuse_along(cast(dict[str, Any], options), keep_map, "tars are written whole")
         from penstock.reshape.tars import merge_tars  # slow
 
-        given: dict[str, Any] = {"overwrite": overwrite, "announce": announce, "to": to, "seed": seed}
-        given |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes, "dry_run": dry_run}
-        return merge_tars([dataset], place, How(sharing, by, Counter(0, progress)), **given, **options)[0]
+        given: dict[str, Any] = {"announce": announce, "to": to, "seed": seed}
+        given |= {"token_bytes": token_bytes, "memory_bytes": memory_bytes}
+        return merge_tars([dataset], place, how, **given, **options)[0]
     with keeping_nothing(dry_run):
         rows = open_rows(dataset, format=format, **options)
-    output = Output(place, to, overwrite, token_bytes, dry_run=dry_run, keep_map=keep_map)
-    order = SeededOrder(len(rows), seed) if len(rows) else None
-    made_by = {"command": "shuffle", "seed": seed}
-    if shares and memory_bytes is not None:
+    if how.is_distributed and memory_bytes is not None:
         what, hint = "a part of a distributed shuffle uses a fixed 64 MiB of rows", "Omit memory_bytes (--memory-mb)"
         raise ConfigError(what, found=f"{memory_bytes} bytes", hint=hint)
-    goes_along = memory_bytes is not None or something_goes_along([rows], keep_map=keep_map)
-    alone = Workers(executor, workers).are_alone
-    by_parts = (shares or not (alone or goes_along)) and _is_picked(rows, order, shares=shares)
-    told = None if announce is None else partial(_tell, announce, rows, by_parts)
-    hands = Hands(by, rows_at(rows, options), token_bytes or rows.dtype.itemsize, told)
-    if by_parts and not dry_run:
-        return share(_asked(rows, order, output, made_by, hands, sharing, Counter(len(rows), progress)))[0]
-    return write_in_order(rows, order, [rows], output, made_by, memory_bytes, progress, hands)
+    common: dict[str, Any] = {"output": place, "outputs": [Output(place, to, token_bytes)], "options": how}
+    common |= {"sources": [rows], "opened_with": options, "command": {"command": "shuffle", "seed": seed}}
+    return run(_job(rows, SeededOrder(len(rows), seed) if len(rows) else None, memory_bytes, announce, common))[0]
 
 
-def _is_picked(rows: AnyRows, order: RowOrder | None, *, shares: bool) -> bool:
-    """Whether rows are read where they lie: so shares are, and one run where nothing else would read less.
+def _job(
+    rows: AnyRows, order: RowOrder | None, memory_bytes: int | None, announce: Announce | None, common: dict[str, Any]
+) -> RowJob:
+    """Return the cheapest job that gives this order."""
+    how: RunOptions = common["options"]
+    common["counter"] = Counter(len(rows), how.progress)
+    passes = None if order is None else passes_of(rows, order, memory_bytes)
+    if how.is_inline:
+        tell = _told(announce, rows, passes)
+        return ShuffleJob(
+            **common, make=Copy(), laid=list(ranges_of(0, rows)), announced=tell, order=order, passes=passes
+        )
+    if order is None or passes is None:
+        return RowJob(**common, make=Copy(), laid=[])
+    if _is_picked(rows, passes, distributed=how.is_distributed):
+        task_bytes = TASK_BYTES if memory_bytes is None else min(TASK_BYTES, memory_bytes // 2)
+        laid = [_places(rows, one) for one in windows_of(rows, order, task_bytes)]
+        return RowJob(
+            **common, make=Pick(order), laid=laid, announced=_told(announce, rows, None), task_bytes=task_bytes
+        )
+    laid, make = list(ranges_of(0, rows)), Bucket(order, bucket_borders(passes))
+    tell = _told(announce, rows, passes)
+    return BucketJob(**common, make=make, laid=laid, announced=tell, order=order, passes=passes)
+
+
+def _is_picked(rows: AnyRows, passes: Passes, *, distributed: bool) -> bool:
+    """Return whether rows are read where they lie: by parts always, by workers of one run if nothing else reads less.
 
     Raises:
-        Unsupported: shares of rows that can't be read so.
+        Unsupported: a distributed job whose rows can't be read so.
     """
     can = rows.can_view() or rows.can_pick()
-    if shares and not can:
+    if distributed and not can:
         path, is_table = rows.place.path, isinstance(rows.place.store, TableLines)
         stem = rows.place.name.rpartition(".")[0] or rows.place.name
         to = f"`penstock convert {path} {stem}.jsonl`" if is_table else "to pbin, or to shards without compression"
         what = "a distributed shuffle needs random access to rows, which this format doesn't support"
         raise Unsupported(what, path=path, hint=f"Convert them first: {to}, or omit --part and --finish")
-    return can and (shares or order is None or passes_of(rows, order, None).gathers)
+    return can and (distributed or passes.gathers)
 
 
-def _asked(
-    rows: AnyRows,
-    order: RowOrder | None,
-    output: Output,
-    made_by: dict[str, Any],
-    hands: Hands,
-    sharing: Sharing,
-    counter: Counter,
-) -> RowWork:
-    """The same by parts: a task is a range of the output, cut by bytes alone, so that it is one everywhere."""
-    laid = [] if order is None else [_range(rows, one) for one in windows_of(rows, order, PIECE_BYTES)]
-    making = Copied() if order is None else Picked(order)
-    told = None if hands.announce is None else partial(hands.announce, None)
-    how = How(sharing, hands.workers, counter, told)
-    places = [partial(_places, order, len(rows))]
-    return RowWork(output.place, [output], [rows], [hands.rows_at], made_by, making, laid, how, rows=places)
+def _told(announce: Announce | None, rows: AnyRows, passes: Passes | None) -> Callable[[], None] | None:
+    """Return what reports the cost of reading: in passes, or of each row where it lies."""
+    if announce is None:
+        return None
+    remote = not rows.place.is_local
+
+    def tell() -> None:
+        cost = (
+            cost_of_places(rows, is_remote=remote) if passes is None else cost_of_rows(rows, passes, is_remote=remote)
+        )
+        announce(cost)
+
+    return tell
 
 
-def _places(order: RowOrder | None, count: int) -> Iterator[IntArray]:
-    return iter(()) if order is None else rows_in_order(order.rows_at, count)
+def _places(rows: Rows, window: Window) -> RowRange:
+    described = f"{redact(rows.place.path)}, places {window.first} to {window.stop} of the output"
+    return RowRange(0, window.first, window.stop, described)
 
 
-def _tell(announce: Announce, rows: AnyRows, by_parts: bool, passes: Passes | None) -> None:
-    """What reading costs, where each row is read at its place, or in passes."""
-    is_remote = not rows.place.is_local
-    if by_parts or passes is None:
-        announce(cost_of_places(rows, is_remote=is_remote))
-    else:
-        announce(cost_of_rows(rows, passes, is_remote=is_remote))
+# --- in this process -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShuffleJob(RowJob):
+    """A shuffle in one process.
+
+    Attributes:
+        order: of the rows; None if there are none.
+        passes: how they get into it.
+        rows: what is ordered, if not the one source as it is.
+    """
+
+    order: RowOrder | None
+    passes: Passes | None
+    rows: Rows | None = None
+
+    def fill(self, writers: Sequence[Writer], numbers: Sequence[list[range | IntArray]]) -> None:
+        rows, order = self.rows or self.sources[0], self.order
+        if order is None:
+            return
+        for data, lengths in reordered(rows, order, output=self.outputs[0].place, passes=self.passes):
+            write_rows(writers[0], self.sources[0], data, lengths, rows.place)
+            self.counter.add(len(lengths))
+
+    def along(self, output: Output, rows: RowNumbers | None = None) -> Along:
+        return super().along(output, self._numbers)
+
+    def _numbers(self) -> Iterator[IntArray]:
+        """Return the numbers of the rows, which follow from the order."""
+        total = 0 if self.order is None else len(self.rows or self.sources[0])
+        return iter(()) if self.order is None else rows_in_order(self.order.rows_at, total)
+
+
+# --- by workers ------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Hands:
-    """Who reads rows, what these are called, the width that they are written in, and who is told what it costs."""
+class Pick(Make):
+    """Collects the rows of a range of places in the output from wherever they lie."""
 
-    workers: Workers
-    rows_at: RowsAt
-    unit_bytes: int
-    announce: Callable[[Passes | None], None] | None = None
+    order: RowOrder
+
+    def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+        rows.prove(task.first, task.stop)  # those that come next in the source: all tasks together prove all rows
+        indices = self.order.rows_at(task.first, task.stop)
+        if rows.can_view() or not rows.can_pick():
+            out = np.empty(int(rows.ranges(indices)[1].sum()), rows.dtype)
+            yield Made(0, out, gather(rows, indices, out), indices)
+        else:
+            yield Made(0, rows.pick(indices), rows.ranges(indices)[1], indices)
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket(Make):
+    """Sorts the rows of each run by the window of the output that they go to.
+
+    Attributes:
+        order: of all rows.
+        borders: int64[n_windows + 1]: where the windows begin in the output.
+    """
+
+    order: RowOrder
+    borders: IntArray
+
+    def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+        for first, stop in runs(rows, task.first, task.stop):
+            buckets = self.order.buckets_of(first, stop, self.borders)
+            by_bucket = np.argsort(buckets, kind="stable")
+            found = list(grouped(*read_run(rows, first, stop), buckets))
+            data = np.concatenate([np.empty(0, rows.dtype), *(some for _, some, _ in found)])
+            lengths = np.concatenate([np.empty(0, np.int64), *(one for _, _, one in found)])
+            yield Made(0, data, lengths, first + by_bucket)
+
+    def buckets(self, rows: AnyRows, task: RowRange, data: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Return the buckets of a task, given its rows as `__call__` sorts them."""
+        at = 0
+        for first, stop in runs(rows, task.first, task.stop):
+            buckets = self.order.buckets_of(first, stop, self.borders)
+            units = np.bincount(buckets, rows.ranges(slice(first, stop))[1]).astype(np.int64)
+            for bucket in np.unique(buckets).tolist():
+                yield bucket, data[at : at + int(units[bucket])]
+                at += int(units[bucket])
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketJob(ShuffleJob):
+    """A shuffle whose workers sort ranges of the source into buckets; one process then puts each bucket in order."""
+
+    make: Bucket
+
+    @property
+    def unit_bytes(self) -> int:
+        return self.sources[0].dtype.itemsize  # the writer widens tokens
+
+    def wave(self, work: SharedWork) -> Wave:
+        return _Bucketed(self, work)
+
+
+class _Bucketed(Appended):
+    """Takes the buckets of all parts, and writes them in order."""
+
+    job: BucketJob
+
+    def fill(self, writer: Writer, group: int) -> None:
+        job, (rows,) = self.job, self.job.sources
+        if job.order is None:
+            return
+        for data, lengths in reordered(rows, job.order, output=job.output, passes=job.passes, dealt=self._dealt()):
+            write_rows(writer, rows, data, lengths)
+
+    def _dealt(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        for task, name in self.job.in_order(self.work, 0):
+            if name is not None and isinstance(task, RowRange):
+                require_intact(self.work.parts, name)
+                data, _ = part_rows(self.work.parts.child(name.path), self.job.unit_bytes)
+                yield from self.job.make.buckets(self.job.sources[0], task, data)
 
 
 def write_in_order(
@@ -217,57 +328,22 @@ def write_in_order(
     order: RowOrder | None,
     sources: Sequence[AnyRows],
     output: Output,
-    made_by: dict[str, Any],
-    memory_bytes: int | None = None,
-    progress: Progress | None = None,
-    hands: Hands | None = None,
+    command: dict[str, Any],
+    how: RunOptions,
 ) -> Written:
-    """Write all rows in an order.
+    """Write all rows in an order that isn't ours.
 
     Args:
         rows: what is to be written, of `sources`.
-        order: of as many rows; None where there is none.
+        order: of as many rows; None if there are none.
         sources: what the rows come from.
         output: what is to be made.
-        made_by: command and options, for the side file.
-        memory_bytes: for the rows held at once.
-        progress: called after each run.
-        hands: who reads the rows; None: this process.
+        command: command and options, for the side file.
+        how: how to run it.
     """
-    counter = Counter(len(rows), progress)
-    passes = None if order is None else passes_of(rows, order, memory_bytes)
-
-    def fill(writer: Writer) -> None:
-        if order is None or passes is None:
-            return
-        if hands is not None and hands.announce is not None:
-            hands.announce(passes)
-        if isinstance(writer, Tally):  # the order changes no count
-            for first, stop in runs(rows):
-                writer.take(rows.ranges(slice(first, stop))[1])
-                counter.add(stop - first)
-            return
-        dealt = None
-        with contextlib.ExitStack() as stack:
-            if hands is not None and not hands.workers.are_alone:
-                pieces = stack.enter_context(pieces_for(hands.workers, output.place))
-                if passes.gathers:
-                    tasks = (_range(rows, one) for one in passes.windows)
-                    made = pieces.made([hands.rows_at], Gathered(order), tasks, hands.unit_bytes)
-                    append_made(made, writer, sources, counter)
-                    return
-                deal = Bucketed.of(order, passes)
-                made = pieces.made([hands.rows_at], deal, ranges_of(0, rows), rows.dtype.itemsize)
-                dealt = ((one.group, one.data) for _, segments in made for one in segments)
-            for data, lengths in reordered(rows, order, output=output.place, passes=passes, dealt=dealt):
-                write_rows(writer, sources[0], data, lengths, rows.place)
-                counter.add(len(lengths))
-
-    places = partial(_places, order, len(rows))
-    manifest = write_output(output, sources, made_by, fill, len(rows), places)
-    return Written.of(output.place, manifest, excluded_in(sources))
-
-
-def _range(rows: Rows, window: Window) -> Range:
-    described = f"{redact(rows.place.path)}, places {window.first} to {window.stop} of the output"
-    return Range(0, window.first, window.stop, described)
+    passes = None if order is None else passes_of(rows, order)
+    job = ShuffleJob(
+        output=output.place, outputs=[output], options=how, counter=Counter(len(rows), how.progress), sources=sources,
+        opened_with={}, command=command, make=Copy(), laid=[], order=order, passes=passes, rows=rows,
+    )  # fmt: skip
+    return run(job)[0]

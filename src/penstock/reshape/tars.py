@@ -20,13 +20,15 @@ from penstock._keywords import were_given
 from penstock._resolved import excluded_of
 from penstock._secrets import logger
 from penstock.codec import energon_yaml
+from penstock.engine.options import Counter, RunOptions
+from penstock.engine.run import run
 from penstock.errors import ConfigError, PenstockError, Unsupported
-from penstock.formats import create_dry, get_format
+from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._manifest import Provenance
 from penstock.formats.samples.webdataset.ends import require_ended
 from penstock.formats.samples.webdataset.find import find_readable_shards
-from penstock.formats.samples.webdataset.manifest import manifest_of_tars, require_as_recorded
+from penstock.formats.samples.webdataset.manifest import require_as_recorded
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,
     INFO_JSON,
@@ -39,18 +41,15 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.shards import ShardTable, key_prefix, repeated_key, require_content, scan_shard
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
 from penstock.reshape.cost import Announce, ShuffleCost, cost_of_samples
-from penstock.reshape.once import once_dataset, once_parts
-from penstock.reshape.pieces import sweep_pieces
+from penstock.reshape.once import once_parts
+from penstock.reshape.outputs import Output, Written
 from penstock.reshape.reorder import SeededOrder
-from penstock.reshape.rewrite import Counter, Output, Written
-from penstock.reshape.share_tars import Deal, TarWork, tasks_of
-from penstock.reshape.shares import How, share
+from penstock.reshape.tar_job import Deal, TarJob, TarTask, tasks_of
 from penstock.reshape.tar_samples import FORMAT, RowsAt, TarSamples
-from penstock.store.dry import dry_place
+from penstock.reshape.unfinished import sweep_unfinished
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.outputs import require_other
 from penstock.store.place import Place, dataset_at, distinct_names
-from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest, OpenOptions
 
 _log = logger()
@@ -67,17 +66,15 @@ def _in_order(count: int, rows_at: RowsAt = np.arange) -> Iterator[IntArray]:
 
 
 def merge_tars(
-    sources: Sequence[Place], target: Place, how: How, *, to: str | None = None, overwrite: bool = False,
-    dry_run: bool = False, seed: int | None = None, announce: Announce | None = None, **options: Any,
+    sources: Sequence[Place], target: Place, how: RunOptions, *, to: str | None = None, seed: int | None = None,
+    announce: Announce | None = None, **options: Any,
 ) -> tuple[Written, tuple[tuple[str, int], ...]]:  # fmt: skip
     """Write the samples of all sources into new shards, split by split. Memory: 300 bytes a part, and 256 samples.
 
     Args:
         sources, target: folders of tars, and the one to make.
-        how: who works, and what is told of it.
+        how: how to run it.
         to: None or `"webdataset"`.
-        overwrite: replace the target.
-        dry_run: write nothing, and say what would be written.
         seed: mix the samples of each split; None: as they are.
         announce: as of `penstock.shuffle`.
         options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer;
@@ -104,72 +101,71 @@ def merge_tars(
     excluded, left = _excluded_in(opened)
     inputs = tuple((one.path, count) for (one, _), count in zip(opened, counts, strict=True))
     splits = {name: _joined([one[name] for _, one in opened if name in one]) for _, one in opened for name in one}
-    tell = None if announce is None else functools.partial(announce, _cost(list(splits.values())))
     _require_keys(list(splits.values()))
-    if dry_run:
-        _rehearse(target, given | typing[0], overwrite)
-        if tell is not None:
-            tell()
-        size_bytes = sum(one.size_bytes for _, splits in opened for one in splits.values())
-        return Written(target.path, FORMAT, sum(counts), None, size_bytes, excluded=excluded), inputs
-    what = {"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options} | left
-    made_by = ({"command": "merge"} if seed is None else {"command": "shuffle", "seed": seed}) | prefixes
-    job = _Job(
-        places=[one for one, _ in opened],
-        options=given | typing[0],
-        noted=_lineage(opened, split, made_by, excluded),
-        what=what,
-        overwrite=overwrite,
+    command = ({"command": "merge"} if seed is None else {"command": "shuffle", "seed": seed}) | prefixes
+    job = MergeTars(
+        output=target,
+        outputs=[Output(target, FORMAT)],
+        options=how,
+        counter=Counter(sum(counts), how.progress),
+        announced=None if announce is None else functools.partial(announce, _cost(list(splits.values()))),
+        sources=[one for one, _ in opened],
+        writer_options=given | typing[0],
+        noted=_lineage(opened, split, command, excluded),
+        what={"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options} | left,
         excluded=excluded,
+        num_samples=sum(counts),
+        by_split=splits,
+        seed=seed,
+        total_bytes=sum(one.size_bytes for _, splits in opened for one in splits.values()),
     )
-    how = replace(how, counter=Counter(sum(counts), how.counter.progress), announce=tell)
-    return _write_splits(job, splits, target, seed, how), inputs
+    return run(job)[0], inputs
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """What is written: of which sources, how, and what side files and plans say of it."""
+@dataclass(frozen=True, kw_only=True)
+class MergeTars(TarJob):
+    """One dataset of all splits.
 
-    places: Sequence[Place]
-    options: Mapping[str, Any]
-    noted: Provenance
-    what: Mapping[str, Any]
-    overwrite: bool
-    excluded: int
+    Attributes:
+        by_split: name of a split → its samples.
+        seed: of a shuffle; None: samples keep their order.
+        total_bytes: size of the parts of all samples.
+    """
 
-    def shared(self, beside: Place, outputs: Sequence[Place], count: int | None, how: How, **more: Any) -> TarWork:
-        """The same as shared work; `more` says what the tasks are, `count` the samples of each output, where known."""
+    by_split: Mapping[str, TarSamples]
+    seed: int | None
+    total_bytes: int
 
-        def once(output: Output) -> Once[Manifest]:
-            return _once(output.place, dict(self.what), count)
+    @functools.cached_property
+    def _tasks_by_split(self) -> dict[str, list[TarTask]]:
+        return {name: list(tasks_of(one, _rows_at(len(one), self.seed))) for name, one in self.by_split.items()}
 
-        named = [Output(place, FORMAT, self.overwrite) for place in outputs]
-        common = (self.options, self.noted, self.what, once, self.excluded, how)
-        return TarWork(beside, named, self.places, more["tasks"], more["splits"], more["deal"], *common)
+    @property
+    def tasks(self) -> Sequence[TarTask]:
+        return list(itertools.chain.from_iterable(self._tasks_by_split.values()))
 
+    def splits(self) -> tuple[tuple[str, int], ...]:
+        return tuple((name, len(tasks)) for name, tasks in self._tasks_by_split.items())
 
-def _write_splits(job: _Job, splits: Mapping[str, TarSamples], target: Place, seed: int | None, how: How) -> Written:
-    """One dataset of all splits."""
-    orders = {name: _rows_at(len(one), seed) for name, one in splits.items()}
-    if how.by_parts:
-        by_split = {name: list(tasks_of(one, orders[name])) for name, one in splits.items()}
-        numbers = tuple((name, len(tasks)) for name, tasks in by_split.items())
-        tasks = list(itertools.chain.from_iterable(by_split.values()))
-        shared = job.shared(target, [target], how.counter.total, how, tasks=tasks, splits=numbers, deal=None)
-        return share(shared)[0]
-    sweep_pieces(target)
-    once = _once(target, dict(job.what), how.counter.total)
-    made = None if job.overwrite else once.made()
-    if made is not None:
-        return Written.of(target, made, job.excluded)
-    with _writer(target, dict(job.options), job.overwrite, job.noted) as writer:
-        if how.announce is not None:
-            how.announce()
-        for name, samples in splits.items():
-            writer.begin_split(name)
-            _write(writer, samples, _in_order(len(samples), orders[name]), how.counter)
-        manifest = once.commit(writer.commit)
-    return Written.of(target, manifest, job.excluded)
+    def rehearse(self) -> tuple[Written, ...]:
+        self.require_writable()
+        self.announce()
+        count = self.counter.total
+        return (Written(self.output.path, FORMAT, count, None, self.total_bytes, excluded=self.excluded),)
+
+    def write(self) -> tuple[Written, ...]:
+        sweep_unfinished(self.output)
+        once = self.once(self.outputs[0])
+        made = None if self.options.overwrite else once.made()
+        if made is None:
+            with self.writer(self.outputs[0]) as writer:
+                self.announce()
+                for name, samples in self.by_split.items():
+                    writer.begin_split(name)
+                    rows = _in_order(len(samples), _rows_at(len(samples), self.seed))
+                    _write(writer, samples, rows, self.counter)
+                made = once.commit(writer.commit)
+        return (Written.of(self.output, made, self.excluded),)
 
 
 def _rows_at(count: int, seed: int | None) -> RowsAt:
@@ -231,9 +227,8 @@ def _require_one_typing(places: Sequence[Place], typing: Sequence[dict[str, Any]
 
 
 def split_tars(
-    source: Place, places: Sequence[Place], deal: Callable[[int], Deal], made_by: Mapping[str, Any],
-    how: How, *,
-    overwrite: bool = False, dry_run: bool = False, **options: Any,
+    source: Place, places: Sequence[Place], deal: Callable[[int], Deal], command: Mapping[str, Any], how: RunOptions,
+    **options: Any,
 ) -> tuple[Written, ...]:  # fmt: skip
     """Deal the samples of one split, or of a dataset without splits, to datasets; each becomes visible on its own.
 
@@ -243,10 +238,8 @@ def split_tars(
         source: folder of tars.
         places: of the datasets to be made.
         deal: given the number of samples, says which part each goes to.
-        made_by: verb and options, by which the same work is known after a kill.
-        how: who works, and what is told of it.
-        overwrite: replace them.
-        dry_run: write nothing, and say what would be written.
+        command: command and options, by which the same work is known after a kill.
+        how: how to run it.
         options: as of `merge_tars`.
 
     Raises:
@@ -256,50 +249,75 @@ def split_tars(
     split, follow_links = given.pop("split", None), given.pop("follow_links", False)
     opened = [_splits_of(source, split, follow_links)]
     if given.pop("prefix_keys", False):
-        opened, made_by = _with_prefixes(opened), {**made_by, "prefix_keys": True}
+        opened, command = _with_prefixes(opened), {**command, "prefix_keys": True}
     [(dataset, splits)] = opened
     samples = _one_split(dataset, splits)
     for place in places:
         require_other([dataset.path], place.path)
     shards = [[one.path, table.num_samples, int(table.sizes.sum())] for one, table, _ in samples.shards]
-    job = _Job(
-        places=[dataset],
-        options=given | _typing(dataset),
-        noted=_lineage([(dataset, splits)], split, made_by, samples.excluded),
-        what={**made_by, "options": options, "source": dataset.shown, "shards": digest(shards)},
-        overwrite=overwrite,
-        excluded=samples.excluded,
+    return run(
+        SplitTars(
+            output=places[0].folder().child(dataset.name),
+            outputs=[Output(place, FORMAT) for place in places],
+            options=how,
+            counter=Counter(len(samples), how.progress),
+            sources=[dataset],
+            writer_options=given | _typing(dataset),
+            noted=_lineage([(dataset, splits)], split, command, samples.excluded),
+            what={**command, "options": options, "source": dataset.shown, "shards": digest(shards)},
+            excluded=samples.excluded,
+            samples=samples,
+            deal=deal(len(samples)),
+        )
     )
-    if dry_run:
-        return _parts_foreseen(samples, places, deal, dict(job.options), overwrite)
-    how = replace(how, counter=Counter(len(samples), how.counter.progress))
-    return _write_parts(job, samples, places, deal(len(samples)), how)
 
 
-def _write_parts(job: _Job, samples: TarSamples, places: Sequence[Place], deal: Deal, how: How) -> tuple[Written, ...]:
-    """All parts, which a run of the same work may have made, all or some, before it was killed."""
-    beside = places[0].folder().child(job.places[0].name)
-    if how.by_parts:
-        tasks = list(tasks_of(samples, np.arange))
-        return share(job.shared(beside, places, None, how, tasks=tasks, splits=(), deal=deal))
-    sweep_pieces(beside)
-    parts = _dealt(samples, deal)
-    rows = [np.flatnonzero(parts == number) for number in range(len(places))]
-    known = [_once(place, dict(job.what), len(some)) for place, some in zip(places, rows, strict=True)]
-    once = once_parts(beside, dict(job.what), known)
-    manifests = None if job.overwrite else once.made()
-    if manifests is None:
-        # Where the same work was killed, parts that are there are its own.
-        own = [one.swept(None) if once.is_begun() and not job.overwrite else None for one in known]
-        with contextlib.ExitStack() as stack:
-            # All writers begin first: a part that exists is refused before anything is written.
-            writers = [
-                found or stack.enter_context(_writer(place, dict(job.options), job.overwrite, job.noted))
-                for place, found in zip(places, own, strict=True)
-            ]
-            _fill(writers, samples, rows, how.counter)
-            manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
-    return tuple(Written.of(place, one, job.excluded) for place, one in zip(places, manifests, strict=True))
+@dataclass(frozen=True, kw_only=True)
+class SplitTars(TarJob):
+    """Several datasets of one split.
+
+    Attributes:
+        samples: of the split.
+        deal: says which output each goes to.
+    """
+
+    samples: TarSamples
+    deal: Deal
+
+    def dealt(self) -> Deal:
+        return self.deal
+
+    @property
+    def tasks(self) -> Sequence[TarTask]:
+        return list(tasks_of(self.samples, np.arange))
+
+    def rehearse(self) -> tuple[Written, ...]:
+        self.require_writable()
+        parts, mean_bytes = _dealt(self.samples, self.deal), self.samples.size_bytes // max(1, len(self.samples))
+        found = zip(self.outputs, np.bincount(parts, minlength=len(self.outputs)).tolist(), strict=True)
+        return tuple(Written(one.place.path, FORMAT, count, None, count * mean_bytes) for one, count in found)
+
+    def write(self) -> tuple[Written, ...]:
+        sweep_unfinished(self.output)
+        parts, overwrite = _dealt(self.samples, self.deal), self.options.overwrite
+        rows = [np.flatnonzero(parts == number) for number in range(len(self.outputs))]
+        counted = zip(self.outputs, map(len, rows), strict=True)
+        known = [replace(self, num_samples=count).once(output) for output, count in counted]
+        once = once_parts(self.output, dict(self.what), known)
+        manifests = None if overwrite else once.made()
+        if manifests is None:
+            # Where the same work was killed, parts that are there are its own.
+            own = [one.swept(None) if once.is_begun() and not overwrite else None for one in known]
+            with contextlib.ExitStack() as stack:
+                # All writers begin first: a part that exists is refused before anything is written.
+                writers = [
+                    found or stack.enter_context(self.writer(output))
+                    for output, found in zip(self.outputs, own, strict=True)
+                ]
+                _fill(writers, self.samples, rows, self.counter)
+                manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
+        found = zip(self.outputs, manifests, strict=True)
+        return tuple(Written.of(output.place, one, self.excluded) for output, one in found)
 
 
 def _dealt(samples: TarSamples, deal: Deal) -> IntArray:
@@ -308,18 +326,6 @@ def _dealt(samples: TarSamples, deal: Deal) -> IntArray:
     for rows in _in_order(len(samples)):
         found.append(deal(int(rows[0]), list(samples.at([rows])) if deal.by_content else range(len(rows))))
     return np.concatenate(found)
-
-
-def _parts_foreseen(
-    samples: TarSamples, places: Sequence[Place], deal: Callable[[int], Deal], options: dict[str, Any], overwrite: bool
-) -> tuple[Written, ...]:
-    """What each part would hold, by the mean size of a sample."""
-    for place in places:
-        _rehearse(place, options, overwrite)
-    parts = _dealt(samples, deal(len(samples)))
-    counts, mean_bytes = np.bincount(parts, minlength=len(places)), samples.size_bytes // max(1, len(samples))
-    found = zip(places, counts.tolist(), strict=True)
-    return tuple(Written(place.path, FORMAT, count, None, count * mean_bytes) for place, count in found)
 
 
 def _fill(
@@ -361,25 +367,12 @@ def _write(writer: WebdatasetWriter, samples: TarSamples, rows: Iterable[IntArra
     counter.add(len(samples) % _AT_ONCE)
 
 
-def _once(place: Place, what: dict[str, Any], num_samples: int | None) -> Once[Manifest]:
-    store, root = place.store, place.path.rstrip("/") or place.path
-    return once_dataset(Place(store, root), FORMAT, what, {}, num_samples, lambda: manifest_of_tars(store, root))
-
-
 def _known(options: dict[str, Any]) -> dict[str, Any]:
     given = were_given(options)
     unknown = sorted(set(given) - set(_OPTIONS))
     if unknown:
         raise ConfigError(f"{', '.join(unknown)} doesn't apply to tar shards", expected=", ".join(_OPTIONS))
     return given
-
-
-def _writer(place: Place, options: dict[str, Any], overwrite: bool, noted: Provenance) -> WebdatasetWriter:
-    made = get_format(FORMAT).create(place.store, place.path, options, overwrite=overwrite)
-    if not isinstance(made, WebdatasetWriter):
-        raise TypeError(f"{FORMAT} has another writer: {type(made).__name__}")
-    made.note(noted)
-    return made
 
 
 def _with_prefixes(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> list[tuple[Place, dict[str, TarSamples]]]:
@@ -414,11 +407,6 @@ def _require_keys(all_samples: Sequence[TarSamples]) -> None:
             if key in first:
                 raise repeated_key(key, first[key].path, shard.path)
             first[key] = shard
-
-
-def _rehearse(place: Place, options: dict[str, Any], overwrite: bool) -> None:
-    dry = dry_place(place)
-    create_dry(FORMAT, dry.store, dry.path, options, overwrite=overwrite)
 
 
 def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Place, dict[str, TarSamples]]:

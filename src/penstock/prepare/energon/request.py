@@ -10,7 +10,7 @@ import msgspec
 
 from penstock._secrets import redacted_repr
 from penstock.abc import Store
-from penstock.engine.sharing import Sharing
+from penstock.engine.options import RunOptions
 from penstock.executors import AnyExecutor
 from penstock.formats.samples.webdataset.nvmeta import Info, meta_path
 from penstock.prepare.energon.plan import DatasetOptions, EnergonPlan, MetaFiles
@@ -66,7 +66,7 @@ class How:
     workers: int | None
     executor: AnyExecutor
     progress: Progress | None
-    sharing: Sharing
+    sharing: RunOptions
 
     def recorded(self) -> dict[str, Any]:
         """What of it decides the files, as plain JSON, by the names of options."""

@@ -20,10 +20,11 @@ import msgspec
 
 from penstock._digest import digest
 from penstock.abc import Executor, Staged
+from penstock.engine.options import RunOptions
 from penstock.engine.parts import PartName
 from penstock.engine.plan import Plan
 from penstock.engine.shared import SCRATCH, SharedWork, open_shared, scratch
-from penstock.engine.sharing import Sharing, join, plain_errors
+from penstock.engine.sharing import join, plain_errors
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.media_index import MediaFilter
@@ -113,7 +114,7 @@ def prepare_webdataset(
         media: reads metadata of media; without it those of unchanged shards stay.
         executor: `"processes"`, `"inline"` for none, another name, or an executor; see `penstock.executors`.
         follow_links: read files through links that lead out of the dataset's folder.
-        part, finish, no_work, restart: see `penstock.engine.sharing.Sharing`; a share is of the shards.
+        part, finish, no_work, restart: see `penstock.engine.options.RunOptions`; a share is of the shards.
         progress: called with the number of finished shards, and of all.
 
     Raises:
@@ -122,8 +123,8 @@ def prepare_webdataset(
         FormatError: a shard is damaged, empty, or compressed, or has a key that comes twice.
         PrepareError: another run is at work, or a process was killed.
     """
-    how = How(sqlite, media, workers, executor, progress, Sharing(part, finish, no_work, restart))
-    how.sharing.require_sense()
+    run = RunOptions(part=part, finish=finish, no_work=no_work, restart=restart)
+    how = How(sqlite, media, workers, executor, progress, run)
     ratio = parse_ratio(split_ratio) if isinstance(split_ratio, str) else split_ratio
     asked = Asked(ratio, split_parts, exclude, dataset, shuffle_tars=shuffle_tars, overwrite=overwrite)
     folder = dataset_at(path, follow_links=follow_links).bare()
@@ -158,7 +159,7 @@ def _prepare_anew(folder: Place, asked: Asked, how: How) -> PrepareSummary:
         return _prepare(_request(plan, asked, how))
     except (PenstockError, OSError):
         # Another finisher of the same plan may have been first.
-        made = _known_again(plan_in(folder, asked.exclude), asked, how) if how.sharing.joins else None
+        made = _known_again(plan_in(folder, asked.exclude), asked, how) if how.sharing.is_distributed else None
         if made is None:
             raise
         return made
@@ -176,9 +177,9 @@ def _known_again(plan: EnergonPlan, asked: Asked, how: How) -> PrepareSummary | 
     if how.sharing.restart:
         return None
     if asked.overwrite:
-        return _done_by_others(_request(plan, asked, how)) if plan.is_prepared and how.sharing.joins else None
+        return _done_by_others(_request(plan, asked, how)) if plan.is_prepared and how.sharing.is_distributed else None
     made = _once(plan, asked.recorded(how)).made()
-    may_be_late = how.sharing.joins or folder_of(plan.dataset).is_there()
+    may_be_late = how.sharing.is_distributed or folder_of(plan.dataset).is_there()
     if made is not None or not may_be_late or not plan.is_prepared:
         return made
     request = _request(plan, asked, how)
@@ -200,7 +201,7 @@ def _known_again(plan: EnergonPlan, asked: Asked, how: How) -> PrepareSummary | 
 def _done_by_others(request: Request) -> PrepareSummary | None:
     """What workers of the same plan have put in the place of what was there."""
     sharing = request.how.sharing
-    if not sharing.joins or sharing.restart or not is_done(request):
+    if not sharing.is_distributed or sharing.restart or not is_done(request):
         return None
     with contextlib.suppress(PrepareError):  # others are still about to end
         if request.once is not None:
@@ -237,16 +238,16 @@ def prepare_jsonl(path: Given, *, workers: int | None = None, overwrite: bool = 
 def _prepare(request: Request) -> PrepareSummary:
     dataset, sharing = request.plan.dataset, request.how.sharing
     folder = folder_of(dataset)
-    with plain_errors(dataset, folder), claimed(dataset.store, dataset.path, shared=sharing.joins):
+    with plain_errors(dataset, folder), claimed(dataset.store, dataset.path, shared=sharing.is_distributed):
         started_s = time.monotonic()
-        with open_shared(dataset, folder, restart=sharing.restart, shared=sharing.joins) as work:
+        with open_shared(dataset, folder, restart=sharing.restart, shared=sharing.is_distributed) as work:
             is_new = work.plan is None
             try:
                 return _run(request, work)
             except (OSError, PrepareError):
                 raise
             except Exception:
-                if is_new and not sharing.joins and time.monotonic() - started_s < _KEPT_S:
+                if is_new and not sharing.is_distributed and time.monotonic() - started_s < _KEPT_S:
                     work.clear()
                 raise
 
@@ -296,7 +297,7 @@ def _known_plan(dataset: Place, info: Info) -> EnergonPlan:
 
 def _run(request: Request, work: SharedWork) -> PrepareSummary:
     sharing, plan = request.how.sharing, plan_of(request)
-    if not sharing.joins:
+    if not sharing.is_distributed:
         take_over(work, plan)
     join(work, plan, len(plan.inputs), sharing)
     _require_unmade(request, work)
@@ -318,7 +319,7 @@ def _require_unmade(request: Request, work: SharedWork) -> None:
     Raises:
         PrepareError: they have.
     """
-    if not request.how.sharing.joins or request.how.sharing.restart:
+    if not request.how.sharing.is_distributed or request.how.sharing.restart:
         return
     replaces = request.options["--overwrite"]
     if is_done(request) if replaces else any(map(Place.exists, map(request.meta_file, (INFO_JSON, INFO_YAML)))):
@@ -435,7 +436,7 @@ def _stage_meta(
         staged.append_file(made.path)
         wrote.append(name)
     files: dict[str, bytes] = {UUID: indexes.uuid.encode(), **request.meta.files, **_info_files(request, counts)}
-    if request.how.sharing.joins and request.options["--overwrite"]:
+    if request.how.sharing.is_distributed and request.options["--overwrite"]:
         files = {DONE: done_mark(request, plan, indexes.files, files), **files}
     for name, content in files.items():
         path = request.meta_file(name).path

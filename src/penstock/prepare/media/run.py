@@ -18,10 +18,11 @@ from dataclasses import dataclass, replace
 
 from penstock._secrets import redacted_repr
 from penstock.codec.av_header import MediaDepth
+from penstock.engine.options import RunOptions
 from penstock.engine.parts import PartName
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.shared import OF_METADATA, SharedWork, open_shared, work_folder
-from penstock.engine.sharing import Sharing, plain_errors
+from penstock.engine.sharing import plain_errors
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.samples.folder.files import INDEX
@@ -107,7 +108,7 @@ def prepare_media(
         headers_only: omit durations and counts that headers don't state reliably. By default such files are read once,
             and their packets counted without decoding.
         follow_links: allow links that lead out of the dataset's directory.
-        part, finish, no_work, restart: distributed job, see `penstock.engine.sharing.Sharing`; a part consists of
+        part, finish, no_work, restart: distributed job, see `penstock.engine.options.RunOptions`; a part consists of
             runs of 500 files.
         progress: called with what is done.
         before_counting: called before files are read, with the number and total bytes of files whose packets will be
@@ -139,8 +140,7 @@ def prepare_media(
         raise NotFound(
             "there is no sample index", path=index.path, hint=f"Create it with `penstock prepare {root.path}`"
         )
-    sharing = Sharing(part, finish, no_work, restart)
-    sharing.require_sense()
+    sharing = RunOptions(part=part, finish=finish, no_work=no_work, restart=restart)
     return _prepare(root, chosen, sharing, _How(depth, workers, executor, progress, before_counting), is_tars=is_tars)
 
 
@@ -155,23 +155,23 @@ class _How:
     before_counting: BeforeCounting | None
 
 
-def _prepare(root: Place, chosen: MediaFilter, sharing: Sharing, how: _How, *, is_tars: bool) -> MediaSummary:
+def _prepare(root: Place, chosen: MediaFilter, sharing: RunOptions, how: _How, *, is_tars: bool) -> MediaSummary:
     folder = work_folder(root, inside=True, name=OF_METADATA)
-    with plain_errors(root, folder), claimed(root.store, root.path, shared=sharing.joins):
+    with plain_errors(root, folder), claimed(root.store, root.path, shared=sharing.is_distributed):
         files = _look(root, chosen, how.depth, is_tars=is_tars)
-        if sharing.joins:
+        if sharing.is_distributed:
             drop_outdated(root, folder, files.plan())
-        if sharing.joins and not files.tasks and files.is_made():
+        if sharing.is_distributed and not files.tasks and files.is_made():
             return files.summary((), part=sharing.part)
-        with open_shared(root, folder, restart=sharing.restart, shared=sharing.joins) as work:
+        with open_shared(root, folder, restart=sharing.restart, shared=sharing.is_distributed) as work:
             take_part(work, files.plan(), len(files.tasks), sharing)
-            if not (sharing.joins and files.is_outdated()):
+            if not (sharing.is_distributed and files.is_outdated()):
                 return _take_part(files, work, sharing, how)
             work.clear()  # others have ended it meanwhile, and nobody would end this
     return _prepare(root, chosen, replace(sharing, restart=False), how, is_tars=is_tars)
 
 
-def _take_part(files: _Files, work: SharedWork, sharing: Sharing, how: _How) -> MediaSummary:
+def _take_part(files: _Files, work: SharedWork, sharing: RunOptions, how: _How) -> MediaSummary:
     if sharing.no_work and (missing := work.missing()):
         return files.summary((), missing=work.shares_of(missing))
     names = _results(work, files.tasks, sharing, how)
@@ -261,7 +261,7 @@ def _look(root: Place, chosen: MediaFilter, depth: MediaDepth, *, is_tars: bool)
     return _Files(root, old, chosen, filters, depth, is_tars, units, known, counts, tasks)
 
 
-def _results(work: SharedWork, tasks: Sequence[Task], sharing: Sharing, how: _How) -> dict[int, PartName]:
+def _results(work: SharedWork, tasks: Sequence[Task], sharing: RunOptions, how: _How) -> dict[int, PartName]:
     """Task → its part, of those that are this run's; what is missing is made."""
     workers, executor, progress = how.workers, how.executor, how.progress
     listed = work.listed()

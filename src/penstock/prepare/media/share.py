@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 
 from penstock.engine.folder import WorkFolder
+from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
 from penstock.engine.shared import SharedWork, open_shared, peek
-from penstock.engine.sharing import Sharing, join
+from penstock.engine.sharing import join
 from penstock.errors import PrepareError
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
@@ -27,12 +28,12 @@ def drop_outdated(root: Place, folder: WorkFolder, plan: Plan) -> None:
             work.clear()
 
 
-def take_part(work: SharedWork, plan: Plan, tasks: int, sharing: Sharing) -> None:
+def take_part(work: SharedWork, plan: Plan, tasks: int, sharing: RunOptions) -> None:
     """Take part in the work; alone, that on other files is thrown away, where a lock says that nobody is at it."""
     before = work.plan
     is_same = before is None or (before.inputs, before.options) == (plan.inputs, plan.options)
     is_ours = before is not None and before.options.get("verb") == plan.options["verb"]
-    if is_ours and not is_same and not sharing.joins and isinstance(work.folder.store, LocalStore):
+    if is_ours and not is_same and not sharing.is_distributed and isinstance(work.folder.store, LocalStore):
         work.clear()
     join(work, plan, tasks, sharing)
     if work.plan is not None and work.plan.inputs != plan.inputs:

@@ -35,7 +35,7 @@ def find_complete(request: Request) -> PackReport | None:
 
 def made_by_another(request: Request) -> PackReport | None:
     """What there is to say where another worker of the same plan has made the output meanwhile."""
-    if not request.sharing.joins or request.sharing.restart:
+    if not request.sharing.is_distributed or request.sharing.restart:
         return None
     with contextlib.suppress(PenstockError, OSError):
         published = _published(request)
@@ -49,7 +49,7 @@ def require_unmade(request: Request, material: Material, work: SharedWork) -> No
     Raises:
         PrepareError: they have.
     """
-    if not request.sharing.joins or request.sharing.restart:
+    if not request.sharing.is_distributed or request.sharing.restart:
         return
     manifest = None
     with contextlib.suppress(PenstockError, OSError):
@@ -64,7 +64,7 @@ def _published(request: Request) -> Manifest | None:
 
     A worker of a shared plan that comes late asks about every output.
     """
-    if not request.sharing.joins and not work_folder(request.output, inside=request.is_folder).is_there():
+    if not request.sharing.is_distributed and not work_folder(request.output, inside=request.is_folder).is_there():
         return None
     store, path = request.output.store, request.output.path
     if request.is_folder:

@@ -27,7 +27,7 @@ def held_output(request: Request) -> AbstractContextManager[None]:
         for path in request.outputs if request.overwrite and request.output.is_local else ():
             require_movable(path)
         return contextlib.nullcontext()
-    return held_folder(request.output, overwrite=request.overwrite, shared=request.sharing.joins)
+    return held_folder(request.output, overwrite=request.overwrite, shared=request.sharing.is_distributed)
 
 
 def token_files(
@@ -37,7 +37,7 @@ def token_files(
     spec = material.spec
     of_file, of_folder = recorded_of(request, material), recorded_of_output(request, material)
     options = writer_options(request.to, spec, of_file | {"inputs": {}})  # the folder's own side file names them
-    compared = engine == "gigatoken" and (request.sharing.joins or books.reused_tasks > 0)
+    compared = engine == "gigatoken" and (request.sharing.is_distributed or books.reused_tasks > 0)
     compare = functools.partial(differs, spec) if compared else None
     scratch = work.place.child(SCRATCH)
     job = FileJob(

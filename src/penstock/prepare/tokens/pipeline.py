@@ -19,10 +19,11 @@ from typing import Literal
 
 from penstock._kinds import JoinsRows
 from penstock.abc import Executor
+from penstock.engine.options import RunOptions
 from penstock.engine.parts import PartName
 from penstock.engine.plan import require_same
 from penstock.engine.shared import SharedWork, is_complete, open_shared, peek, work_folder
-from penstock.engine.sharing import Sharing, plain_errors, wait_for_another
+from penstock.engine.sharing import plain_errors, wait_for_another
 from penstock.engine.tokens.assemble import as_parts
 from penstock.engine.tokens.files import held_folder
 from penstock.engine.tokens.one import joined_file
@@ -213,8 +214,7 @@ def pack(
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("task_bytes must be positive", found=f"task_bytes={task_bytes}", expected="1 or more")
     store = store or LocalStore()
-    sharing = Sharing(part, finish, no_work, restart)
-    sharing.require_sense(dry_run=dry_run)
+    sharing = RunOptions(part=part, finish=finish, no_work=no_work, restart=restart, dry_run=dry_run)
     place, to, is_folder = understand_output(output, to, file_tokens, store)
     eos, eos_rule = _resolve_eos(eos, chat_eos, packs_eos=get_format(to).traits.packs_eos)
     selection = dataclasses.replace(selection, chat_eos=eos_rule, chat_format=chat_format or "auto")
@@ -266,7 +266,7 @@ def pack(
         found = found if chat_eos is None else f"chat_eos={chat_eos}"
         found = found if chat_format is None else f"chat_format={chat_format}"
         raise ConfigError("this option only applies to conversations", found=found, hint="Add chat=True (--chat)")
-    if STDIN in request.given and sharing.joins:
+    if STDIN in request.given and sharing.is_distributed:
         raise ConfigError("standard input can't be distributed", hint="Save it as a file")
     if dry_run and STDIN in request.given:
         what = "standard input must be copied into a file first"
@@ -307,7 +307,7 @@ def _run(request: Request) -> PackReport:
         executor = workers.enter_context(_workers_for(request, found))
         material = understand(request, found, None if sharing.restart else peek(folder))
         held = held_output(request)
-        opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.joins)
+        opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.is_distributed)
         # Workers end before the work folder is left: nothing more comes into it then.
         with held, opened as work, workers.pop_all():
             engine = choose(request, material, work.plan, executor)

@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 from penstock.abc import Format
 from penstock.engine.folder import local_store
+from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
-from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, Corrupt, FormatError
 from penstock.executors import HERE, AnyExecutor
 from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, get_format, usable_format
@@ -60,7 +60,7 @@ class Request:
     output: Place
     to: str
     file_tokens: int | None
-    sharing: Sharing
+    sharing: RunOptions
     selection: Selection
     input_format: InputFormat
     tokenizer: str

@@ -21,6 +21,7 @@ import numpy as np
 from penstock.compat.modalities.embedded import EmbeddedStreamData
 from penstock.compat.modalities.line_index import write_index
 from penstock.compat.unused import say_unused
+from penstock.engine.options import Counter, Progress, RunOptions
 from penstock.engine.status import sweep
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import files_at, get_format
@@ -30,8 +31,8 @@ from penstock.order.compat.modalities import numpy_list_shuffle, python_shuffle
 from penstock.reshape.chunk import chunk_range, require_chunk
 from penstock.reshape.joined_rows import JoinedRows
 from penstock.reshape.merge import merge
+from penstock.reshape.outputs import Output
 from penstock.reshape.reorder import TableOrder, reordered
-from penstock.reshape.rewrite import Counter, Output, Progress
 from penstock.reshape.rows import AnyRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
 from penstock.store.exclude_list import require_no_list
@@ -306,9 +307,12 @@ def shuffle_tokenized_data(
     used, said = _drawn(seed)
     rows = open_rows(input_data_path, format="pbin")
     order = TableOrder(python_shuffle(len(rows), used)) if len(rows) else None
-    output = Output(place_of(output_data_path), "pbin", policy == "override")
+    output, how = (
+        Output(place_of(output_data_path), "pbin"),
+        RunOptions(overwrite=policy == "override", progress=progress),
+    )
     made_by = {"command": "modalities data shuffle_tokenized_data", "seed": used}
-    written = write_in_order(rows, order, [rows], output, made_by, progress=progress)
+    written = write_in_order(rows, order, [rows], output, made_by, how)
     return Done(written.path, f"{written.path}: {written.samples:,} documents, shuffled{said}")
 
 
@@ -435,10 +439,13 @@ def create_shuffled_dataset_chunk(
     opened: list[AnyRows] = [open_rows(path, format="pbin") for path in file_path_list]
     rows = _chunks_of(opened, chunk_id, num_chunks, output_chunk_file_path)
     seed, said = _chunk_seed(global_seed, chunk_id)
-    output = Output(place_of(output_chunk_file_path), "pbin", policy == "override")
+    output, how = (
+        Output(place_of(output_chunk_file_path), "pbin"),
+        RunOptions(overwrite=policy == "override", progress=progress),
+    )
     made_by = {"command": "modalities data create_shuffled_dataset_chunk", "chunk_id": chunk_id, "seed": seed}
     order = TableOrder(numpy_list_shuffle(len(rows), seed))
-    written = write_in_order(rows, order, opened, output, made_by, progress=progress)
+    written = write_in_order(rows, order, opened, output, made_by, how)
     return Done(written.path, f"{written.path}: {written.samples:,} documents, chunk {chunk_id} of {num_chunks}{said}")
 
 

@@ -21,8 +21,8 @@ from penstock.abc import Staged
 from penstock.compat.modalities.commands.config import load_config, parse_yaml, resolve_config
 from penstock.compat.modalities.commands.data import Done, create_raw_data_index
 from penstock.compat.modalities.commands.pack import existing_file, pack_encoded_data, path_of, section, text_of
+from penstock.engine.options import Progress
 from penstock.errors import ConfigError, PenstockError, PrepareError
-from penstock.reshape.rewrite import Progress
 from penstock.store.local import LocalStore
 from penstock.store.put import put
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from penstock._optional import require
 from penstock.compat.modalities.commands.data import Done, already_there, policy_name, require_sound_pbin
+from penstock.engine.options import Progress
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats import create
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
@@ -25,7 +26,6 @@ from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer
 from penstock.prepare.tokens.tokenizer import NO_EOS
 from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable
-from penstock.reshape.rewrite import Progress
 from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -19,15 +20,20 @@ from penstock.engine.folder import local_store
 from penstock.engine.groups import group_part, is_free_place, put_group, read_group, require_no_object
 from penstock.engine.parts import PartName, get_mark, made_of, put_mark
 from penstock.engine.plan import Plan, PlannedInput
+from penstock.engine.run import Wave
 from penstock.engine.shared import SCRATCH, SharedWork, scratch
 from penstock.errors import NotFound, PenstockError
-from penstock.formats import get_format
+from penstock.formats import create_dry, get_format
 from penstock.formats._manifest import Provenance
-from penstock.reshape.pieces import PIECE_BYTES
-from penstock.reshape.rewrite import Output, Written
-from penstock.reshape.share_shards import bare
-from penstock.reshape.shares import How, Wave
+from penstock.formats.samples.webdataset.manifest import manifest_of_tars
+from penstock.formats.samples.webdataset.writer import WebdatasetWriter
+from penstock.reshape.dataset_job import DatasetJob
+from penstock.reshape.once import once_dataset
+from penstock.reshape.outputs import Output, Written
+from penstock.reshape.row_job import TASK_BYTES
+from penstock.reshape.shard_runs import bare
 from penstock.reshape.tar_samples import FORMAT, Block, RowsAt, TarSamples
+from penstock.store.dry import dry_place
 from penstock.store.local import output_exists
 from penstock.store.place import Place
 from penstock.store.unfinished import Once
@@ -72,106 +78,119 @@ class TarTask:
 
 def tasks_of(samples: TarSamples, rows_at: RowsAt) -> Iterator[TarTask]:
     """All samples in an order, about 64 MiB each, by their mean size."""
-    step = max(1, min(_MOST_ROWS, PIECE_BYTES * len(samples) // max(1, samples.size_bytes)))
+    step = max(1, min(_MOST_ROWS, TASK_BYTES * len(samples) // max(1, samples.size_bytes)))
     for first in range(0, len(samples), step):
         yield TarTask(samples, rows_at(first, min(len(samples), first + step)), first)
 
 
-@dataclass(frozen=True, slots=True)
-class TarWork:
-    """A verb on tars; see `penstock.reshape.shares.Asked`.
+@dataclass(frozen=True, kw_only=True)
+class TarJob(DatasetJob):
+    """A command on tars.
 
     Attributes:
-        beside: what the work is for: the output, or where split puts its parts.
-        outputs: what is made.
-        sources: what is read.
-        tasks: in the order of the outputs.
-        splits: (name, how many tasks are of it), where the one output has several.
-        deal: to which output samples go; None: there is one.
-        options: of the writers.
-        noted: what their side files say of where samples come from.
-        what: all that decides the outputs, as plain JSON.
-        once: the work that makes an output.
-        excluded: samples that exclude lists leave out.
-        how: how it is asked for.
+        sources: the directories read.
+        writer_options: options of the writers.
+        noted: what side files record of the sources.
+        what: all that determines the outputs, as plain JSON.
+        excluded: number of samples that exclude lists leave out.
+        num_samples: number of samples in each output, if it is known.
     """
 
-    beside: Place
-    outputs: Sequence[Output]
     sources: Sequence[Place]
-    tasks: Sequence[TarTask]
-    splits: tuple[tuple[str, int], ...]
-    deal: Deal | None
-    options: Mapping[str, Any]
+    writer_options: Mapping[str, Any]
     noted: Provenance
     what: Mapping[str, Any]
-    once: Callable[[Output], Once[Manifest]]
     excluded: int
-    how: How
+    num_samples: int | None = None
+    preload = (__name__,)
+
+    @property
+    @abstractmethod
+    def tasks(self) -> Sequence[TarTask]: ...
+
+    def dealt(self) -> Deal | None:
+        """Return what says which output a sample goes to; None if there is one output."""
+        return None
+
+    def splits(self) -> tuple[tuple[str, int], ...]:
+        """Return the name of each split of the output and its number of tasks, if there are several."""
+        return ()
+
+    @property
+    def num_excluded(self) -> int:
+        return self.excluded
 
     @property
     def reads(self) -> Sequence[Place]:
-        """What workers open."""
         return self.sources
 
+    def once(self, output: Output) -> Once[Manifest]:
+        store, root = output.place.store, output.place.path.rstrip("/") or output.place.path
+        place, what = Place(store, root), dict(self.what)
+        return once_dataset(place, FORMAT, what, {}, self.num_samples, lambda: manifest_of_tars(store, root))
+
+    def writer(self, output: Output) -> WebdatasetWriter:
+        """Return a writer of an output."""
+        options, place = dict(self.writer_options), output.place
+        made = get_format(FORMAT).create(place.store, place.path, options, overwrite=self.options.overwrite)
+        if not isinstance(made, WebdatasetWriter):
+            raise TypeError(f"{FORMAT} has another writer: {type(made).__name__}")
+        made.note(self.noted)
+        return made
+
+    def require_writable(self) -> None:
+        """Raise what creating the writers raises, without writing."""
+        for output in self.outputs:
+            dry = dry_place(output.place)
+            create_dry(FORMAT, dry.store, dry.path, dict(self.writer_options), overwrite=self.options.overwrite)
+
     def plan(self) -> Plan:
-        """See `Asked`."""
         options = {f"--{name}": value for name, value in self.what.items()}
-        options |= {"--overwrite": self.outputs[0].overwrite, "outputs": [one.place.name for one in self.outputs]}
+        options |= {"--overwrite": self.options.overwrite, "outputs": [one.place.name for one in self.outputs]}
         inputs = (PlannedInput(one.name, 0, self.noted.inputs.get(one.name, "")) for one in self.sources)
-        return Plan(options, tuple(inputs), PIECE_BYTES, "")
+        return Plan(options, tuple(inputs), TASK_BYTES, "")
 
     def published(self, output: Output) -> Manifest | None:
-        """See `Asked`."""
-        known = self.once(output).published(None)
-        asked = {name: self.options[name] for name in ("maxcount", "maxsize", "pattern") if name in self.options}
+        known, given = self.once(output).published(None), self.writer_options
+        asked = {name: given[name] for name in ("maxcount", "maxsize", "pattern") if name in given}
         if known is None or dict(known.inputs) != dict(self.noted.inputs):
             return None
         told = {**self.noted.options, **asked}
         return known if all(known.options.get(name) == value for name, value in told.items()) else None
 
-    def require_free(self, output: Output) -> None:
-        """See `Asked`."""
+    def require_free_place(self, output: Output) -> None:
         if not is_free_place(output.place, _FAMILY.last):
             raise output_exists(output.place.path)
 
-    def settle(self, group: int, made: Manifest) -> None:
-        """See `Asked`: nothing goes along."""
-
     def require_beginning(self, *, left: bool) -> None:
-        """See `Asked`."""
         for output in self.outputs:
             require_no_object(output.place, _FAMILY.last, left=left)
 
     def sent(self, number: int, task: TarTask) -> tuple[int, int, Block]:
-        """Names and ranges, never contents."""
-        return number, task.first, task.samples.block(task.rows)
+        return number, task.first, task.samples.block(task.rows)  # names and ranges, never contents
 
     def part_fn(self, work: SharedWork) -> Callable[[tuple[int, int, Block]], object]:
-        """See `Asked`."""
         targets = tuple(output.place for output in self.outputs)
-        return functools.partial(write_groups, TarJob(work.place, targets, self.deal))
+        return functools.partial(write_groups, Groups(work.place, targets, self.dealt()))
 
     def wave(self, work: SharedWork) -> Wave:
-        """See `Asked`."""
         return _Tars(self, work)
 
-    def told(self, work: SharedWork, group: int, names: Sequence[PartName]) -> Written:
-        """See `Asked`."""
+    def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
         rows, size_bytes = sum(name.documents for name in names), sum(name.tokens for name in names)
         return Written(self.outputs[group].place.path, FORMAT, rows, None, size_bytes)
 
 
 @dataclass(frozen=True, slots=True)
-class TarJob:
-    """What every worker gets: the folder of the plan, where outputs go, and which samples go to which."""
+class Groups:
+    """What every worker gets: the directory of the plan, the outputs, and which samples go to which."""
 
     work: Place
     targets: tuple[Place, ...]
     deal: Deal | None
 
 
-def write_groups(job: TarJob, sent: tuple[int, int, Block]) -> list[PartName]:
+def write_groups(job: Groups, sent: tuple[int, int, Block]) -> list[PartName]:
     """Write some samples as a group for each output, an empty one too. Memory: these samples."""
     number, first, block = sent
     samples = list(block.samples(block.read()))
@@ -183,7 +202,7 @@ def write_groups(job: TarJob, sent: tuple[int, int, Block]) -> list[PartName]:
     return found
 
 
-def _write_group(job: TarJob, name: tuple[int, int, bool], samples: Sequence[Sample]) -> PartName:
+def _write_group(job: Groups, name: tuple[int, int, bool], samples: Sequence[Sample]) -> PartName:
     with scratch(job.work.child(SCRATCH)) as folder:
         place = Place(local_store(job.work), f"{folder}/group")
         try:
@@ -215,24 +234,25 @@ class _Tar:
         return f"the tar {self.task.what[0]} of the output"
 
 
-class _Tars:
+class _Tars(Wave):
     """Tars made of groups, and the metadata over them."""
 
-    def __init__(self, asked: TarWork, work: SharedWork) -> None:
+    def __init__(self, asked: TarJob, work: SharedWork) -> None:
         self._asked = asked
         self._marks = work.place.child("files")
-        self.tasks: list[Any] = []
+        tasks = list[Any]()
         self._jobs: list[Assembly] = []
         self._names: list[list[PartName]] = []
         self._firsts: list[int] = []
-        listed = work.listed()
+        listed, options, splits = work.listed(), asked.writer_options, asked.splits()
         for group, output in enumerate(asked.outputs):
             names = [made_of(listed, task, work.parts)[group] for task in range(len(asked.tasks))]
             self._names.append([name for name in names if name.documents])
-            self._jobs.append(Assembly(bare(output.place), work.place, asked.options, asked.splits, f"tars/{group}"))
-            self._firsts.append(len(self.tasks))
+            self._jobs.append(Assembly(bare(output.place), work.place, options, splits, f"tars/{group}"))
+            self._firsts.append(len(tasks))
             seconds = _FAMILY.second(self._names[-1], self._jobs[-1])
-            self.tasks += [_Tar(len(self.tasks) + one.number, group, one) for one in seconds]
+            tasks += [_Tar(len(tasks) + one.number, group, one) for one in seconds]
+        self.tasks = tasks
         self.fn: Callable[[Any], object] = functools.partial(make_tar, tuple(self._jobs), self._marks)
 
     def done(self) -> Mapping[int, str]:
@@ -248,7 +268,7 @@ class _Tars:
         stop = [*self._firsts, len(self.tasks)][group + 1]
         marks = [get_mark(Place(store, made_of(done, number, self._marks))) for number in range(first, stop)]
         groups = [read_group(name, job.work) for name in self._names[group]]
-        overwrite = asked.outputs[group].overwrite
+        overwrite = asked.options.overwrite
         return once.commit(lambda: _FAMILY.end(groups, marks, job, asked.noted, overwrite))
 
 

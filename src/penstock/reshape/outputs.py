@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from penstock._kinds import TokenParts
 from penstock._secrets import redacted_repr
 from penstock.abc import SupportsRuns, Writer
+from penstock.engine.plan import PlannedInput
 from penstock.errors import ConfigError, Corrupt, Unsupported
-from penstock.formats import files_at, finish_replacement, formats_of_name, get_format
+from penstock.formats import files_at, formats_of_name, get_format
 from penstock.formats._kept import whole_of
 from penstock.formats._marked import certain_eos
 from penstock.reshape.once import once_dataset
-from penstock.reshape.origins import Along, Rows, Seen, recorded
-from penstock.reshape.pieces import Groups, Range, Segment, sweep_pieces
+from penstock.reshape.origins import Along, RowNumbers
 from penstock.reshape.planes import planes_in, require_place_of_planes
 from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
@@ -29,9 +29,6 @@ from penstock.store.outputs import require_other
 from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
-
-Progress = Callable[[int, str], None]
-"""Called with the number of samples done so far, and a text to show."""
 
 _NEWLINE = 0x0A
 _PART_BYTES = 1 << 26
@@ -71,21 +68,6 @@ class Written:
         return cls(place.path, manifest.format, *counts, excluded=excluded)
 
 
-@dataclass(slots=True)
-class Counter:
-    """Tells how many of `total` samples are done."""
-
-    total: int
-    progress: Progress | None
-    done: int = 0
-
-    def add(self, count: int) -> None:
-        """So many more."""
-        self.done += count
-        if self.progress is not None:
-            self.progress(self.done, f"of {self.total:,}")
-
-
 @dataclass(frozen=True, slots=True)
 class Output:
     """A dataset to be made.
@@ -93,68 +75,32 @@ class Output:
     Attributes:
         place: where.
         to: format; None: what the path's suffix says, else that of the first source.
-        overwrite: replace what is there.
         token_bytes: width of the ids; None: that of the sources.
         mix_tokenizers: take sources of different tokenizers.
         reads: further local files that the work reads, such as a list of indices.
         what: what else decides the bytes, as plain JSON, and is not in the side file.
-        dry_run: write nothing, and count what would be written.
-        keep_map: write beside it from which row of which source each of its rows is.
     """
 
     place: Place
     to: str | None = None
-    overwrite: bool = False
     token_bytes: int | None = None
     mix_tokenizers: bool = False
     reads: Sequence[Place] = ()
     what: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    dry_run: bool = False
-    keep_map: bool = False
 
 
-def write_output(
-    output: Output,
-    sources: Sequence[AnyRows],
-    made_by: Mapping[str, Any],
-    fill: Callable[[Writer], object],
-    num_samples: int | None = None,
-    rows: Rows | None = None,
-) -> Manifest:
-    """Make an output, unless a run of the same work has, and was killed right after that.
+def along_with(
+    output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], rows: RowNumbers | None, *, keep_map: bool
+) -> Along:
+    """Return what goes along with an output.
 
     Args:
-        output: what is to be made.
-        sources: at least one.
-        made_by: verb and options, for the side file.
-        fill: writes all rows.
-        num_samples: how many these are, where that is known.
-        rows: which of the sources' rows these are, once they are written; needed where something goes along.
-
-    Raises: as `open_writer`.
+        output: the dataset.
+        sources: its sources.
+        made_by: command and options, for the side file.
+        rows: the numbers of its rows, once they are written.
+        keep_map: write a row map.
     """
-    made_by = recorded(made_by, sources, keep_map=output.keep_map)
-    along = along_with(output, sources, made_by, rows)
-    along.require_possible()
-    if output.dry_run:
-        rehearse(output, sources, made_by)
-        width = output.token_bytes or sources[0].dtype.itemsize
-        tally = Tally(format_for(output, sources), width, is_tokens=isinstance(sources[0], TokenRows))
-        fill(tally)
-        return tally.commit()
-    sweep_pieces(output.place)
-    once = once_of(output, sources, made_by, num_samples)
-    made = made_before(output, once, along)
-    if made is not None:
-        return made
-    along.stands()
-    with open_writer(output, sources, made_by) as writer:
-        fill(writer)
-        return along.commit(once, writer.commit)
-
-
-def along_with(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], rows: Rows | None) -> Along:
-    """What goes along with an output; arguments as of `write_output`."""
     known = lineage(sources, made_by)
     if isinstance(sources[0], TokenRows):
         known |= {
@@ -162,26 +108,12 @@ def along_with(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str,
                 "tokenizer_digest"
             ]
         }
-    return Along(output.place, format_for(output, sources), sources, known, rows or (lambda: ()), output.keep_map)
+    return Along(output.place, format_for(output, sources), sources, known, rows or (lambda: ()), keep_map)
 
 
-def made_before(output: Output, once: Once[Manifest], along: Along) -> Manifest | None:
-    """What a run of the same work made before it was killed, with what goes along."""
-    if output.overwrite and not (along.has_list or along.has_planes):
-        return None
-    made = once.published(None) if once.is_begun() else None
-    if made is None or (output.overwrite and not along.is_of(made)):
-        return None
-    along.stands()
-    if output.overwrite:
-        finish_replacement(along.format, output.place.store, output.place.path)
-    along.settled(made)
-    return once.made()
-
-
-def rehearse(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> None:
-    """Refuse an output for what a run that writes it is refused for, and write nothing. Raises as `open_writer`."""
-    open_writer(replace(output, place=dry_place(output.place)), sources, made_by).abort()
+def rehearse(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Raise what opening a writer raises, without writing."""
+    open_writer(replace(output, place=dry_place(output.place)), sources, made_by, overwrite=overwrite).abort()
 
 
 def once_of(
@@ -215,7 +147,9 @@ def _known_by(rows: AnyRows) -> list[Any]:
     return [*known, rows.taken_out.listed.digest] if len(rows.taken_out) else known
 
 
-def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> Writer:
+def open_writer(
+    output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], *, overwrite: bool = False
+) -> Writer:
     """A writer for rows of `sources`; arguments as of `writer_options`.
 
     Raises:
@@ -224,7 +158,7 @@ def open_writer(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str
     """
     options = writer_options(output, sources, made_by)
     chosen = get_format(format_for(output, sources))
-    return chosen.create(output.place.store, output.place.path, options, overwrite=output.overwrite)
+    return chosen.create(output.place.store, output.place.path, options, overwrite=overwrite)
 
 
 def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
@@ -336,60 +270,6 @@ def append_rows(
         advance(end - at)
 
 
-def append_made(
-    made: Iterable[tuple[Range, Iterable[Segment]]],
-    writer: Writer | Sequence[Writer],
-    sources: Sequence[AnyRows],
-    counter: Counter,
-    seen: Seen | None = None,
-) -> None:
-    """Append what workers made.
-
-    Args:
-        made: by `Pieces.made`.
-        writer: what `open_writer` gave, or one for each group.
-        sources: by number.
-        counter: told of the rows of the input.
-        seen: gets the numbers of the rows, which stand in groups behind those of the writers; see `numbered`.
-    """
-    for task, segments in made:
-        for one in segments:
-            if seen is not None and one.group >= len(seen.parts):
-                seen.parts[one.group - len(seen.parts)].append(one.lengths.copy())
-                continue
-            append_segment(writer[one.group] if isinstance(writer, Sequence) else writer, sources[task.source], one)
-        counter.add(task.stop - task.first)
-
-
-def numbered(groups: Groups, first: int, of_rows: IntArray, count: int) -> Groups:
-    """Groups of rows, and behind them the numbers of these rows, as lengths of no data, in groups from `count` on.
-
-    Args:
-        groups: of a run of rows.
-        first: number of its first row.
-        of_rows: int64[n_rows]: the group of each, negative for none.
-        count: how many groups there can be.
-    """
-    yield from groups
-    for group in np.unique(of_rows[of_rows >= 0]).tolist():
-        yield count + group, np.empty(0, np.uint8), first + np.flatnonzero(of_rows == group)
-
-
-def append_segment(writer: Writer, source: AnyRows, one: Segment, place: Place | None = None) -> None:
-    """Append rows that a worker left in a file: by the kernel where a writer of tokens takes files.
-
-    Args:
-        writer: what `open_writer` gave.
-        source: where they come from, or one of several.
-        one: the rows.
-        place: as of `write_rows`.
-    """
-    if isinstance(source, TokenRows) and isinstance(writer, TokenParts):
-        writer.write_part(one.file.path, one.offset_bytes, one.lengths, None)
-    else:
-        write_rows(writer, source, one.data, one.lengths, place)
-
-
 def write_rows(
     writer: Writer, source: AnyRows, data: NDArray[Any], lengths: IntArray, place: Place | None = None
 ) -> None:
@@ -495,3 +375,43 @@ def _width(sources: Sequence[TokenRows], output: Output) -> int:
 def _manifest_of(rows: TokenRows) -> Manifest | None:
     manifest = getattr(rows.source, "manifest", None)
     return manifest if isinstance(manifest, Manifest) else None
+
+
+# --- plans ---------------------------------------------------------------------------------------------------------
+
+
+def planned_options(
+    outputs: Sequence[Output], sources: Sequence[AnyRows], made_by: Mapping[str, Any], *, overwrite: bool
+) -> dict[str, Any]:
+    """Return outputs and options as a plan records them."""
+    options = {f"--{name}": value for name, value in made_by.items()}
+    options["--to"] = format_for(outputs[0], sources)
+    options["--overwrite"] = overwrite
+    options["outputs"] = [output.place.name for output in outputs]
+    return options | {f"--{name}": value for name, value in outputs[0].what.items() if f"--{name}" not in options}
+
+
+def planned_inputs(sources: Sequence[AnyRows]) -> tuple[PlannedInput, ...]:
+    """What of a plan the sources are, without what their exclude lists take out."""
+    names = distinct_names([rows.place for rows in sources])
+    if len(set(names)) < len(names):  # a source may be given twice
+        names = [f"{number}: {name}" for number, name in enumerate(names)]
+    return tuple(map(_planned, names, sources))
+
+
+def _planned(name: str, rows: AnyRows) -> PlannedInput:
+    known = str(rows.source.fingerprint) if rows.source is not None else ""
+    left_out = f", without what {rows.taken_out.listed.digest} excludes" if len(rows.taken_out) else ""
+    return PlannedInput(name, total_units(rows) * rows.dtype.itemsize, known + left_out)
+
+
+def published(
+    output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], once: Once[Manifest]
+) -> Manifest | None:
+    """The side file of an output that is there, and is what was asked for."""
+    known, told = once.published(None), lineage(sources, made_by)
+    if known is None or dict(known.inputs) != told["inputs"]:
+        return None
+    # `once` passes over what is not recorded: one source is not, nor that nothing is excluded.
+    fits = all(known.options.get(name) == told["options"].get(name) for name in ("excluded", "sources"))
+    return known if fits else None

@@ -1,0 +1,231 @@
+"""Run a job: inline, with workers, or distributed over many machines.
+
+A job has tasks. Each task makes one or more parts: files of the output, named after their content, in a work folder
+next to the output (see `penstock.engine.shared`). When all parts exist, a second wave of tasks does what depends on all
+of them, such as checksums of blocks or shards. Finally one process makes the output visible and removes the work
+folder. Parts are kept if the run is killed, interrupted, or fails through no fault of its input; running the same job
+again continues with them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Generic, TypeVar
+
+from penstock.abc import Executor
+from penstock.engine.folder import WorkFolder
+from penstock.engine.options import Counter, RunOptions
+from penstock.engine.plan import Plan
+from penstock.engine.shared import HEAD_NAME, SharedWork, is_complete, open_shared, work_folder
+from penstock.engine.sharing import join, kept_or_not, plain_errors, wait_for_another
+from penstock.errors import ConfigError, PenstockError, PrepareError
+from penstock.executors import make_executor
+from penstock.store.place import Place
+
+ReportT = TypeVar("ReportT")
+
+
+class Wave:
+    """Tasks that follow when all parts exist; by default none.
+
+    Attributes:
+        tasks: the tasks; each has a `number`.
+        fn: does one of them; picklable.
+    """
+
+    tasks: Sequence[Any] = ()
+    fn: Callable[[Any], object] = staticmethod(id)
+
+    def done(self) -> Mapping[int, object]:
+        """Return the finished tasks by number."""
+        return {}
+
+
+class Job(ABC, Generic[ReportT]):
+    """What a command does, as tasks.
+
+    Attributes:
+        output: what the job makes. Its work folder is next to it.
+        options: how to run it.
+        counter: counts finished samples.
+        preload: modules that workers import before their first task.
+    """
+
+    output: Place
+    options: RunOptions
+    counter: Counter
+    preload: ClassVar[tuple[str, ...]] = ()
+
+    # --- in this process
+
+    @abstractmethod
+    def rehearse(self) -> ReportT:
+        """Check everything and count what would be written."""
+
+    @abstractmethod
+    def write(self) -> ReportT:
+        """Do the whole job in this process, without parts."""
+
+    # --- in parts
+
+    @property
+    def folder(self) -> WorkFolder:
+        """The work folder."""
+        return work_folder(self.output, inside=False)
+
+    @property
+    def reads(self) -> Sequence[Place]:
+        """The datasets that tasks open."""
+        return ()
+
+    @property
+    def most_workers(self) -> int:
+        """The number of workers that could be busy at the same time."""
+        return len(self.tasks)
+
+    @property
+    @abstractmethod
+    def tasks(self) -> Sequence[Any]:
+        """The tasks in order. Each has `num_samples`, and `described` for errors."""
+
+    @abstractmethod
+    def plan(self) -> Plan:
+        """Return all that determines the output; raises what an inline run raises for invalid arguments."""
+
+    @abstractmethod
+    def first_files(self) -> Sequence[Place]:
+        """Return the first file of each output, by which its writer is recognised."""
+
+    @abstractmethod
+    def finished(self) -> ReportT | None:
+        """Return the report if the output exists and is exactly this job's; remove what is left of its work."""
+
+    @abstractmethod
+    def require_free(self) -> None:
+        """Raise `ConfigError` if something that must not be replaced is in the place of an output."""
+
+    def require_beginning(self, *, left: bool) -> None:
+        """Raise `ConfigError` if new work would collide with existing objects; `left`: discarded work left some."""
+
+    def sent(self, number: int, task: Any) -> Any:
+        """Return what a worker receives of a task."""
+        return number, task
+
+    @abstractmethod
+    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+        """Return the picklable function that does a task and writes its parts."""
+
+    def wave(self, work: SharedWork) -> Wave:
+        """Return the second wave."""
+        return Wave()
+
+    @abstractmethod
+    def commit(self, work: SharedWork, wave: Any) -> ReportT:
+        """Make the output visible."""
+
+    @abstractmethod
+    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> ReportT:
+        """Report on one part of a distributed job, or on a job that isn't complete."""
+
+    def announce(self) -> None:
+        """Called once before the first task that isn't done."""
+
+
+def run(job: Job[ReportT]) -> ReportT:
+    """Run a job, or this run's part of it.
+
+    Raises:
+        ConfigError: an output exists, or unfinished work has other options.
+        PrepareError: another run writes the output, or workers died.
+    """
+    if job.options.restart and job.options.is_inline:
+        raise ConfigError("restart (--restart) only applies to distributed jobs", hint="Add finish (--finish)")
+    if job.options.dry_run:
+        return job.rehearse()
+    if job.options.is_inline:
+        return job.write()
+    report = _finished(job)
+    while report is None:
+        try:
+            job.require_free()
+            with plain_errors(job.output, job.folder):
+                return _run_parts(job)
+        except (PenstockError, OSError) as error:
+            # Another finisher of the same plan may have been first.
+            report = _finished(job) if job.options.is_distributed else None
+            waited = isinstance(error, PrepareError) and any(
+                wait_for_another(file, job.folder, job.options) for file in job.first_files()
+            )
+            if report is None and not waited:
+                raise
+            report = report or _finished(job)
+    return report
+
+
+def _finished(job: Job[ReportT]) -> ReportT | None:
+    options = job.options
+    may_exist = options.is_distributed or (job.folder.is_there() and not options.overwrite)
+    return job.finished() if may_exist and not options.restart else None
+
+
+def _run_parts(job: Job[ReportT]) -> ReportT:
+    options, tasks, folder = job.options, job.tasks, job.folder
+    with contextlib.ExitStack() as stack:
+        had = options.restart and folder.file(HEAD_NAME).exists()
+        work = stack.enter_context(
+            open_shared(job.output, folder, restart=options.restart, shared=options.is_distributed)
+        )
+        if work.head is None:
+            job.require_beginning(left=had)
+        join(work, job.plan(), len(tasks), options, job.reads)
+        stack.enter_context(kept_or_not(work, joins=options.is_distributed))
+        if options.no_work and (missing := work.missing()):
+            return job.unfinished(work, work.shares_of(missing))
+        pool = stack.enter_context(_workers(job))
+        _make_parts(job, work, pool)
+        work.require_unchanged_inputs()
+        if options.part is not None and work.missing():
+            return job.unfinished(work)
+        wave = job.wave(work)
+        missing = _run_wave(wave, options, pool)
+        work.require_unchanged_inputs()
+        if options.part is not None or missing:
+            return job.unfinished(work, work.shares_of(missing))
+        report = job.commit(work, wave)
+        with contextlib.suppress(OSError, PenstockError):
+            work.clear()  # the output is complete: what can't be removed now is removed by the next run
+        return report
+
+
+def _workers(job: Job[Any]) -> contextlib.AbstractContextManager[Executor]:
+    options = job.options
+    alone = options.no_work or not options.has_workers
+    executor, workers = ("inline", None) if alone else (options.executor or "processes", options.workers)
+    places: dict[str, Any] = {"reads": job.reads, "writes": [job.folder.place]}
+    return make_executor(executor, workers, job.preload, most=job.most_workers, **places)
+
+
+def _make_parts(job: Job[Any], work: SharedWork, pool: Executor) -> None:
+    """Do this run's tasks whose parts don't exist."""
+    tasks = job.tasks
+    there = {task for task, names in work.listed().items() if is_complete(names)}
+    job.counter.add(sum(tasks[task].num_samples for task in there))
+    missing = [one for one in enumerate(tasks) if one[0] not in there and job.options.takes(one[0])]
+    if missing:
+        job.announce()
+    sent = (job.sent(number, task) for number, task in missing)
+    for (_, task), _ in zip(missing, pool.map(job.part_fn(work), sent), strict=True):
+        job.counter.add(task.num_samples)
+
+
+def _run_wave(wave: Wave, options: RunOptions, pool: Executor) -> list[int]:
+    """Do this run's tasks of the second wave; return the numbers of tasks that are still missing."""
+    done = wave.done()
+    missing = [task for task in wave.tasks if task.number not in done]
+    if options.no_work:
+        return [task.number for task in missing]
+    for _ in pool.map(wave.fn, (task for task in missing if options.takes(task.number))):
+        pass
+    return []

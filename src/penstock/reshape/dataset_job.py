@@ -1,0 +1,132 @@
+"""Jobs whose outputs are datasets: known again when complete, and made visible one after another."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from penstock.engine.ended import end_made, sweep_made
+from penstock.engine.options import Counter, RunOptions
+from penstock.engine.parts import PartName
+from penstock.engine.run import Job
+from penstock.engine.shared import SharedWork, open_shared
+from penstock.errors import PrepareError
+from penstock.reshape.once import once_parts
+from penstock.reshape.outputs import Output, Written
+from penstock.store.place import Place
+from penstock.store.unfinished import Once, remove_mark
+from penstock.types import Manifest
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetJob(Job[tuple[Written, ...]]):
+    """A command that makes one or more datasets.
+
+    Attributes:
+        output: the dataset; if there are several, the common name next to them.
+        outputs: the datasets.
+        options: how to run it.
+        counter: counts finished samples.
+        announced: called before the first task that isn't done.
+    """
+
+    output: Place
+    outputs: Sequence[Output]
+    options: RunOptions
+    counter: Counter
+    announced: Callable[[], None] | None = None
+
+    @property
+    @abstractmethod
+    def num_excluded(self) -> int:
+        """Number of samples left out because of exclude lists."""
+
+    @abstractmethod
+    def once(self, output: Output) -> Once[Manifest]:
+        """Return the work that makes an output, by which a run that was killed is known again."""
+
+    @abstractmethod
+    def published(self, output: Output) -> Manifest | None:
+        """Return the side file of an output if it exists and is exactly this job's."""
+
+    @abstractmethod
+    def require_free_place(self, output: Output) -> None:
+        """Raise `ConfigError` if something exists in the place of an output."""
+
+    @abstractmethod
+    def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
+        """Return what the given parts of an output hold."""
+
+    def parts_done(self, work: SharedWork) -> list[PartName]:
+        """Return the finished parts of this run's tasks."""
+        return [name for task, names in work.listed().items() if self.options.takes(task) for name in names]
+
+    def settle(self, output: Output, made: Manifest) -> None:
+        """Complete what goes along with an output that a killed run made visible."""
+
+    def announce(self) -> None:
+        if self.announced is not None:
+            self.announced()
+
+    def first_files(self) -> list[Place]:
+        return [Place(output.place.store, self.once(output).files[0]) for output in self.outputs]
+
+    def finished(self) -> tuple[Written, ...] | None:
+        made = [one for one in map(self.published, self.outputs) if one is not None]
+        if len(made) < len(self.outputs):
+            return None
+        for output, one in zip(self.outputs, made, strict=True):
+            self._sweep(output, one)
+        remove_mark(self.output.store, self.output.path)
+        if self.folder.is_there():
+            # Others may still work on their parts.
+            opened = open_shared(self.output, self.folder, restart=False, shared=False)
+            with contextlib.suppress(PrepareError), opened as work:
+                digest = self.plan().digest()
+                if work.head is None or work.head.digest == digest:
+                    for output, one in zip(self.outputs, made, strict=True):
+                        end_made(output.place, one.format, digest)
+                    work.clear()
+        found = (
+            Written.of(output.place, one, self.num_excluded) for output, one in zip(self.outputs, made, strict=True)
+        )
+        return tuple(replace(one, was_complete=True, part=self.options.part) for one in found)
+
+    def require_free(self) -> None:
+        may_be_ours = self.options.is_distributed or self.folder.is_there()
+        for output in self.outputs:
+            if not self.options.overwrite and not (may_be_ours and self.published(output) is not None):
+                self.require_free_place(output)
+
+    def commit(self, work: SharedWork, wave: Any) -> tuple[Written, ...]:
+        parts = [self.once(output) for output in self.outputs]
+
+        def commit_one(group: int) -> Manifest:
+            output = self.outputs[group]
+            made = None if self.options.overwrite else self.published(output)
+            if made is None:
+                return wave.commit(group, parts[group])
+            self._sweep(output, made)
+            return made
+
+        if len(parts) == 1:
+            made = (commit_one(0),)
+        else:
+            once = once_parts(self.output, {"plan": self.plan().digest()}, parts)
+            made = once.commit(lambda: tuple(map(commit_one, range(len(parts)))), goes_on=True)
+        pairs = zip(self.outputs, made, strict=True)
+        return tuple(Written.of(output.place, one, self.num_excluded) for output, one in pairs)
+
+    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> tuple[Written, ...]:
+        mine = self.parts_done(work)
+        found = (self.count_parts(at, [one for one in mine if one.piece == at]) for at in range(len(self.outputs)))
+        return tuple(replace(one, part=self.options.part, missing=missing) for one in found)
+
+    def _sweep(self, output: Output, made: Manifest) -> None:
+        """Remove what a killed run left next to an output that it made visible."""
+        sweep_made(output.place, made.format)
+        remove_mark(output.place.store, output.place.path)
+        self.settle(output, made)

@@ -1,0 +1,700 @@
+"""Jobs that make datasets of rows: documents of tokens, lines, or samples of shards.
+
+A task is a range of rows and makes a part for each output. Rows that already lie in a file of the output's own store as
+its writer would store them need no task.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock._kinds import ExpectsDigest, JoinsRows, TokenParts
+from penstock._secrets import redact
+from penstock.abc import Writer
+from penstock.codec.hashes import BLOCK_BYTES
+from penstock.codec.tokens import dtype_for
+from penstock.engine.groups import is_free_place, require_no_object
+from penstock.engine.parts import (
+    PartMeta,
+    PartName,
+    encode_end,
+    made_of,
+    read_part,
+    read_row_numbers,
+    require_intact,
+)
+from penstock.engine.plan import Plan
+from penstock.engine.run import Wave
+from penstock.engine.shared import SharedWork
+from penstock.engine.tokens.blocks import BlockJob, BlockMark, digest_block
+from penstock.engine.tokens.layout import Layout, marks_in
+from penstock.errors import Unsupported
+from penstock.formats import files_at, finish_replacement, get_format, owned_by
+from penstock.formats._last_files import last_file
+from penstock.formats.shards.index_json import INDEX_NAME
+from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
+from penstock.reshape.dataset_job import DatasetJob
+from penstock.reshape.in_place import InPlace
+from penstock.reshape.once import once_parts
+from penstock.reshape.origins import Along, RowNumbers, all_rows, recorded, something_goes_along
+from penstock.reshape.outputs import (
+    Output,
+    Written,
+    along_with,
+    append_rows,
+    excluded_in,
+    format_for,
+    once_of,
+    open_writer,
+    planned_inputs,
+    planned_options,
+    published,
+    rehearse,
+    require_whole,
+    write_rows,
+    writer_options,
+)
+from penstock.reshape.planes import planes_in, require_place_of_planes
+from penstock.reshape.reorder import grouped
+from penstock.reshape.rows import AnyRows, Rows, RowsAt, TokenRows, read_run, rows_at, runs, total_units
+from penstock.reshape.samples import SampleRows
+from penstock.reshape.shard_runs import (
+    ShardJob,
+    ShardPlan,
+    bare,
+    commit_shards,
+    groups_there,
+    plan_shards,
+    write_shards,
+)
+from penstock.reshape.tally import Tally
+from penstock.reshape.unfinished import goes_on, sweep_unfinished
+from penstock.store.joining import joining
+from penstock.store.local import output_exists
+from penstock.store.object_folder import not_replaceable
+from penstock.store.place import Place
+from penstock.store.put import put_new
+from penstock.store.unfinished import Once
+from penstock.types import IntArray, Manifest
+
+TASK_BYTES = 1 << 26
+"""A task reads about this much."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowRange:
+    """A task: rows of one source.
+
+    Attributes:
+        source: number of the source.
+        first, stop: the rows `[first, stop)`; of a shuffle, of the output.
+        described: what errors call it.
+        bits: one bit per row, if the command has something to say of each.
+    """
+
+    source: int
+    first: int
+    stop: int
+    described: str = ""
+    bits: bytes = b""
+
+    @property
+    def num_samples(self) -> int:
+        """Number of rows."""
+        return self.stop - self.first
+
+
+class Made(NamedTuple):
+    """Rows for one output.
+
+    Attributes:
+        output: number of the output.
+        data: any[n_units], back to back.
+        lengths: int64[k], in units.
+        rows: int64[k], their numbers in the source.
+    """
+
+    output: int
+    data: NDArray[Any]
+    lengths: IntArray
+    rows: IntArray
+
+
+class Make:
+    """What a command does with a range of rows; picklable."""
+
+    @abstractmethod
+    def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+        """Return the rows made of a range."""
+
+    def counted(self, rows: AnyRows, task: RowRange) -> Iterator[tuple[int, IntArray]]:
+        """Return outputs and lengths alone, for a dry run."""
+        return ((made.output, made.lengths) for made in self(rows, task))
+
+
+@dataclass(frozen=True, slots=True)
+class Copy(Make):
+    """Copies all rows to one output."""
+
+    def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+        for first, stop in runs(rows, task.first, task.stop):
+            yield Made(0, *read_run(rows, first, stop), np.arange(first, stop))
+
+    def counted(self, rows: AnyRows, task: RowRange) -> Iterator[tuple[int, IntArray]]:
+        for first, stop in runs(rows, task.first, task.stop):
+            yield 0, rows.ranges(slice(first, stop))[1]
+
+
+class Run(NamedTuple):
+    """Rows `[first, stop)` of a source: any[n_units] back to back, and int64[stop - first] lengths."""
+
+    first: int
+    stop: int
+    data: NDArray[Any]
+    lengths: IntArray
+
+
+class Assign(Protocol):
+    """Says which output each row goes to; picklable."""
+
+    @property
+    def by_content(self) -> bool:
+        """Whether it reads the rows; else `Run.data` may be empty."""
+        ...
+
+    def assign(self, rows: AnyRows, task: RowRange, run: Run, /) -> IntArray:
+        """Return int64[n_rows]: the output of each row of a run of the task; negative for none."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deal(Make):
+    """Sends each row to one output, or to none."""
+
+    to: Assign
+
+    def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+        for first, stop in runs(rows, task.first, task.stop):
+            data, lengths = read_run(rows, first, stop)
+            outputs = self.to.assign(rows, task, Run(first, stop, data, lengths))
+            for output, some, some_lengths in grouped(data, lengths, outputs):
+                yield Made(output, some, some_lengths, first + np.flatnonzero(outputs == output))
+
+    def counted(self, rows: AnyRows, task: RowRange) -> Iterator[tuple[int, IntArray]]:
+        if self.to.by_content:
+            yield from Make.counted(self, rows, task)
+            return
+        nothing = np.empty(0, rows.dtype)
+        for first, stop in runs(rows, task.first, task.stop):
+            lengths = rows.ranges(slice(first, stop))[1]
+            outputs = self.to.assign(rows, task, Run(first, stop, nothing, lengths))
+            for output in np.unique(outputs[outputs >= 0]).tolist():
+                yield output, lengths[outputs == output]
+
+
+def ranges_of(source: int, rows: Rows, first: int = 0, last: int | None = None) -> Iterator[RowRange]:
+    """Return tasks for rows `[first, last)` of a source in order, of about `TASK_BYTES` each."""
+    most, last = TASK_BYTES // rows.dtype.itemsize, len(rows) if last is None else last
+    opened, held = first, 0
+    for start, stop in runs(rows, first, last):
+        units = int(rows.ranges(slice(start, stop))[1].sum())
+        if held and held + units > most:
+            yield range_of(source, rows, opened, start)
+            opened, held = start, 0
+        held += units
+    if opened < last:
+        yield range_of(source, rows, opened, last)
+
+
+def range_of(source: int, rows: Rows, first: int, stop: int) -> RowRange:
+    """Return rows `[first, stop)` of a source as a task."""
+    return RowRange(source, first, stop, f"{redact(rows.place.path)}, samples {first} to {stop}")
+
+
+# --- the job ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowJob(DatasetJob):
+    """A command on rows.
+
+    Attributes:
+        sources: the opened datasets.
+        opened_with: options of `penstock.open`, with which workers open them.
+        command: command and options, for the side files.
+        make: what is done with a range.
+        laid: all rows of the outputs in order: ranges, and files that lie where they can stay.
+        digest: gives the document digest, if it is known without reading tokens.
+        task_bytes: size of a task.
+    """
+
+    sources: Sequence[AnyRows]
+    opened_with: Mapping[str, Any]
+    command: Mapping[str, Any]
+    make: Make
+    laid: Sequence[RowRange | InPlace]
+    digest: Callable[[], str] | None = None
+    task_bytes: int = TASK_BYTES
+    preload = (__name__, "penstock.reshape.shard_runs")
+
+    @functools.cached_property
+    def made_by(self) -> dict[str, Any]:
+        """What side files record."""
+        return recorded(self.command, self.sources, keep_map=self.options.keep_map)
+
+    @property
+    def tasks(self) -> Sequence[RowRange]:
+        return [one for one in self.laid if isinstance(one, RowRange)]
+
+    @functools.cached_property
+    def before(self) -> list[int]:
+        """Number of rows before each source."""
+        return np.cumsum([0, *map(len, self.sources)]).tolist()
+
+    @property
+    def reads(self) -> list[Place]:
+        return [rows.place for rows in self.sources]
+
+    @property
+    def most_workers(self) -> int:
+        return max(len(self.tasks), 1 + sum(map(total_bytes, self.sources)) // BLOCK_BYTES)
+
+    @property
+    def num_excluded(self) -> int:
+        return excluded_in(self.sources)
+
+    @property
+    def unit_bytes(self) -> int:
+        """Bytes per token of the outputs; 1 for other data."""
+        return self.outputs[0].token_bytes or self.sources[0].dtype.itemsize
+
+    @property
+    def token_bytes(self) -> int:
+        """The same; 0 for outputs that hold no tokens."""
+        return self.unit_bytes if isinstance(self.sources[0], TokenRows) else 0
+
+    @property
+    def holds_samples(self) -> bool:
+        """Whether the outputs are directories of shards."""
+        return isinstance(self.sources[0], SampleRows)
+
+    @functools.cached_property
+    def needs_row_numbers(self) -> bool:
+        """Whether a row map, exclude list or planes go along."""
+        return something_goes_along(self.sources, keep_map=self.options.keep_map)
+
+    def along(self, output: Output, rows: RowNumbers | None = None) -> Along:
+        """Return what goes along with an output, whose row numbers are known once it is written."""
+        return along_with(output, self.sources, self.made_by, rows, keep_map=self.options.keep_map)
+
+    # --- in this process
+
+    def rehearse(self) -> tuple[Written, ...]:
+        for output in self.outputs:
+            self.along(output).require_possible()
+        for output in self.outputs:
+            rehearse(output, self.sources, self.made_by, overwrite=self.options.overwrite)
+        form = format_for(self.outputs[0], self.sources)
+        tallies = [Tally(form, self.unit_bytes, is_tokens=bool(self.token_bytes)) for _ in self.outputs]
+        self.announce()
+        for task in self.tasks:
+            for output, lengths in self.make.counted(self.sources[task.source], task):
+                tallies[output].take(lengths)
+            self.counter.add(task.num_samples)
+        pairs = zip(self.outputs, tallies, strict=True)
+        return tuple(Written.of(output.place, tally.commit(), self.num_excluded) for output, tally in pairs)
+
+    def write(self) -> tuple[Written, ...]:
+        numbers: list[list[range | IntArray]] = [[] for _ in self.outputs]
+        along = [
+            self.along(one, functools.partial(_each, some)) for one, some in zip(self.outputs, numbers, strict=True)
+        ]
+        for one in along:
+            one.require_possible()
+        sweep_unfinished(self.output)
+        known = [self.once(output) for output in self.outputs]
+        several = len(self.outputs) > 1
+        once: Once[Any] = self._once_of_all(known) if several else known[0]
+        there = [one.published(None) if once.is_begun() else None for one in known]
+        overwrite = [self.options.overwrite] * len(known)
+        settles = along[0].has_list or along[0].has_planes
+        if self.options.overwrite:
+            there = [
+                made if made is not None and one.is_of(made) else None for one, made in zip(along, there, strict=True)
+            ]
+        manifests = None
+        if all(there) and (settles or not self.options.overwrite):
+            for one, made in zip(along, there, strict=True):
+                one.stands()
+                if self.options.overwrite:
+                    finish_replacement(one.format, one.place.store, one.place.path)
+                if made is not None:
+                    one.settled(made)
+            manifests = once.made()
+        if manifests is None:
+            for one, made in zip(along, there, strict=True):
+                _ = one.stands() if made is None else one.waits_again()
+            if several and once.is_begun():
+                overwrite = [goes_on(one, part, self.options.overwrite) for one, part in zip(along, known, strict=True)]
+            manifests = self._write(once, known, along, numbers, overwrite)
+        manifests = manifests if several else (manifests,)
+        pairs = zip(self.outputs, manifests, strict=True)
+        return tuple(Written.of(output.place, made, self.num_excluded) for output, made in pairs)
+
+    def _once_of_all(self, known: Sequence[Once[Manifest]]) -> Once[tuple[Manifest, ...]]:
+        (rows,) = self.sources
+        what = self.made_by | {"source": rows.place.shown, "rows": len(rows), "units": total_units(rows)}
+        return once_parts(self.output, what, known)
+
+    def _write(
+        self,
+        once: Once[Any],
+        known: Sequence[Once[Manifest]],
+        along: Sequence[Along],
+        numbers: list[list[range | IntArray]],
+        overwrite: Sequence[bool],
+    ) -> Any:
+        with contextlib.ExitStack() as stack:
+            # All writers begin first: an output that exists is refused before anything is written.
+            writers = [
+                stack.enter_context(open_writer(output, self.sources, self.made_by, overwrite=replaces))
+                for output, replaces in zip(self.outputs, overwrite, strict=True)
+            ]
+            self.announce()
+            self.fill(writers, numbers)
+            if len(writers) == 1:
+                return along[0].commit(once, writers[0].commit)
+            for one, part in zip(along, known, strict=True):
+                stack.enter_context(one.written(part.published))
+            pairs = list(zip(along, writers, strict=True))
+            return once.commit(lambda: tuple(one.settled(writer.commit()) for one, writer in pairs), goes_on=True)
+
+    def fill(self, writers: Sequence[Writer], numbers: Sequence[list[range | IntArray]]) -> None:
+        """Write all rows, and note the number of each row in all sources if something goes along."""
+        for writer in writers:
+            self.expect_digest(writer)
+        for task in self.tasks:
+            rows, before = self.sources[task.source], self.before[task.source]
+            if isinstance(self.make, Copy):
+                append_rows(writers[0], rows, task.first, task.stop, self.unit_bytes, self.counter.add)
+                numbers[0].append(range(before + task.first, before + task.stop))
+                continue
+            for made in self.make(rows, task):
+                write_rows(writers[made.output], rows, made.data, made.lengths)
+                if self.needs_row_numbers:
+                    numbers[made.output].append(before + made.rows)
+            self.counter.add(task.num_samples)
+
+    def expect_digest(self, writer: Writer) -> None:
+        """Tell a writer the digest of all documents, if it is known."""
+        if self.digest is not None and isinstance(writer, ExpectsDigest):
+            writer.expect_digest(self.digest)
+
+    # --- in parts
+
+    def plan(self) -> Plan:
+        for output in self.outputs:
+            writer_options(output, self.sources, self.made_by)  # what an inline run refuses
+            self.along(output).require_possible()
+            if planes := planes_in(self.sources):
+                require_place_of_planes(output.place, format_for(output, self.sources), planes)
+        options = planned_options(self.outputs, self.sources, self.made_by, overwrite=self.options.overwrite)
+        options["--token-bytes"] = self.unit_bytes
+        return Plan(options, planned_inputs(self.sources), self.task_bytes, "")
+
+    def once(self, output: Output) -> Once[Manifest]:
+        return once_of(output, self.sources, self.made_by)
+
+    def published(self, output: Output) -> Manifest | None:
+        return published(output, self.sources, self.made_by, self.once(output))
+
+    def settle(self, output: Output, made: Manifest) -> None:
+        along = self.along(output)
+        along.stands()
+        along.settled(made)
+
+    def require_free_place(self, output: Output) -> None:
+        place, to = output.place, format_for(output, self.sources)
+        if self.holds_samples:
+            if not is_free_place(place):
+                raise output_exists(place.path, place.child(INDEX_NAME).path)
+            return
+        last = files_at(to, place.path)[-1]
+        if place.is_local and place.exists():
+            standing = place.path
+        elif not place.is_local and owned_by(to, place.store) is not None:
+            # Other files of a folder come before the last one.
+            standing = last_file(to, place.store, place.path)
+        else:
+            standing = last if place.store.exists(last) else None
+        if standing is not None:
+            raise output_exists(place.path, standing)
+
+    def require_beginning(self, *, left: bool) -> None:
+        to = format_for(self.outputs[0], self.sources)
+        for place in (output.place for output in self.outputs):
+            if self.holds_samples:
+                require_no_object(place, left=left)
+            elif not place.is_local and last_file(to, place.store, place.path) is not None:
+                raise not_replaceable(place.path)
+
+    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+        at = tuple(rows_at(rows, self.opened_with) for rows in self.sources)
+        return PartWriter(at, self.make, self.unit_bytes, len(self.outputs), work.parts, self.needs_row_numbers)
+
+    def wave(self, work: SharedWork) -> Wave:
+        if self.holds_samples:
+            return _Shards(self, work)
+        frames = [head_of(self, output, 0) for output in self.outputs]
+        return _Blocks(self, work) if None not in frames else Appended(self, work)
+
+    def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
+        output = self.outputs[group]
+        units, rows = sum(name.tokens for name in names), sum(name.documents for name in names)
+        tokens, size_bytes = (units if self.token_bytes else None), units * self.unit_bytes
+        return Written(output.place.path, format_for(output, self.sources), rows, tokens, size_bytes)
+
+    def commit_output(
+        self, work: SharedWork, group: int, once: Once[Manifest], commit: Callable[[], Manifest]
+    ) -> Manifest:
+        """Make an output visible, with what goes along with it."""
+        numbers = functools.partial(self.row_numbers, work, group)
+        return self.along(self.outputs[group], numbers).commit(once, commit)
+
+    def row_numbers(self, work: SharedWork, group: int) -> Iterator[IntArray]:
+        """Return the rows of an output, numbered through all sources, as the parts record them."""
+        for one, name in self.in_order(work, group):
+            before = self.before[one.source]
+            if name is None:
+                yield from all_rows(before, before + len(self.sources[one.source]))
+            else:
+                yield before + read_row_numbers(work.parts.child(name.path), self.unit_bytes)
+
+    def in_order(self, work: SharedWork, group: int) -> Iterator[tuple[RowRange | InPlace, PartName | None]]:
+        """Return what an output consists of, in order, with the part of each range."""
+        listed, task = work.listed(), 0
+        for one in self.laid:
+            if isinstance(one, InPlace):
+                yield one, None
+            else:
+                yield one, made_of(listed, task, self.output)[group]
+                task += 1
+
+    def parts_in_order(self, work: SharedWork, group: int) -> Iterator[PartName | InPlace]:
+        """Return the parts and files that an output consists of."""
+        for one, name in self.in_order(work, group):
+            if name is not None:
+                yield name
+            elif isinstance(one, InPlace):
+                yield one
+
+
+def _each(found: Sequence[range | IntArray]) -> Iterator[IntArray]:
+    for one in found:
+        if isinstance(one, range):
+            yield from all_rows(one.start, one.stop)
+        else:
+            yield one
+
+
+def total_bytes(rows: Rows) -> int:
+    """Return the size of all rows."""
+    return total_units(rows) * rows.dtype.itemsize
+
+
+# --- what workers do -------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class PartWriter:
+    """Makes the parts of a task: one for each output, in the form of `penstock.engine.parts`.
+
+    Memory: the rows of a range, twice.
+
+    Attributes:
+        sources: what to open; the source opened last stays open.
+        make: what to do with a range.
+        unit_bytes: bytes per token of the outputs; 1 for other data.
+        num_outputs: number of outputs.
+        parts: directory of the parts.
+        numbered: whether parts hold row numbers.
+    """
+
+    sources: tuple[RowsAt, ...]
+    make: Make
+    unit_bytes: int
+    num_outputs: int
+    parts: Place
+    numbered: bool
+    _opened: tuple[int, AnyRows] | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        given = (self.sources, self.make, self.unit_bytes, self.num_outputs, self.parts, self.numbered)
+        return (PartWriter, given)
+
+    def __call__(self, sent: tuple[int, RowRange]) -> list[PartName]:
+        number, task = sent
+        rows, stored = self._rows(task.source), dtype_for(self.unit_bytes, "<")
+        found: list[list[Made]] = [[] for _ in range(self.num_outputs)]
+        for made in self.make(rows, task):
+            require_whole(rows, made.data, made.lengths)
+            found[made.output].append(made._replace(data=np.array(made.data, stored).view(np.uint8)))
+        return [self._put(number, output, some) for output, some in enumerate(found)]
+
+    def _rows(self, source: int) -> AnyRows:
+        if self._opened is None or self._opened[0] != source:
+            self._opened = None
+            self._opened = (source, self.sources[source].rows())
+        return self._opened[1]
+
+    def _put(self, number: int, output: int, found: Sequence[Made]) -> PartName:
+        nothing = np.empty(0, np.int64)
+        lengths = np.concatenate([nothing, *(one.lengths for one in found)])
+        rows = np.concatenate([nothing, *(one.rows for one in found)]) if self.numbered else None
+        units = int(lengths.sum())
+        end = encode_end(lengths, PartMeta((), len(lengths), units, -1, ()), rows)
+        data = b"".join([*(byte_view(one.data) for one in found), end])
+        last = output == self.num_outputs - 1
+        name = PartName(number, output, last, len(lengths), units, 0, xxhash.xxh3_64_hexdigest(data))
+        put_new(self.parts.store, self.parts.child(name.path).path, data)
+        return name
+
+
+# --- second waves ----------------------------------------------------------------------------------------------------
+
+
+def head_of(job: RowJob, output: Output, rows_bytes: int) -> bytes | None:
+    """Return what precedes rows of so many bytes in an output; None if they don't become the file as they are."""
+    if not job.token_bytes:
+        return b""
+    to = get_format(format_for(output, job.sources))
+    if not isinstance(to, JoinsTokens):
+        return None
+    rows = JoinedTokens(list, 0, rows_bytes // job.token_bytes, -1, (), job.token_bytes)
+    frame = to.join(writer_options(output, job.sources, job.made_by), rows, output.place.path)
+    return None if frame is None else frame.head
+
+
+class Appended(Wave):
+    """Outputs whose writer changes what it is given: it takes all parts at the end."""
+
+    def __init__(self, job: RowJob, work: SharedWork) -> None:
+        self.job = job
+        self.work = work
+
+    def commit(self, group: int, once: Once[Manifest]) -> Manifest:
+        """Make an output visible."""
+        job = self.job
+        with open_writer(job.outputs[group], job.sources, job.made_by, overwrite=job.options.overwrite) as writer:
+            job.expect_digest(writer)
+            self.fill(writer, group)
+            return job.commit_output(self.work, group, once, writer.commit)
+
+    def fill(self, writer: Writer, group: int) -> None:
+        """Write all rows of an output."""
+        for one in self.job.parts_in_order(self.work, group):
+            if isinstance(one, InPlace):
+                append_rows(writer, one.rows, 0, len(one.rows), self.job.unit_bytes, lambda _: None)
+            else:
+                require_intact(self.work.parts, one)
+                self._append(writer, self.work.parts.child(one.path))
+
+    def _append(self, writer: Writer, part: Place) -> None:
+        width = self.job.unit_bytes
+        if part.is_local and isinstance(writer, TokenParts):
+            writer.write_part(part.path, 0, read_part(part, width)[1], None)
+            return
+        data, lengths = part_rows(part, width)
+        write_rows(writer, self.job.sources[0], data, lengths)
+
+
+def part_rows(part: Place, unit_bytes: int) -> tuple[NDArray[Any], IntArray]:
+    """Return the rows of a part, back to back, and their lengths."""
+    meta, lengths = read_part(part, unit_bytes)
+    (data,) = part.store.get_ranges(part.path, [(0, meta.tokens * unit_bytes)])
+    return np.frombuffer(data, dtype_for(unit_bytes, "<")), lengths
+
+
+class _Blocks(Wave):
+    """Outputs of one file: the tasks compute checksums of its blocks; see `penstock.engine.tokens.layout`."""
+
+    def __init__(self, job: RowJob, work: SharedWork) -> None:
+        self._job = job
+        self._work = work
+        self._marks = work.place.child("files")
+        self._layouts: list[Layout] = []
+        tasks = list[Any]()
+        for group, output in enumerate(job.outputs):
+            laid, head = job.parts_in_order(work, group), functools.partial(_head, job, output)
+            layout = Layout.of(laid, work.parts, job.unit_bytes, job.token_bytes, len(tasks), head)
+            self._layouts.append(layout)
+            tasks += layout.blocks()
+        self.tasks = tasks
+        blocks = BlockJob(self._layouts[0].stores, self._marks, job.token_bytes)
+        self.fn: Callable[[Any], object] = functools.partial(digest_block, blocks)
+
+    def done(self) -> Mapping[int, BlockMark]:
+        """Return the finished tasks by number."""
+        return marks_in(self._marks)
+
+    def commit(self, group: int, once: Once[Manifest]) -> Manifest:
+        """Make an output visible; its writer gets all that is known."""
+        job, output, overwrite = self._job, self._job.outputs[group], self._job.options.overwrite
+        for one in self._layouts[group].laid:
+            if isinstance(one, PartName):
+                require_intact(self._work.parts, one)
+        for one in job.laid:
+            if isinstance(one, InPlace):  # no worker has read these rows
+                one.rows.prove(0, len(one.rows))
+        store = joining(output.place.store, None if overwrite else self._work.digest)
+        joined = replace(output, place=Place(store, output.place.path))
+        rows = self._layouts[group].joined(self.done(), job.digest)
+        with open_writer(joined, job.sources, job.made_by, overwrite=overwrite) as writer:
+            if not isinstance(writer, JoinsRows):
+                raise Unsupported("this format can't be written in parts", path=output.place.path)
+            writer.write_joined(rows)
+            return job.commit_output(self._work, group, once, writer.commit)
+
+
+def _head(job: RowJob, output: Output, rows_bytes: int) -> bytes:
+    return head_of(job, output, rows_bytes) or b""
+
+
+class _Shards(Wave):
+    """Outputs of shards, which the tasks write; see `penstock.reshape.shard_runs`."""
+
+    def __init__(self, job: RowJob, work: SharedWork) -> None:
+        self._job = job
+        self._work = work
+        outputs = tuple(bare(output.place) for output in job.outputs)
+        options = tuple(writer_options(output, job.sources, job.made_by) for output in job.outputs)
+        self._shards = ShardJob(format_for(job.outputs[0], job.sources), outputs, options, work.place)
+        self._plans: list[ShardPlan] = []
+        tasks = list[Any]()
+        for group in range(len(outputs)):
+            parts = [one for one in job.parts_in_order(work, group) if isinstance(one, PartName)]
+            self._plans.append(plan_shards(self._shards, group, parts, len(tasks)))
+            tasks += self._plans[-1].runs
+        self.tasks = tasks
+        self.fn: Callable[[Any], object] = functools.partial(write_shards, self._shards)
+
+    def done(self) -> Mapping[int, PartName]:
+        """Return the finished tasks by number."""
+        return groups_there(self._shards.marks)
+
+    def commit(self, group: int, once: Once[Manifest]) -> Manifest:
+        """Make an output visible."""
+        job = self._job
+        told = (self._shards, group, self._plans[group], self.done(), job.outputs[group].place)
+        commit = functools.partial(commit_shards, *told, overwrite=job.options.overwrite)
+        return job.commit_output(self._work, group, once, commit)
