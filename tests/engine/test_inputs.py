@@ -131,21 +131,21 @@ def test_an_input_edited_while_a_part_reads_it_spoils_the_part(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the old bytes come back, with their old time."""
-    from penstock.reshape import share_rows
+    from penstock.reshape import row_job
 
     source, _ = jsonl(tmp_path)
     run = ["filter", str(source), "-o", str(tmp_path / "out.jsonl"), "--where", "id < 7"]
-    before, content, make = source.stat(), source.read_bytes(), share_rows.make_parts
+    before, content, make = source.stat(), source.read_bytes(), row_job.PartWriter.__call__
 
     def editing(*arguments: Any) -> Any:
         edit(source)
         return make(*arguments)
 
-    monkeypatch.setattr(share_rows, "make_parts", editing)
+    monkeypatch.setattr(row_job.PartWriter, "__call__", editing)
     status, said = cli(*run, "--part", "0/1")
     assert status != 0
     assert "changed while it was being read" in said
-    monkeypatch.setattr(share_rows, "make_parts", make)
+    monkeypatch.setattr(row_job.PartWriter, "__call__", make)
     with open(source, "r+b") as file:
         file.write(content)
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -14,14 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.internals import Place
 from tests.reshape.datasets import write_lines, write_tokens
 
 import penstock as ps
 from penstock.errors import ConfigError, PrepareError
 from penstock.executors import ProcessExecutor
-from penstock.reshape import pieces, rows, share_copies, share_tars, shuffle, tars
-from penstock.store import MemoryStore
+from penstock.reshape import row_job, rows, shard_copies, shuffle, tar_job, tars
 
 Make = Callable[[Path], Path]
 KEPT = "Finished parts are kept: run the same command again to resume"
@@ -137,9 +135,10 @@ def made(verb: Callable[..., None], source: Path, folder: Path, **how: Any) -> d
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 5000)
-    monkeypatch.setattr(share_copies, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(share_tars, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(row_job, "TASK_BYTES", 5000)
+    monkeypatch.setattr(shuffle, "TASK_BYTES", 5000)
+    monkeypatch.setattr(shard_copies, "TASK_BYTES", 1000)
+    monkeypatch.setattr(tar_job, "TASK_BYTES", 2000)
     monkeypatch.setattr(rows, "RUN_BYTES", 2000)
     monkeypatch.setattr(rows.runs, "__defaults__", (0, None, 2000))
     monkeypatch.setattr(shuffle, "_LEAST_MEMORY_BYTES", 1)
@@ -209,20 +208,20 @@ def test_an_error_keeps_its_place(tmp_path: Path) -> None:
 
 def test_a_task_that_kills_its_workers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deadly_make.py").write_text(
-        "import os, penstock.reshape.pieces as p\n"
-        "class Deadly:\n"
+        "import os, penstock.reshape.row_job as r\n"
+        "class Deadly(r.Make):\n"
         "    def __call__(self, rows, task):\n"
-        "        return p.Copied()(rows, task) if task.first == 0 else os.kill(os.getpid(), 9)\n"
+        "        return r.Copy()(rows, task) if task.first == 0 else os.kill(os.getpid(), 9)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("penstock.reshape.merge.Copied", importlib.import_module("deadly_make").Deadly)
+    monkeypatch.setattr("penstock.reshape.merge.Copy", importlib.import_module("deadly_make").Deadly)
     source = write_lines(tmp_path / "a.jsonl", [str(number) for number in range(300)])
     with pytest.raises(
         PrepareError, match=r"killed 3 workers and was given up: found task 1 \(.*a.jsonl, samples \d"
     ) as refused:
         ps.merge([source], tmp_path / "b.jsonl", workers=2)
     assert str(refused.value).count(KEPT) == 1
-    monkeypatch.setattr("penstock.reshape.merge.Copied", pieces.Copied)
+    monkeypatch.setattr("penstock.reshape.merge.Copy", row_job.Copy)
     ps.merge([source], tmp_path / "b.jsonl", executor=Counting())
     assert (tmp_path / "b.jsonl").read_bytes() == Path(source).read_bytes()
 
@@ -266,12 +265,8 @@ def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:
     assert not left.exists()
 
 
-def test_workers_elsewhere_and_an_output_elsewhere_are_refused(tmp_path: Path) -> None:
+def test_an_unknown_executor_is_refused(tmp_path: Path) -> None:
     source = write_lines(tmp_path / "a.jsonl", ["x"])
     with pytest.raises(ConfigError, match="unknown executor"):
         ps.merge([source], tmp_path / "b.jsonl", executor="rays")
     assert not [name for name in os.listdir(tmp_path) if "b.jsonl" in name]
-    with pytest.raises(
-        ConfigError, match=r"need a shared file system for intermediate files.*Write there and copy the result"
-    ):
-        pieces.pieces_for(pieces.Workers("ray"), Place(MemoryStore(), "mem://b.jsonl")).files(2, [], len, [])

@@ -16,7 +16,7 @@ from tests.reshape.datasets import DOCUMENTS, LINES, documents_in, files_in, lin
 import penstock as ps
 from penstock import merge
 from penstock.errors import ConfigError, Corrupt, Unsupported
-from penstock.reshape import rewrite
+from penstock.reshape import outputs
 from penstock.testing import FaultStore, count_operations
 from penstock.testing.token_files import write_token_files
 
@@ -29,7 +29,7 @@ def test_all_documents_in_order(
     folder = tmp_path_factory.mktemp("merge")
     paths = [write_tokens(folder / f"{n}.pbin", part, token_bytes) for n, part in enumerate(parts)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rewrite, "_PART_BYTES", 64)
+        patch.setattr(outputs, "_PART_BYTES", 64)
         report = merge(paths, folder / "all.pbin")
     expected = [document for part in parts for document in part]
     assert documents_in(folder / "all.pbin") == expected

@@ -16,7 +16,7 @@ from tests.internals import chunk, excluded_samples, place_of
 import penstock as ps
 from penstock import filter, merge, shuffle
 from penstock.errors import ConfigError
-from penstock.reshape import rewrite, split
+from penstock.reshape import outputs, split
 from penstock.testing.datasets import files_in
 
 Verb = Callable[[Path, Path], Any]
@@ -85,7 +85,7 @@ def test_other_work_is_refused(tmp_path: Path, suffix: str) -> None:
 def test_what_somebody_put_there_is_nobodys_result(tmp_path: Path) -> None:
     """Killed before the output was visible; then somebody else's file came."""
     source, out = make(tmp_path, ".jsonl"), tmp_path / "out.jsonl"
-    once = rewrite.once_of(rewrite.Output(place_of(out)), [rewrite_rows(source)], {"command": "shuffle", "seed": 3}, 4)
+    once = outputs.once_of(outputs.Output(place_of(out)), [rewrite_rows(source)], {"command": "shuffle", "seed": 3}, 4)
     killed_at_the_end(lambda: once.commit(lambda: None))  # type: ignore[arg-type, return-value]
     out.write_bytes(b"mine\n")
     with pytest.raises(ConfigError, match="the output exists"):

@@ -12,7 +12,7 @@ import pytest
 from tests.internals import NO_LIST, SeededOrder, chunk, chunk_range, excluded_samples, place_of, read_row_map
 
 import penstock as ps
-from penstock.errors import ConfigError, Excluded, PrepareError
+from penstock.errors import Excluded, PrepareError
 from penstock.reshape import origins
 
 COUNT = 14
@@ -97,8 +97,12 @@ def test_workers_and_several_sources(tmp_path: Path) -> None:
     kept = [n for n in range(COUNT) if n not in GONE]
     assert mapped.rows.tolist() == [*kept, *(n + COUNT for n in kept)]
     assert [one.rows for one in mapped.inputs] == [COUNT, COUNT]
-    with pytest.raises(ConfigError, match=r"keep_excluded.*without --part"):
-        ps.merge(paths, tmp_path / "o.jsonl", keep_excluded=True, part=(0, 2))
+    for part in (0, 1):
+        ps.merge(paths, tmp_path / "m2.jsonl", keep_excluded=True, keep_map=True, part=(part, 2))
+    ps.merge(paths, tmp_path / "m2.jsonl", keep_excluded=True, keep_map=True, finish=True)
+    assert (tmp_path / "m2.jsonl").read_bytes() == (tmp_path / "m.jsonl").read_bytes()
+    lists = [excluded_samples(tmp_path / name).entries for name in ("m.jsonl", "m2.jsonl")]
+    assert [one.index for one in lists[0]] == [one.index for one in lists[1]]
 
 
 @pytest.mark.parametrize("format", ["pbin", "mds"])

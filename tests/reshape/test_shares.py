@@ -29,13 +29,12 @@ from penstock.executors import InlineExecutor, ProcessExecutor
 from penstock.formats import _proof
 from penstock.formats._manifest import FileDigests
 from penstock.reshape import (
-    pieces,
+    row_job,
     rows,
-    share_copies,
-    share_rows,
-    share_shards,
-    share_tars,
+    shard_copies,
+    shard_runs,
     shuffle,
+    tar_job,
 )
 from penstock.reshape.outputs import Written
 from penstock.store import compose
@@ -149,13 +148,13 @@ class Elsewhere:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and tasks of a few thousand bytes."""
-    monkeypatch.setattr(pieces, "PIECE_BYTES", 5000)
-    monkeypatch.setattr(shuffle, "PIECE_BYTES", 5000)
-    monkeypatch.setattr(share_copies, "PIECE_BYTES", 5000)
-    monkeypatch.setattr(share_tars, "PIECE_BYTES", 2000)
+    monkeypatch.setattr(row_job, "TASK_BYTES", 5000)
+    monkeypatch.setattr(shuffle, "TASK_BYTES", 5000)
+    monkeypatch.setattr(shard_copies, "TASK_BYTES", 5000)
+    monkeypatch.setattr(tar_job, "TASK_BYTES", 2000)
     monkeypatch.setattr(rows, "RUN_BYTES", 2000)
     monkeypatch.setattr(rows.runs, "__defaults__", (0, None, 2000))
-    monkeypatch.setattr(share_shards, "_GROUP_BYTES", 4096)
+    monkeypatch.setattr(shard_runs, "_GROUP_BYTES", 4096)
     small_blocks(monkeypatch, 4096, 1000)
 
 
@@ -211,8 +210,8 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_share(
 ) -> None:
     source, do = str(SOURCES[format](tmp_path)), VERBS[verb]
     if where == "s3":  # fewer requests: each part is one
-        monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
-        monkeypatch.setattr(shuffle, "PIECE_BYTES", 20_000)
+        monkeypatch.setattr(row_job, "TASK_BYTES", 20_000)
+        monkeypatch.setattr(shuffle, "TASK_BYTES", 20_000)
     do(source, f"{tmp_path}/alone")
     expected = files_of(f"{tmp_path}/alone")
     folder = f"{tmp_path}/shared" if where == "disk" else f"{request.getfixturevalue('s3_folder')}/shared"
@@ -282,7 +281,7 @@ def test_a_merge_in_one_bucket_is_the_stores_own(
 def test_a_finisher_that_was_killed_between_two_outputs_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, commit = str(SOURCES["pbin"](tmp_path)), share_rows._Blocks.commit
+    source, commit = str(SOURCES["pbin"](tmp_path)), row_job._Blocks.commit
     split(source, f"{tmp_path}/alone")
 
     def once(self: Any, group: int, known: Any) -> Any:
@@ -291,7 +290,7 @@ def test_a_finisher_that_was_killed_between_two_outputs_goes_on(
         return commit(self, group, known)
 
     with monkeypatch.context() as patch:
-        patch.setattr(share_rows._Blocks, "commit", once)
+        patch.setattr(row_job._Blocks, "commit", once)
         with pytest.raises(KeyboardInterrupt):
             split(source, f"{tmp_path}/out", finish=True)
     assert "in_train" in files_of(f"{tmp_path}/out/parts")
@@ -305,10 +304,10 @@ def test_a_finisher_that_was_killed_between_two_outputs_goes_on(
 def test_a_second_finisher_waits_for_the_first(
     format: str, where: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, opened, waits = str(SOURCES[format](tmp_path)), share_rows.open_writer, threading.Event()
+    source, opened, waits = str(SOURCES[format](tmp_path)), row_job.open_writer, threading.Event()
     folder = f"{tmp_path}/shared" if where == "disk" else request.getfixturevalue("s3_folder")
     if where == "s3":
-        monkeypatch.setattr(pieces, "PIECE_BYTES", 20_000)
+        monkeypatch.setattr(row_job, "TASK_BYTES", 20_000)
     filtered(source, f"{tmp_path}/alone")
     filtered(source, folder, part=(0, 1))
     begun: list[Future[list[Written]]] = []
@@ -319,15 +318,15 @@ def test_a_second_finisher_waits_for_the_first(
         return False
 
     @contextlib.contextmanager
-    def held(*given: Any) -> Iterator[Any]:
-        with opened(*given) as writer:
+    def held(*given: Any, **options: Any) -> Iterator[Any]:
+        with opened(*given, **options) as writer:
             if not begun:
                 begun.append(pool.submit(filtered, source, folder, finish=True))
                 assert waits.wait(30)
             yield writer
 
     monkeypatch.setattr("penstock.engine.sharing.sleep", looked)
-    monkeypatch.setattr(share_rows, "open_writer", held)
+    monkeypatch.setattr(row_job, "open_writer", held)
     with ThreadPoolExecutor(1) as pool:
         (first,) = filtered(source, folder, finish=True)
         (second,) = begun[0].result(60)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import penstock as ps
-from penstock.reshape import share_copies, share_rows
+from penstock.reshape import row_job, shard_copies
 
 
 def write(path: Path) -> None:
@@ -34,7 +34,7 @@ def test_who_commits_after_another_swept_finds_it_complete(
 
     for part in (0, 1):
         run(part=(part, 2))
-    module = share_copies if verb == "merge" else share_rows
+    module = shard_copies if verb == "merge" else row_job
     real, calls = module.groups_there, list[Any]()
 
     def there(marks: Any) -> Any:

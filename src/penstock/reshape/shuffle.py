@@ -259,7 +259,7 @@ class Pick(Make):
 
 @dataclass(frozen=True, slots=True)
 class Bucket(Make):
-    """Sorts the rows of each run by the window of the output that they go to.
+    """Sorts the rows of a task by the window of the output that they go to.
 
     Attributes:
         order: of all rows.
@@ -270,23 +270,24 @@ class Bucket(Make):
     borders: IntArray
 
     def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+        found = dict[int, list[tuple[NDArray[Any], IntArray, IntArray]]]()
         for first, stop in runs(rows, task.first, task.stop):
-            buckets = self.order.buckets_of(first, stop, self.borders)
-            by_bucket = np.argsort(buckets, kind="stable")
-            found = list(grouped(*read_run(rows, first, stop), buckets))
-            data = np.concatenate([np.empty(0, rows.dtype), *(some for _, some, _ in found)])
-            lengths = np.concatenate([np.empty(0, np.int64), *(one for _, _, one in found)])
-            yield Made(0, data, lengths, first + by_bucket)
+            buckets = self._buckets_of(first, stop)
+            for bucket, data, lengths in grouped(*read_run(rows, first, stop), buckets):
+                found.setdefault(bucket, []).append((data, lengths, first + np.flatnonzero(buckets == bucket)))
+        for bucket in sorted(found):
+            for data, lengths, numbers in found[bucket]:
+                yield Made(0, data, lengths, numbers)
 
-    def buckets(self, rows: AnyRows, task: RowRange, data: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Return the buckets of a task, given its rows as `__call__` sorts them."""
-        at = 0
-        for first, stop in runs(rows, task.first, task.stop):
-            buckets = self.order.buckets_of(first, stop, self.borders)
-            units = np.bincount(buckets, rows.ranges(slice(first, stop))[1]).astype(np.int64)
-            for bucket in np.unique(buckets).tolist():
-                yield bucket, data[at : at + int(units[bucket])]
-                at += int(units[bucket])
+    def buckets(self, task: RowRange, data: NDArray[Any], lengths: IntArray) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Return each bucket's rows of a task, given all of them in the order of `__call__`."""
+        buckets = np.sort(self._buckets_of(task.first, task.stop))
+        stops = np.cumsum(np.bincount(buckets, lengths)).astype(np.int64)
+        for bucket in np.unique(buckets).tolist():
+            yield bucket, data[int(stops[bucket - 1]) if bucket else 0 : int(stops[bucket])]
+
+    def _buckets_of(self, first: int, stop: int) -> IntArray:
+        return self.order.buckets_of(first, stop, self.borders)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,8 +320,8 @@ class _Bucketed(Appended):
         for task, name in self.job.in_order(self.work, 0):
             if name is not None and isinstance(task, RowRange):
                 require_intact(self.work.parts, name)
-                data, _ = part_rows(self.work.parts.child(name.path), self.job.unit_bytes)
-                yield from self.job.make.buckets(self.job.sources[0], task, data)
+                data, lengths = part_rows(self.work.parts.child(name.path), self.job.unit_bytes)
+                yield from self.job.make.buckets(task, data, lengths)
 
 
 def write_in_order(
