@@ -19,6 +19,7 @@ from tests.shared_work import finish_part
 from penstock.engine import shared
 from penstock.engine.folder import WorkFolder, is_real_folder
 from penstock.engine.parts import PartMeta, PartName, encode_end, put_part
+from penstock.engine.plan import VERSION
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare.energon import share as energon
 from penstock.testing.datasets import files_in
@@ -306,7 +307,7 @@ def test_the_plan_is_json(out: Path) -> None:
     head = json.loads((folder / "plan").read_bytes())
     assert (head["digest"], head["pieces"]) == (A, 1)
     plan = json.loads((folder / A / "plan-00000").read_bytes())
-    assert plan == {"options": {"--eos": "a"}, "task_bytes": 1, "engine": "gigatoken", "version": 2}
+    assert plan == {"options": {"--eos": "a"}, "task_bytes": 1, "engine": "gigatoken", "version": VERSION}
 
 
 def test_a_real_folder(tmp_path: Path) -> None:

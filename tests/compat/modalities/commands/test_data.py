@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import enum
 import errno
-import functools
 import json
 import os
 import random
@@ -28,17 +27,16 @@ from penstock.compat.modalities import (
     shuffle_jsonl_data,
     shuffle_tokenized_data,
 )
-from penstock.compat.modalities.commands import data as modalities_data
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound
 from penstock.reshape import reorder
-from penstock.reshape.shuffle import write_in_order
 
 PARTS = [Path("parts/part0.pbin"), Path("parts/part1.pbin"), Path("parts/part2.pbin")]
 
 
 def through_a_scratch_file(patch: pytest.MonkeyPatch, memory_bytes: int) -> None:
     patch.setattr(reorder, "_gathers", lambda *_: False)
-    patch.setattr(modalities_data, "write_in_order", functools.partial(write_in_order, memory_bytes=memory_bytes))
+    patch.setattr(reorder, "MEMORY_BYTES", memory_bytes)
+    patch.setattr(reorder, "_LEAST_MEMORY_BYTES", memory_bytes)
 
 
 class TestIndex:
