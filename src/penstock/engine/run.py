@@ -20,7 +20,7 @@ from penstock.engine.options import Counter, RunOptions
 from penstock.engine.plan import Plan
 from penstock.engine.shared import HEAD_NAME, SharedWork, is_complete, open_shared, work_folder
 from penstock.engine.sharing import join, kept_or_not, plain_errors, wait_for_another
-from penstock.errors import ConfigError, PenstockError, PrepareError
+from penstock.errors import PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.store.place import Place
 
@@ -64,9 +64,9 @@ class Job(ABC, Generic[ReportT]):
     def rehearse(self) -> ReportT:
         """Check everything and count what would be written."""
 
-    @abstractmethod
     def write(self) -> ReportT:
-        """Do the whole job in this process, without parts."""
+        """Do the whole job in this process; by default in parts, too."""
+        return _run_in_parts(self)
 
     # --- in parts
 
@@ -106,6 +106,13 @@ class Job(ABC, Generic[ReportT]):
     def require_free(self) -> None:
         """Raise `ConfigError` if something that must not be replaced is in the place of an output."""
 
+    def hold(self) -> contextlib.AbstractContextManager[object]:
+        """Return what keeps other writers of the output out while the job runs; by default only the commit does."""
+        return contextlib.nullcontext()
+
+    def adopt(self, work: SharedWork) -> None:
+        """Take over or discard what unfinished work of another plan left, before this job joins the work."""
+
     def require_beginning(self, *, left: bool) -> None:
         """Raise `ConfigError` if new work would collide with existing objects; `left`: discarded work left some."""
 
@@ -140,18 +147,18 @@ def run(job: Job[ReportT]) -> ReportT:
         ConfigError: an output exists, or unfinished work has other options.
         PrepareError: another run writes the output, or workers died.
     """
-    if job.options.restart and job.options.is_inline:
-        raise ConfigError("restart (--restart) only applies to distributed jobs", hint="Add finish (--finish)")
     if job.options.dry_run:
         return job.rehearse()
-    if job.options.is_inline:
-        return job.write()
+    return job.write() if job.options.is_inline else _run_in_parts(job)
+
+
+def _run_in_parts(job: Job[ReportT]) -> ReportT:
     report = _finished(job)
     while report is None:
         try:
             job.require_free()
-            with plain_errors(job.output, job.folder):
-                return _run_parts(job)
+            with plain_errors(job.output, job.folder), job.hold():
+                return _run_once(job)
         except (PenstockError, OSError) as error:
             # Another finisher of the same plan may have been first.
             report = _finished(job) if job.options.is_distributed else None
@@ -170,7 +177,7 @@ def _finished(job: Job[ReportT]) -> ReportT | None:
     return job.finished() if may_exist and not options.restart else None
 
 
-def _run_parts(job: Job[ReportT]) -> ReportT:
+def _run_once(job: Job[ReportT]) -> ReportT:
     options, tasks, folder = job.options, job.tasks, job.folder
     with contextlib.ExitStack() as stack:
         had = options.restart and folder.file(HEAD_NAME).exists()
@@ -179,6 +186,7 @@ def _run_parts(job: Job[ReportT]) -> ReportT:
         )
         if work.head is None:
             job.require_beginning(left=had)
+        job.adopt(work)
         join(work, job.plan(), len(tasks), options, job.reads)
         stack.enter_context(kept_or_not(work, joins=options.is_distributed))
         if options.no_work and (missing := work.missing()):
@@ -204,7 +212,8 @@ def _workers(job: Job[Any]) -> contextlib.AbstractContextManager[Executor]:
     alone = options.no_work or not options.has_workers
     executor, workers = ("inline", None) if alone else (options.executor or "processes", options.workers)
     places: dict[str, Any] = {"reads": job.reads, "writes": [job.folder.place]}
-    return make_executor(executor, workers, job.preload, most=job.most_workers, **places)
+    most = job.most_workers
+    return make_executor(executor, workers, job.preload, alone=most <= 1, most=most, **places)
 
 
 def _make_parts(job: Job[Any], work: SharedWork, pool: Executor) -> None:

@@ -13,7 +13,7 @@ from penstock.engine.options import Counter, RunOptions
 from penstock.engine.parts import PartName
 from penstock.engine.run import Job
 from penstock.engine.shared import SharedWork, open_shared
-from penstock.errors import PrepareError
+from penstock.errors import ConfigError, PrepareError
 from penstock.reshape.once import once_parts
 from penstock.reshape.outputs import Output, Written
 from penstock.store.place import Place
@@ -38,6 +38,10 @@ class DatasetJob(Job[tuple[Written, ...]]):
     options: RunOptions
     counter: Counter
     announced: Callable[[], None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.options.restart and self.options.is_inline:
+            raise ConfigError("restart (--restart) only applies to distributed jobs", hint="Add finish (--finish)")
 
     @property
     @abstractmethod
