@@ -26,7 +26,7 @@ export $(shell sed -n 's/=.*//p' tests/telemetry_off.env)
 timed = @start=$$(date +%s); (set -ex; $(1)); status=$$?; echo "make $@: $$(($$(date +%s) - start)) s"; exit $$status
 pytest = $(BIN)/python -m pytest --durations=5
 
-.PHONY: demo smoke test tests slow blackbox lint docs browser interop upstream cluster all-cells crash fuzz bench release clean
+.PHONY: demo smoke test tests slow blackbox lint docs browser interop upstream cluster all-cells corpus crash fuzz bench release clean
 
 demo: $(VENV)/.ready
 	$(call timed, $(BIN)/penstock demo demo --overwrite)
@@ -77,6 +77,10 @@ cluster: $(VENV)/.made
 # Every verb over every store; with SEED=… a tenth of the cells.
 all-cells: $(VENV)/.ready-test
 	$(call timed, $(BIN)/python tests/urls/all_cells.py $(if $(SEED),--seed $(SEED)))
+
+# What every verb writes, held against golden files; with SEED=… a tenth of the cases.
+corpus: $(VENV)/.ready-test
+	$(call timed, $(BIN)/python tests/corpus/run.py $(if $(SEED),--seed $(SEED) --share 10))
 
 crash: $(VENV)/.ready-test
 	$(call timed, export CRASH_ROUNDS=$(CRASH_ROUNDS); $(pytest) -n 2 tests/crash/test_transaction.py; \
