@@ -6,10 +6,14 @@ A black-box test imports public names of the package and this module. `tests/tes
 from __future__ import annotations
 
 import importlib
+import re
+import sys
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 _NAMES = """
 _columns: NoRoom in_memory scatter stack
@@ -41,7 +45,7 @@ cli._sharing: array_expression
 cli.cmd_verify: verify_command=command
 cli.main: cli main
 codec.av: AVDecoder
-codec.compress: Compression FAMILIES compress decompress
+codec.compress: Compression FAMILIES FrameCount compress decompress
 codec.hashes: DocumentDigest hash_blocks
 codec.image_header: read_image_header
 codec.joined_digest: documents_digest_v2 is_joinable
@@ -49,20 +53,35 @@ codec.media_bytes: MediaBytes media_bytes
 codec.parts: DecodeOptions decode_image decode_part
 codec.pickles: EMPTY_LIST decode_pairs
 compat.energon.absent: ENERGON_INSTEAD=INSTEAD
+compat.energon.batching: batch_pad_stack batch_stack generic_batch
 compat.energon.loader: join_states
 compat.energon.passes: Shares turns
+compat.energon.source_info: get_source_info
 compat.modalities.commands.config: load_config
 compat.modalities.commands.data: calculate_hashed_seed join_embedded_stream_data read_file_list
 compat.modalities.commands.instruct: chat_renderer create_instruction_tuning_data
 compat.modalities.commands.pack: ModalitiesTokenizer=Tokenizer read_settings
     with_special_tokens=_with_special_tokens
+compat.modalities.registry: continuous multi_dim_sampler
+compat.streaming.epochs: StreamingEpochs=Epochs StreamingWorker=Worker
 convert.asked: understand_conversion=understand
 convert.columns: GROUPED choose_columns
+convert.groups: GroupPass=_Pass
+convert.plan_samples: plan_samples
 convert.rows: SourceRows converted_sample_digest=sample_digest
+convert.samples: verify_samples write_samples
 convert.tables: TableOptions TableRows
+engine.log: begin_log=begin end_log=end log_entries=entries unsettled_work=unsettled
+engine.options: RunOptions
+engine.parts: PartMeta PartName encode_end
 engine.plan: PLAN_VERSION=VERSION Plan require_same
 engine.shared: OF_METADATA SharedWork open_shared work_folder
 engine.status: WorkStatus status_of sweep
+engine.tokens.assemble: cut_files
+engine.tokens.files: TokenFiles
+engine.tokens.layout: Layout
+formats._manifest: FileDigests
+formats._planes: DTYPES PlaneEntry decode_planes encode_planes
 formats._side_checks: MOST_FINDINGS
 formats.jsonl: JSONL_FORMAT=FORMAT
 formats.jsonl.build: IndexedLines index_path_for write_index
@@ -74,21 +93,24 @@ formats.samples.folder: FOLDER_FORMAT=FORMAT
 formats.samples.media_index: MediaFilter MediaRow
 formats.samples.sqlite: connect_sqlite=connect connect_sqlite_to_write=connect_to_write
 formats.samples.webdataset.braces: BraceBudget=Budget collapse_braces=collapse expand_braces=expand
-formats.samples.webdataset.nvmeta: Info Splits read_splits split_shards
+formats.samples.webdataset.nvmeta: Info Splits read_info read_splits split_shards
 formats.samples.webdataset.shards: ShardTable
 formats.samples.webdataset.source: open_raw
 formats.shards.find_index: read_index
 formats.shards.index_json: INDEX_NAME encode_index encode_merged parse_index
+formats.shards.json_shards: decoder=_decoder
 formats.shards.mds: MDS_FORMAT=FORMAT
 formats.shards.merge: merge_index
 formats.shards.names: numeric_order parse_shard_name
 formats.shards.writer: ShardWriter parse_size
 formats.tables.arrow: block_starts
-formats.tables.hf: HfBlocks
+formats.tables.hf: HfBlocks load_blocks
 formats.tables.lines: TableLines
 formats.tables.parquet: ParquetBlocks
 formats.tokens.datatrove: DATATROVE_FORMAT=FORMAT
 formats.tokens.flat_tokens: FLAT_TOKENS_FORMAT=FORMAT
+formats.tokens.flat_tokens.source: FlatTokensSource
+formats.tokens.flat_tokens.writer: FlatTokensWriter
 formats.tokens.folder.files: own_files
 formats.tokens.folder.index: TokenFileEntry decode_token_file_index=decode_index
     encode_token_file_index=encode_index
@@ -105,6 +127,7 @@ load.explain: explain_document explain_step run_of
 load.metrics: Metrics
 load.plan: plan
 load.stage: stage
+load.state: decode_state=decode
 look.digests: sample_digest
 look.exclude: excluded_samples
 look.purge: purge
@@ -121,14 +144,19 @@ prepare.energon.share: metadata_work_folder=folder_of
 prepare.media.rows: ShardMedia media_filter
 prepare.media.run: MediaSummary
 prepare.raw: build_index
+prepare.tokens.chat.reader: ChatReader
 prepare.tokens.chat.render: Conversation Renderer UnusableError
+prepare.tokens.chat.sandbox: Meter
 prepare.tokens.chat.template: ChatTemplate load_template
 prepare.tokens.decode: load_decoder
+prepare.tokens.documents: extractor=_extractor
 prepare.tokens.engines: GigatokenEngine TokenizersEngine load_engine
 prepare.tokens.inputs: InputFile find_paths without_excluded
 prepare.tokens.load_tokenizer: load_tokenizer
 prepare.tokens.tables: open_table row_groups_in=groups_in
+prepare.tokens.tasks: Piece
 prepare.tokens.tiktoken_ranks: TIKTOKEN_PATTERNS=PATTERNS
+prepare.tokens.tokenize: Tally=_Tally
 prepare.tokens.tokenizer: TokenizerSpec load_spec
 prepare.tokens.tokenizer_json: MOST_TOKEN_ID no_panics require_loadable
 recipe.flavored: Flavored
@@ -136,26 +164,33 @@ recipe.metadataset: read_metadataset
 reshape.chunk: chunk chunk_range
 reshape.cost: ShuffleCost
 reshape.expression: compile_expression
+reshape.filter: read_indices=_read_indices
+reshape.outputs: RewriteOutput=Output Written once_of
 reshape.reorder: SeededOrder
+reshape.row_job: CopyRows=Copy PartWriter SharedBlocks=_Blocks
 reshape.rows: open_rows
-reshape.split: part_counts
+reshape.shuffle: write_in_order
+reshape.split: part_counts split
 reshape.time_limit: Clock TookTooLong each_at_most
 store._leftovers: KeptFiles=Kept nth_staged_name
 store._objects: Objects
 store._ranges: MOST_PARTS plan_requests
 store._remote_claims: RemoteClaim
-store._replaced: is_staged_name
+store._remote_options: RemoteOptions
+store._replaced: is_staged_name replaced_mark=mark_path
 store.cache: CachedStore
+store.compose: ObjectPart compose_client=_client
 store.exclude_list: ExcludeEntry=Entry ExcludeList NO_LIST
 store.joining: JoinedStaged
 store.local: COMMITTED_TOGETHER=TOGETHER LocalStaged
 store.lock: hold_lock
 store.mapped: MappedFile
 store.memory: MemoryStaged
+store.object_folder: FolderMark=Mark
 store.place: Place place_of
 store.put: put
 store.remote: RemoteStore
-store.resolve: within
+store.resolve: resolve_remote=resolve within
 store.row_map: read_row_map
 store.side_file: decode_manifest encode_manifest read_side_file
 store.unfinished: unfinished_mark=mark_path
@@ -200,10 +235,149 @@ def names() -> list[str]:
 LOADER_MODULES = ("penstock.load.loader", "penstock.load.processes")
 """Modules that worker processes of loaders import."""
 
+CLI_MODULE = "penstock.cli.main"
+"""Module of the command line, the first of weight that a command imports."""
+
+WRITER_MODULES = (
+    "penstock.prepare.raw",
+    "penstock.formats.tokens.pbin",
+    "penstock.prepare.tokens.pipeline",
+    "penstock.prepare.tokens.tokenize",
+)
+"""Modules with writers, to import once before many children would."""
+
+
+def object_transport() -> Any:
+    """Return the class whose methods `put`, `copy` and `delete` change objects; None if no store has been used yet."""
+    return getattr(sys.modules.get("penstock.store._objects"), "Objects", None)
+
+
+def system_calls(store: Any) -> Any:
+    """Return what a local store calls the system by."""
+    return store._os
+
 
 # --- values and functions that a test changes --------------------------------------------------------------------
 
-_REPLACED: dict[str, tuple[str, ...]] = {}
+_REPLACED: dict[str, tuple[str, ...]] = {
+    "one_put_bytes": ("store._remote_staged:ONE_PUT_BYTES",),
+    "time_of_exclusion": ("look.exclude:now", "look.purge:now"),
+    "plan_status": ("engine.status:status_of",),
+    "seconds_between_lines": ("cli._output:SECONDS",),
+    "ticking": ("cli._output:ticking",),
+    "view_server": ("view.pages.serve:view",),
+    "mount": ("view.mount:mount",),
+    "explained_choice": ("cli.cmd_explain:_chosen",),
+    "explained_pictures": ("cli.cmd_explain:_read_out",),
+    "hashed_bytes_at_once": ("_digest:_HASHED_BYTES",),
+    "concat_documents_derived": ("mix.concat:_DERIVED_DOCS",),
+    "remove_unfinished_mark": ("store.unfinished:remove_mark",),
+    "digest_block_bytes": (
+        "engine.tokens.blocks:BLOCK_BYTES",
+        "engine.tokens.layout:BLOCK_BYTES",
+        "formats._proof:BLOCK_BYTES",
+    ),
+    "digest_block_tokens": ("engine.tokens.blocks:BLOCK_TOKENS", "codec.hashes:BLOCK_TOKENS"),
+    "pixels_of": ("codec.parts:_pixels_of",),
+    "frame_count_begin": ("codec.compress:FrameCount.begin",),
+    "place_of_descriptor": ("store._links:_place_of",),
+    "load_engine": ("prepare.tokens.tokenize:load_engine",),
+    "long_tokens": ("prepare.tokens.tokenize:_LONG_TOKENS",),
+    "plain_numbers": ("cli._common:plain_numbers",),
+    "scan_block_bytes": ("formats.jsonl.scan:BLOCK_BYTES",),
+    "scan_piece_bytes": ("formats.jsonl.scan:PIECE_BYTES",),
+    "energon_block_bytes": ("formats.jsonl.energon:_BLOCK_BYTES",),
+    "most_names": ("formats.samples.webdataset.braces:MOST_NAMES",),
+    "most_names_bytes": ("formats.samples.webdataset.braces:MOST_NAMES_BYTES",),
+    "read_document": ("recipe.budget:read_document",),
+    "expression_seconds": ("reshape.filter:EXPRESSION_SECONDS",),
+    "each_at_most": ("reshape.filter:each_at_most",),
+    "least_group_bytes": ("formats.tables.parquet:LEAST_GROUP_BYTES",),
+    "group_batch_bytes": ("formats.tables.parquet:GROUP_BATCH_BYTES",),
+    "unpacked_ratio": ("formats.tables.parquet:UNPACKED_RATIO",),
+    "most_token_id": ("prepare.tokens.tokenizer_json:MOST_TOKEN_ID",),
+    "probe_bytes": ("prepare.tokens.tokenizer_json:_PROBE_BYTES",),
+    "scan_tokens": ("formats.tokens.checks:_SCAN_TOKENS",),
+    "docs_step": ("formats.tokens.checks:_DOCS_STEP",),
+    "task_tokens": ("convert.plan:TASK_TOKENS",),
+    "write_tokens": ("convert.run:write_tokens",),
+    "verify_tokens": ("convert.run:verify_tokens",),
+    "documents_run_tokens": ("convert.documents:RUN_TOKENS",),
+    "assemble": ("convert.groups:assemble",),
+    "verify_samples": ("convert.run:verify_samples",),
+    "batches": ("convert.groups:batches",),
+    "pass_groups": ("convert.groups:_Pass._groups",),
+    "write_group": ("convert.groups:write_group",),
+    "rows_run_bytes": ("reshape.rows:RUN_BYTES",),
+    "runs__defaults": ("reshape.rows:runs.__defaults__",),
+    "least_memory_bytes": ("reshape.shuffle:_LEAST_MEMORY_BYTES",),
+    "at_once": ("reshape.tars:_AT_ONCE",),
+    "settle_waiting": ("reshape.origins:settle_waiting",),
+    "least_part_bytes": ("store.compose:LEAST_PART_BYTES",),
+    "plan_parts": ("store.compose:plan_parts",),
+    "wait_for_others": ("engine.sharing:sleep",),
+    "hashes_block_bytes": ("codec.hashes:BLOCK_BYTES",),
+    "gathers": ("reshape.reorder:_gathers",),
+    "group_samples": ("prepare.energon.index:_GROUP_SAMPLES",),
+    "large_bytes": ("prepare.energon.index:LARGE_BYTES",),
+    "group_shards": ("prepare.energon.index:_GROUP_SHARDS",),
+    "scan_shard": ("prepare.energon.scan:scan_shard",),
+    "open_shared": ("prepare.energon.run:open_shared",),
+    "files_a_task": ("prepare.media.tasks:FILES_A_TASK",),
+    "run_open_shared": ("prepare.media.run:open_shared",),
+    "read_rows": ("prepare.media.tasks:read_rows",),
+    "dataset_at": ("prepare.media.run:dataset_at",),
+    "shared_work_clear": ("prepare.media.run:SharedWork.clear",),
+    "indexed_lines": ("prepare.raw:IndexedLines",),
+    "range_bytes": ("formats.jsonl.build:RANGE_BYTES",),
+    "raw_place_of_descriptor": ("prepare.raw:place_of",),
+    "task_bytes": ("prepare.raw_many:_TASK_BYTES",),
+    "raw_many_large_bytes": ("prepare.raw_many:_LARGE_BYTES",),
+    "encode_index": ("prepare.raw_many:encode_index",),
+    "default_task_bytes": ("prepare.tokens.planned:default_task_bytes",),
+    "make_bordered": ("prepare.tokens.chat.render:make_bordered",),
+    "load_blocks": ("prepare.tokens.tables:load_blocks",),
+    "get_format": ("prepare.tokens.assemble:get_format",),
+    "held_bytes": ("prepare.tokens.understand:_HELD_BYTES",),
+    "gigatoken_engine_encode": ("prepare.tokens.engines:GigatokenEngine.encode",),
+    "cut_stream": ("prepare.tokens.tasks:cut_stream",),
+    "shared_shared_work_clear": ("engine.shared:SharedWork.clear",),
+    "whole_digest_bytes": ("prepare.tokens.inputs:WHOLE_DIGEST_BYTES",),
+    "sample_fingerprint": ("prepare.tokens.inputs:sample_fingerprint",),
+    "plan": ("prepare.tokens.planned:Plan",),
+    "try_gigatoken": ("prepare.tokens.oracle:try_gigatoken",),
+    "pipeline_open_shared": ("prepare.tokens.pipeline:open_shared",),
+    "describe": ("prepare.tokens.inputs:_describe",),
+    "put": ("engine.tokens.files:put",),
+    "time_time": ("engine.status:time.time",),
+    "part_tokens": ("engine.tokens.shuffled:_PART_TOKENS",),
+    "shuffle_part": ("engine.tokens.shuffled:shuffle_part",),
+    "group_window": ("compat.energon.build:_GROUP_WINDOW",),
+    "filters_run_tokens": ("compat.modalities.filters:_RUN_TOKENS",),
+    "sampler_at_once": ("compat.modalities.sampler:_AT_ONCE",),
+    "planes_run_tokens": ("reshape.planes:_RUN_TOKENS",),
+    "convert_verify_samples": ("convert.run:verify_samples",),
+    "convert_verify_tokens": ("convert.run:verify_tokens",),
+    "purge_digests": ("look.purge:_digests",),
+    "table_lines_of": ("formats.tables.lines:TableLines._lines_of",),
+    "rendered_text": ("prepare.tokens.chat.render:Renderer._text",),
+    "encode_task": ("prepare.tokens.encode:encode_task",),
+    "task_bytes_of_pack": ("prepare.tokens.tasks:default_task_bytes",),
+    "groups_there_of_merge": ("reshape.shard_copies:groups_there",),
+    "groups_there_of_rows": ("reshape.row_job:groups_there",),
+    "reorder_memory_bytes": ("reshape.reorder:MEMORY_BYTES",),
+    "reorder_least_memory_bytes": ("reshape.reorder:_LEAST_MEMORY_BYTES",),
+    "write_part_of_rows": ("reshape.row_job:PartWriter.__call__",),
+    "row_task_bytes": ("reshape.row_job:TASK_BYTES",),
+    "shuffle_task_bytes": ("reshape.shuffle:TASK_BYTES",),
+    "shard_task_bytes": ("reshape.shard_copies:TASK_BYTES",),
+    "tar_task_bytes": ("reshape.tar_job:TASK_BYTES",),
+    "copy_of_merge": ("reshape.merge:Copy",),
+    "digest_part_bytes": ("reshape.outputs:_PART_BYTES",),
+    "shard_group_bytes": ("reshape.shard_runs:_GROUP_BYTES",),
+    "open_writer_of_rows": ("reshape.row_job:open_writer",),
+    "blocks_commit": ("reshape.row_job:_Blocks.commit",),
+}
 """What a test replaces → the attributes to set, as `module:attribute`."""
 
 
@@ -218,6 +392,11 @@ def owners_of(name: str) -> Iterator[tuple[Any, str]]:
         yield owner, attribute
 
 
+def owner_of(name: str) -> tuple[Any, str]:
+    """Return the object and the attribute that hold a value, for `mock.patch.object`."""
+    return next(owners_of(name))
+
+
 def replaceable() -> list[str]:
     """Return the names that `replace` takes."""
     return sorted(_REPLACED)
@@ -225,7 +404,7 @@ def replaceable() -> list[str]:
 
 def current(name: str) -> Any:
     """Return a replaceable value as it is now."""
-    owner, attribute = next(owners_of(name))
+    owner, attribute = owner_of(name)
     return getattr(owner, attribute)
 
 
@@ -235,4 +414,180 @@ def replace(patch: pytest.MonkeyPatch, name: str, value: Any) -> None:
         patch.setattr(owner, attribute, value)
 
 
+def code_of(name: str) -> str:
+    """Return an expression for a replaceable value, for the code of another process."""
+    module, _, path = _REPLACED[name][0].partition(":")
+    return f"__import__('importlib').import_module('penstock.{module}').{path}"
+
+
+def code_to_set(name: str, value: str) -> str:
+    """Return code that sets a replaceable value in another process."""
+    return f"{code_of(name)} = {value}"
+
+
 # --- hidden files ------------------------------------------------------------------------------------------------
+
+RANDOM_PART = r"[0-9a-f]{8}(?=\.staged)"
+"""Regular expression of the random part of a hidden name."""
+
+WAITING_EXCLUDE_LIST = ".penstock.exclude.jsonl.next"
+"""What the name of an exclude list ends with until its dataset is complete."""
+
+
+def final_name(name: str) -> str:
+    """Return the name that a waiting file gets at last."""
+    return name.removesuffix(".next")
+
+
+def is_lock(name: str) -> bool:
+    """Tell whether a file is a writer's lock."""
+    return name.endswith(".lock.staged")
+
+
+def is_work(name: str) -> bool:
+    """Tell whether a file belongs to a work folder."""
+    return ".work/" in name
+
+
+def is_hidden(name: str) -> bool:
+    """Tell whether no reader looks at a file: a staged one, or work that is resumed later."""
+    return any(one.startswith(".") and one.endswith((".staged", ".work", ".unfinished")) for one in name.split("/"))
+
+
+def is_mark_or_lock(name: str) -> bool:
+    """Tell whether a file is a mark of an unfinished output, or the lock of a work folder."""
+    return re.search(r"\.unfinished$|/lock$", name) is not None
+
+
+def work_folders(folder: Path) -> list[Path]:
+    """Return the work folders next to outputs in a folder."""
+    return sorted(folder.glob(".*.work"))
+
+
+def old_pair_of(prefix: Path) -> Path:
+    """Return the prefix that an old pair of Megatron files has while it is replaced."""
+    return prefix.with_name(f".{prefix.name}.replaced")
+
+
+def command_of(verb: str) -> Any:
+    """Return the click command of a verb."""
+    return importlib.import_module(f"penstock.cli.cmd_{verb.replace('-', '_')}").command
+
+
+WORK_FILE = r"\.work/"
+"""Regular expression in the path of a file of a work folder."""
+
+
+def command_module(verb: str) -> str:
+    """Return the module of a verb's command."""
+    return f"penstock.cli.cmd_{verb}"
+
+
+FACTS = "from penstock.view import facts\nfrom penstock.view.report import report"
+"""Code that imports what pages and reports are made of."""
+
+PLAN_MODULE = "penstock.load.plan"
+"""Module with the function that returns a plan as it is drawn."""
+
+
+def blend_pages(blend: Any) -> int:
+    """Return how many pages of places a blend holds."""
+    return len(blend._places._pages)
+
+
+def forget_plug_ins() -> None:
+    """Have the plug-ins of formats looked up again."""
+    importlib.import_module("penstock.formats")._plug_ins.cache_clear()
+
+
+def object_key(store: Any, path: str) -> str:
+    """Return the key of a path in a store of objects."""
+    return store._key(path)
+
+
+ROW_MODULE = "penstock.reshape.row_job"
+"""Module with the tasks of rows."""
+
+RAW_MODULE = "penstock.prepare.raw"
+"""Module with the writer of indexes."""
+
+METADATA_WORK = ".nv-meta.work"
+"""Name of the work folder of metadata, in the dataset."""
+
+STALE_WORK = "0123456789abcdef"
+"""Name of a folder in a work folder, of a plan."""
+
+
+def work_name(output: str) -> str:
+    """Return the name of the work folder next to an output."""
+    return f".{output}.work"
+
+
+def work_beside(output: Path) -> Path:
+    """Return the work folder next to an output."""
+    return output.with_name(work_name(output.name))
+
+
+def work_within(output: Path) -> Path:
+    """Return the work folder in an output that is a folder of files."""
+    return output / ".work"
+
+
+def has_work(path: Any) -> bool:
+    """Tell whether a path is a work folder or in one."""
+    return ".work" in str(path)
+
+
+def is_replaced(path: Any) -> bool:
+    """Tell whether a path is data set aside while it is replaced."""
+    return ".replaced" in str(path)
+
+
+def lock_name(output: str) -> str:
+    """Return the name of a writer's lock next to an output."""
+    return f".{output}.lock.staged"
+
+
+def staged_name(name: str, random: str = "01234567") -> str:
+    """Return the name of a staged file or folder."""
+    return f".{name}.{random}.staged"
+
+
+def is_staged(name: str) -> bool:
+    """Tell whether a file is staged, or a lock."""
+    return name.endswith(".staged")
+
+
+def in_staged_folder(name: str) -> bool:
+    """Tell whether a file is in a staged folder."""
+    return ".staged/" in name
+
+
+def waiting_name(name: Any) -> Any:
+    """Return the name that a file has until its dataset is complete."""
+    return f"{name}.next" if isinstance(name, str) else name.with_name(f"{name.name}.next")
+
+
+def is_waiting(name: str) -> bool:
+    """Tell whether a file waits for its dataset to be complete."""
+    return name.endswith(".next")
+
+
+def waiting_files(folder: Path) -> list[Path]:
+    """Return the files below a folder that wait for their dataset to be complete."""
+    return sorted(folder.rglob("*.next"))
+
+
+def is_left_over(name: str) -> bool:
+    """Tell whether a file or folder belongs to unfinished work."""
+    return name.endswith((".next", ".work", ".staged", "-new"))
+
+
+def is_unfinished(name: str) -> bool:
+    """Tell whether a path is work, a mark or a lock."""
+    return any(part in name for part in ("unfinished", "staged", ".work"))
+
+
+def pieces_beside(output: Path) -> Path:
+    """Return the folder next to an output in which workers leave pieces."""
+    return output.with_name(f".{output.name}.pieces")

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.internals import DecodeOptions, NoRoom, decode_image, in_memory, scatter, stack
+from tests import internals
+from tests.internals import DecodeOptions, NoRoom, decode_image, in_memory, replace, scatter, stack
 
 import penstock as ps
-from penstock.codec import parts
 from penstock.errors import TooLarge
 
 pillow = pytest.importorskip("PIL.Image")
@@ -77,10 +77,8 @@ def test_what_is_stacked(confined: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("name", ["batch_pad_stack", "batch_stack", "generic_batch"])
 def test_batches_of_energon(name: str, confined: Callable[..., Any]) -> None:
     torch = pytest.importorskip("torch")
-    from penstock.compat.energon import batching
-
     tensors = [torch.zeros(1 << 22, dtype=torch.uint8)] * COUNT
-    found = confined(lambda: getattr(batching, name)(tensors), CEILING_BYTES)
+    found = confined(lambda: getattr(internals, name)(tensors), CEILING_BYTES)
     assert isinstance(found, NoRoom), found
     assert f"{COUNT} tensors, the first [{1 << 22}]" in str(found)
 
@@ -101,7 +99,7 @@ def test_an_image_that_takes_more_than_its_pixels(monkeypatch: pytest.MonkeyPatc
     def no_memory(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(parts, "_pixels_of", no_memory)
+    replace(monkeypatch, "pixels_of", no_memory)
     with pytest.raises(TooLarge, match=f"{SIDE} x {SIDE} pixels"):
         decode_image(image(), DecodeOptions("rgb8"))
 

@@ -18,6 +18,7 @@ from tests.internals import (
     LEAST_UNPACKED_BYTES,
     UNPACKED_RATIO,
     DecodeOptions,
+    FrameCount,
     MediaBytes,
     cut_stream,
     decode_image,
@@ -26,10 +27,10 @@ from tests.internals import (
     media_bytes,
     place_of,
     read_image_header,
+    replace,
 )
 
 import penstock as ps
-from penstock.codec import compress as codec
 from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, TooLarge
 
 HOW = DecodeOptions()
@@ -117,8 +118,8 @@ EMPTY = {
 @pytest.mark.parametrize("family", EMPTY)
 def test_frames_without_content_are_counted(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[int] = []
-    real = codec.FrameCount.begin
-    monkeypatch.setattr(codec.FrameCount, "begin", lambda *given: begun.append(1) or real(*given))
+    real = FrameCount.begin
+    replace(monkeypatch, "frame_count_begin", lambda *given: begun.append(1) or real(*given))
     with pytest.raises(Corrupt, match="frames with 0 bytes"):
         decompress(EMPTY[family] * 300_000, family, limit_bytes=1 << 20)
     assert len(begun) == FRAMES + 1

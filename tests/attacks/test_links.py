@@ -13,7 +13,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.internals import build_index, find_paths, lint, main, merge_index, prepare_webdataset, within
+from tests.internals import (
+    build_index,
+    current,
+    find_paths,
+    lint,
+    main,
+    merge_index,
+    prepare_webdataset,
+    replace,
+    within,
+)
 from tests.prepare.energon.test_run import write_tar
 
 import penstock as ps
@@ -21,7 +31,7 @@ from penstock import merge, prepare_media, shuffle
 from penstock.compat.energon import SystemFileStore
 from penstock.compat.streaming import Stream, StreamingDataset
 from penstock.errors import NotFound, PenstockError, UnsafeData
-from penstock.store import LocalStore, _links
+from penstock.store import LocalStore
 
 SHARDS: dict[str, Any] = {"columns": {"id": "int", "text": "str"}, "size_limit": 200}
 TEXTS = [{"id": one, "text": f"text {one} " * 5} for one in range(12)]
@@ -269,14 +279,14 @@ def test_a_link_that_changes_between_check_and_open(tmp_path: Path, monkeypatch:
     (tmp_path / "secret").write_bytes(b"secret")
     link = tmp_path / "set" / "link"
     link.symlink_to(tmp_path / "secret")
-    placed: Callable[[int, str], str] = getattr(_links, "_place_of")  # noqa: B009
+    placed: Callable[[int, str], str] = current("place_of_descriptor")
 
     def changed_back(fd: int, path: str) -> str:
         link.unlink()
         link.symlink_to("real")  # the name is innocent again when it is looked at
         return placed(fd, path)
 
-    monkeypatch.setattr(_links, "_place_of", changed_back)
+    replace(monkeypatch, "place_of_descriptor", changed_back)
     store = within(LocalStore(), str(tmp_path / "set"))
     with pytest.raises(UnsafeData):
         store.get(str(link))

@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.internals import place_of
+from tests.internals import Piece, Tally, place_of, replace
 
 from penstock import pack
 from penstock.formats import get_format
-from penstock.prepare.tokens import tokenize
-from penstock.prepare.tokens.tasks import Piece
 from penstock.store import LocalStore
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2" / "tokenizer.json"
@@ -31,7 +29,7 @@ class ByteEngine:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenize, "load_engine", lambda name, spec: ByteEngine())
+    replace(monkeypatch, "load_engine", lambda name, spec: ByteEngine())
 
 
 class Sink:
@@ -59,7 +57,7 @@ def tally(token_bytes: int, eos_id: int, sink: Any) -> Any:
     Spec.token_bytes, Spec.eos_id = token_bytes, eos_id  # type: ignore[attr-defined]
     task: Any = None
     job: Any = Job()
-    one = tokenize._Tally(job, task, sink)
+    one = Tally(job, task, sink)
     one.begin(Piece(0, place_of("a.jsonl"), 0, 0, 0))
     return one
 
@@ -88,7 +86,7 @@ def test_long_documents_give_the_same_bytes(
     block = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
     found: list[Any] = []
     for long in (1 << 20, 7):
-        monkeypatch.setattr(tokenize, "_LONG_TOKENS", long)
+        replace(monkeypatch, "long_tokens", long)
         sink: Any = Sink()
         one = tally(token_bytes, eos_id, sink)
         one.add(0, block)

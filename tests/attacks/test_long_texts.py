@@ -18,10 +18,10 @@ from tests.internals import (
     load_tokenizer,
     require_memory_for,
 )
+from tests.internals import decoder as _decoder  # pyright: ignore[reportPrivateUsage]
+from tests.internals import extractor as _extractor  # pyright: ignore[reportPrivateUsage]
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from penstock.formats.shards.json_shards import _decoder  # pyright: ignore[reportPrivateUsage]
-from penstock.prepare.tokens.documents import _extractor  # pyright: ignore[reportPrivateUsage]
 from penstock.store import LocalStore
 
 LINE = b'{"text":"' + b"a" * (100 << 20) + b'"}'

@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 from tests.internals import (
     PART_CHARACTERS,
+    RemoteOptions,
     choose_columns,
+    current,
     main,
     number_of,
     numeric_order,
     parse_size,
     redact,
+    replace,
     sample_type_named,
 )
 from tests.internals import converted_sample_digest as sample_digest
 
-from penstock.cli import _common
 from penstock.compat.streaming.util import bytes_to_int, number_abbrev_to_int
 from penstock.errors import ConfigError, PenstockError
-from penstock.store import _remote_options
 
 LONG = 100_000
 DIGITS = "9" * LONG
@@ -53,8 +54,8 @@ def test_no_cut_goes_through_a_secret() -> None:
 @pytest.mark.parametrize("word", ["(" * LONG, DIGITS, f"s3://{')' * LONG}x"])
 def test_wrong_usage(word: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     seen: list[int] = []
-    plain = _common.plain_numbers
-    monkeypatch.setattr(_common, "plain_numbers", lambda text: seen.append(len(text)) or plain(text))  # pyright: ignore
+    plain = current("plain_numbers")
+    replace(monkeypatch, "plain_numbers", lambda text: seen.append(len(text)) or plain(text))  # pyright: ignore
     assert ended("info", "x", "--progress", word) == 2
     assert max(seen) < PART_CHARACTERS + 100  # its patterns take the square of that
     assert len(capsys.readouterr().err) < 2 * PART_CHARACTERS
@@ -74,7 +75,7 @@ def test_a_size_of_many_digits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for text in ("9" * 400, "0", DIGITS):
         monkeypatch.setenv("PENSTOCK_REMOTE_REQUESTS", text)
         with pytest.raises(ConfigError, match="REQUESTS"):
-            _remote_options.RemoteOptions.from_environment()
+            RemoteOptions.from_environment()
 
 
 def test_a_key_and_a_share_of_many_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import CLI_MODULE, command_module
 from tests.preloaded import served
 
 import penstock as ps
@@ -63,7 +64,7 @@ class Harmful:
 @pytest.fixture(scope="module", autouse=True)
 def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """`penstock` on PATH is a fork of an interpreter that has imported it."""
-    modules = ("penstock.cli.main", "penstock.cli.cmd_modalities", "penstock.prepare", "gigatoken", "tokenizers", "jq")
+    modules = (CLI_MODULE, command_module("modalities"), "penstock.prepare", "gigatoken", "tokenizers", "jq")
     with served(tmp_path_factory.mktemp("programs"), modules) as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
         yield

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tests.internals import build_index, fault_of, fault_of_pieces
+from tests.internals import build_index, fault_of, fault_of_pieces, replace
 
 from penstock.errors import Corrupt
-from penstock.formats.jsonl import energon, scan
 
 SCRAPS = [
     *(
@@ -94,8 +93,8 @@ def test_long_lines_have_the_same_index_and_error(line: bytes, tail: bytes, tmp_
     path.write_bytes(b'{"n": 0}\n' + line % (b"x" * 5000) + tail)
     found: list[Any] = []
     for block_bytes in (1 << 20, 64):
-        monkeypatch.setattr(scan, "BLOCK_BYTES", block_bytes)
-        monkeypatch.setattr(scan, "PIECE_BYTES", block_bytes)
+        replace(monkeypatch, "scan_block_bytes", block_bytes)
+        replace(monkeypatch, "scan_piece_bytes", block_bytes)
         report = build_index(path, on_error="skip", overwrite=True)
         told = ""
         try:
@@ -128,8 +127,8 @@ def test_energons_index_is_the_same(line: bytes, tmp_path: Path, monkeypatch: An
     path.write_bytes(b'{"n": 0}\n' + line.replace(b"%s", b"x" * 5000) + b"\r\n{}\n")
     found: list[Any] = []
     for block_bytes in (1 << 20, 64):
-        monkeypatch.setattr(energon, "_BLOCK_BYTES", block_bytes)
-        monkeypatch.setattr(scan, "PIECE_BYTES", block_bytes)
+        replace(monkeypatch, "energon_block_bytes", block_bytes)
+        replace(monkeypatch, "scan_piece_bytes", block_bytes)
         try:
             build_index(path, flavor="energon", overwrite=True)
             found.append((tmp_path / "a.jsonl.idx").read_bytes())

@@ -9,16 +9,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.internals import KeptFiles as Kept
 from tests.internals import (
+    METADATA_WORK,
     decode_manifest,
     encode_manifest,
     hold_lock,
+    lock_name,
     nth_staged_name,
     open_shared,
     place_of,
+    staged_name,
     work_folder,
+    work_name,
 )
+from tests.internals import KeptFiles as Kept
 from tests.internals import metadata_work_folder as energon_folder
 from tests.internals import unfinished_mark as mark_path
 from tests.store.rivals import FORMATS, output_of, write
@@ -75,7 +79,7 @@ def plants(outside: Path) -> dict[str, Plant]:
 def test_in_the_place_of_a_lock(format: str, here: Path, outside: Path) -> None:
     before = files_in(outside)
     path = output_of(here, format)
-    lock = here / f".{path.name}{'.bin' if format == 'megatron' else ''}.lock.staged"
+    lock = here / lock_name(f"{path.name}{'.bin' if format == 'megatron' else ''}")
     for what, plant in plants(outside).items():
         plant(lock)
         with pytest.raises(ConfigError, match="the path of the lock file is taken") as caught:
@@ -156,7 +160,7 @@ def preparing(here: Path) -> None:
         assert work.plan is None
 
 
-WORK = {".out.pbin.work": packing, ".out.work": converting, ".nv-meta.work": preparing}
+WORK = {work_name("out.pbin"): packing, work_name("out"): converting, METADATA_WORK: preparing}
 
 
 @pytest.mark.parametrize("name", WORK)
@@ -188,8 +192,8 @@ def test_links_in_a_work_folder_are_not_followed(name: str, here: Path, outside:
     (here / name).mkdir()
     for ours in ("plan", "plan.json", "0123456789abcdef", "g0000000", "000000-00000000.part", f"{'0' * 32}.shard"):
         (here / name / ours).symlink_to(outside)
-    (here / name / ".g0000001.01234567.staged").mkdir()
-    (here / name / ".g0000001.01234567.staged/inner").symlink_to(outside / "inner")
+    (here / name / staged_name("g0000001")).mkdir()
+    (here / name / staged_name("g0000001") / "inner").symlink_to(outside / "inner")
     WORK[name](here)
     assert files_in(outside) == before
 

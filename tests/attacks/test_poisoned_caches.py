@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import replace
 
 import penstock as ps
 from penstock.store import DerivedCache
@@ -136,7 +137,7 @@ def moved(place: int | None) -> list[int]:
 
 @pytest.mark.parametrize("packing", [ps.BestFit(length=64), ps.MegatronBlocks(length=7, derived=DerivedCache())])
 def test_plans_of_more_documents_than_are_digested(packing: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("penstock._digest._HASHED_BYTES", 1 << 10)
+    replace(monkeypatch, "hashed_bytes_at_once", 1 << 10)
     first, second, _ = pair_of_one_fingerprint(lambda place: pbin(tmp_path / f"{place}.pbin", moved(place)))
     found = [packing(one) for one in (first, second)]
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "another cache"))
@@ -148,7 +149,7 @@ def test_plans_of_more_documents_than_are_digested(packing: Any, tmp_path: Path,
 
 
 def test_where_documents_of_a_concatenation_begin(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("penstock.mix.concat._DERIVED_DOCS", 1 << 10)
+    replace(monkeypatch, "concat_documents_derived", 1 << 10)
     first, second, _ = pair_of_one_fingerprint(lambda place: pbin(tmp_path / f"{place}.pbin", moved(place)))
     other = pbin(tmp_path / "other.pbin", [1, 2])
     for one in (first, second):

@@ -16,8 +16,11 @@ from tests.internals import (
     MOST_NODES,
     Info,
     Splits,
+    current,
     load_config,
+    read_info,
     read_metadataset,
+    replace,
     split_shards,
 )
 from tests.internals import BraceBudget as Budget
@@ -25,8 +28,7 @@ from tests.internals import expand_braces as expand
 
 from penstock import open_metadataset
 from penstock.errors import ConfigError, FormatError, PenstockError, TooLarge
-from penstock.formats.samples.webdataset import braces, nvmeta
-from penstock.recipe import budget, open_recipe
+from penstock.recipe import open_recipe
 
 INFO = Info({f"s_{number}.tar": 1 for number in range(3)}, None, ".info.json")
 
@@ -53,7 +55,7 @@ def test_braces(text: str, confined: Callable[..., Any]) -> None:
 
 def test_braces_are_counted_over_the_whole_list(confined: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them would do; all of them are too many, among the excludes too."""
-    monkeypatch.setattr(braces, "MOST_NAMES", 20_000)
+    replace(monkeypatch, "most_names", 20_000)
     most = ["s_{0..9999}"] * 20
 
     def look(splits: Splits) -> Any:
@@ -67,8 +69,8 @@ def test_names_and_characters_are_counted(monkeypatch: pytest.MonkeyPatch) -> No
     shared = Budget()
     expand("{0..9}{a,bb}", "x", budget=shared)
     assert MOST_NAMES - shared.names == 20
-    assert braces.MOST_NAMES_BYTES - shared.characters == 10 * (2 + 3)
-    monkeypatch.setattr(braces, "MOST_NAMES_BYTES", 49)
+    assert current("most_names_bytes") - shared.characters == 10 * (2 + 3)
+    replace(monkeypatch, "most_names_bytes", 49)
     with pytest.raises(TooLarge):
         expand("{0..9}{a,bb}", "x")
 
@@ -115,8 +117,8 @@ def test_files_that_name_one_another(count: int, names: int, tmp_path: Path, con
 
 def test_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[str] = []
-    real = budget.read_document
-    monkeypatch.setattr(budget, "read_document", lambda path, what: read.append(path) or real(path, what))
+    real = current("read_document")
+    replace(monkeypatch, "read_document", lambda path, what: read.append(path) or real(path, what))
     node: Any = read_metadataset(metadatasets(tmp_path, 8, 2), "train")
     assert len(read) == 8
     for _ in range(8):
@@ -209,7 +211,7 @@ def test_a_file_without_end(tmp_path: Path, confined: Callable[..., Any]) -> Non
         file.truncate(1 << 40)
     from penstock.store import LocalStore
 
-    assert isinstance(confined(lambda: nvmeta.read_info(LocalStore(), str(tmp_path / "set"))), TooLarge)
+    assert isinstance(confined(lambda: read_info(LocalStore(), str(tmp_path / "set"))), TooLarge)
 
 
 def test_nothing_but_files_is_too_deep(tmp_path: Path) -> None:

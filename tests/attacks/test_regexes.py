@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.internals import Clock, TookTooLong, each_at_most
+from tests.internals import Clock, TookTooLong, each_at_most, replace
 
 from penstock import filter
 from penstock.errors import PrepareError
-from penstock.reshape import filter as filter_module
 
 EVIL = {"text": "a" * 60 + "!", "pattern": "(a+)+$"}
 
@@ -28,7 +27,7 @@ def lines(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("how", [{"where": "match(text, pattern)"}, {"match": "(a+)+$"}])
 def test_a_search_without_end(how: Any, lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_module, "EXPRESSION_SECONDS", 0.0)
+    replace(monkeypatch, "expression_seconds", 0.0)
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(PrepareError, match="more than 0 s for the sample at index 1"):
         filter(lines, lines.with_name("out.jsonl"), **how)
@@ -45,7 +44,7 @@ def test_only_time_at_one_sample_counts() -> None:
 
 
 def test_an_expression_without_a_regex_needs_no_timer(lines: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filter_module, "each_at_most", lambda *_: pytest.fail("a timer"))
+    replace(monkeypatch, "each_at_most", lambda *_: pytest.fail("a timer"))
     assert filter(lines, lines.with_name("out.jsonl"), where="len(text) < 5").dropped == 1
 
 

@@ -15,15 +15,17 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from tests.internals import FACTS
+
 import penstock as ps
 
 MOST_BYTES = 512 << 20
 
-_LOOK = """
+_LOOK = (
+    f"{FACTS}\n"
+    + """
 import json, resource, sys
 import av, PIL.Image
-from penstock.view import facts
-from penstock.view.report import report
 with open("/proc/self/statm") as file:
     used = int(file.read().split()[0]) * resource.getpagesize()
 resource.setrlimit(resource.RLIMIT_AS, (used + int(sys.argv[1]),) * 2)
@@ -37,6 +39,7 @@ print(json.dumps([
         {name: getattr(panel, name) for name in names} | {"text": panel.text[:300]} for panel in one.panels[:70]]}
     for one in shown]))
 """
+)
 
 
 def looked_at(path: Path, then: str = "report") -> list[dict[str, Any]]:

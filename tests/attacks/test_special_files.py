@@ -31,13 +31,13 @@ from tests.internals import (
     require_regular_path,
     require_regular_tree,
 )
+from tests.internals import read_indices as _read_indices
 
 import penstock as ps
 from penstock import merge, pack
 from penstock.errors import ConfigError, PenstockError, UnsafeData
 from penstock.formats import get_format
 from penstock.recipe import open_recipe
-from penstock.reshape.filter import _read_indices
 from penstock.store import LocalStore
 from penstock.types import OpenOptions
 

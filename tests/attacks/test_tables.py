@@ -10,12 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.internals import HfBlocks, ParquetBlocks, Place, main, open_table
+from tests.internals import HfBlocks, ParquetBlocks, Place, main, open_table, replace
 from tests.internals import row_groups_in as groups_in
 
 import penstock as ps
 from penstock.errors import Corrupt, TooLarge
-from penstock.formats.tables import parquet
 from penstock.store import LocalStore
 
 OPTIONAL, REQUIRED = b"\x15\x0c\x25\x02", b"\x15\x0c\x25\x00"
@@ -89,7 +88,7 @@ def test_rows_of_fixed_width_are_counted_before_they_are_read(tmp_path: Path, mo
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"a": np.zeros(100_000, np.int64), "b": np.zeros(100_000, np.int8)}), path)
     assert len(ps.open(path)) == 100_000
-    monkeypatch.setattr(parquet, "LEAST_GROUP_BYTES", 1 << 16)
+    replace(monkeypatch, "least_group_bytes", 1 << 16)
     with pytest.raises(TooLarge, match="found at least 1,200,000 bytes"):
         ps.open(path)[0]
 
@@ -101,9 +100,9 @@ def test_groups_read_in_batches_hold_the_same_rows(
     path = tmp_path / "a.parquet"
     rows = [{"text": "long " * (n % 7), "n": n, "more": [{"x": "y" * (n % 3)}, {"x": None}]} for n in range(2000)]
     pq.write_table(pa.Table.from_pylist(rows), path, use_dictionary=use_dictionary, row_group_size=700)
-    monkeypatch.setattr(parquet, "GROUP_BATCH_BYTES", 100)
-    monkeypatch.setattr(parquet, "LEAST_GROUP_BYTES", 1 << 20)
-    monkeypatch.setattr(parquet, "UNPACKED_RATIO", 0)
+    replace(monkeypatch, "group_batch_bytes", 100)
+    replace(monkeypatch, "least_group_bytes", 1 << 20)
+    replace(monkeypatch, "unpacked_ratio", 0)
     source = ps.open(path)
     assert list(source) == rows
     assert source[1234] == rows[1234]

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.internals import MOST_TOKEN_ID, load_decoder, load_tokenizer, no_panics, require_loadable
+from tests.internals import MOST_TOKEN_ID, load_decoder, load_tokenizer, no_panics, replace, require_loadable
 from tests.internals import ModalitiesTokenizer as Tokenizer
 from tests.internals import with_special_tokens as _with_special_tokens
 
 import penstock as ps
 from penstock import pack
 from penstock.errors import Corrupt, PenstockError, PrepareError, TooLarge
-from penstock.prepare.tokens import tokenizer_json
 from penstock.store import LocalStore
 
 PLAIN: dict[str, Any] = {
@@ -97,8 +97,8 @@ def test_a_file_that_ends_its_process_is_loaded_in_another_one_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What the ids do not show: as if the library had a fault that nobody knows.
-    monkeypatch.setattr(tokenizer_json, "MOST_TOKEN_ID", 1 << 40)
-    monkeypatch.setattr(tokenizer_json, "_PROBE_BYTES", 1 << 29)
+    replace(monkeypatch, "most_token_id", 1 << 40)
+    replace(monkeypatch, "probe_bytes", 1 << 29)
     path = written(tmp_path / "tokenizer.json", {"model": {"type": "BPE", "vocab": {"</s>": 1 << 31}, "merges": []}})
     with pytest.raises(Corrupt, match="crashes the process that uses it: found signal 6"):
         require_loadable(path.read_bytes(), str(path))
@@ -133,13 +133,13 @@ def test_normalizers_of_real_models_are_taken(tmp_path: Path) -> None:
 
 def test_equal_files_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[Any] = []
-    real = tokenizer_json.subprocess.run
+    real = subprocess.run
 
     def run(*given: Any, **how: Any) -> Any:
         ran.append(given)
         return real(*given, **how)
 
-    monkeypatch.setattr(tokenizer_json.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     data = json.dumps(PLAIN | {"version": "1.0", "x": "once"}).encode()
     for _ in range(3):
         require_loadable(data, "x")

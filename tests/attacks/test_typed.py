@@ -9,12 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.internals import block_starts
+from tests.internals import block_starts, decode_state
 
 import penstock as ps
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, ResumeMismatch
 from penstock.formats import format_names, get_format
-from penstock.load import state
 from penstock.store import LocalStore
 from penstock.types import OpenOptions
 
@@ -97,9 +96,9 @@ GOOD: dict[str, Any] = {
     ],
 )
 def test_states(change: dict[str, Any]) -> None:
-    assert state.decode(GOOD).consumed == 4
+    assert decode_state(GOOD).consumed == 4
     with pytest.raises(ResumeMismatch):
-        state.decode(GOOD | change)
+        decode_state(GOOD | change)
 
 
 def test_an_unknown_place_is_no_error_of_the_system(tmp_path: Path) -> None:

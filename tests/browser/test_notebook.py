@@ -8,6 +8,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from tests.internals import PLAN_MODULE
 
 import penstock as ps
 
@@ -20,7 +21,7 @@ CELLS = {
         "global batch",
         "x",
     ),
-    "from penstock.load.plan import plan\nplan(stream, global_batch=4, steps=10)": ("40", "padding"),
+    f"from {PLAN_MODULE} import plan\nplan(stream, global_batch=4, steps=10)": ("40", "padding"),
     "ps.verify('a.pbin')": ("No findings",),
     "ps.verify('broken.pbin')": ("1 error",),
     "%load_ext penstock\nbatch": ("Batch of 4 samples", "start of a document", "loss_mask"),

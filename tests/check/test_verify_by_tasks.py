@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.internals import main, prepare_webdataset, put, verify_shared
+from tests.internals import main, prepare_webdataset, put, replace, verify_shared, work_within
 from tests.shared_work import Counting
 
 import penstock as ps
 from penstock.check import verify
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats.tokens import checks
 from penstock.store import resolve
 from penstock.testing.token_files import write_token_files
 
@@ -126,8 +125,8 @@ def test_shares_report_what_one_run_does(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(checks, "_SCAN_TOKENS", 700)
-    monkeypatch.setattr(checks, "_DOCS_STEP", 50)
+    replace(monkeypatch, "scan_tokens", 700)
+    replace(monkeypatch, "docs_step", 50)
     path, work = make(tmp_path), tmp_path / "marks"
     for number, file in enumerate(sorted(one for one in path.rglob("*") if one.suffix in (".mds", ".tar", ".pbin"))):
         if number % 2:
@@ -173,7 +172,7 @@ def test_marks_of_another_check_and_of_data_that_changed_are_refused(tmp_path: P
         Corrupt, match=r"a record of the distributed job is damaged.*Check again: restart \(--finish --restart\)"
     ):
         verify_shared(path, work=work)
-    assert not (path / ".work").exists()
+    assert not work_within(path).exists()
     with pytest.raises(
         ConfigError, match=r"found restart.*Discard finished work once with --finish --no-work --restart"
     ):

@@ -14,7 +14,7 @@ import click
 import numpy as np
 import pytest
 from tests import moto_s3
-from tests.internals import COMMANDS, cli, main
+from tests.internals import CLI_MODULE, COMMANDS, cli, main
 
 import penstock as ps
 from penstock.store import resolve
@@ -119,10 +119,11 @@ REFUSED = (
     f"pack a.jsonl -o o.pbin --tokenizer {TOKENIZER} --field nosuch --executor inline --engine tokenizers --eos nosuch",
 )
 
-WATCHED = """
+WATCHED = (
+    f"from {CLI_MODULE} import main"
+    + """
 import os, shlex, sys
-from penstock.cli.main import main
-from penstock.store.resolve import resolve
+from penstock.store import resolve
 
 writes, wrong = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC, []
 changes = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod",
@@ -143,6 +144,7 @@ for line in sys.stdin.read().splitlines():
         if ended.code or [one for one in wrong if one[1] != os.devnull]:
             sys.exit(f"{line}: {ended.code} {wrong}")
 """
+)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import json
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import click
 import pytest
 from tests.cli.called import report
-from tests.internals import GROUPS, Reshaping, Settings, prepare_webdataset
+from tests.internals import GROUPS, Reshaping, Settings, command_of, prepare_webdataset
 
 import penstock as ps
 from penstock import verbs
@@ -55,10 +54,6 @@ OTHERWISE: dict[str, dict[str, str | None]] = {
 
 PLACES = {"output": ("output", "target", "folder"), "path": ("path", "inputs", "source", "target")}
 OWN = ("as_json",)
-
-
-def command_of(verb: str) -> click.Command:
-    return importlib.import_module(f"penstock.cli.cmd_{verb.replace('-', '_')}").command
 
 
 def function_of(verb: str) -> Any:

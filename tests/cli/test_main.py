@@ -14,8 +14,8 @@ import click
 import numpy as np
 import pytest
 from tests.cli.called import called
+from tests.internals import CLI_MODULE, COMMANDS, cli, exit_codes, main
 from tests.internals import COMMAND_EXAMPLES as EXAMPLES
-from tests.internals import COMMANDS, cli, exit_codes, main
 from tests.internals import HIDDEN_COMMANDS as HIDDEN
 from tests.internals import error_codes as codes
 
@@ -235,7 +235,7 @@ def test_a_reader_that_goes_away_is_no_error(packed: Path) -> None:
 @pytest.mark.parametrize("flags", [[], ["--debug"]])
 def test_a_reader_that_is_gone_before_the_command_writes(packed: Path, flags: list[str]) -> None:
     """Written as it is made, not at the end alone."""
-    code = "import os, sys; os.environ['PYTHONUNBUFFERED'] = '1'; from penstock.cli.main import main; input(); main()"
+    code = f"import os, sys; os.environ['PYTHONUNBUFFERED'] = '1'; from {CLI_MODULE} import main; input(); main()"
     command = [sys.executable, "-u", "-c", code, "head", str(packed), "-n", "3", *flags]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -370,7 +370,7 @@ def test_standard_input_that_is_closed_holds_nothing(tmp_path: Path) -> None:
 def test_no_file_gets_the_number_of_a_stream_that_is_closed(tmp_path: Path) -> None:
     """Else what a library prints would stand in a file of data."""
     code = (
-        "import contextlib, os, sys; from penstock.cli.main import main\n"
+        f"import contextlib, os, sys; from {CLI_MODULE} import main\n"
         "with contextlib.suppress(SystemExit): main(['--version'])\n"
         "with open(sys.argv[1], 'w') as told:\n"
         "    print(told.fileno() > 2, *[os.readlink(f'/proc/self/fd/{n}') for n in range(3)], file=told)"

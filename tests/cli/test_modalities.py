@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.called import run as run_command
+from tests.internals import CLI_MODULE
 from tests.reshape.datasets import documents_in, lines_in
 
 COMMANDS = (
@@ -48,7 +49,7 @@ def test_help(capsys: pytest.CaptureFixture[str], command: str) -> None:
 
 def test_help_loads_no_numpy() -> None:
     script = (
-        "import contextlib, sys\nfrom penstock.cli.main import main\n"
+        f"import contextlib, sys\nfrom {CLI_MODULE} import main\n"
         "with contextlib.suppress(SystemExit): main(['modalities', 'data', 'pack_encoded_data', '--help'])\n"
         "assert not {'numpy', 'yaml', 'jinja2', 'msgspec'} & set(sys.modules)"
     )

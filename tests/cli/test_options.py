@@ -28,14 +28,14 @@ import pytest
 import yaml
 from tests.cli.called import called
 from tests.conftest import GOLDEN
-from tests.internals import cli, common_options
+from tests.internals import WORK_FILE, cli, common_options, replace
 
 import penstock as ps
 
 BRACKETS = re.compile(r"\[\[(.*?)\]\]")
 VARYING = re.compile(r"[\d.,]+ ?(?:ns|us|µs|ms|s|min|%|[kMGT]?i?B/s|[a-z]+/s)\b")
 """Durations and rates of messages."""
-UNSTEADY = re.compile(r"\.work/|certificate\.json$|index\.uuid$")
+UNSTEADY = re.compile(rf"{WORK_FILE}|certificate\.json$|index\.uuid$")
 """Files with times or random numbers."""
 SIDE_FILE_RECORDS = ("options", "check", "binding")
 """What a side file records about the command that made it, which differs whenever an option is passed."""
@@ -783,8 +783,8 @@ def outcomes() -> dict[str, Outcome]:
 @pytest.fixture
 def outcome(inputs: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what a line leaves: its status, both streams, and all files."""
-    monkeypatch.setattr("penstock.view.pages.serve.view", show)
-    monkeypatch.setattr("penstock.view.mount.mount", show)
+    replace(monkeypatch, "view_server", show)
+    replace(monkeypatch, "mount", show)
     monkeypatch.setattr("webbrowser.open", click.echo)
     monkeypatch.setenv("DISPLAY", ":0")
     return functools.partial(run, inputs, home, monkeypatch)

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import pytest
 from tests.cli.called import report, run
-from tests.internals import add_common, counted, main, nearest, note, progress
+from tests.internals import add_common, command_of, counted, current, main, nearest, note, progress, replace
 from tests.internals import log_secrets as logger
 
 import penstock as ps
@@ -79,13 +79,13 @@ def test_with_progress_as_json_everything_on_standard_error_is_an_object(
     if not how:
         monkeypatch.setenv("PENSTOCK_PROGRESS", "json")
     if line == ("info", "a.jsonl"):
-        describe = importlib.import_module("penstock.cli.cmd_info").command.callback
+        describe = command_of("info").callback
 
         def warned(**options: object) -> None:
             logger().warning("a %s", "log")
             describe(**options)
 
-        monkeypatch.setattr(importlib.import_module("penstock.cli.cmd_info").command, "callback", warned)
+        monkeypatch.setattr(command_of("info"), "callback", warned)
     with pytest.raises(SystemExit):
         main([*how, *line])
     said = [json.loads(one) for one in capsys.readouterr().err.splitlines()]
@@ -122,7 +122,7 @@ def test_an_interrupt_of_shared_work_says_what_is_kept(
         return WorkStatus("o", complete=False, tasks=3, done=before)
 
     monkeypatch.setattr(importlib.import_module("penstock.convert"), "convert", interrupted)
-    monkeypatch.setattr("penstock.engine.status.status_of", status_of)
+    replace(monkeypatch, "plan_status", status_of)
     with pytest.raises(SystemExit) as ended:
         main(["convert", str(tmp_path / "a.jsonl"), str(tmp_path / "o"), "--to", "mds"])
     assert (ended.value.code, capsys.readouterr().err.strip()) == (130, f"penstock: {said}")
@@ -144,7 +144,7 @@ def test_one_has_no_plural() -> None:
 def test_a_line_comes_while_nothing_is_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("penstock.cli._output.SECONDS", 0.01)
+    replace(monkeypatch, "seconds_between_lines", 0.01)
 
     @click.command()
     def verb() -> None:
@@ -163,8 +163,7 @@ def test_a_command_that_reports_nothing_says_what_it_has_read(
     path = tmp_path / "a.jsonl"
     path.write_text('{"a": 1}\n')
     heard: list[str] = []
-    beats = importlib.import_module("penstock.cli._output")
-    really = beats.ticking
+    really = current("ticking")
 
     def wait(*_: object, **__: object) -> list[object]:
         for _ in range(50 if how == ("-q",) else 10_000):
@@ -173,7 +172,7 @@ def test_a_command_that_reports_nothing_says_what_it_has_read(
                 break
         return []
 
-    monkeypatch.setattr(beats, "ticking", lambda tick: really(tick, 0.001))
+    replace(monkeypatch, "ticking", lambda tick: really(tick, 0.001))
     monkeypatch.setattr("penstock.check.verify", wait)
     with pytest.raises(SystemExit) as ended:
         main(["verify", str(path), *how])

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.internals import CELL_HEIGHT, CELL_WIDTH, cli, known_way, way_in
+from tests.internals import CELL_HEIGHT, CELL_WIDTH, cli, current, known_way, replace, way_in
 from tests.internals import terminal_picture as picture
 
 import penstock as ps
@@ -223,10 +223,8 @@ def test_a_terminal_is_asked(tars: Path) -> None:
 
 
 def test_explain_has_one_sample_at_a_time(tars: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.cli import cmd_explain
-
     told: list[str] = []
-    chosen, read_out = cmd_explain._chosen, cmd_explain._read_out
+    chosen, read_out = current("explained_choice"), current("explained_pictures")
 
     def choose(*args: Any) -> Any:
         for one in chosen(*args):
@@ -237,8 +235,8 @@ def test_explain_has_one_sample_at_a_time(tars: Path, tmp_path: Path, monkeypatc
         told.append("shown")
         read_out(*args, **more)
 
-    monkeypatch.setattr(cmd_explain, "_chosen", choose)
-    monkeypatch.setattr(cmd_explain, "_read_out", show)
+    replace(monkeypatch, "explained_choice", choose)
+    replace(monkeypatch, "explained_pictures", show)
     recipe = tmp_path / "run.json"
     recipe.write_text(json.dumps(ps.Shuffle(ps.open(tars), seed=1).recipe()))
     assert run("explain", recipe, "--step", 0, "--global-batch", 3, "--world", 1, "--show").exit_code == 0

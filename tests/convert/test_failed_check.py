@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import current, has_work, is_replaced, is_work, purge, replace
 
 import penstock as ps
 from penstock.errors import PenstockError
 from penstock.formats import BUILT_IN, get_format
 
-convert_run: Any = importlib.import_module("penstock.convert.run")
-purge_module: Any = importlib.import_module("penstock.look.purge")
 TOKENS = sorted(name for name in BUILT_IN if get_format(name).traits.write and get_format(name).traits.tokens)
 SAMPLES = sorted(name for name in BUILT_IN if get_format(name).traits.write and not get_format(name).traits.tokens)
 ROWS = [{"text": f"row {number}", "n": number} for number in range(40)]
@@ -35,7 +33,7 @@ def _files(folder: Path) -> dict[str, str]:
 def _flip(folder: Path) -> None:
     """Change one byte of what was just written: in the text of the last row, or in an id."""
     paths = [Path(one) / name for one, _, names in os.walk(folder) for name in names]
-    for path in (path for path in paths if ".replaced" not in str(path) and ".work" not in str(path)):
+    for path in (path for path in paths if not is_replaced(path) and not has_work(path)):
         data = path.read_bytes()
         if path.parent.name == "encoded_tokens" and path.name == "0":  # compressed
             path.write_bytes(data[:99] + bytes([data[99] ^ 1]) + data[100:])
@@ -50,13 +48,13 @@ def _flip(folder: Path) -> None:
 
 def _wrong_byte(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     for name in ("verify_samples", "verify_tokens"):
-        verify: Any = getattr(convert_run, name)
+        verify: Any = current(f"convert_{name}")
 
         def damaged(*args: Any, _verify: Any = verify) -> Any:
             _flip(folder)
             return _verify(*args)
 
-        monkeypatch.setattr(convert_run, name, damaged)
+        replace(monkeypatch, f"convert_{name}", damaged)
 
 
 def _failed_check(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -64,7 +62,7 @@ def _failed_check(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
         raise ps.errors.Corrupt("the converted dataset differs from the source when read back")
 
     for name in ("verify_samples", "verify_tokens"):
-        monkeypatch.setattr(convert_run, name, fail)
+        replace(monkeypatch, f"convert_{name}", fail)
 
 
 def _tokens(folder: Path, seed: int) -> Path:
@@ -98,7 +96,7 @@ def test_convert_publishes_nothing_that_fails_its_check(
         inject(patched, out)
         with pytest.raises(PenstockError):
             ps.convert(new, out / "x", to=to, workers=1, overwrite=replaces, **OPTIONS.get(to, {}))
-    assert {name: one for name, one in _files(out).items() if ".work/" not in name} == before
+    assert {name: one for name, one in _files(out).items() if not is_work(name)} == before
 
 
 @pytest.mark.parametrize("replaces", [False, True], ids=["new", "overwrite"])
@@ -112,9 +110,9 @@ def test_purge_publishes_nothing_that_fails_its_check(
     if replaces:
         ps.convert(_tokens(tmp_path, 2), out / "x.pbin", workers=1)
     before = _files(out)
-    digests: Any = purge_module._digests
+    digests: Any = current("purge_digests")
     answers = iter((lambda found: found, lambda found: ("other", None)))
-    monkeypatch.setattr(purge_module, "_digests", lambda *args: next(answers)(digests(*args)))
+    replace(monkeypatch, "purge_digests", lambda *args: next(answers)(digests(*args)))
     with pytest.raises(ps.errors.Corrupt, match="differs when read back"):
-        purge_module.purge(source, out / "x.pbin", overwrite=replaces)
+        purge(source, out / "x.pbin", overwrite=replaces)
     assert _files(out) == before

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import is_left_over, replace
 
 import penstock as ps
-from penstock.convert import plan as plan_of_tokens
 from penstock.errors import ConfigError
 
 PLANES = {"loss_mask": "bool", "weight": "float32"}
@@ -20,7 +20,7 @@ opened: Any = ps.open
 
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_of_tokens, "TASK_TOKENS", 30)
+    replace(monkeypatch, "task_tokens", 30)
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_one_digest_for_any_number_of_workers(kind: str, path: str, tmp_path: Pa
         assert not ps.verify(target, depth="full")
         found[way] = bytes_of(Path(target))
         # Nothing is left of the work, and nobody can replace these data unseen.
-        assert not [one.name for one in (tmp_path / way).rglob("*") if one.name.endswith((".next", ".work", "-new"))]
+        assert not [one.name for one in (tmp_path / way).rglob("*") if is_left_over(one.name)]
         with pytest.raises(ConfigError, match="data with planes can't be replaced"):
             ps.convert(path, target, overwrite=True, drop_planes=True, **given, **how)
         assert held(target) == held(path)
@@ -110,7 +110,7 @@ def test_what_lay_there_without_planes_is_replaced(path: str, tmp_path: Path) ->
 
 
 def test_one_finisher_that_fails_leaves_nothing(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.engine.tokens.files import TokenFiles
+    from tests.internals import TokenFiles
 
     target, real = str(tmp_path / "out"), TokenFiles.commit
 
@@ -132,7 +132,7 @@ def test_who_finishes_while_another_sweeps_leaves_what_that_one_made(
     overwrite: bool, gone: str, path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Marks that are swept are not files that are missing: an index of fewer must never take the other's place."""
-    from penstock.engine.tokens.files import TokenFiles
+    from tests.internals import TokenFiles
 
     target, given = str(tmp_path / "out"), {"file_tokens": 60, "executor": "inline", "drop_planes": True}
     if overwrite:

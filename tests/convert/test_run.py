@@ -14,13 +14,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.internals import DocumentDigest, is_staged_name
+from tests.internals import DocumentDigest, code_to_set, current, is_staged_name, replace
 from tests.internals import unfinished_mark as mark_path
 
 import penstock as ps
 from penstock.convert import document_runs, token_digest
-from penstock.convert import documents as documents_module
-from penstock.convert import run as run_module
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
 from penstock.testing import MemoryTokens
 from penstock.testing.strategies import token_documents
@@ -104,7 +102,7 @@ def test_every_pair_of_formats_and_back(tmp_path_factory: pytest.TempPathFactory
         plain = [doc.tolist() for doc in docs]
         write(folder / "a", docs, first)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(documents_module, "RUN_TOKENS", run_tokens)
+            replace(patch, "documents_run_tokens", run_tokens)
             there = ps.convert(folder / "a", folder / "b", to=second)
             back = ps.convert(folder / "b", folder / "c", to=first)
         assert there.digest == back.digest == digest_of(docs)
@@ -307,7 +305,7 @@ def test_targets_that_are_not_clear(tmp_path: Path) -> None:
 
 
 def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = run_module.write_tokens
+    copy = current("write_tokens")
 
     def damaged(*args: Any, **kwargs: Any) -> Any:
         manifest = copy(*args, **kwargs)
@@ -316,7 +314,7 @@ def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (tmp_path / "b.pbin").write_bytes(data)
         return manifest
 
-    monkeypatch.setattr(run_module, "write_tokens", damaged)
+    replace(monkeypatch, "write_tokens", damaged)
     with pytest.raises(Corrupt, match="differs from the source when read back"):
         ps.convert(PBIN, tmp_path / "b.pbin")
 
@@ -340,16 +338,17 @@ def found_of(folder: Path, start: str) -> list[tuple[str, bytes]]:
     return [(file.removeprefix(whole), Path(file).read_bytes()) for file in files if file.startswith(whole)]
 
 
-KILLED = """
+KILLED = (
+    f"{code_to_set('documents_run_tokens', '1 << 18')}"
+    + """
 import os, signal, sys
 import penstock as ps
-from penstock.convert import documents
-documents.RUN_TOKENS = 1 << 18
 def stop(done, text):
     if done >= 2000:
         os.kill(os.getpid(), getattr(signal, sys.argv[4]))
 ps.convert(sys.argv[1], sys.argv[2], to=sys.argv[3], progress=stop)
 """
+)
 
 
 @pytest.mark.parametrize("how", ["SIGKILL", "SIGINT", "SIGTERM"])
@@ -381,7 +380,7 @@ def test_killed_before_it_was_verified(big: Path, tmp_path: Path, monkeypatch: p
         raise SystemError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr(run_module, "verify_tokens", stop)
+        replace(patch, "verify_tokens", stop)
         with pytest.raises(SystemError):
             ps.convert(big, target)
     assert hidden(tmp_path) == [os.path.basename(mark_path(str(target)))]

@@ -20,16 +20,25 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from tests.internals import Place, SourceRows
+from tests.internals import (
+    Place,
+    RunOptions,
+    SourceRows,
+    code_of,
+    code_to_set,
+    current,
+    plan_samples,
+    replace,
+    verify_samples,
+    waiting_files,
+    work_beside,
+    work_name,
+    write_samples,
+)
 from tests.internals import understand_conversion as understand
 
 import penstock as ps
-from penstock.convert import groups as groups_module
 from penstock.convert import merge_partitions, write_partition
-from penstock.convert import run as run_module
-from penstock.convert import samples as samples_module
-from penstock.convert.plan_samples import plan_samples
-from penstock.engine.sharing import Sharing
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unsupported
 from penstock.store import MemoryStore
 from penstock.testing.equality import same_samples
@@ -266,7 +275,7 @@ def test_an_existing_output_is_refused_or_replaced(tmp_path: Path) -> None:
 
 
 def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = groups_module.assemble
+    put = current("assemble")
 
     def damaged(*args: Any, **options: Any) -> Any:
         manifest = put(*args, **options)
@@ -276,7 +285,7 @@ def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         path.write_bytes(data)
         return manifest
 
-    monkeypatch.setattr(groups_module, "assemble", damaged)
+    replace(monkeypatch, "assemble", damaged)
     with pytest.raises(Corrupt, match="differs from the source when read back"):
         convert(iter([{"a": "xyz"}]), tmp_path / "out", to="mds")
 
@@ -315,16 +324,15 @@ def test_workers_do_not_change_the_bytes(tmp_path: Path, to: str) -> None:
     assert hidden(tmp_path) == []
 
 
-SCRIPT = """
+SCRIPT = f"""
 import sys, penstock as ps
-from penstock.convert import groups
-real = groups.write_group
+real = {code_of("write_group")}
 def slow(job, task):
     done = real(job, task)
     print(done.task, flush=True)
     import time; time.sleep(float(sys.argv[3]))
     return done
-groups.write_group = slow
+{code_to_set("write_group", "slow")}
 ps.convert(sys.argv[1], sys.argv[2], to="mds", group_rows=20, size_limit=300, executor="inline")
 """
 
@@ -361,7 +369,7 @@ def test_samples_that_come_once_are_held_against_the_work(tmp_path: Path, monkey
     rows = [{"a": number} for number in range(1100)]
     with pytest.raises(OSError, match="gone"):
         convert(failing(rows, OSError("gone")), tmp_path / "out", to="mds", group_rows=1000)
-    assert hidden(tmp_path) == [".out.work"]
+    assert hidden(tmp_path) == [work_name("out")]
     with pytest.raises(ConfigError, match="group 0 of the unfinished work"):
         convert(iter([{"a": 7}, *rows[1:]]), tmp_path / "out", to="mds", group_rows=1000)
     with pytest.raises(OSError, match="gone"):
@@ -411,12 +419,12 @@ def test_remote_output_is_written_at_once(tmp_path: Path) -> None:
     rows = iter([{"a": number} for number in range(20)])
     asked = understand(
         rows, Place(MemoryStore(), "out"), to="mds", format=None, eos=None, columns=None, group_rows=7, workers=1,
-        executor="inline", overwrite=False, file_tokens=None, sharing=Sharing(), options={},
+        executor="inline", overwrite=False, file_tokens=None, sharing=RunOptions(), options={},
     )  # fmt: skip
     plan = plan_samples(asked)
-    written = samples_module.write_samples(plan, plan.output, lambda done, text: None)
+    written = write_samples(plan, plan.output, lambda done, text: None)
     assert written.groups is None
-    assert samples_module.verify_samples(plan, plan.output, written, lambda done, text: None).samples == 20
+    assert verify_samples(plan, plan.output, written, lambda done, text: None).samples == 20
 
 
 def leave_published(source: Path, target: Path, **options: Any) -> None:
@@ -426,7 +434,7 @@ def leave_published(source: Path, target: Path, **options: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_module, "verify_samples", killed)
+        replace(patch, "verify_samples", killed)
         with pytest.raises(KeyboardInterrupt):
             convert(source, target, **options)
 
@@ -434,7 +442,7 @@ def leave_published(source: Path, target: Path, **options: Any) -> None:
 def test_a_published_output_is_checked_and_not_written_again(tmp_path: Path) -> None:
     convert(iter([{"a": number} for number in range(30)]), tmp_path / "a.jsonl")
     leave_published(tmp_path / "a.jsonl", tmp_path / "out", to="mds", group_rows=10)
-    assert hidden(tmp_path) == [".out.work"]
+    assert hidden(tmp_path) == [work_name("out")]
     before = {name: os.stat(tmp_path / "out" / name).st_ino for name in os.listdir(tmp_path / "out")}
     report = convert(tmp_path / "a.jsonl", tmp_path / "out", to="mds", group_rows=10)
     assert (report.samples, report.reused_groups, report.was_complete) == (30, 3, True)
@@ -451,7 +459,7 @@ def test_a_published_output_is_checked_and_not_written_again(tmp_path: Path) -> 
 def test_work_that_a_killed_run_had_finished_goes_with_the_next(tmp_path: Path, left: str) -> None:
     ps.convert([{"id": n} for n in range(8)], tmp_path / "in", to="mds", executor="inline")
     leave_published(tmp_path / "in", tmp_path / "out", to="csv", group_rows=2)
-    work = tmp_path / ".out.work"
+    work = work_beside(tmp_path / "out")
     before = files_of(tmp_path / "out")
     if left == "no plan":
         (work / "plan").unlink()
@@ -478,7 +486,7 @@ def test_excluded_samples_are_copied_with_their_entries(tmp_path: Path, target: 
     assert (report.samples, report.excluded) == (9, 0)
     there = ps.open(tmp_path / target)
     assert (len(there), there.excluded_indices.tolist()) == (9, [2, 8])
-    assert not list(tmp_path.glob("*.next"))
+    assert not waiting_files(tmp_path)
     assert ps.convert(source, tmp_path / f"less-{target}", to=to).excluded == 2
     for how in ({"overwrite": True}, {"part": (0, 2)}):
         with pytest.raises(ConfigError, match=r"can't be copied|single process"):

@@ -9,12 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.internals import GROUPED, Plan, SharedWork, nth_staged_name, place_of, put, status_of
+from tests.internals import (
+    GROUPED,
+    STALE_WORK,
+    Plan,
+    SharedWork,
+    current,
+    nth_staged_name,
+    place_of,
+    put,
+    replace,
+    status_of,
+    work_beside,
+    work_name,
+)
 from tests.shared_work import Dying, files_of
 
 import penstock as ps
 from penstock.convert import ConvertReport
-from penstock.convert import plan as plan_of_tokens
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.testing.datasets import files_in
 
@@ -34,7 +46,7 @@ def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Share:
         with ps.create(tmp_path / f"{name}.pbin", format="pbin", token_bytes=2) as writer:
             for n in range(rows):
                 writer.write({"tokens": [*range(1, n % 17), 0] if n % 7 else []})
-    monkeypatch.setattr(plan_of_tokens, "TASK_TOKENS", 30)
+    replace(monkeypatch, "task_tokens", 30)
 
     def run(output: Any = None, **options: Any) -> ConvertReport:
         source = options.pop("source", "a.jsonl")
@@ -173,11 +185,10 @@ def test_a_finisher_that_is_killed_with_the_old_dataset_in_its_hands(tmp_path: P
 
 def test_a_finish_reads_nothing_back(tmp_path: Path, share: Share, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who wrote a group has read it back: what is left is second names, an index and a side file."""
-    from penstock.convert import groups
 
     for index in range(2):
         share(part=(index, 2))
-    monkeypatch.setattr(groups, "batches", None)
+    replace(monkeypatch, "batches", None)
     assert share(finish=True, no_work=True).samples == ROWS
 
 
@@ -212,11 +223,10 @@ def test_late_shares_know_their_plan(share: Share, options: dict[str, Any], othe
 
 def test_a_share_that_ends_when_others_do(tmp_path: Path, share: Share, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is made of all groups goes by those that others wrote meanwhile too."""
-    from penstock.convert import groups
 
     options: dict[str, Any] = {"to": "webdataset", "source": "few.jsonl", "maxcount": 8}
     share(tmp_path / "whole/out", **options)
-    output, own_groups = tmp_path / "made/out", groups._Pass._groups  # pyright: ignore[reportPrivateUsage]
+    output, own_groups = tmp_path / "made/out", current("pass_groups")
 
     def meanwhile(run: Any, pool: Any) -> Any:
         found = own_groups(run, pool)
@@ -224,7 +234,7 @@ def test_a_share_that_ends_when_others_do(tmp_path: Path, share: Share, monkeypa
         share(output, part=(1, 2), **options)
         return found
 
-    monkeypatch.setattr(groups._Pass, "_groups", meanwhile)  # pyright: ignore[reportPrivateUsage]
+    replace(monkeypatch, "pass_groups", meanwhile)  # pyright: ignore[reportPrivateUsage]
     share(output, part=(0, 2), **options)
     assert share(output, finish=True, **options).samples == FEW
     assert files_in(tmp_path / "made") == files_in(tmp_path / "whole")
@@ -270,7 +280,7 @@ def test_what_is_one_stream_can_not_be_shared(tmp_path: Path, share: Share, opti
 
 def test_workers_that_disagree(tmp_path: Path, share: Share) -> None:
     share(part=(0, 2))
-    [part, *_] = sorted((tmp_path / ".out.work").glob("*/parts/*/*.part"))
+    [part, *_] = sorted(work_beside(tmp_path / "out").glob("*/parts/*/*.part"))
     part.with_name(part.name.rpartition("-")[0] + f"-{'0' * 16}.part").write_bytes(part.read_bytes())
     with pytest.raises(Corrupt, match=r"two workers disagree on task 0.*--restart"):
         share(finish=True)
@@ -279,7 +289,7 @@ def test_workers_that_disagree(tmp_path: Path, share: Share) -> None:
 def test_a_plan_that_is_damaged_or_gone(tmp_path: Path, share: Share, cli: Any) -> None:
     """`status` says so, and nobody goes on with it."""
     share(part=(0, 2))
-    [head, piece] = tmp_path / ".out.work/plan", *(tmp_path / ".out.work").glob("*/plan-00000")
+    [head, piece] = work_beside(tmp_path / "out") / "plan", *work_beside(tmp_path / "out").glob("*/plan-00000")
     for file, data in (
         (head, head.read_bytes().replace(b'"tasks":8', b'"tasks":1')),
         (piece, piece.read_bytes()[:20]),
@@ -330,7 +340,7 @@ def test_nothing_becomes_an_empty_dataset_whoever_converts_it(to: str, tmp_path:
 
 def test_a_part_that_is_damaged(tmp_path: Path, share: Share) -> None:
     share(part=(0, 2))
-    [part, *_] = sorted((tmp_path / ".out.work").glob("*/parts/*/*.part"))
+    [part, *_] = sorted(work_beside(tmp_path / "out").glob("*/parts/*/*.part"))
     part.write_bytes(b"{}")
     with pytest.raises(Corrupt, match="a part of unfinished work is damaged"):
         share(finish=True)
@@ -349,7 +359,7 @@ def test_what_lies_in_an_object_store(share: Share, s3_bucket: str, whole: dict[
     share(f"{s3_bucket}/c", part=(0, 1))
     shards = place_of(f"{s3_bucket}/c").child("shard.00000.mds")
     put(shards.store, shards.path, b"of somebody else")
-    for path in list(shards.store.list(f"{s3_bucket}/.c.work")):
+    for path in list(shards.store.list(f"{s3_bucket}/{work_name('c')}")):
         if "/files/" in path:
             shards.store.delete(path)
     with pytest.raises(PrepareError, match="another run wrote a file with this name"):
@@ -364,20 +374,19 @@ def test_what_is_kept(
     error: BaseException, stays: bool, tmp_path: Path, share: Share, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that is stopped keeps its work; one that is refused keeps none, unless others share it."""
-    from penstock.convert import groups
 
-    write = groups.write_group
+    write = current("write_group")
 
     def failing(job: Any, task: Any) -> Any:
         if task[0].number == 2:
             raise error
         return write(job, task)
 
-    monkeypatch.setattr(groups, "write_group", failing)
+    replace(monkeypatch, "write_group", failing)
     for number, (options, kept) in enumerate((({}, stays), ({"part": (0, 1)}, True))):
         with pytest.raises(type(error)):
             share(tmp_path / f"out{number}", **options)
-        assert (tmp_path / f".out{number}.work").exists() == kept
+        assert work_beside(tmp_path / f"out{number}").exists() == kept
     if kept:
         assert str(error) in str(status_of(place_of(tmp_path / "out1")).failed[0].error)
 
@@ -403,7 +412,7 @@ def test_the_command(
     code, said = cli("status", output, "--json")
     found = json.loads(said)
     assert (code, found["done"], found["missing"], found["missing_shares"]) == (14, 3, 5, [0, 2])
-    stale = tmp_path / ".out.work/0123456789abcdef"
+    stale = work_beside(tmp_path / "out") / STALE_WORK
     stale.mkdir()
     (stale / "plan-00000").write_text("{}")
     assert cli("status", output, "--sweep")[0] == 14

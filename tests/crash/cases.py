@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
-import importlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -16,6 +14,7 @@ from unittest import mock
 
 import inputs
 import numpy as np
+import pytest
 from each_call import Case
 from scenarios import (
     BROKEN_INDEX,
@@ -31,6 +30,7 @@ from scenarios import (
     write_parts,
     write_tars,
 )
+from tests import internals
 
 import penstock
 from penstock.errors import NotFound, PenstockError, PrepareError
@@ -174,7 +174,7 @@ def verb(name: str, source: str | Sequence[str], target: str, **options: Any) ->
     """The work of a verb on whole datasets."""
 
     def work(folder: Path, overwrite: bool) -> None:
-        call = getattr(importlib.import_module(f"penstock.reshape.{name}"), name)
+        call = internals.chunk if name == "chunk" else getattr(penstock, name)
         given = folder / source if isinstance(source, str) else [folder / one for one in source]
         call(given, target if "://" in target else folder / target, overwrite=overwrite, **options)
 
@@ -197,7 +197,7 @@ def packed(
     """The work of `pack`."""
 
     def work(folder: Path, overwrite: bool) -> None:
-        importlib.import_module("penstock.prepare").pack(
+        penstock.pack(
             [folder / one for one in given],
             target if "://" in target else folder / target,
             tokenizer=folder / "tokenizer.json",
@@ -258,8 +258,7 @@ def indexed(flavor: str, workers: int = 1) -> Work:
     """The work of `index`."""
 
     def work(folder: Path, overwrite: bool) -> None:
-        build_index = importlib.import_module("penstock.prepare.raw").build_index
-        build_index(folder / "a.jsonl", flavor=flavor, overwrite=overwrite, workers=workers)
+        internals.build_index(folder / "a.jsonl", flavor=flavor, overwrite=overwrite, workers=workers)
 
     return work
 
@@ -268,11 +267,10 @@ def prepared(executor: str = "inline", workers: int | None = None, **sharing: An
     """The work of `prepare`."""
 
     def work(folder: Path, overwrite: bool) -> None:
-        energon: Any = importlib.import_module("penstock.prepare.energon.run")
-        energon.prepare_webdataset(
+        internals.prepare_webdataset(
             folder / "set",
             split_ratio=(1, 0, 0),
-            dataset=energon.DatasetOptions(sample_type="CrudeWebdataset"),
+            dataset=internals.DatasetOptions(sample_type="CrudeWebdataset"),
             executor=executor,
             workers=workers,
             overwrite=overwrite,
@@ -284,13 +282,11 @@ def prepared(executor: str = "inline", workers: int | None = None, **sharing: An
 
 def media_prepared(**sharing: Any) -> Work:
     """The work of `prepare-media`."""
-    run: Any = importlib.import_module("penstock.prepare.media.run")
-    return lambda folder, overwrite: run.prepare_media(folder / "media", executor="inline", **sharing)
+    return lambda folder, overwrite: penstock.prepare_media(folder / "media", executor="inline", **sharing)
 
 
 def prepared_otherwise(folder: Path) -> None:
-    energon: Any = importlib.import_module("penstock.prepare.energon.run")
-    energon.prepare_webdataset(folder / "set", split_ratio=(1, 1, 0), executor="inline")
+    internals.prepare_webdataset(folder / "set", split_ratio=(1, 1, 0), executor="inline")
 
 
 def see_prepared(folder: Path) -> Any:
@@ -302,7 +298,7 @@ def see_prepared(folder: Path) -> Any:
 
 def manifest(name: str) -> Work:
     """The work of `verify --write-manifest`."""
-    return lambda folder, overwrite: importlib.import_module("penstock.check.verify").write_side_file(folder / name)
+    return lambda folder, overwrite: internals.write_side_file(folder / name)
 
 
 def repaired(name: str, **options: Any) -> Work:
@@ -326,21 +322,12 @@ def many_lines(name: str, count: int) -> Setup:
     return lambda folder: (folder / name).write_text(text)
 
 
-def one_task_each(work: Work) -> Work:
-    """An index in tasks of a few bytes."""
-
-    def changed(folder: Path, overwrite: bool) -> None:
-        with mock.patch.object(importlib.import_module("penstock.prepare.raw"), "TASK_BYTES", 200):
-            work(folder, overwrite)
-
-    return changed
-
-
 def in_large_files(work: Work) -> Work:
     """Files of more than some bytes go to a store as large ones do: to a hidden name first."""
 
     def changed(folder: Path, overwrite: bool) -> None:
-        with mock.patch.object(importlib.import_module("penstock.store._remote_staged"), "ONE_PUT_BYTES", 100):
+        with pytest.MonkeyPatch.context() as patch:
+            internals.replace(patch, "one_put_bytes", 100)
             work(folder, overwrite)
 
     return changed
@@ -417,12 +404,11 @@ MERGED_PBIN = (GOLDEN / "merged.pbin").read_bytes()
 
 def at_one_time(work: Work) -> Work:
     """The same, with one time in all that says when."""
-    modules = [importlib.import_module(f"penstock.look.{name}") for name in ("exclude", "purge")]
+    internals.current("time_of_exclusion")  # imports it before all children
 
     def timed(folder: Path, overwrite: bool) -> None:
-        with contextlib.ExitStack() as stack:
-            for module in modules:
-                stack.enter_context(mock.patch.object(module, "now", return_value="2026-11-22T10:00:00+00:00"))
+        with pytest.MonkeyPatch.context() as patch:
+            internals.replace(patch, "time_of_exclusion", lambda: "2026-11-22T10:00:00+00:00")
             work(folder, overwrite)
 
     return timed
@@ -447,7 +433,7 @@ def with_excluded(setup: Setup, name: str) -> Setup:
 
 def listed(name: str) -> Callable[[Path], Any]:
     """What is excluded, which is nothing where there is no list."""
-    samples = importlib.import_module("penstock.look.exclude").excluded_samples
+    samples = internals.excluded_samples
     return lambda folder: [one.index for one in samples(folder / name).entries]
 
 
@@ -471,8 +457,8 @@ def kept_of(*names: str) -> Callable[[Path], Any]:
 
 def purged(name: str, output: str) -> Work:
     """The dataset without what its list takes out."""
-    module = importlib.import_module("penstock.look.purge")
-    return at_one_time(lambda folder, overwrite: module.purge(folder / name, folder / output, overwrite=overwrite))
+    purge = internals.purge
+    return at_one_time(lambda folder, overwrite: purge(folder / name, folder / output, overwrite=overwrite))
 
 
 WRITERS = [
@@ -615,7 +601,7 @@ VERBS = [
     Case(
         "merged index",
         write_parts,
-        lambda folder, overwrite: importlib.import_module("penstock.formats.shards.merge").merge_index(
+        lambda folder, overwrite: internals.merge_index(
             folder / "set", [folder / "set" / str(number) for number in (0, 1)], overwrite=overwrite
         ),
         file_of("set/index.json"),
@@ -884,9 +870,7 @@ TAKEN_OUT = [
     Case(
         "convert with what is excluded",
         with_excluded(two_mds, "a"),
-        lambda folder, _overwrite: importlib.import_module("penstock.convert").convert(
-            folder / "a", folder / "out.jsonl", keep_excluded=True
-        ),
+        lambda folder, _overwrite: penstock.convert(folder / "a", folder / "out.jsonl", keep_excluded=True),
         kept_of("out.jsonl"),
     ),
 ]

@@ -26,13 +26,14 @@ from typing import Any
 
 import hook
 import inputs
+from tests.internals import RANDOM_PART, is_lock, is_work
 
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import format_names
 
 LIMIT_S = 60
 GONE_S = 20
-_RANDOM = re.compile(r"[0-9a-f]{8}(?=\.staged)|(?<=/tmp/)[0-9a-f]{16}")
+_RANDOM = re.compile(rf"{RANDOM_PART}|(?<=/tmp/)[0-9a-f]{{16}}")
 _TIMES = re.compile(rb'(?<="(?:began|ended)_s":)[0-9.e+]+')
 Tree = dict[str, bytes | None]
 """Path below the folder → bytes of a file, None for a folder."""
@@ -362,15 +363,15 @@ def _lives(pid: int) -> bool:
 
 
 def _without_locks(tree: Tree) -> Tree:
-    return {name: data for name, data in tree.items() if not name.endswith(".lock.staged")}
+    return {name: data for name, data in tree.items() if not is_lock(name)}
 
 
 def _digest(tree: Tree) -> str:
     """Of all names and bytes, but for random parts of hidden names, times of work, and who held a lock."""
     hasher = hashlib.blake2b()
     for plain, name in sorted((_RANDOM.sub("", name), name) for name in tree):
-        data = b"" if name.endswith(".lock.staged") else tree[name]
-        if data and ".work/" in name:
+        data = b"" if is_lock(name) else tree[name]
+        if data and is_work(name):
             data = _TIMES.sub(b"", data)
         hasher.update(f"{plain}\0{'folder' if data is None else len(data)}\0".encode() + (data or b""))
     return hasher.hexdigest()

@@ -24,14 +24,13 @@ from pathlib import Path
 
 import failing
 import inputs
+from tests.internals import WAITING_EXCLUDE_LIST, final_name, is_hidden
 from verbs import Verb
 
 LIMIT_S = 60
 OTHER_USER = 65534
 SYSTEM = 18
 FULL = r"No space left on device: (?:[\d,]+ bytes left to write, )?[\d,]+ bytes free there"
-_HIDDEN = (".staged", ".work", ".unfinished")
-_WAITING = ".penstock.exclude.jsonl.next"
 READS = ("info", "head", "verify", "plan", "explain", "energon")
 ONE_STATUS = ("energon",)
 """Commands that end with 1 for every refusal, as those that they stand for do."""
@@ -178,13 +177,13 @@ class Round:
             if not any(name in last for name in self._names()):
                 yield f"no file is named: {last}"
         for name, data in ended.tree.items():
-            if _is_hidden(name) or data == self.before.get(name):
+            if is_hidden(name) or data == self.before.get(name):
                 continue
             # A new side file has its own name, or until the old one is gone that of the next one, which counts as well.
-            final = self.plain.tree.get(name, self.plain.tree.get(name.removesuffix(".next")))
-            if name.endswith(_WAITING):
-                yield from self._waits(name.removesuffix(_WAITING), last)
-            elif f"{name.removesuffix('.penstock')}{_WAITING}" in ended.tree:
+            final = self.plain.tree.get(name, self.plain.tree.get(final_name(name)))
+            if name.endswith(WAITING_EXCLUDE_LIST):
+                yield from self._waits(name.removesuffix(WAITING_EXCLUDE_LIST), last)
+            elif f"{name.removesuffix('.penstock')}{WAITING_EXCLUDE_LIST}" in ended.tree:
                 continue  # the side file tells of its list once that is there; until then nobody may open the data
             elif status and self.verb.same and data != final:
                 yield f"half-made: {name}: {last}"
@@ -194,7 +193,7 @@ class Round:
         import penstock
         from penstock.errors import NotFound, PrepareError
 
-        if not (self.folder / f"{name}{_WAITING.removesuffix('.next')}").exists():
+        if not (self.folder / f"{name}{final_name(WAITING_EXCLUDE_LIST)}").exists():
             with contextlib.suppress(NotFound, PrepareError):
                 penstock.open(self.folder / name)
                 yield f"opened without its list: {name}: {last}"
@@ -209,7 +208,7 @@ class Round:
         changed = {name for name in ended.tree | plain.tree if ended.tree.get(name) != plain.tree.get(name)}
         if self.verb.arguments[0] in READS:
             changed &= ended.tree.keys()  # an index that is made on the way may stay in memory
-        if changed := {name for name in changed if not _is_hidden(name)}:
+        if changed := {name for name in changed if not is_hidden(name)}:
             yield f"no error, and other files: {sorted(changed)}"
 
     def _names(self) -> set[str]:
@@ -269,8 +268,3 @@ def _tree(folder: Path) -> Tree:
 def _timeless(text: str) -> str:
     """What a run prints, without how long it took."""
     return re.sub(r"[\d.,]+ [^\s,]+/s\b|\b[\d.,]+ s\b", "", text)
-
-
-def _is_hidden(name: str) -> bool:
-    """Whether no reader looks at a file: a staged one, or work that goes on later."""
-    return any(one.startswith(".") and one.endswith(_HIDDEN) for one in name.split("/"))

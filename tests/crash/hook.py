@@ -39,7 +39,7 @@ BY_FD = (
 MOVING = {"write": 1, "pwrite": 1, "copy_file_range": 2, "sendfile": 3}
 """Which argument is what is moved, or how much."""
 STORE = ("put", "copy", "delete")
-"""What a remote store is asked for; see `penstock.store._objects.Transport`."""
+"""What a remote store is asked for."""
 VARIABLE = "PENSTOCK_TESTS_HOOK"
 HOOKED = str(Path(__file__).parent / "hooked")
 
@@ -89,9 +89,11 @@ def install(plan: Plan, *, worker: bool = False) -> None:
     sqlite3.connect = functools.partial(_connect, hook, sqlite3.connect)  # type: ignore[assignment]
     os.register_at_fork(after_in_child=hook.register)
     hook.register()
-    if "penstock.store._objects" in sys.modules:
-        objects = sys.modules["penstock.store._objects"].Objects
-        for name in STORE:
+    if "penstock" in sys.modules:  # not so in a fresh interpreter
+        from tests.internals import object_transport
+
+        objects = object_transport()
+        for name in STORE if objects else ():
             setattr(objects, name, _method(hook, name, getattr(objects, name)))
 
 

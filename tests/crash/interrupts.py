@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.internals import is_mark_or_lock
 from tests.smoke.test_commands import PACK, PATIENCE_S, USES, working_folder
 
 READY = b"<at it>"
@@ -136,7 +137,7 @@ class Case:
         now = tree(place)
         for name in sorted(now.keys() ^ self.expected.keys()):
             # A lock that the key came to the removal of holds nothing up, and the next writer takes it away.
-            if not (is_done and re.search(r"\.unfinished$|/lock$", name)):
+            if not (is_done and is_mark_or_lock(name)):
                 found.append(f"again: {'left over' if name in now else 'not there'}: {name}")
         for name in sorted(now.keys() & self.expected.keys()):
             if now[name] != self.expected[name] and not name.endswith(UNEQUAL):

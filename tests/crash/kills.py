@@ -18,6 +18,7 @@ from typing import Literal
 
 from faults import files_of
 from inputs import EOS, NAMES
+from tests.internals import work_folders
 
 Victim = Literal["all", "parent", "worker"]
 
@@ -167,7 +168,7 @@ class Round:
     def to_the_end(self) -> Iterator[str]:
         """The same command, undisturbed: it goes on, or is refused as its output is there. Then all is as it should."""
         # One that was killed behind its commit, before its work was swept, is ended by the next.
-        swept = not list(self.folder.glob(".*.work"))
+        swept = not work_folders(self.folder)
         refused = self.complete() and not self.overwrite and swept
         status = start(self.folder, self.rng.choice((1, 2)), self.overwrite).wait(LIMIT_S)
         if (status != 0) != refused:

@@ -35,14 +35,12 @@ import interrupts
 import kills
 from cases import BUCKET, CASES
 from scenarios import SCENARIOS, pack_inputs
+from tests.internals import RANDOM_PART, WRITER_MODULES
 from verbs import VERBS
 
 PRELOAD = (
     "tokenizers",
-    "penstock.prepare.raw",
-    "penstock.formats.tokens.pbin",
-    "penstock.prepare.tokens.pipeline",
-    "penstock.prepare.tokens.tokenize",
+    *WRITER_MODULES,
     "penstock.convert",
 )
 """Imported once, before all the children that would."""
@@ -88,7 +86,7 @@ def kill_case(number: int, most: int, seed: int) -> Killed:
                 problems = one.kill(kill)
                 tried, failed = tried + 1, failed + bool(problems)
                 for problem in problems:
-                    plain = re.sub(r"[0-9a-f]{8}(?=\.staged)", "…", problem).replace(folder, "")
+                    plain = re.sub(RANDOM_PART, "…", problem).replace(folder, "")
                     found.setdefault(f"{one.name}: {plain}", []).append(f"{kill.victim} {kill.moment} {kill.at}")
             calls, states = calls + len(one.calls) + len(one.worker_calls), states + len(one.judged)
     findings = tuple(f"{problem} [{len(at)} kills: {', '.join(at[:5])}]" for problem, at in found.items())

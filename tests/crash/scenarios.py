@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
 import json
 import os
 import tempfile
@@ -15,6 +14,7 @@ from typing import Any
 import inputs
 import numpy as np
 from faults import Scenario, files_of
+from tests import internals
 
 import penstock
 from penstock.errors import NotFound
@@ -134,7 +134,7 @@ def write_pair(folder: Path, documents: list[list[int]], *, overwrite: bool = Fa
 
 def see_pair(folder: Path) -> Any:
     """What a reader sees of a pair, after a check that Megatron would not see a mixed one."""
-    kept = folder / ".out.replaced"
+    kept = internals.old_pair_of(folder / "out")
     if (folder / "out.idx").exists():
         straight = [f.code for f in penstock.verify(folder / "out", depth="full") if f.code != "megatron.replaced"]
         if straight:
@@ -163,7 +163,7 @@ def verb(name: str, **options: Any) -> Callable[[Path, bool], object]:
     """The work of a verb from `a.pbin` to `out.pbin`."""
 
     def work(folder: Path, overwrite: bool) -> None:
-        call = getattr(importlib.import_module(f"penstock.reshape.{name}"), name)
+        call = internals.chunk if name == "chunk" else getattr(penstock, name)
         source = [folder / "a.pbin", folder / "b.pbin"] if name == "merge" else folder / "a.pbin"
         call(source, folder / "out.pbin", overwrite=overwrite, **options)
 
@@ -253,9 +253,8 @@ def write_tars(folder: Path) -> None:
 
 
 def prepare(folder: Path, overwrite: bool) -> None:
-    energon = importlib.import_module("penstock.prepare.energon.run")
-    options = energon.DatasetOptions(sample_type="CrudeWebdataset")
-    energon.prepare_webdataset(
+    options = internals.DatasetOptions(sample_type="CrudeWebdataset")
+    internals.prepare_webdataset(
         folder / "set", split_ratio=(1, 0, 0), dataset=options, executor="inline", overwrite=overwrite
     )
 
@@ -266,9 +265,7 @@ def see_prepared(folder: Path) -> Any:
 
 
 def prepare_otherwise(folder: Path) -> None:
-    importlib.import_module("penstock.prepare.energon.run").prepare_webdataset(
-        folder / "set", split_ratio=(1, 1, 0), executor="inline"
-    )
+    internals.prepare_webdataset(folder / "set", split_ratio=(1, 1, 0), executor="inline")
 
 
 def write_media(folder: Path) -> None:

@@ -12,9 +12,12 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.internals import WRITER_MODULES, system_calls
 
-import penstock.formats.tokens.pbin  # noqa: F401 (once, before all the children that would)
 from penstock.store import LocalStore
+
+for _name in WRITER_MODULES:  # once, before all the children that would
+    importlib.import_module(_name)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,7 @@ def see(folder: Path) -> Any:
 
 
 def in_place(folder: Path, overwrite: bool) -> None:
-    system = LocalStore()._os
+    system = system_calls(LocalStore())
     fd = system.open(str(folder / "out"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     try:
         for _ in range(3):

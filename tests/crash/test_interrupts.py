@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.crash.interrupts import NAMES, Case
+from tests.internals import CLI_MODULE
 
 
 @pytest.mark.parametrize(("name", "share"), [("index", 0.4), ("filter", 0.7), ("verify", 0.5)])
@@ -24,7 +25,7 @@ def test_an_interrupt_while_imports_run_is_no_traceback(tmp_path: Path) -> None:
         "import os, signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'penstock.cli.main':\n"
+        f"        if name == {CLI_MODULE!r}:\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Finder())\n"
     )

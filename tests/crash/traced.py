@@ -83,6 +83,7 @@ def _calls(text: str, folder: str) -> Iterator[str]:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))
     from cases import CASES
 
     hook.install(hook.Plan(sys.argv[2], sys.argv[3], noted=True))

@@ -12,6 +12,7 @@ from typing import Any
 
 import cases
 import inputs
+from tests import internals
 
 import penstock
 
@@ -133,7 +134,7 @@ def one_jsonl(folder: Path) -> None:
 def instructions(folder: Path) -> None:
     """A configuration of Modalities' packing."""
     cases.write_pack_inputs(folder)
-    importlib.import_module("penstock.prepare.raw").build_index(folder / "b.jsonl")
+    internals.build_index(folder / "b.jsonl")
 
 
 def verb(arguments: str, setup: Setup, **options: Any) -> Verb:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.internals import JoinedStaged, Objects, RemoteClaim, place_of
+from tests.internals import JoinedStaged, Objects, RemoteClaim, is_lock, object_key, place_of
 
 import penstock as ps
 from penstock.errors import PrepareError
@@ -89,7 +89,7 @@ def files(url: str) -> dict[str, bytes]:
     """All objects, hidden ones too."""
     store, root = resolve(url)
     remote: Any = getattr(store, "remote", store)
-    keys = Objects(remote.base, remote.options).list(remote._key(root), first_only=False)
+    keys = Objects(remote.base, remote.options).list(object_key(remote, root), first_only=False)
     return {key.rpartition("/")[2]: bytes(remote.get(f"{remote.base}/{key}")) for key in keys}
 
 
@@ -142,7 +142,7 @@ def test_what_a_lost_host_left_is_finished_elsewhere(
         patch.setattr(RemoteClaim, "_forget", nothing)
         with pytest.raises(KeyboardInterrupt):
             run(verb, f"{folder}/{name}", finish=True)
-    assert any(path.endswith(".lock.staged") for path in files(folder))
+    assert any(is_lock(path) for path in files(folder))
     with on_host("b"):
         run(verb, f"{folder}/{name}", finish=True)
     expected = {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import PartWriter, has_work, replace, work_beside
 
 import penstock as ps
 from penstock.testing import FileServer
@@ -102,7 +103,7 @@ def test_an_input_edited_between_two_parts_is_named(
     assert status != 0
     assert f"the input {edited} changed" in said
     assert "--restart" in said
-    visible = [one for one in (tmp_path / "out").rglob("*") if one.is_file() and ".work" not in str(one)]
+    visible = [one for one in (tmp_path / "out").rglob("*") if one.is_file() and not has_work(one)]
     assert not [one for one in visible if "marks" not in one.parts]
 
 
@@ -120,7 +121,7 @@ def test_work_of_a_version_without_a_record_names_restart(tmp_path: Path, cli: C
     source, _ = jsonl(tmp_path)
     run = ["filter", str(source), "-o", str(tmp_path / "out.jsonl"), "--where", "id < 7"]
     assert cli(*run, "--part", "0/2")[0] == 0
-    (record,) = tmp_path.glob(".out.jsonl.work/*/inputs")
+    (record,) = work_beside(tmp_path / "out.jsonl").glob("*/inputs")
     record.unlink()
     status, said = cli(*run, "--finish")
     assert status != 0
@@ -131,21 +132,20 @@ def test_an_input_edited_while_a_part_reads_it_spoils_the_part(
     tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if the old bytes come back, with their old time."""
-    from penstock.reshape import row_job
 
     source, _ = jsonl(tmp_path)
     run = ["filter", str(source), "-o", str(tmp_path / "out.jsonl"), "--where", "id < 7"]
-    before, content, make = source.stat(), source.read_bytes(), row_job.PartWriter.__call__
+    before, content, make = source.stat(), source.read_bytes(), PartWriter.__call__
 
     def editing(*arguments: Any) -> Any:
         edit(source)
         return make(*arguments)
 
-    monkeypatch.setattr(row_job.PartWriter, "__call__", editing)
+    replace(monkeypatch, "write_part_of_rows", editing)
     status, said = cli(*run, "--part", "0/1")
     assert status != 0
     assert "changed while it was being read" in said
-    monkeypatch.setattr(row_job.PartWriter, "__call__", make)
+    replace(monkeypatch, "write_part_of_rows", make)
     with open(source, "r+b") as file:
         file.write(content)
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.internals import Place, place_of
+from tests.internals import Place, begin_log, end_log, log_entries, place_of, unsettled_work, work_beside
 
 import penstock as ps
-from penstock.engine import log
 from penstock.errors import ConfigError
 from penstock.store import LocalStore
 
@@ -21,25 +20,25 @@ def folder(tmp_path: Path) -> Place:
 
 
 def test_only_what_was_not_made_good_is_told(folder: Place) -> None:
-    assert log.unsettled(folder) == []
-    killed = log.begin(folder, (1, 3))
-    failed = log.begin(folder, (2, 3))
-    log.end(folder, failed, ConfigError("unknown tokenizer"))
-    assert [(one.share, one.host) for one in log.unsettled(folder)] == [
+    assert unsettled_work(folder) == []
+    killed = begin_log(folder, (1, 3))
+    failed = begin_log(folder, (2, 3))
+    end_log(folder, failed, ConfigError("unknown tokenizer"))
+    assert [(one.share, one.host) for one in unsettled_work(folder)] == [
         ("1/3", platform.node()),
         ("2/3", platform.node()),
     ]
-    assert log.unsettled(folder)[1].error == "unknown tokenizer"
-    log.end(folder, killed, None)
-    assert [one.share for one in log.unsettled(folder)] == ["2/3"]
+    assert unsettled_work(folder)[1].error == "unknown tokenizer"
+    end_log(folder, killed, None)
+    assert [one.share for one in unsettled_work(folder)] == ["2/3"]
 
 
 def test_a_run_elsewhere_makes_good_what_was_killed_here(folder: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    log.begin(folder, (1, 3))
+    begin_log(folder, (1, 3))
     monkeypatch.setattr(platform, "node", lambda: "another/../host")
-    log.end(folder, log.begin(folder, (1, 3)), None)
-    assert len(log.entries(folder)) == 2
-    assert log.unsettled(folder) == []
+    end_log(folder, begin_log(folder, (1, 3)), None)
+    assert len(log_entries(folder)) == 2
+    assert unsettled_work(folder) == []
 
 
 @pytest.mark.parametrize(
@@ -50,14 +49,14 @@ def test_a_run_elsewhere_makes_good_what_was_killed_here(folder: Place, monkeypa
     ],
 )
 def test_what_is_damaged_is_left_out(data: bytes, folder: Place) -> None:
-    log.begin(folder, None)
+    begin_log(folder, None)
     Path(folder.path, "damaged").write_bytes(data)
-    assert [one.share for one in log.unsettled(folder)] == ["finish"]
+    assert [one.share for one in unsettled_work(folder)] == ["finish"]
 
 
 def test_secrets_are_not_told(folder: Place) -> None:
-    log.end(folder, log.begin(folder, (0, 1)), OSError(5, "no answer", "https://me:secret@host/data?token=secret"))
-    assert "secret" not in str(log.entries(folder))
+    end_log(folder, begin_log(folder, (0, 1)), OSError(5, "no answer", "https://me:secret@host/data?token=secret"))
+    assert "secret" not in str(log_entries(folder))
 
 
 def test_the_command_tells_them_and_whoever_cannot_write_works_on(
@@ -86,9 +85,9 @@ def test_the_command_tells_them_and_whoever_cannot_write_works_on(
         patch.setattr(LocalStore, "stage", full)
         assert cli(*how, "--part", "0/3")[0] == 0
     (tmp_path / "a.jsonl").rename(tmp_path / "b.jsonl")
-    work = next(tmp_path.glob(".out.work/*/plan-00000")).parent
-    log.end(place_of(work / "log"), log.begin(place_of(work / "log"), (1, 3)), OSError("two\nlines"))
-    log.begin(place_of(work / "log"), None)
+    work = next(work_beside(tmp_path / "out").glob("*/plan-00000")).parent
+    end_log(place_of(work / "log"), begin_log(place_of(work / "log"), (1, 3)), OSError("two\nlines"))
+    begin_log(place_of(work / "log"), None)
     code, said = cli("status", f"{tmp_path}/out")
     assert code == 14
     assert f"part 1/3 on {platform.node()}: failed at 20" in said

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.internals import decode_manifest, encode_manifest, hash_blocks, main, write_side_file
+from tests.internals import decode_manifest, encode_manifest, hash_blocks, main, waiting_name, write_side_file
 
 import penstock as ps
 from penstock.errors import Corrupt
@@ -358,7 +358,7 @@ def test_a_side_file_of_tars_that_can_not_be_opened(tmp_path: Path) -> None:
 
 def test_a_waiting_side_file_is_no_sample_of_a_folder(tmp_path: Path) -> None:
     path = make(tmp_path, "folder")
-    shutil.copy(path / ".penstock", path / ".penstock.next")
+    shutil.copy(path / ".penstock", waiting_name(path / ".penstock"))
     assert len(ps.open(path, format="folder")) == 40
     assert ps.verify(path, format="folder", depth="full") == []
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.internals import MEGATRON_KEPT as KEPT
+from tests.internals import in_staged_folder, is_staged, is_waiting
 
 import penstock as ps
 from penstock.abc import Source
@@ -166,7 +167,7 @@ def test_repair_ends_what_a_kill_left(tmp_path: Path, case: Case) -> None:
         case.write(folder, case.old, LocalStore(), overwrite=False)
         with contextlib.suppress(OSError, PenstockError):  # the last steps clean up, and never fail a writer
             case.write(folder, case.new, dying_store(place), overwrite=True)
-        left = [name for name in files_in(folder) if name.endswith(".next")]
+        left = [name for name in files_in(folder) if is_waiting(name)]
         found = case.read(folder)
         chosen = get_format(case.format)
         told = chosen.repair(LocalStore(), str(folder / case.name), case.open_options, [], write=False)
@@ -176,8 +177,8 @@ def test_repair_ends_what_a_kill_left(tmp_path: Path, case: Case) -> None:
         seen.add((bool(left), found == case.read(whole)))
         assert case.read(folder) == found
         assert case.errors(folder) == []
-        data = {name: data for name, data in files_in(folder).items() if not name.endswith(".staged")
-                and ".staged/" not in name}  # fmt: skip
+        data = {name: data for name, data in files_in(folder).items() if not is_staged(name)
+                and not in_staged_folder(name)}  # fmt: skip
         assert data in (old_files, new_files), place
     assert {(True, False), (True, True)} <= seen  # both states
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import forget_plug_ins
 
 import penstock
 from penstock import formats
@@ -46,9 +47,9 @@ def plug_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[PlugIn]:
     ]
     found = {formats.ENTRY_POINT_GROUP: points}
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found.get(group, []))
-    formats._plug_ins.cache_clear()
+    forget_plug_ins()
     yield module.FORMAT
-    formats._plug_ins.cache_clear()
+    forget_plug_ins()
 
 
 @pytest.mark.parametrize("name", list(formats.BUILT_IN))

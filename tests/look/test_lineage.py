@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.internals import NO_LIST, build_index, excluded_samples
+from tests.internals import NO_LIST, build_index, excluded_samples, waiting_files
 
 import penstock as ps
 from penstock.errors import ConfigError
@@ -78,7 +78,7 @@ def test_pack_keeps_excluded_lines_and_their_entries(tmp_path: Path, name: str) 
         (kept.index(7), "7", "asked for"),
     ]
     assert ps.open(output).excluded_indices.tolist() == [one.index for one in entries]
-    assert not list(tmp_path.rglob("*.next"))
+    assert not waiting_files(tmp_path)
 
 
 def test_over_several_steps(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.internals import plug_ins
+from tests.internals import forget_plug_ins, plug_ins
 
 import penstock as ps
 from penstock import formats
@@ -52,10 +52,10 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
 
     def made(points: str) -> None:
         (info / "entry_points.txt").write_text(points)
-        formats._plug_ins.cache_clear()
+        forget_plug_ins()
 
     yield made
-    formats._plug_ins.cache_clear()
+    forget_plug_ins()
     sys.modules.pop("zz_broken", None)
 
 

@@ -9,11 +9,10 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from tests.internals import build_index
+from tests.internals import DatasetOptions, PrepareSummary, build_index, is_unfinished, owner_of, prepare_webdataset
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.prepare.energon import run as energon
 from penstock.testing.datasets import files_in
 
 
@@ -23,13 +22,13 @@ class Killed(BaseException):
 
 def killed_at_the_end(call: Callable[[], object]) -> None:
     """Run up to the moment when the output is visible, and the mark still there."""
-    with mock.patch("penstock.store.unfinished.remove_mark", side_effect=Killed), pytest.raises(Killed):
+    with mock.patch.object(*owner_of("remove_unfinished_mark"), side_effect=Killed), pytest.raises(Killed):
         call()
 
 
 def hidden(root: Path) -> list[str]:
     """Work, marks and locks that are left."""
-    return [name for name in files_in(root) if any(end in name for end in ("unfinished", "staged", ".work"))]
+    return [name for name in files_in(root) if is_unfinished(name)]
 
 
 @pytest.mark.parametrize(("flavor", "index"), [("modalities", "a.idx"), ("energon", "a.jsonl.idx")])
@@ -38,7 +37,7 @@ def test_an_index_that_is_complete(tmp_path: Path, flavor: str, index: str) -> N
     path.write_text("".join(json.dumps({"n": number}) + "\n" for number in range(5)))
     killed_at_the_end(lambda: build_index(path, flavor=flavor))
     inode = (tmp_path / index).stat().st_ino
-    with mock.patch("penstock.prepare.raw.IndexedLines", side_effect=AssertionError("the file is scanned again")):
+    with mock.patch.object(*owner_of("indexed_lines"), side_effect=AssertionError("the file is scanned again")):
         again = build_index(path, flavor=flavor)
     assert (again.num_lines, again.index_bytes) == (5, (tmp_path / index).stat().st_size)
     assert (tmp_path / index).stat().st_ino == inode
@@ -83,11 +82,11 @@ def tars(root: Path) -> Path:
     return root / "set"
 
 
-def prepare(path: Path, **options: Any) -> energon.PrepareSummary:
+def prepare(path: Path, **options: Any) -> PrepareSummary:
     """As a user does, with pairs where JSON has lists."""
-    dataset = energon.DatasetOptions(sample_type="CrudeWebdataset")
+    dataset = DatasetOptions(sample_type="CrudeWebdataset")
     given: dict[str, Any] = {"split_ratio": (1, 0, 0), "dataset": dataset, "executor": "inline", **options}
-    return energon.prepare_webdataset(path, **given)
+    return prepare_webdataset(path, **given)
 
 
 def test_a_folder_that_is_prepared(tmp_path: Path) -> None:

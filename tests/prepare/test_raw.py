@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.internals import Place, build_index, is_staged_name
+from tests.internals import RAW_MODULE, Place, build_index, is_staged_name, replace
 
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
-from penstock.formats.jsonl import build
-from penstock.prepare import raw
 from penstock.store import LocalStore
 from penstock.testing import FaultStore, count_operations
 
@@ -39,7 +37,7 @@ def faulty(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def many_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "RANGE_BYTES", 4099)
+    replace(monkeypatch, "range_bytes", 4099)
 
 
 def expected(lines: list[bytes], without: set[int] | None = None) -> bytes:
@@ -138,14 +136,14 @@ class TestOutput:
         assert path.read_bytes().count(b"\n") == 2000
 
     def test_a_full_disk_leaves_nothing(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(raw, "place_of", lambda path: Place(FaultStore(3, "enospc"), str(path)))
+        replace(monkeypatch, "raw_place_of_descriptor", lambda path: Place(FaultStore(3, "enospc"), str(path)))
         with pytest.raises(OSError, match="space"):
             build_index(path)
         assert os.listdir(path.parent) == ["a.jsonl"]
 
     def test_a_fault_anywhere_leaves_nothing_or_all(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         stores: list[Any] = []
-        monkeypatch.setattr(raw, "place_of", lambda path: Place(stores[-1], str(path)))
+        replace(monkeypatch, "raw_place_of_descriptor", lambda path: Place(stores[-1], str(path)))
 
         def run(store: Any) -> None:
             stores.append(store)
@@ -187,7 +185,7 @@ class TestArguments:
 def test_killed_and_run_again(path: Path) -> None:
     """SIGKILL of the whole run: no index, and the next run ends as if nothing had been."""
     code = (
-        "import os, sys, importlib; raw = importlib.import_module('penstock.prepare.raw')\n"
+        f"import os, sys, importlib; raw = importlib.import_module({RAW_MODULE!r})\n"
         "raw.build_index(sys.argv[1], progress=lambda done: os.kill(os.getpid(), 9))"
     )
     child = subprocess.run([sys.executable, "-c", code, str(path)], timeout=60, check=False)

@@ -13,12 +13,11 @@ from typing import Any
 import pytest
 from tests.crash import hook
 from tests.internals import COMMITTED_TOGETHER as TOGETHER
-from tests.internals import build_index, main, nth_staged_name, place_of
+from tests.internals import build_index, current, main, nth_staged_name, place_of, replace
 from tests.internals import unfinished_mark as mark_path
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PrepareError
-from penstock.prepare import raw_many
 from penstock.testing.cluster import upload
 from penstock.testing.datasets import files_in
 
@@ -47,7 +46,7 @@ def test_one_digest(root: Path, flavor: str, monkeypatch: pytest.MonkeyPatch) ->
     expected = copied(root, "one by one")
     for path in sorted(expected.rglob("*.jsonl")):
         build_index(path, flavor=flavor)
-    monkeypatch.setattr(raw_many, "_TASK_BYTES", 40)
+    replace(monkeypatch, "task_bytes", 40)
     inline, processes, array = (copied(root, name) for name in ("inline", "processes", "array"))
     made: Any = ps.index(inline, flavor=flavor, executor="inline")
     assert (made.num_lines, made.num_reused, len(made.indexes)) == (28, 0, 7)
@@ -64,8 +63,8 @@ def test_one_digest(root: Path, flavor: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_large_files_get_all_workers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = copied(root, "small")
     ps.index(expected)
-    monkeypatch.setattr(raw_many, "_LARGE_BYTES", 30)
-    monkeypatch.setattr(raw_many, "_TASK_BYTES", 1)
+    replace(monkeypatch, "raw_many_large_bytes", 30)
+    replace(monkeypatch, "task_bytes", 1)
     ps.index(root, executor="processes", workers=2)
     assert files_in(root) == files_in(expected)
 
@@ -310,7 +309,7 @@ def test_a_writer_that_comes_meanwhile_is_named(tmp_path: Path, monkeypatch: pyt
     """One who claims an index after its folder was listed: that index is left to it."""
     expected = small_files(tmp_path / "raw")
     held: list[Any] = []
-    encode = raw_many.encode_index
+    encode = current("encode_index")
 
     def encoding(*given: Any, **more: Any) -> Any:
         if not held:
@@ -318,7 +317,7 @@ def test_a_writer_that_comes_meanwhile_is_named(tmp_path: Path, monkeypatch: pyt
             held.append(place_of(index).store.claim(index))  # type: ignore[attr-defined]
         return encode(*given, **more)
 
-    monkeypatch.setattr(raw_many, "encode_index", encoding)
+    replace(monkeypatch, "encode_index", encoding)
     with pytest.raises(PrepareError, match=r"000\.idx: another run is writing"):
         ps.index(tmp_path / "raw", executor="inline")
     held[0].release()
@@ -327,14 +326,14 @@ def test_a_writer_that_comes_meanwhile_is_named(tmp_path: Path, monkeypatch: pyt
 
 def test_an_index_that_appears_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = small_files(tmp_path / "raw")
-    encode = raw_many.encode_index
+    encode = current("encode_index")
 
     def encoding(file: Any, *given: Any, **more: Any) -> Any:
         if file.name in ("003.jsonl", "004.jsonl"):
             build_index(file.path)
         return encode(file, *given, **more)
 
-    monkeypatch.setattr(raw_many, "encode_index", encoding)
+    replace(monkeypatch, "encode_index", encoding)
     found: Any = ps.index(tmp_path / "raw", executor="inline")
     assert (found.num_lines, found.num_reused) == (MANY, 2)
     assert files_in(tmp_path / "raw") == expected

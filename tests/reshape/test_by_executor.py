@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import ROW_MODULE, CopyRows, pieces_beside, replace
 from tests.reshape.datasets import write_lines, write_tokens
 
 import penstock as ps
 from penstock.errors import ConfigError, PrepareError
 from penstock.executors import ProcessExecutor
-from penstock.reshape import row_job, rows, shard_copies, shuffle, tar_job, tars
 
 Make = Callable[[Path], Path]
 KEPT = "Finished parts are kept: run the same command again to resume"
@@ -135,14 +135,14 @@ def made(verb: Callable[..., None], source: Path, folder: Path, **how: Any) -> d
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_job, "TASK_BYTES", 5000)
-    monkeypatch.setattr(shuffle, "TASK_BYTES", 5000)
-    monkeypatch.setattr(shard_copies, "TASK_BYTES", 1000)
-    monkeypatch.setattr(tar_job, "TASK_BYTES", 2000)
-    monkeypatch.setattr(rows, "RUN_BYTES", 2000)
-    monkeypatch.setattr(rows.runs, "__defaults__", (0, None, 2000))
-    monkeypatch.setattr(shuffle, "_LEAST_MEMORY_BYTES", 1)
-    monkeypatch.setattr(tars, "_AT_ONCE", 64)
+    replace(monkeypatch, "row_task_bytes", 5000)
+    replace(monkeypatch, "shuffle_task_bytes", 5000)
+    replace(monkeypatch, "shard_task_bytes", 1000)
+    replace(monkeypatch, "tar_task_bytes", 2000)
+    replace(monkeypatch, "rows_run_bytes", 2000)
+    replace(monkeypatch, "runs__defaults", (0, None, 2000))
+    replace(monkeypatch, "least_memory_bytes", 1)
+    replace(monkeypatch, "at_once", 64)
 
 
 @pytest.mark.parametrize(("verb", "name"), CASES, ids=[f"{verb.__name__}-{name}" for verb, name in CASES])
@@ -208,20 +208,20 @@ def test_an_error_keeps_its_place(tmp_path: Path) -> None:
 
 def test_a_task_that_kills_its_workers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deadly_make.py").write_text(
-        "import os, penstock.reshape.row_job as r\n"
+        f"import os, {ROW_MODULE} as r\n"
         "class Deadly(r.Make):\n"
         "    def __call__(self, rows, task):\n"
         "        return r.Copy()(rows, task) if task.first == 0 else os.kill(os.getpid(), 9)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("penstock.reshape.merge.Copy", importlib.import_module("deadly_make").Deadly)
+    replace(monkeypatch, "copy_of_merge", importlib.import_module("deadly_make").Deadly)
     source = write_lines(tmp_path / "a.jsonl", [str(number) for number in range(300)])
     with pytest.raises(
         PrepareError, match=r"killed 3 workers and was given up: found task 1 \(.*a.jsonl, samples \d"
     ) as refused:
         ps.merge([source], tmp_path / "b.jsonl", workers=2)
     assert str(refused.value).count(KEPT) == 1
-    monkeypatch.setattr("penstock.reshape.merge.Copy", row_job.Copy)
+    replace(monkeypatch, "copy_of_merge", CopyRows)
     ps.merge([source], tmp_path / "b.jsonl", executor=Counting())
     assert (tmp_path / "b.jsonl").read_bytes() == Path(source).read_bytes()
 
@@ -257,7 +257,7 @@ def test_finished_parts_are_kept_if_the_executor_breaks(verb: Callable[..., None
 
 
 def test_what_a_killed_run_left_goes_with_the_next_one(tmp_path: Path) -> None:
-    source, left = write_lines(tmp_path / "a.jsonl", ["x"]), tmp_path / ".b.jsonl.pieces"
+    source, left = write_lines(tmp_path / "a.jsonl", ["x"]), pieces_beside(tmp_path / "b.jsonl")
     left.mkdir()
     (left / "0f.piece").write_bytes(b"half")
     (left / "lock").write_bytes(b"")

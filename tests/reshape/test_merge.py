@@ -10,13 +10,21 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.internals import DocumentDigest, chunk, decode_manifest, documents_digest_v2, encode_manifest, is_joinable
+from tests.internals import (
+    DocumentDigest,
+    chunk,
+    decode_manifest,
+    documents_digest_v2,
+    encode_manifest,
+    is_joinable,
+    is_staged,
+    replace,
+)
 from tests.reshape.datasets import DOCUMENTS, LINES, documents_in, files_in, lines_in, sound, write_lines, write_tokens
 
 import penstock as ps
 from penstock import merge
 from penstock.errors import ConfigError, Corrupt, Unsupported
-from penstock.reshape import outputs
 from penstock.testing import FaultStore, count_operations
 from penstock.testing.token_files import write_token_files
 
@@ -29,7 +37,7 @@ def test_all_documents_in_order(
     folder = tmp_path_factory.mktemp("merge")
     paths = [write_tokens(folder / f"{n}.pbin", part, token_bytes) for n, part in enumerate(parts)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outputs, "_PART_BYTES", 64)
+        replace(patch, "digest_part_bytes", 64)
         report = merge(paths, folder / "all.pbin")
     expected = [document for part in parts for document in part]
     assert documents_in(folder / "all.pbin") == expected
@@ -197,7 +205,7 @@ def test_nothing_is_left_after_a_fault(tmp_path: Path) -> None:
         except OSError:
             assert "b.pbin" not in files_in(work) or documents_in(work / "b.pbin") == [[1, 2]] * 60
         for path in work.iterdir() if work.exists() else ():
-            assert not path.name.endswith(".staged")
+            assert not is_staged(path.name)
             path.unlink()
 
 

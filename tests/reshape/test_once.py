@@ -11,12 +11,11 @@ from unittest import mock
 import numpy as np
 import pytest
 from tests.formats.tokens.test_planes import killed_at
-from tests.internals import chunk, excluded_samples, place_of
+from tests.internals import RewriteOutput, chunk, excluded_samples, once_of, owner_of, place_of, split
 
 import penstock as ps
 from penstock import filter, merge, shuffle
 from penstock.errors import ConfigError
-from penstock.reshape import outputs, split
 from penstock.testing.datasets import files_in
 
 Verb = Callable[[Path, Path], Any]
@@ -51,7 +50,7 @@ def make(root: Path, suffix: str) -> Path:
 def killed_at_the_end(call: Callable[[], object]) -> None:
     """Run up to the moment when the output is visible, and the mark still there."""
     with (
-        mock.patch("penstock.store.unfinished.remove_mark", side_effect=Killed),
+        mock.patch.object(*owner_of("remove_unfinished_mark"), side_effect=Killed),
         pytest.raises(Killed),
     ):
         call()
@@ -85,7 +84,7 @@ def test_other_work_is_refused(tmp_path: Path, suffix: str) -> None:
 def test_what_somebody_put_there_is_nobodys_result(tmp_path: Path) -> None:
     """Killed before the output was visible; then somebody else's file came."""
     source, out = make(tmp_path, ".jsonl"), tmp_path / "out.jsonl"
-    once = outputs.once_of(outputs.Output(place_of(out)), [rewrite_rows(source)], {"command": "shuffle", "seed": 3}, 4)
+    once = once_of(RewriteOutput(place_of(out)), [rewrite_rows(source)], {"command": "shuffle", "seed": 3}, 4)
     killed_at_the_end(lambda: once.commit(lambda: None))  # type: ignore[arg-type, return-value]
     out.write_bytes(b"mine\n")
     with pytest.raises(ConfigError, match="the output exists"):
@@ -95,11 +94,11 @@ def test_what_somebody_put_there_is_nobodys_result(tmp_path: Path) -> None:
 
 def test_a_split_that_goes_on_leaves_files_of_others(tmp_path: Path) -> None:
     source = make(tmp_path, ".jsonl")
-    killed_at_the_end(lambda: split.split(source, tmp_path / "parts", ratio=(1, 1)))
+    killed_at_the_end(lambda: split(source, tmp_path / "parts", ratio=(1, 1)))
     (tmp_path / "parts" / "a_train.jsonl").unlink()
     (tmp_path / "parts" / "a_train.jsonl").write_bytes(b"mine\n")
     with pytest.raises(ConfigError, match="the output exists"):
-        split.split(source, tmp_path / "parts", ratio=(1, 1))
+        split(source, tmp_path / "parts", ratio=(1, 1))
     assert (tmp_path / "parts" / "a_train.jsonl").read_bytes() == b"mine\n"
 
 
@@ -112,33 +111,33 @@ def make_tars(root: Path) -> Path:
 
 def test_a_split_of_tars_that_is_complete(tmp_path: Path) -> None:
     source, parts = make_tars(tmp_path), tmp_path / "parts"
-    expected = split.split(source, tmp_path / "other", ratio=(2, 1))
-    killed_at_the_end(lambda: split.split(source, parts, ratio=(2, 1)))
+    expected = split(source, tmp_path / "other", ratio=(2, 1))
+    killed_at_the_end(lambda: split(source, parts, ratio=(2, 1)))
     inodes = [one.stat().st_ino for one in sorted(parts.glob("*/*.tar"))]
-    assert [one.samples for one in split.split(source, parts, ratio=(2, 1))] == [one.samples for one in expected]
+    assert [one.samples for one in split(source, parts, ratio=(2, 1))] == [one.samples for one in expected]
     assert [one.stat().st_ino for one in sorted(parts.glob("*/*.tar"))] == inodes
     assert files_in(parts) == files_in(tmp_path / "other")
     with pytest.raises(ConfigError, match="the output exists"):
-        split.split(source, parts, ratio=(2, 1))
+        split(source, parts, ratio=(2, 1))
 
 
 def test_a_split_of_tars_goes_on(tmp_path: Path) -> None:
     """A part that was visible stays, a missing one is made; nobody else's folder is taken for one."""
     source, parts = make_tars(tmp_path), tmp_path / "parts"
-    killed_at_the_end(lambda: split.split(source, parts, ratio=(2, 1)))
+    killed_at_the_end(lambda: split(source, parts, ratio=(2, 1)))
     inode = (parts / "set_train").stat().st_ino
     shutil.rmtree(parts / "set_validation")
-    split.split(source, parts, ratio=(2, 1))
+    split(source, parts, ratio=(2, 1))
     assert (parts / "set_train").stat().st_ino == inode
-    split.split(source, tmp_path / "other", ratio=(2, 1))
+    split(source, tmp_path / "other", ratio=(2, 1))
     assert files_in(parts) == files_in(tmp_path / "other")
     shutil.rmtree(parts)
-    killed_at_the_end(lambda: split.split(source, parts, ratio=(2, 1)))
+    killed_at_the_end(lambda: split(source, parts, ratio=(2, 1)))
     shutil.rmtree(parts / "set_train")
     (parts / "set_train").mkdir()
     (parts / "set_train" / "mine").write_bytes(b"mine")
     with pytest.raises(ConfigError, match="the output exists"):
-        split.split(source, parts, ratio=(2, 1))
+        split(source, parts, ratio=(2, 1))
     assert files_in(parts / "set_train") == {"mine": b"mine"}
 
 

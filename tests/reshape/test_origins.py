@@ -9,11 +9,21 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from tests.internals import NO_LIST, SeededOrder, chunk, chunk_range, excluded_samples, place_of, read_row_map
+from tests.internals import (
+    NO_LIST,
+    WAITING_EXCLUDE_LIST,
+    SeededOrder,
+    chunk,
+    chunk_range,
+    excluded_samples,
+    owner_of,
+    place_of,
+    read_row_map,
+    waiting_files,
+)
 
 import penstock as ps
 from penstock.errors import Excluded, PrepareError
-from penstock.reshape import origins
 
 COUNT = 14
 GONE = (2, 3, 9, 13)
@@ -78,7 +88,7 @@ def test_each_verb_tells_rows_and_copies_entries(tmp_path: Path, format: str, ke
     for by in ("position", "content"):
         parts = ps.split(path, out / by, ratio=[1, 1], seed=2, by=by, **how)
         assert sorted(n for one in parts for n in check(one.path, kept=kept)) == rows
-    assert not [one.name for one in out.rglob("*") if ".next" in one.name]
+    assert not waiting_files(out)
 
 
 def test_workers_and_several_sources(tmp_path: Path) -> None:
@@ -120,9 +130,9 @@ def test_nobody_opens_the_data_before_their_list_is_there(tmp_path: Path, format
     class Killed(BaseException):
         pass
 
-    with mock.patch.object(origins, "settle_waiting", side_effect=Killed), pytest.raises(Killed):
+    with mock.patch.object(*owner_of("settle_waiting"), side_effect=Killed), pytest.raises(Killed):
         work()
-    made = [one.removesuffix(".penstock.exclude.jsonl.next") for one in map(str, tmp_path.rglob("*.next"))]
+    made = [one.removesuffix(WAITING_EXCLUDE_LIST) for one in map(str, waiting_files(tmp_path))]
     assert made
     visible = [one for one in made if Path(one).exists()]
     assert visible
@@ -133,10 +143,10 @@ def test_nobody_opens_the_data_before_their_list_is_there(tmp_path: Path, format
     assert expected == list(GONE)
     for one in visible:
         assert len(excluded_samples(one).entries) == len([n for n in numbers(one) if n in GONE])
-    assert not list(tmp_path.rglob("*.next"))
+    assert not waiting_files(tmp_path)
     (tmp_path / "again").mkdir()
     with (
-        mock.patch.object(origins, "settle_waiting", side_effect=OSError("full")),
+        mock.patch.object(*owner_of("settle_waiting"), side_effect=OSError("full")),
         pytest.raises(OSError, match="full"),
     ):
         ps.merge([path], tmp_path / "again" / out.name, keep_excluded=True)

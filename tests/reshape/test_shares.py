@@ -16,28 +16,28 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.internals import Plan, ShardWriter, main, place_of, put, read_index, status_of
+from tests import internals
+from tests.internals import (
+    FileDigests,
+    Layout,
+    ObjectPart,
+    PartName,
+    Plan,
+    ShardWriter,
+    SharedBlocks,
+    Written,
+    current,
+    main,
+    place_of,
+    put,
+    read_index,
+    status_of,
+)
 from tests.reshape.test_by_executor import Counting, in_tars, lines, shards, tokens
 
 import penstock as ps
-from penstock.codec import hashes
-from penstock.engine.parts import PartName
-from penstock.engine.tokens import blocks
-from penstock.engine.tokens import layout as layouts
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.executors import InlineExecutor, ProcessExecutor
-from penstock.formats import _proof
-from penstock.formats._manifest import FileDigests
-from penstock.reshape import (
-    row_job,
-    rows,
-    shard_copies,
-    shard_runs,
-    shuffle,
-    tar_job,
-)
-from penstock.reshape.outputs import Written
-from penstock.store import compose
 
 Verb = Callable[..., list[Written]]
 
@@ -148,21 +148,19 @@ class Elsewhere:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and tasks of a few thousand bytes."""
-    monkeypatch.setattr(row_job, "TASK_BYTES", 5000)
-    monkeypatch.setattr(shuffle, "TASK_BYTES", 5000)
-    monkeypatch.setattr(shard_copies, "TASK_BYTES", 5000)
-    monkeypatch.setattr(tar_job, "TASK_BYTES", 2000)
-    monkeypatch.setattr(rows, "RUN_BYTES", 2000)
-    monkeypatch.setattr(rows.runs, "__defaults__", (0, None, 2000))
-    monkeypatch.setattr(shard_runs, "_GROUP_BYTES", 4096)
+    internals.replace(monkeypatch, "row_task_bytes", 5000)
+    internals.replace(monkeypatch, "shuffle_task_bytes", 5000)
+    internals.replace(monkeypatch, "shard_task_bytes", 5000)
+    internals.replace(monkeypatch, "tar_task_bytes", 2000)
+    internals.replace(monkeypatch, "rows_run_bytes", 2000)
+    internals.replace(monkeypatch, "runs__defaults", (0, None, 2000))
+    internals.replace(monkeypatch, "shard_group_bytes", 4096)
     small_blocks(monkeypatch, 4096, 1000)
 
 
 def small_blocks(monkeypatch: pytest.MonkeyPatch, block_bytes: int, block_tokens: int) -> None:
-    for module in (blocks, layouts, _proof):
-        monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
-    for module in (blocks, hashes):
-        monkeypatch.setattr(module, "BLOCK_TOKENS", block_tokens)
+    internals.replace(monkeypatch, "digest_block_bytes", block_bytes)
+    internals.replace(monkeypatch, "digest_block_tokens", block_tokens)
     monkeypatch.setitem(FileDigests.__init__.__kwdefaults__, "block_bytes", block_bytes)
 
 
@@ -210,8 +208,8 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_share(
 ) -> None:
     source, do = str(SOURCES[format](tmp_path)), VERBS[verb]
     if where == "s3":  # fewer requests: each part is one
-        monkeypatch.setattr(row_job, "TASK_BYTES", 20_000)
-        monkeypatch.setattr(shuffle, "TASK_BYTES", 20_000)
+        internals.replace(monkeypatch, "row_task_bytes", 20_000)
+        internals.replace(monkeypatch, "shuffle_task_bytes", 20_000)
     do(source, f"{tmp_path}/alone")
     expected = files_of(f"{tmp_path}/alone")
     folder = f"{tmp_path}/shared" if where == "disk" else f"{request.getfixturevalue('s3_folder')}/shared"
@@ -235,7 +233,7 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_share(
 
 
 def test_by_two_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_blocks(monkeypatch, hashes.BLOCK_BYTES, 1 << 24)  # as they are in those processes
+    small_blocks(monkeypatch, current("hashes_block_bytes"), 1 << 24)  # as they are in those processes
     source = str(SOURCES["pbin"](tmp_path))
     with ProcessExecutor(2) as pool:
         split(source, f"{tmp_path}/alone")
@@ -249,16 +247,16 @@ def test_a_merge_in_one_bucket_is_the_stores_own(
 ) -> None:
     """No part is made, and hardly a byte is carried: what is copied lies where it lies."""
     small_blocks(monkeypatch, 1 << 16, 10_000)
-    monkeypatch.setattr(compose, "LEAST_PART_BYTES", 4096)
+    internals.replace(monkeypatch, "least_part_bytes", 4096)
     monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", 4096)
-    planned: list[compose.ObjectPart] = []
-    plan_parts = compose.plan_parts
+    planned: list[ObjectPart] = []
+    plan_parts = current("plan_parts")
 
-    def noted(*given: Any) -> list[compose.ObjectPart]:
+    def noted(*given: Any) -> list[ObjectPart]:
         planned.extend(found := plan_parts(*given))
         return found
 
-    monkeypatch.setattr(compose, "plan_parts", noted)
+    internals.replace(monkeypatch, "plan_parts", noted)
     with ps.create(tmp_path / "a", format=format, token_bytes=2, eos_id=0) as writer:
         for _ in range(4):
             writer.write({"tokens": np.r_[np.arange(1, 30_000), 0]})
@@ -281,7 +279,7 @@ def test_a_merge_in_one_bucket_is_the_stores_own(
 def test_a_finisher_that_was_killed_between_two_outputs_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, commit = str(SOURCES["pbin"](tmp_path)), row_job._Blocks.commit
+    source, commit = str(SOURCES["pbin"](tmp_path)), SharedBlocks.commit
     split(source, f"{tmp_path}/alone")
 
     def once(self: Any, group: int, known: Any) -> Any:
@@ -290,7 +288,7 @@ def test_a_finisher_that_was_killed_between_two_outputs_goes_on(
         return commit(self, group, known)
 
     with monkeypatch.context() as patch:
-        patch.setattr(row_job._Blocks, "commit", once)
+        internals.replace(patch, "blocks_commit", once)
         with pytest.raises(KeyboardInterrupt):
             split(source, f"{tmp_path}/out", finish=True)
     assert "in_train" in files_of(f"{tmp_path}/out/parts")
@@ -304,10 +302,10 @@ def test_a_finisher_that_was_killed_between_two_outputs_goes_on(
 def test_a_second_finisher_waits_for_the_first(
     format: str, where: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, opened, waits = str(SOURCES[format](tmp_path)), row_job.open_writer, threading.Event()
+    source, opened, waits = str(SOURCES[format](tmp_path)), current("open_writer_of_rows"), threading.Event()
     folder = f"{tmp_path}/shared" if where == "disk" else request.getfixturevalue("s3_folder")
     if where == "s3":
-        monkeypatch.setattr(row_job, "TASK_BYTES", 20_000)
+        internals.replace(monkeypatch, "row_task_bytes", 20_000)
     filtered(source, f"{tmp_path}/alone")
     filtered(source, folder, part=(0, 1))
     begun: list[Future[list[Written]]] = []
@@ -325,8 +323,8 @@ def test_a_second_finisher_waits_for_the_first(
                 assert waits.wait(30)
             yield writer
 
-    monkeypatch.setattr("penstock.engine.sharing.sleep", looked)
-    monkeypatch.setattr(row_job, "open_writer", held)
+    internals.replace(monkeypatch, "wait_for_others", looked)
+    internals.replace(monkeypatch, "open_writer_of_rows", held)
     with ThreadPoolExecutor(1) as pool:
         (first,) = filtered(source, folder, finish=True)
         (second,) = begun[0].result(60)
@@ -434,7 +432,7 @@ def test_another_version_another_plan_and_a_stale_worker_are_refused_by_name(
 def test_two_workers_that_disagree_are_found(tmp_path: Path) -> None:
     source, output = str(SOURCES["pbin"](tmp_path)), tmp_path / "out"
     ps.merge([source, source], output, part=(0, 1))
-    (mark,) = list(tmp_path.glob(".out.work/*/files/00000000-*"))
+    (mark,) = list(internals.work_beside(tmp_path / "out").glob("*/files/00000000-*"))
     (mark.parent / f"00000000-{'0' * 32}--1").touch()
     with pytest.raises(Corrupt, match="two workers disagree on block 0"):
         ps.merge([source, source], output, finish=True)
@@ -488,7 +486,7 @@ def test_a_block_names_only_what_it_lies_in(tmp_path: Path) -> None:
     place, counts = place_of(str(tmp_path)), list[int]()
     for size in (100, 1000):
         laid = [PartName(task, 0, True, 1, 300, 0, "0" * 16) for task in range(size)]
-        layout = layouts.Layout.of(laid, place, 2, 2, 0, lambda _: b"h" * 12)
+        layout = Layout.of(laid, place, 2, 2, 0, lambda _: b"h" * 12)
         counts.append(sum(len(block.stretches) for block in layout.blocks()))
     assert counts[1] <= 12 * counts[0]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import current, replace
 
 import penstock as ps
-from penstock.reshape import row_job, shard_copies
 
 
 def write(path: Path) -> None:
@@ -34,17 +34,17 @@ def test_who_commits_after_another_swept_finds_it_complete(
 
     for part in (0, 1):
         run(part=(part, 2))
-    module = shard_copies if verb == "merge" else row_job
-    real, calls = module.groups_there, list[Any]()
+    name = "groups_there_of_merge" if verb == "merge" else "groups_there_of_rows"
+    real, calls = current(name), list[Any]()
 
     def there(marks: Any) -> Any:
         calls.append(marks)
         if len(calls) == 2:  # asked by who is about to commit
-            monkeypatch.setattr(module, "groups_there", real)
+            replace(monkeypatch, name, real)
             run(finish=True)
         return real(marks)
 
-    monkeypatch.setattr(module, "groups_there", there)
+    replace(monkeypatch, name, there)
     run(finish=True)
     assert len(calls) == 2
     assert sum(len(ps.open(path)) for path in outputs) == 60

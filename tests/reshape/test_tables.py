@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.internals import TableLines, open_rows
+from tests.internals import current, open_rows, replace
 
 import penstock as ps
 from penstock.errors import ConfigError, Unsupported
@@ -162,8 +162,8 @@ def test_blocks_are_decoded_twice_at_any_size(times: int, tmp_path: Path, monkey
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"id": list(range(50 * times))}), path, row_group_size=10)
     seen = list[int]()
-    lines_of = TableLines._lines_of
-    monkeypatch.setattr(TableLines, "_lines_of", lambda self, block: (seen.append(block), lines_of(self, block))[1])
+    lines_of = current("table_lines_of")
+    replace(monkeypatch, "table_lines_of", lambda self, block: (seen.append(block), lines_of(self, block))[1])
     ps.filter(path, tmp_path / "o.jsonl", where="id >= 0")
     assert sorted(seen) == sorted([*range(5 * times)] * 2)
     seen.clear()

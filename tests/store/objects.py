@@ -6,17 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-
-from penstock.store._objects import Objects
-from penstock.store.resolve import resolve
+from tests.internals import Objects, object_key
+from tests.internals import resolve_remote as resolve
 
 
 def objects(url: str) -> dict[str, bytes]:
     """All that is there, hidden objects too."""
     store, root = resolve(url)
     remote: Any = getattr(store, "remote", store)
-    keys = Objects(remote.base, remote.options).list(remote._key(root), first_only=False)
-    prefix = remote._key(root) + "/"
+    keys = Objects(remote.base, remote.options).list(object_key(remote, root), first_only=False)
+    prefix = object_key(remote, root) + "/"
     return {key.removeprefix(prefix): bytes(remote.get(f"{remote.base}/{key}")) for key in keys}
 
 

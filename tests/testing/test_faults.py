@@ -7,17 +7,19 @@ import gc
 import os
 import pickle
 import signal
+import sys
 from pathlib import Path
 
 import pytest
+from tests.internals import system_calls
 
-from penstock.store import LocalStore, local
+from penstock.store import LocalStore
 from penstock.testing.faults import COUNTED, FaultMode, FaultStore, FaultyOs, count_operations, faults_everywhere
 
 
 def two_writes(store: LocalStore, path: Path) -> None:
     """open, write, write, close of a plain file: four operations."""
-    system = store._os
+    system = system_calls(store)
     fd = system.open(str(path), os.O_RDWR | os.O_CREAT)
     try:
         system.write(fd, b"first half")
@@ -84,7 +86,7 @@ def test_full_disk_stays_full(tmp_path: Path) -> None:
     store = FaultStore(2, "enospc")
     with pytest.raises(OSError, match="operation"):
         two_writes(store, tmp_path / "a")
-    for wrong in (lambda: store._os.mkdir(str(tmp_path / "b")), lambda: store.stage(str(tmp_path / "c"))):
+    for wrong in (lambda: system_calls(store).mkdir(str(tmp_path / "b")), lambda: store.stage(str(tmp_path / "c"))):
         with pytest.raises(OSError, match="No space left"):
             wrong()
     assert store.get(str(tmp_path / "a")) == b""
@@ -117,8 +119,8 @@ def test_everywhere_inside_the_block(tmp_path: Path) -> None:
         staged.write(b"x")
         staged.commit()
         assert faults.operations > 3
-        assert local.os is faults
-    assert local.os is os
+        assert sys.modules[LocalStore.__module__].os is faults
+    assert sys.modules[LocalStore.__module__].os is os
     before = faults.operations
     LocalStore().get(str(tmp_path / "a"))
     assert faults.operations == before

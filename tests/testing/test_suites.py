@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tests.internals import MemoryStaged
+from tests.internals import MemoryStaged, system_calls
 
 from penstock import Shuffle
 from penstock.errors import ConfigError
@@ -249,10 +249,10 @@ class WritesInPlace(Wrapped):
             def commit(self):
                 manifest = super().commit()
                 data = Path(path + ".made").read_bytes()
-                fd = store._os.open(path, 0o101)
+                fd = system_calls(store).open(path, 0o101)
                 for piece in (data[:20], data[20:]):
-                    store._os.write(fd, piece)
-                store._os.close(fd)
+                    system_calls(store).write(fd, piece)
+                system_calls(store).close(fd)
                 return manifest
 
         writer.__class__ = Writer

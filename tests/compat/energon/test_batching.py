@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.internals import get_source_info
 
 from penstock.compat import energon as en
-from penstock.compat.energon import source_info
 
 DTYPES = [torch.uint8, torch.bool, torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.complex64]
 
@@ -90,9 +90,9 @@ def test_default_batches_say_the_sources_of_each_sample() -> None:
     batch = en.DefaultTaskEncoder[Any, Any, Any, Any]().batch(pictures({}, {}))
     assert [one[0].index for one in batch.__sources__] == [0, 1]
     assert batch.image.shape == (2, 3, 2)
-    assert [one.index for one in source_info.get_source_info(batch) or ()] == [0, 1]
-    assert [one.index for one in source_info.get_source_info(pictures({}, {})) or ()] == [0, 1]
-    assert source_info.get_source_info({"text": "a"}) is None
+    assert [one.index for one in get_source_info(batch) or ()] == [0, 1]
+    assert [one.index for one in get_source_info(pictures({}, {})) or ()] == [0, 1]
+    assert get_source_info({"text": "a"}) is None
 
 
 def test_dicts_out_of_typed_samples() -> None:

@@ -15,10 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.internals import join_states
+from tests.internals import join_states, replace
 
 from penstock.compat import energon as en
-from penstock.compat.energon import build
 from penstock.errors import ConfigError, ResumeMismatch
 
 GOLDEN = Path(__file__).parent.parent.parent / "golden" / "energon-loading"
@@ -42,7 +41,7 @@ class Texts(en.DefaultTaskEncoder[Any, Any, Any, Any]):
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "_GROUP_WINDOW", 16)
+    replace(monkeypatch, "group_window", 16)
 
 
 def config(rank: int = 0, world: int = 1, workers: int = 0, **more: Any) -> Any:

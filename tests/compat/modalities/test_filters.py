@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import replace
 
 import penstock as ps
-from penstock.compat.modalities import create_filtered_tokenized_dataset, filter_dataset, filters
+from penstock.compat.modalities import create_filtered_tokenized_dataset, filter_dataset
 from penstock.errors import ConfigError, Corrupt, NotFound
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "modalities" / "pbin"
@@ -28,7 +29,7 @@ class Policy(enum.Enum):
 
 @pytest.mark.parametrize("run_tokens", [1, 1000, 1 << 22])
 def test_golden_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_tokens: int) -> None:
-    monkeypatch.setattr(filters, "_RUN_TOKENS", run_tokens)
+    replace(monkeypatch, "filters_run_tokens", run_tokens)
     filter_dataset(src_path=BPE2, dst_path=tmp_path / "a.pbin", filter_func=lambda item: item[0] % 2 == 0)
     assert (tmp_path / "a.pbin").read_bytes() == EVEN
     create_filtered_tokenized_dataset(BPE2, lambda number: number % 2 == 0, tmp_path / "b.pbin", "error")

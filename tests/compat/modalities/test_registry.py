@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import continuous, multi_dim_sampler
 
 from penstock.compat import modalities
 from penstock.compat.modalities import (
@@ -21,7 +22,6 @@ from penstock.compat.modalities import (
     ResumableDistributedSampler,
     register,
 )
-from penstock.compat.modalities import registry as registry_module
 
 PBIN = Path(__file__).parents[2] / "golden" / "modalities" / "pbin" / "docs.bpe2.pbin"
 
@@ -88,9 +88,7 @@ def test_register() -> None:
 
 @pytest.mark.parametrize(("reuse", "length"), [(True, 65), (False, 64)])
 def test_a_sequence_and_its_last_target(reuse: bool, length: int) -> None:
-    dataset = registry_module.continuous(
-        raw_data_path=PBIN, sequence_length=64, sample_key="x", reuse_last_target=reuse
-    )
+    dataset = continuous(raw_data_path=PBIN, sequence_length=64, sample_key="x", reuse_last_target=reuse)
     assert {len(item["x"]) for item in dataset} == {length}
     assert len(dataset) == 273
 
@@ -99,7 +97,7 @@ def test_a_sequence_and_its_last_target(reuse: bool, length: int) -> None:
 def test_rank_and_world_of_a_device_mesh() -> None:
     key = types.SimpleNamespace(value="dp_shard")
     mesh = {"dp_shard": types.SimpleNamespace(size=lambda: 4)}
-    sampler = registry_module.multi_dim_sampler(
+    sampler = multi_dim_sampler(
         dataset=range(20), device_mesh=mesh, data_parallel_key=key, shuffle=True, seed=3, drop_last=True
     )
     assert isinstance(sampler, ResumableDistributedSampler)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.internals import replace
 
 from penstock.compat.modalities import ResumableDistributedSampler
-from penstock.compat.modalities import sampler as sampler_module
 
 CASES = json.loads((Path(__file__).parents[2] / "golden" / "modalities" / "orders.json").read_text())["sampler"]
 
@@ -73,7 +73,7 @@ def test_a_process_does_not_hold_the_order(monkeypatch: pytest.MonkeyPatch) -> N
     n = 2_000_000
     sampler = ResumableDistributedSampler(range(n), 0, 8, shuffle=True, seed=1)
     next(iter(sampler))
-    monkeypatch.setattr(sampler_module, "_AT_ONCE", 1 << 10)
+    replace(monkeypatch, "sampler_at_once", 1 << 10)
     tracemalloc.start()
     try:
         count = sum(1 for _ in sampler)

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import StreamingEpochs as Epochs
+from tests.internals import StreamingWorker as Worker
 from torch.utils.data import DataLoader
 
 import penstock as ps
 from penstock.compat.streaming import LocalDataset, Stream, StreamingDataLoader, StreamingDataset
-from penstock.compat.streaming.epochs import Epochs, Worker
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
 from penstock.store import LocalStore
 from penstock.testing import FileServer

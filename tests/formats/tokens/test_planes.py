@@ -15,13 +15,24 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.internals import PbinWriter, chunk, place_of, purge
+from tests.internals import (
+    DTYPES,
+    FlatTokensWriter,
+    PbinWriter,
+    PlaneEntry,
+    chunk,
+    decode_planes,
+    encode_planes,
+    is_left_over,
+    place_of,
+    purge,
+    replace,
+    waiting_name,
+)
 
 import penstock as ps
 from penstock.check import summarise
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unsupported
-from penstock.formats._planes import DTYPES, PlaneEntry, decode_planes, encode_planes
-from penstock.formats.tokens.flat_tokens.writer import FlatTokensWriter
 
 FORMATS = ("pbin", "megatron", "flat-tokens")
 SUFFIX = {"pbin": ".pbin", "megatron": "", "flat-tokens": ".zarr"}
@@ -324,7 +335,7 @@ def test_what_a_killed_writer_left(tmp_path: Path, format: str) -> None:
     """Before the tokens come, planes are nobody's; once they are there, they count."""
     path = made(tmp_path, format)
     base = str(tmp_path / ("a" + BASE[format]))
-    os.rename(base + ".planes", base + ".planes.next")
+    os.rename(base + ".planes", waiting_name(base + ".planes"))
     assert list(opened(path).planes) == list(PLANES)
     ps.create(path, format=format, token_bytes=2, planes=PLANES, overwrite=True).abort()
     assert list(opened(path).planes) == list(PLANES)
@@ -334,7 +345,7 @@ def test_what_a_killed_writer_left(tmp_path: Path, format: str) -> None:
     made(other, format, seed=1)
     for one in other.iterdir():
         if ".plane" in one.name:
-            name = one.name + (".next" if one.name.endswith(".planes") else "")
+            name = waiting_name(one.name) if one.name.endswith(".planes") else one.name
             os.rename(one, tmp_path / name.replace("a.", "b.", 1))
     bare = str(tmp_path / ("b" + SUFFIX[format]))
     with ps.create(bare, format=format, token_bytes=2) as writer:
@@ -356,20 +367,20 @@ def test_a_writer_killed_before_its_tokens_does_no_harm_to_the_old_ones(tmp_path
     made(other, format, seed=1)
     for one in other.iterdir():
         if ".plane" in one.name:
-            os.rename(one, tmp_path / (one.name + (".next" if one.name.endswith(".planes") else "")))
+            os.rename(one, tmp_path / (waiting_name(one.name) if one.name.endswith(".planes") else one.name))
     assert not hasattr(opened(path), "planes")
     assert not ps.verify(path, depth="full")
     with ps.create(path, format=format, token_bytes=2, planes={"one": "bool"}, overwrite=True) as writer:
         writer.write({"tokens": [1], "one": [True]})
     assert not ps.verify(path, depth="full")
     assert [one.name.split(".plane.")[1].split("-")[0] for one in tmp_path.glob("a.*plane.*")] == ["one"]
-    assert not os.path.exists(base + ".planes.next")
+    assert not os.path.exists(waiting_name(base + ".planes"))
 
 
 def test_planes_wait_where_one_of_them_is_not_there_yet(tmp_path: Path) -> None:
     """Of tokens that get planes: the index comes first."""
     path = made(tmp_path)
-    os.rename(path + ".planes", path + ".planes.next")
+    os.rename(path + ".planes", waiting_name(path + ".planes"))
     next(tmp_path.glob("a.pbin.plane.weight*")).unlink()
     side = json.loads(Path(path + ".penstock").read_text())  # of the same tokens, before they got planes
     Path(path + ".penstock").write_text(json.dumps({key: side[key] for key in side if key not in ("planes", "check")}))
@@ -447,7 +458,7 @@ def test_every_verb_takes_them_along(tmp_path: Path, format: str, workers: int |
     assert held(out("c")) == (given() + given(1))[6:11]
     for path in (out("m"), out("f"), out("s"), out("c"), *by_content):
         assert not ps.verify(path, depth="full")
-    assert not [one.name for one in tmp_path.rglob("*") if one.name.endswith((".next", ".staged", "-new"))]
+    assert not [one.name for one in tmp_path.rglob("*") if is_left_over(one.name)]
 
 
 SHARED: dict[str, Any] = {
@@ -523,9 +534,8 @@ def test_a_plane_with_a_flipped_bit_is_not_copied(tmp_path: Path, verb: str) -> 
 
 
 def test_a_document_longer_than_what_is_held_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.reshape import planes
 
-    monkeypatch.setattr(planes, "_RUN_TOKENS", 4)
+    replace(monkeypatch, "planes_run_tokens", 4)
     path = made(tmp_path)
     ps.shuffle(path, str(tmp_path / "s.pbin"), seed=1)
     assert sorted(held(str(tmp_path / "s.pbin"))) == sorted(given())

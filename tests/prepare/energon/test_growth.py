@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.internals import prepare_webdataset
-
-from penstock.prepare.energon import index
+from tests.internals import prepare_webdataset, replace
 
 CALLS = ("open", "stat", "lstat", "fstat", "listdir", "fsync", "unlink", "rename", "replace", "link")
 
@@ -45,7 +43,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def test_cost_of_a_shard_does_not_grow(tmp_path: Path, counted: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index, "_GROUP_SAMPLES", 120)
+    replace(monkeypatch, "group_samples", 120)
     costs: list[Counter[str]] = []
     for shards in (100, 1000):
         root = tmp_path / f"set-{shards}"

@@ -20,18 +20,19 @@ from tests.internals import (
     MediaFilter,
     MediaRow,
     ShardTable,
+    current,
     open_shared,
     peek_webdataset,
     place_of,
     plan_webdataset,
     prepare_jsonl,
     prepare_webdataset,
+    replace,
 )
 from tests.internals import metadata_work_folder as folder_of
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
-from penstock.prepare.energon import index as indexing
 from penstock.types import ImageMetadata
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "energon"
@@ -274,7 +275,7 @@ def test_dataset_yaml_that_can_not_be(root: Path) -> None:
 
 
 def test_a_large_index_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(indexing, "LARGE_BYTES", 1)
+    replace(monkeypatch, "large_bytes", 1)
     assert any("--no-sqlite" in one for one in prepare_webdataset(root, split_ratio=(1, 1, 1)).warnings)
     again = prepare_webdataset(root, split_ratio=(1, 1, 1), sqlite=False, overwrite=True)
     assert not any("--no-sqlite" in one for one in again.warnings)
@@ -286,8 +287,8 @@ def test_groups_of_shards_give_the_same_bytes(root: Path, monkeypatch: pytest.Mo
     prepare_webdataset(root, split_ratio=(1, 1, 1))
     before, rows = files_in(root), rows_of(root / ".nv-meta" / "index.sqlite")
     assert len(rows["samples"]) == 12
-    monkeypatch.setattr(indexing, "_GROUP_SAMPLES", 8)  # 4 samples a shard: two groups
-    monkeypatch.setattr(indexing, "_GROUP_SHARDS", 1)
+    replace(monkeypatch, "group_samples", 8)  # 4 samples a shard: two groups
+    replace(monkeypatch, "group_shards", 1)
     prepare_webdataset(root, split_ratio=(1, 1, 1), overwrite=True, workers=workers)
     assert files_in(root) == before
     assert rows_of(root / ".nv-meta" / "index.sqlite") == rows
@@ -368,10 +369,9 @@ def test_media_rows(root: Path) -> None:
 
 
 def test_a_shard_that_is_done_is_not_scanned_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.prepare.energon import scan
 
     scanned: list[str] = []
-    real = scan.scan_shard
+    real = current("scan_shard")
 
     def counting(store: Any, path: str) -> ShardTable:
         scanned.append(os.path.basename(path))
@@ -379,7 +379,7 @@ def test_a_shard_that_is_done_is_not_scanned_again(root: Path, monkeypatch: pyte
             raise KeyboardInterrupt
         return real(store, path)
 
-    monkeypatch.setattr(scan, "scan_shard", counting)
+    replace(monkeypatch, "scan_shard", counting)
     with pytest.raises(KeyboardInterrupt):
         prepare_webdataset(root, split_ratio=(1, 0, 0), executor="inline")
     assert (root / WORK_FOLDER).is_dir()

@@ -12,12 +12,15 @@ from typing import Any
 
 import pytest
 from tests.internals import (
+    METADATA_WORK,
     OF_METADATA,
     PrepareSummary,
     SharedWork,
+    current,
     main,
     place_of,
     prepare_webdataset,
+    replace,
     status_of,
     sweep,
 )
@@ -27,7 +30,6 @@ from tests.store.between import between
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.executors import InlineExecutor
-from penstock.prepare.energon import run as run_module
 from penstock.testing.cluster import upload
 from penstock.testing.datasets import files_in
 
@@ -140,14 +142,14 @@ def test_a_share_that_looked_before_the_end_and_began_after_it(
         share(root)
     asked: dict[str, Any] = {"split_ratio": (1, 1, 5), "overwrite": overwrite}
     share(root, part=(0, 2), **asked)
-    opened = run_module.open_shared
+    opened = current("open_shared")
 
     def after_the_end(*given: Any, **options: Any) -> Any:
         monkeypatch.undo()
         share(root, finish=True, **asked)
         return opened(*given, **options)
 
-    monkeypatch.setattr(run_module, "open_shared", after_the_end)
+    replace(monkeypatch, "open_shared", after_the_end)
     assert share(root, part=(1, 2), **asked).was_complete
     assert not place_of(root).child(OF_METADATA).exists()
     assert status_of(place_of(root)).complete
@@ -176,10 +178,10 @@ def test_two_finishers(bare: Path, whole: dict[str, bytes], monkeypatch: pytest.
 
 def test_a_run_killed_before_its_last_folder_is_gone(bare: Path, whole: dict[str, bytes]) -> None:
     share(bare)
-    (bare / ".nv-meta.work").mkdir()
+    (bare / METADATA_WORK).mkdir()
     assert share(bare).was_complete
     assert files_in(bare) == whole
-    assert not (bare / ".nv-meta.work").exists()
+    assert not (bare / METADATA_WORK).exists()
 
 
 def test_other_work_is_refused_by_name(root: str) -> None:

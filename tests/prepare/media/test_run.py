@@ -14,14 +14,12 @@ from typing import Any
 import pytest
 from tests.codec.films import films, wav
 from tests.codec.pictures import encoded, picture
-from tests.internals import MediaSummary, Place, place_of, status_of
+from tests.internals import METADATA_WORK, MediaSummary, Place, current, place_of, replace, status_of
 
 import penstock as ps
 from penstock import prepare_media
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.executors import InlineExecutor
-from penstock.prepare.media import run as media_run
-from penstock.prepare.media import tasks
 from penstock.store import LocalStore
 from penstock.testing.cluster import upload
 from penstock.testing.faults import FaultStore, count_operations
@@ -283,7 +281,7 @@ def test_faults_leave_the_old_index(folder: Path, mode: Any, monkeypatch: pytest
     (folder / "new.png").write_bytes(encoded(picture("L", 4, 2), "PNG") or b"")
 
     def run(store: Any) -> None:
-        monkeypatch.setattr(media_run, "dataset_at", lambda path, **_: Place(store, str(path)))
+        replace(monkeypatch, "dataset_at", lambda path, **_: Place(store, str(path)))
         prepare_media(folder, workers=1)
 
     def restore() -> None:
@@ -309,7 +307,7 @@ def test_faults_leave_the_old_index(folder: Path, mode: Any, monkeypatch: pytest
 def test_an_array_with_a_killed_a_doubled_and_a_missing_part(
     where: str, folder: Path, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
+    replace(monkeypatch, "files_a_task", 1)
     whole: Any = shutil.copytree(folder, tmp_path / "whole", copy_function=shutil.copy2)
     root = str(folder)
     if where == "s3":
@@ -348,32 +346,32 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_part(
 
 def test_a_share_that_looked_before_the_end_and_began_after_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it would begin then nobody would end."""
-    monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
-    opened = media_run.open_shared
+    replace(monkeypatch, "files_a_task", 1)
+    opened = current("run_open_shared")
 
     def after_the_end(*given: Any, **options: Any) -> Any:
-        monkeypatch.setattr(media_run, "open_shared", opened)
+        replace(monkeypatch, "run_open_shared", opened)
         prepare_media(folder, finish=True, executor="inline")
         return opened(*given, **options)
 
     prepare_media(folder, part=(0, 2), executor="inline")
-    monkeypatch.setattr(media_run, "open_shared", after_the_end)
+    replace(monkeypatch, "run_open_shared", after_the_end)
     assert prepare_media(folder, part=(1, 2), executor="inline").num_read == 0
     assert status_of(place_of(folder)).complete
-    assert not (folder / ".nv-meta.work").exists()
+    assert not (folder / METADATA_WORK).exists()
 
 
 def test_alone_goes_on_but_with_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
+    replace(monkeypatch, "files_a_task", 1)
     prepare_media(folder, part=(0, 2), executor="inline")
     read: list[str] = []
-    real = tasks.read_rows
+    real = current("read_rows")
 
     def reading(place: Any, files: Any, *given: Any, **more: Any) -> Any:
         read.extend(file.name for file in files)
         return real(place, files, *given, **more)
 
-    monkeypatch.setattr(tasks, "read_rows", reading)
+    replace(monkeypatch, "read_rows", reading)
     prepare_media(folder, part=(0, 2), executor="inline")
     assert read == []
     os.utime(folder / "a.jpg", (5, 5))
@@ -391,7 +389,7 @@ def test_a_finisher_that_is_killed_when_the_index_is_there(
     """The same array again ends well, in the same files, and leaves nothing."""
     whole: Any = shutil.copytree(folder, tmp_path / "whole", copy_function=shutil.copy2)
     shares: list[dict[str, Any]] = [{"part": (0, 2)}, {"part": (1, 2)}, {"finish": True}]
-    monkeypatch.setattr(tasks, "FILES_A_TASK", 1)
+    replace(monkeypatch, "files_a_task", 1)
     prepare_media(whole, executor="inline")
     if with_old:  # of all files but one
         (folder / "a.jpg").rename(tmp_path / "a.jpg")
@@ -406,12 +404,12 @@ def test_a_finisher_that_is_killed_when_the_index_is_there(
             real = LocalStore.commit
             patched.setattr(LocalStore, "commit", lambda store, staged: (real(store, staged[:1]), killed()))
         elif at == "before the work is thrown away":
-            patched.setattr(media_run.SharedWork, "clear", killed)
+            replace(patched, "shared_work_clear", killed)
         for share in shares:
             prepare_media(folder, executor="inline", **share)
-        (folder / ".nv-meta.work").mkdir()
+        (folder / METADATA_WORK).mkdir()
     assert (folder / INDEX).exists()
-    assert (folder / ".nv-meta.work").exists()
+    assert (folder / METADATA_WORK).exists()
     for share in shares:
         prepare_media(folder, executor="inline", **share)
     assert rows(folder) == rows(whole)

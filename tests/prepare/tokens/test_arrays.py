@@ -14,11 +14,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.internals import main
+from tests.internals import CLI_MODULE, code_of, code_to_set, main, replace
 from tests.prepare.conftest import EOS, TEXTS, write_lines
 
 import penstock as ps
-from penstock.prepare.tokens import planned
 from penstock.testing.datasets import files_in
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "clusters.md"
@@ -53,7 +52,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("which", ["slurm pack", "kubernetes pack", "slurm convert"])
 def test_an_array(which: str, tmp_path: Path, bpe2: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     variable, command = commands()[which]
-    monkeypatch.setattr(planned, "default_task_bytes", lambda total_bytes: 4000)
+    replace(monkeypatch, "default_task_bytes", lambda total_bytes: 4000)
     (tmp_path / "corpus").mkdir()
     write_lines(tmp_path / "corpus/a.jsonl", ({"text": f"{n} {TEXTS[n % 150]}"} for n in range(600)))
     here = {"auto/64": f"auto/{SHARES}", "<|endoftext|>": EOS, "tokenizer.json": str(bpe2 / "tokenizer.json")}
@@ -93,19 +92,18 @@ def test_an_array(which: str, tmp_path: Path, bpe2: Path, run: Run, monkeypatch:
     assert len(ps.open(tmp_path / "out")) == 600
 
 
-SLOW = """
+SLOW = f"""
 import sys, time
-from penstock.convert import groups
-from penstock.prepare.tokens import planned, encode
-planned.default_task_bytes = lambda total_bytes: 4000
+{code_to_set("default_task_bytes", "lambda total_bytes: 4000")}
 def slow(make):
     def made(job, task):
         result = make(job, task)
         time.sleep(0.3)
         return result
     return made
-encode.encode_task, groups.write_group = slow(encode.encode_task), slow(groups.write_group)
-from penstock.cli.main import main
+{code_to_set("encode_task", f"slow({code_of('encode_task')})")}
+{code_to_set("write_group", f"slow({code_of('write_group')})")}
+from {CLI_MODULE} import main
 main(sys.argv[1:])
 """
 

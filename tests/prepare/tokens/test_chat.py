@@ -13,14 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.internals import load_spec, load_template, main
+from tests.internals import ChatReader, Meter, load_spec, load_template, main, waiting_name, work_name
 from tests.prepare.chat_styles import STYLES, conversations, write_tokenizer
 from tests.prepare.conftest import names_in, write_lines
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, PrepareError, Unsupported
-from penstock.prepare.tokens.chat.reader import ChatReader
-from penstock.prepare.tokens.chat.sandbox import Meter
 from penstock.store import LocalStore
 
 CHATML = STYLES["chatml"]
@@ -262,7 +260,7 @@ def test_templates_that_are_none(
         packed(tokenizer=with_template(bpe2, tmp_path / "bad", template))
     assert said in raised.value.what
     assert raised.value.path is not None
-    assert not (tmp_path / "out.pbin.work").exists()
+    assert not (tmp_path / work_name("out.pbin")[1:]).exists()
 
 
 def test_the_day(packed: Packed, bpe2: Path, tmp_path: Path) -> None:
@@ -378,11 +376,11 @@ def test_excluded_lines_stay_out(packed: Packed, lines: Path, tmp_path: Path) ->
 def test_killed_between_tokens_and_index(packed: Packed, tmp_path: Path) -> None:
     """Tokens are there, the index of planes still waits: it counts already, and whoever comes gives it its name."""
     packed()
-    (tmp_path / "out.pbin.planes").rename(tmp_path / "out.pbin.planes.next")
+    (tmp_path / "out.pbin.planes").rename(waiting_name(tmp_path / "out.pbin.planes"))
     assert stored(tmp_path / "out.pbin")
     with pytest.raises(ConfigError, match="exists"):
         packed()
-    shutil.rmtree(tmp_path / "out.pbin.work", ignore_errors=True)
+    shutil.rmtree(tmp_path / work_name("out.pbin")[1:], ignore_errors=True)
 
 
 JSON = st.recursive(

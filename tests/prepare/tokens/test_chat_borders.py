@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.internals import Conversation, Renderer, UnusableError, load_spec, load_template
+from tests.internals import Conversation, Renderer, UnusableError, current, load_spec, load_template, replace
 from tests.prepare.chat_styles import ALL_STYLES, STYLES, Style, write_tokenizer
 
-from penstock.prepare.tokens.chat import render
 from penstock.store import LocalStore
 
 LOOP = "{% for m in messages %}[{{ m.role }}:{{ m.content }}]BODY{% endfor %}TAIL"
@@ -117,7 +116,7 @@ def test_one_rendering_tells_what_all_tell(
     name: str, bpe2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fast = renderer(bpe2, tmp_path / "a", TEMPLATES[name])
-    monkeypatch.setattr(render, "make_bordered", lambda *_: None)
+    replace(monkeypatch, "make_bordered", lambda *_: None)
     slow = renderer(bpe2, tmp_path / "b", TEMPLATES[name])
     draw = random.Random(name)
     for asked in (conversation(draw) for _ in range(60)):
@@ -129,13 +128,13 @@ def test_how_often_a_conversation_is_rendered(
     name: str, bpe2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, count = renderer(bpe2, tmp_path, TEMPLATES[name]), [0]
-    plain = Renderer._text  # pyright: ignore[reportPrivateUsage]
+    plain = current("rendered_text")
 
     def counted(*args: Any, **kwargs: Any) -> str:
         count[0] += 1
         return plain(*args, **kwargs)
 
-    monkeypatch.setattr(Renderer, "_text", counted)
+    replace(monkeypatch, "rendered_text", counted)
     turns = [{"role": role, "content": "a"} for role in ["user", "assistant"] * 5]
     _, spans = made.render(Conversation(turns, None, 200))
     assert len(spans) == 5

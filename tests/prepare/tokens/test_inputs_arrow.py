@@ -10,10 +10,10 @@ from typing import Any
 import pyarrow
 import pyarrow.ipc
 import pytest
+from tests.internals import load_blocks, replace
 from tests.prepare.conftest import TEXTS, expected_tokens, stored_tokens
 
 from penstock.errors import ConfigError, Corrupt, Truncated
-from penstock.formats.tables import hf
 from penstock.prepare import PackReport
 
 Pack = Callable[..., PackReport]
@@ -63,11 +63,10 @@ def test_a_saved_dataset_is_the_files_that_it_lists(tmp_path: Path, made: Pack, 
 
 def test_a_file_is_opened_once_a_task(tmp_path: Path, made: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the heads of all record batches were read again for each of them."""
-    from penstock.prepare.tokens import tables
 
     opened: list[int] = []
-    real = hf.load_blocks
-    monkeypatch.setattr(tables, "load_blocks", lambda *given, **how: (opened.append(1), real(*given, **how))[1])
+    real = load_blocks
+    replace(monkeypatch, "load_blocks", lambda *given, **how: (opened.append(1), real(*given, **how))[1])
     counts = []
     for batches in (10, 100):
         opened.clear()

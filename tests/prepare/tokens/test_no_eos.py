@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tokenizers
-from tests.internals import main
+from tests.internals import main, replace
 from tests.prepare.chat_styles import Style, write_tokenizer
 from tests.prepare.conftest import EOS, write_lines
 from tests.prepare.tokens import test_sentencepiece, test_tiktoken
@@ -19,7 +19,6 @@ from tests.prepare.tokens import test_sentencepiece, test_tiktoken
 import penstock as ps
 from penstock.errors import ConfigError
 from penstock.prepare import PackReport
-from penstock.prepare.tokens import tokenize
 
 Pack = Callable[..., PackReport]
 
@@ -64,7 +63,7 @@ def test_documents_are_the_ids_of_their_texts(
     name: str, long: bool, lines: Path, bpe2: Path, made: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if long:
-        monkeypatch.setattr(tokenize, "_LONG_TOKENS", 2)
+        replace(monkeypatch, "long_tokens", 2)
     file, options = OUTPUTS[name]
     report = made(lines, tmp_path / file, eos="none", on_error="skip", **options)
     expected = ids_of(bpe2, TEXTS)

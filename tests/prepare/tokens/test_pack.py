@@ -15,14 +15,13 @@ import tokenizers
 import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.internals import build_index, load_engine
+from tests.internals import GigatokenEngine, build_index, load_engine, replace
 from tests.prepare.conftest import EOS, TEXTS, expected_tokens, names_in, stored_tokens, with_changes, write_lines
 from tests.prepare.tokens.test_tokenizer import TEMPLATE
 
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, Truncated, Unsupported
 from penstock.formats import get_format, open_source
 from penstock.prepare import Dropped, PackProgress, PackReport, pack
-from penstock.prepare.tokens import assemble, understand
 from penstock.testing.datasets import files_in
 from penstock.types import Traits
 
@@ -192,7 +191,7 @@ class TestInputs:
         # A small one was read once, before this: what was read is packed.
         made(corpus, progress=touch)
         (tmp_path / "out.pbin").unlink()
-        monkeypatch.setattr(understand, "_HELD_BYTES", 0)
+        replace(monkeypatch, "held_bytes", 0)
         with pytest.raises(PrepareError, match="the input changed while it was being read"):
             made(corpus, progress=touch)
         assert not (tmp_path / "out.pbin").exists()
@@ -316,7 +315,7 @@ def test_a_writer_that_takes_documents_alone(
 ) -> None:
     made(corpus, tmp_path / "plain.pbin")
     known = {"pbin": ByDocument()}
-    monkeypatch.setattr(assemble, "get_format", lambda name: known.get(name) or get_format(name))
+    replace(monkeypatch, "get_format", lambda name: known.get(name) or get_format(name))
     made(corpus, tmp_path / "out.pbin")
     assert (tmp_path / "out.pbin").read_bytes() == (tmp_path / "plain.pbin").read_bytes()
 
@@ -429,9 +428,8 @@ class TestRefusals:
         self, tmp_path: Path, corpus: Path, made: Pack, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # It is confirmed at first, and panics at its third block.
-        from penstock.prepare.tokens import engines
 
-        right = engines.GigatokenEngine.encode
+        right = GigatokenEngine.encode
         calls: list[int] = []
 
         def encode(self: Any, texts: Any) -> Any:
@@ -441,7 +439,7 @@ class TestRefusals:
             return right(self, texts)
 
         load_engine.cache_clear()
-        monkeypatch.setattr(engines.GigatokenEngine, "encode", encode)
+        replace(monkeypatch, "gigatoken_engine_encode", encode)
         with pytest.raises(PrepareError, match="gigatoken failed: a panic"):
             made(corpus, task_bytes=3000)
         assert not (tmp_path / "out.pbin").exists()

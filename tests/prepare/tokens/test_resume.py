@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import internals
 from tests.internals import PLAN_VERSION as VERSION
-from tests.internals import Plan, nth_staged_name, place_of
+from tests.internals import Plan, is_staged, is_work, nth_staged_name, place_of, replace
 from tests.prepare.conftest import TEXTS, names_in, write_lines
 
 import penstock as ps
-from penstock.engine import shared as work
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
-from penstock.prepare.tokens import inputs, oracle, planned, tasks
 from penstock.store import LocalStore
 from penstock.testing import FaultStore, FaultyOs, count_operations, faults_everywhere
 
@@ -34,7 +33,7 @@ TASK_BYTES = 2500
 
 def work_folder(output: Path) -> str:
     """Path of the work folder of an output."""
-    return work.work_folder(place_of(output), inside=False).path
+    return internals.work_folder(place_of(output), inside=False).path
 
 
 def parts_in(folder: Path) -> list[str]:
@@ -132,7 +131,7 @@ class TestGoingOn:
         n_parts = made(path, tmp_path / "alone.pbin", task_bytes=TASK_BYTES).tasks
         with pytest.raises(Stop):
             made([path, tmp_path / "z.jsonl"], task_bytes=TASK_BYTES, progress=stop_after(n_parts + 1))
-        monkeypatch.setattr(tasks, "cut_stream", None)
+        replace(monkeypatch, "cut_stream", None)
         assert made([path, tmp_path / "z.jsonl"]).reused_tasks == n_parts + 1
 
     def test_skipping_may_begin_and_end(self, tmp_path: Path, corpus: Path, made: Pack) -> None:
@@ -163,7 +162,7 @@ class TestGoingOn:
     def test_a_run_killed_after_its_commit(
         self, tmp_path: Path, corpus: Path, made: Pack, whole: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(work.SharedWork, "clear", lambda self: None)
+        replace(monkeypatch, "shared_shared_work_clear", lambda self: None)
         made(corpus, task_bytes=TASK_BYTES)
         monkeypatch.undo()
         assert os.path.exists(work_folder(tmp_path / "out.pbin"))
@@ -182,7 +181,7 @@ class TestGoingOn:
     ) -> None:
         folder = tmp_path / "to"
         with monkeypatch.context() as patched:
-            patched.setattr(work.SharedWork, "clear", lambda self: None)
+            replace(patched, "shared_shared_work_clear", lambda self: None)
             made(corpus, folder / name, to=to, task_bytes=TASK_BYTES)
         assert os.path.exists(work_folder(folder / name))
         before = {one: (folder / one).read_bytes() for one in names_in(folder) if (folder / one).is_file()}
@@ -190,7 +189,7 @@ class TestGoingOn:
         assert report.was_complete
         assert report.documents == 150
         after = {one: (folder / one).read_bytes() for one in names_in(folder) if (folder / one).is_file()}
-        assert after == {one: data for one, data in before.items() if ".work/" not in one}
+        assert after == {one: data for one, data in before.items() if not is_work(one)}
         assert not [one for one in names_in(folder) if "work" in one]
         with pytest.raises(ConfigError, match="the output exists"):
             made(corpus, folder / name, to=to, eos="^")
@@ -248,8 +247,8 @@ class TestRefusals:
         self, corpus: Path, made: Pack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # Too large to be hashed whole: its sample may miss a change, the digests of finished parts do not.
-        monkeypatch.setattr(inputs, "WHOLE_DIGEST_BYTES", 0)
-        monkeypatch.setattr(inputs, "sample_fingerprint", lambda *given: "a few bytes")
+        replace(monkeypatch, "whole_digest_bytes", 0)
+        replace(monkeypatch, "sample_fingerprint", lambda *given: "a few bytes")
         for path in (corpus, tmp_path / "corpus.jsonl.gz"):
             data = corpus.read_bytes()
             path.write_bytes(data if path == corpus else gzip.compress(data))
@@ -277,7 +276,7 @@ class TestRefusals:
     def test_work_of_another_version(
         self, corpus: Path, made: Pack, stopped: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(planned, "Plan", functools.partial(Plan, version=VERSION + 1))
+        replace(monkeypatch, "plan", functools.partial(Plan, version=VERSION + 1))
         with pytest.raises(ConfigError, match="the version of Penstock"):
             made(corpus)
         monkeypatch.undo()
@@ -293,7 +292,7 @@ class TestRefusals:
     def test_a_difference_that_shows_late(
         self, corpus: Path, made: Pack, stopped: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(oracle, "try_gigatoken", lambda spec, texts: "it went bad")
+        replace(monkeypatch, "try_gigatoken", lambda spec, texts: "it went bad")
         with pytest.raises(PrepareError, match=r"finished tasks were encoded by gigatoken.*it went bad.*--restart"):
             made(corpus)
 
@@ -354,7 +353,7 @@ class TestFaults:
         assert made(corpus, overwrite=True).reused_tasks > 0
 
 
-PACK = [sys.executable, "-c", "from penstock.cli.main import main; main()", "pack"]
+PACK = [sys.executable, "-c", f"from {internals.CLI_MODULE} import main; main()", "pack"]
 
 
 class TestKills:
@@ -395,7 +394,7 @@ class TestKills:
     def test_an_interrupt_ends_it_at_once(self, tmp_path: Path, large: Path, bpe2: Path) -> None:
         output = tmp_path / "out.pbin"
         command = [*PACK, str(large), "-o", str(output), "--tokenizer", str(bpe2), "--workers", "2"]
-        script = "from penstock.prepare.tokens import tasks as t; t.default_task_bytes = lambda total: 400_000; "
+        script = internals.code_to_set("task_bytes_of_pack", "lambda total: 400_000; ")
         command[2] = script + command[2]
         parent = subprocess.Popen(command, stderr=subprocess.PIPE)
         children = wait_for_parts(Path(work_folder(output)), 2, parent)
@@ -404,7 +403,7 @@ class TestKills:
         assert parent.returncode == 130
         assert b"Traceback" not in said
         assert all(is_gone(pid) for pid in children)
-        assert not [name for name in names_in(tmp_path) if name.endswith(".staged")]
+        assert not [name for name in names_in(tmp_path) if is_staged(name)]
 
 
 def wait_for_parts(folder: Path, n_parts: int, parent: subprocess.Popen[bytes]) -> list[int]:

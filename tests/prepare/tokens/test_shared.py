@@ -23,24 +23,34 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.internals import Place, SharedWork, array_expression, place_of, put, status_of
+from tests.internals import (
+    STALE_WORK,
+    PartMeta,
+    PartName,
+    Place,
+    SharedWork,
+    array_expression,
+    current,
+    cut_files,
+    encode_end,
+    has_work,
+    place_of,
+    put,
+    replace,
+    status_of,
+    work_within,
+)
+from tests.internals import FolderMark as Mark
+from tests.internals import compose_client as _client
+from tests.internals import replaced_mark as mark_path
 from tests.prepare.conftest import TEXTS, expected_tokens, names_in, write_lines
 from tests.shared_work import finish_part
 from tests.store.between import between
 
 import penstock as ps
-from penstock.engine import sharing
-from penstock.engine.parts import PartMeta, PartName, encode_end
-from penstock.engine.tokens import files
-from penstock.engine.tokens.assemble import cut_files
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.prepare import PackProgress, PackReport, pack
-from penstock.prepare.tokens import inputs as input_files
-from penstock.prepare.tokens import pipeline, understand
 from penstock.store import LocalStore, MemoryStore
-from penstock.store._replaced import mark_path
-from penstock.store.compose import _client
-from penstock.store.object_folder import Mark
 from penstock.testing.datasets import files_in
 
 Pack = Callable[..., PackReport]
@@ -282,7 +292,7 @@ def test_two_finishers_of_one_file(
         time.sleep(seconds)
         return False
 
-    monkeypatch.setattr(sharing, "sleep", waits)
+    replace(monkeypatch, "wait_for_others", waits)
     report = share(tmp_path / "out.pbin", file_tokens=None, finish=True)
     assert (report.documents, report.was_complete) == (150, not killed)
     assert (finisher.wait() == 0) == (not killed)
@@ -325,7 +335,7 @@ def test_a_run_killed_between_its_commit_and_its_end(
     with monkeypatch.context() as patched:
         patched.setattr(SharedWork, "clear", lambda self: None)
         share()
-    assert (tmp_path / "out/.work").exists()
+    assert work_within(tmp_path / "out").exists()
     assert share().was_complete
     assert files_in(tmp_path / "out") == whole
 
@@ -358,23 +368,23 @@ def test_a_share_that_looked_before_the_end_and_began_after_it(
     if overwrite:
         share(**how, inputs=write_lines(tmp_path / "b.jsonl", [{"text": "only"}]))
     share(**how, part=(0, 2))
-    opened = pipeline.open_shared
+    opened = current("pipeline_open_shared")
 
     def after_the_end(*given: Any, **options: Any) -> Any:
         monkeypatch.undo()
         share(**how, finish=True)
         return opened(*given, **options)
 
-    monkeypatch.setattr(pipeline, "open_shared", after_the_end)
+    replace(monkeypatch, "pipeline_open_shared", after_the_end)
     assert share(**how, part=(1, 2)).was_complete
     assert status_of(place_of(how["output"])).complete
-    assert not list(tmp_path.glob("**/*.work"))
+    assert not [one for one in tmp_path.rglob("*") if has_work(one.name)]
     assert not ps.verify(how["output"], depth="full")
 
 
 def test_workers_that_disagree(tmp_path: Path, share: Pack) -> None:
     share(part=(0, 2))
-    [part, *_] = sorted((tmp_path / "out/.work").glob("*/parts/*/*.part"))
+    [part, *_] = sorted(work_within(tmp_path / "out").glob("*/parts/*/*.part"))
     other = part.with_name(part.name.rpartition("-")[0] + f"-{'0' * 16}.part")
     other.write_bytes(part.read_bytes())
     with pytest.raises(Corrupt, match=r"two workers disagree on task 0.*--restart"):
@@ -538,7 +548,7 @@ def test_a_full_disk_in_the_middle_of_assembly(
     share(f"{tmp_path}/whole/", to=to)
     for index in (0, 1):
         share(part=(index, 2), to=to)
-    for one in [*(tmp_path / "out").glob("part-*"), *(tmp_path / "out/.work").glob("*/files/*")]:
+    for one in [*(tmp_path / "out").glob("part-*"), *work_within(tmp_path / "out").glob("*/files/*")]:
         one.unlink()
     original, left = getattr(os, call), [3]
 
@@ -568,7 +578,7 @@ def test_killed_between_a_token_file_and_its_mark(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "put", killed)
+        replace(patch, "put", killed)
         with pytest.raises(Killed):
             share()
     assert list((tmp_path / "out").glob("part-*.pbin"))
@@ -650,7 +660,7 @@ def test_faults_of_a_store_all_the_way(
         share(url, to=to)
         proxy.fault = lambda method, path: ""
         assert remote_files(url) == files_in(tmp_path / "out")
-        assert all(".work" not in name for name in remote_files(url))
+        assert all(not has_work(name) for name in remote_files(url))
     assert len(seen) > 5 * every
 
 
@@ -667,7 +677,7 @@ def test_uploads_that_were_never_ended(tmp_path: Path, share: Pack, s3_bucket: s
         return sorted(one["Key"].removeprefix(prefix) for one in found)
 
     share(url + "/", part=(0, 2))
-    begin("/.work/x/parts/1.part", "/index.json", "/theirs.bin", "2/index.json")
+    begin(f"/{work_within(Path())}/x/parts/1.part", "/index.json", "/theirs.bin", "2/index.json")
     assert share(url + "/", finish=True).documents == len(TEXTS)
     theirs = ["/theirs.bin", "2/index.json"]
     assert still_open() == theirs
@@ -720,13 +730,13 @@ def test_inputs_far_away_are_looked_at_side_by_side(
     for number in range(4):
         place = place_of(f"{s3_bucket}/{number}.jsonl")
         put(place.store, place.path, b'{"text": "one"}\n')
-    two, describe = threading.Barrier(2), input_files._describe
+    two, describe = threading.Barrier(2), current("describe")
 
     def with_another(*given: Any, **more: Any) -> Any:
         two.wait(60)
         return describe(*given, **more)
 
-    monkeypatch.setattr(input_files, "_describe", with_another)
+    replace(monkeypatch, "describe", with_another)
     assert share(inputs=s3_bucket).input_files == 4
 
 
@@ -792,7 +802,7 @@ def test_small_files_that_are_not_kept_are_read_again(
     for number in range(30):
         write_lines(tmp_path / f"in/{number:02d}.jsonl", [{"text": f"text {number}"}])
     share(f"{tmp_path}/a/", inputs=tmp_path / "in")
-    monkeypatch.setattr(understand, "_HELD_BYTES", held_bytes)
+    replace(monkeypatch, "held_bytes", held_bytes)
     share(f"{tmp_path}/b/", inputs=tmp_path / "in")
     assert files_in(tmp_path / "a") == files_in(tmp_path / "b")
 
@@ -807,7 +817,7 @@ def test_status(tmp_path: Path, share: Pack, cli: Any) -> None:
     (tmp_path / "folder/notes").write_text("of somebody")
     assert cli("status", str(tmp_path / "folder"))[0] == 9
     share(part=(0, 3))
-    head = tmp_path / "out/.work/plan"
+    head = work_within(tmp_path / "out") / "plan"
     whole = head.read_text()
     for tasks in (-1, 10**18):
         head.write_text(json.dumps(json.loads(whole) | {"tasks": tasks}))
@@ -820,7 +830,7 @@ def test_status(tmp_path: Path, share: Pack, cli: Any) -> None:
     said = cli("status", output)[1]
     assert "with missing tasks: 1-2" in said
     assert "next: re-run the same command with --part I/3 for 1-2" in said
-    stale = tmp_path / "out/.work/0123456789abcdef"
+    stale = work_within(tmp_path / "out") / STALE_WORK
     stale.mkdir()
     (stale / "plan-00000").write_text("{}")
     assert cli("status", output, "--sweep")[0] == 14
@@ -833,8 +843,8 @@ def test_status(tmp_path: Path, share: Pack, cli: Any) -> None:
 def test_what_a_straggler_left_is_swept(tmp_path: Path, share: Pack, whole: dict[str, bytes], cli: Any) -> None:
     share()
     (tmp_path / "out/part-00099-01234567.pbin").write_bytes(b"of another plan")
-    (tmp_path / "out/.work/0123456789abcdef/parts").mkdir(parents=True)
-    (tmp_path / "out/.work/0123456789abcdef/parts/x").write_bytes(b"late")
+    (work_within(tmp_path / "out") / STALE_WORK / "parts").mkdir(parents=True)
+    (work_within(tmp_path / "out") / STALE_WORK / "parts/x").write_bytes(b"late")
     code, said = cli("status", str(tmp_path / "out"))
     assert code == 0
     assert "leftover" in said
@@ -881,7 +891,7 @@ def test_status_by_a_clock_that_is_behind(tmp_path: Path, share: Pack, monkeypat
     share(part=(0, 3))
     output = place_of(f"{tmp_path}/out")
     with monkeypatch.context() as patched:
-        patched.setattr("penstock.engine.status.time.time", lambda: 0.0)
+        replace(patched, "time_time", lambda: 0.0)
         found = status_of(output)
     assert found.done > 0
     assert (found.rate, status_of(output).rate > 0) == (0, True)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import current, replace
 from tests.prepare.chat_styles import STYLES, write_tokenizer
 from tests.prepare.conftest import TEXTS, names_in, stored_tokens, write_lines
 
 import penstock as ps
-from penstock.engine.tokens import shuffled
 from penstock.errors import ConfigError
 from penstock.prepare import PackReport
 
@@ -21,7 +21,7 @@ SEED = 7
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shuffled, "_PART_TOKENS", 700)
+    replace(monkeypatch, "part_tokens", 700)
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_shares_of_one_file(corpus: Path, made: Made, tmp_path: Path) -> None:
 
 def test_killed_while_it_shuffles(corpus: Path, made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(corpus, tmp_path / "a.pbin", shuffle=SEED)
-    plain, seen = shuffled.shuffle_part, list[int]()
+    plain, seen = current("shuffle_part"), list[int]()
 
     def dies(job: Any, task: Any) -> Any:
         seen.append(task.number)
@@ -86,13 +86,13 @@ def test_killed_while_it_shuffles(corpus: Path, made: Made, tmp_path: Path, monk
         return plain(job, task)
 
     with monkeypatch.context() as patched:
-        patched.setattr(shuffled, "shuffle_part", dies)
+        replace(patched, "shuffle_part", dies)
         with pytest.raises(KeyboardInterrupt):
             made(corpus, shuffle=SEED)
     with pytest.raises(ConfigError, match="shuffle"):
         made(corpus, shuffle=SEED + 1)
     seen.clear()
-    monkeypatch.setattr(shuffled, "shuffle_part", lambda job, task: (seen.append(task.number), plain(job, task))[1])
+    replace(monkeypatch, "shuffle_part", lambda job, task: (seen.append(task.number), plain(job, task))[1])
     made(corpus, shuffle=SEED)
     assert seen
     assert min(seen) == 2, "two parts were there"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.internals import calculate_hashed_seed, join_embedded_stream_data, load_config, read_file_list
+from tests.internals import calculate_hashed_seed, join_embedded_stream_data, load_config, read_file_list, replace
 from tests.reshape.datasets import documents_in, files_in, lines_in, sound, write_tokens
 
 import penstock as ps
@@ -28,15 +28,14 @@ from penstock.compat.modalities import (
     shuffle_tokenized_data,
 )
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound
-from penstock.reshape import reorder
 
 PARTS = [Path("parts/part0.pbin"), Path("parts/part1.pbin"), Path("parts/part2.pbin")]
 
 
 def through_a_scratch_file(patch: pytest.MonkeyPatch, memory_bytes: int) -> None:
-    patch.setattr(reorder, "_gathers", lambda *_: False)
-    patch.setattr(reorder, "MEMORY_BYTES", memory_bytes)
-    patch.setattr(reorder, "_LEAST_MEMORY_BYTES", memory_bytes)
+    replace(patch, "gathers", lambda *_: False)
+    replace(patch, "reorder_memory_bytes", memory_bytes)
+    replace(patch, "reorder_least_memory_bytes", memory_bytes)
 
 
 class TestIndex:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.internals import FLAT_TOKENS_FORMAT as FORMAT
+from tests.internals import FlatTokensSource
 
-from penstock.formats.tokens.flat_tokens.source import FlatTokensSource
 from penstock.store import LocalStore
 from penstock.types import Depth, Finding, OpenOptions
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.internals import TokenFileEntry, decode_manifest, encode_manifest, write_side_file
+from tests.internals import TokenFileEntry, decode_manifest, encode_manifest, waiting_name, work_within, write_side_file
 from tests.internals import decode_token_file_index as decode_index
 from tests.internals import encode_token_file_index as encode_index
 
@@ -140,7 +140,7 @@ def test_a_damaged_index(tmp_path: Path, damage: bytes) -> None:
 def test_what_no_index_lists_is_a_warning(tmp_path: Path) -> None:
     folder = made(tmp_path)
     (folder / "part-00009-01234567.pbin").write_bytes(b"of a stale worker")
-    (folder / ".work").mkdir()
+    work_within(folder).mkdir()
     (folder / ".work" / "plan").write_text("{}")
     findings = ps.verify(folder)
     assert {(one.code, one.severity) for one in findings} >= {
@@ -257,7 +257,7 @@ def other_documents(folder: Path) -> None:
 
 
 def work_goes_on(folder: Path) -> None:
-    (folder / ".work").mkdir()
+    work_within(folder).mkdir()
     (folder / ".work" / "plan").write_text("{}")
 
 
@@ -301,7 +301,7 @@ def test_token_files_are_not_changed(tmp_path: Path) -> None:
 
 def test_what_a_killed_writer_left_is_swept(tmp_path: Path) -> None:
     folder = made(tmp_path)
-    side, waiting = folder / ".penstock", folder / ".penstock.next"
+    side, waiting = folder / ".penstock", waiting_name(folder / ".penstock")
     manifest = decode_manifest(side.read_bytes())
     assert manifest is not None
     side.rename(waiting)
