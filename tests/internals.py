@@ -68,7 +68,7 @@ convert.asked: understand_conversion=understand
 convert.columns: GROUPED choose_columns
 convert.groups: GroupPass=_Pass
 convert.plan_samples: plan_samples
-convert.rows: SourceRows converted_sample_digest=sample_digest
+convert.rows: FolderRows SourceRows converted_sample_digest=sample_digest
 convert.samples: verify_samples write_samples
 convert.tables: TableOptions TableRows
 engine.log: begin_log=begin end_log=end log_entries=entries unsettled_work=unsettled
@@ -83,14 +83,16 @@ engine.tokens.layout: Layout
 formats._manifest: FileDigests
 formats._planes: DTYPES PlaneEntry decode_planes encode_planes
 formats._side_checks: MOST_FINDINGS
-formats.jsonl: JSONL_FORMAT=FORMAT
+formats.jsonl: JSONL_FORMAT=FORMAT JsonlSource
 formats.jsonl.build: IndexedLines index_path_for write_index
 formats.jsonl.decompress: cut_stream
 formats.jsonl.long_lines: fault_of_pieces
 formats.jsonl.scan: fault_of
 formats.jsonl.source: decode_line
 formats.samples.folder: FOLDER_FORMAT=FORMAT
-formats.samples.media_index: MediaFilter MediaRow
+formats.samples.folder.files: list_files part_of_name=part_of
+formats.samples.folder.source: FolderSource
+formats.samples.media_index: MediaFilter MediaRow encode_metadata
 formats.samples.sqlite: connect_sqlite=connect connect_sqlite_to_write=connect_to_write
 formats.samples.webdataset.braces: BraceBudget=Budget collapse_braces=collapse expand_braces=expand
 formats.samples.webdataset.nvmeta: Info Splits read_info read_splits split_shards
@@ -100,7 +102,7 @@ formats.shards.find_index: read_index
 formats.shards.index_json: INDEX_NAME encode_index encode_merged parse_index
 formats.shards.json_shards: decoder=_decoder
 formats.shards.mds: MDS_FORMAT=FORMAT
-formats.shards.merge: merge_index
+formats.shards.merge: ShardPart=Part copy_shards merge_index
 formats.shards.names: numeric_order parse_shard_name
 formats.shards.writer: ShardWriter parse_size
 formats.tables.arrow: block_starts
@@ -109,14 +111,18 @@ formats.tables.lines: TableLines
 formats.tables.parquet: ParquetBlocks
 formats.tokens.datatrove: DATATROVE_FORMAT=FORMAT
 formats.tokens.flat_tokens: FLAT_TOKENS_FORMAT=FORMAT
-formats.tokens.flat_tokens.source: FlatTokensSource
+formats.tokens.flat_tokens.encode: make_layout
+formats.tokens.flat_tokens.source: FlatTokensSource sampled_files
 formats.tokens.flat_tokens.writer: FlatTokensWriter
 formats.tokens.folder.files: own_files
 formats.tokens.folder.index: TokenFileEntry decode_token_file_index=decode_index
     encode_token_file_index=encode_index
 formats.tokens.megatron: MEGATRON_FORMAT=FORMAT
 formats.tokens.megatron.kept: MEGATRON_KEPT=KEPT
+formats.tokens.megatron.layout: MOST_LENGTH kind_for
+formats.tokens.megatron.source: MegatronSource
 formats.tokens.pbin: PBIN_FORMAT=FORMAT
+formats.tokens.pbin.index: MOST_PROBLEMS
 formats.tokens.pbin.writer: PbinWriter
 formats.tokens.raw_tokens: RAW_TOKENS_FORMAT=FORMAT
 formats.tokens.zarr.decode: crc32c
@@ -124,10 +130,12 @@ load.adapters: TensorBoard WandB scalars
 load.describe: describe
 load.excluded: explain_excluded
 load.explain: explain_document explain_step run_of
+load.inverse: indices_of positions_of
 load.metrics: Metrics
-load.plan: plan
+load.plan: plan plan_once=once
+load.processes: ProcessWorkers
 load.stage: stage
-load.state: decode_state=decode
+load.state: compare decode_state=decode
 look.digests: sample_digest
 look.exclude: excluded_samples
 look.purge: purge
@@ -160,7 +168,9 @@ prepare.tokens.tokenize: Tally=_Tally
 prepare.tokens.tokenizer: TokenizerSpec load_spec
 prepare.tokens.tokenizer_json: MOST_TOKEN_ID no_panics require_loadable
 recipe.flavored: Flavored
+recipe.kinds: RECIPE_KINDS=KINDS
 recipe.metadataset: read_metadataset
+recipe.schema: read_schema recipe_schema schema_text
 reshape.chunk: chunk chunk_range
 reshape.cost: ShuffleCost
 reshape.expression: compile_expression
@@ -198,9 +208,11 @@ view.draw.terminal_pictures: CELL_HEIGHT CELL_WIDTH terminal_picture=picture
 view.facts.dataset: overview
 view.facts.opening: open_target read_state
 view.facts.samples: sample_at
-view.mount: open_files
+view.facts.shelves: shelf
+view.mount: MountedFiles=Files build_tree mount open_files
 view.pages.app: make_app
 view.pages.targets: Settings Targets
+view.report: chosen_for_report=chosen
 """
 """Module of the package → names to import from here; `name=attribute` if the module calls it something else."""
 
@@ -377,6 +389,27 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "shard_group_bytes": ("reshape.shard_runs:_GROUP_BYTES",),
     "open_writer_of_rows": ("reshape.row_job:open_writer",),
     "blocks_commit": ("reshape.row_job:_Blocks.commit",),
+    "checked_block_bytes": ("formats._side_checks:BLOCK_BYTES",),
+    "hash_blocks": ("formats._side_checks:hash_blocks",),
+    "most_empty_windows": ("load.lanes:_MOST_EMPTY_WINDOWS",),
+    "most_mapped": ("store._published:_MOST_MAPPED",),
+    "open_objects": ("store._objects:_open",),
+    "look_stretch_samples": ("look.samples:_STRETCH_SAMPLES",),
+    "find_expression_seconds": ("look.find:EXPRESSION_SECONDS",),
+    "open_view_target": ("view.pages.targets:open_target",),
+    "view_start_seconds": ("view.pages.targets:START_SECONDS",),
+    "sample_of": ("view.facts.batches:sample_of",),
+    "pbin_repair_run_tokens": ("formats.tokens.pbin.repair:RUN_TOKENS",),
+    "megatron_sequence_starts": ("formats.tokens.megatron.source:sequence_starts",),
+    "flat_tokens_most_findings": ("formats.tokens.flat_tokens.check:MOST_FINDINGS",),
+    "flat_tokens_derived_items": ("formats.tokens.flat_tokens.source:_DERIVED_ITEMS",),
+    "format_of_found_files": ("formats.tokens.folder.found:get_format",),
+    "few_found_files": ("formats.tokens.folder.found:_FEW",),
+    "most_shard_bytes": ("formats.shards.writer:MOST_BYTES",),
+    "jsonl_flush_bytes": ("formats.jsonl.writer:_FLUSH_BYTES",),
+    "jsonl_lines_to_index": ("formats.jsonl.build:IndexedLines",),
+    "jsonl_index_in_memory_bytes": ("formats.jsonl.index:_IN_MEMORY_BYTES",),
+    "decode_jsonl_index": ("formats.jsonl.index:decode_index",),
 }
 """What a test replaces → the attributes to set, as `module:attribute`."""
 
@@ -591,3 +624,12 @@ def is_unfinished(name: str) -> bool:
 def pieces_beside(output: Path) -> Path:
     """Return the folder next to an output in which workers leave pieces."""
     return output.with_name(f".{output.name}.pieces")
+
+
+WORK = ".work"
+"""Name of the work folder in an output that is a folder of files."""
+
+
+def geometry_of(source: Any) -> Any:
+    """Return where the parts of a pbin are."""
+    return source._geometry

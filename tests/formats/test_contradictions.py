@@ -11,11 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.internals import decode_manifest, encode_manifest, hash_blocks, main, waiting_name, write_side_file
+from tests.internals import decode_manifest, encode_manifest, hash_blocks, main, replace, waiting_name, write_side_file
 
 import penstock as ps
 from penstock.errors import Corrupt
-from penstock.formats import _side_checks
 from penstock.testing.datasets import files_in
 from penstock.testing.token_files import write_token_files
 from penstock.types import Depth, Finding
@@ -429,8 +428,8 @@ def test_repair_of_a_cut_file_holds_its_blocks_against_the_side_file(
     [side] = [tmp_path / name for name in files_in(tmp_path) if name.endswith(".penstock")]
     blocks = [hash_blocks(np.frombuffer(data.read_bytes(), np.uint8), 256)]
     resealed(side, block_digests={"data": blocks[0]})
-    monkeypatch.setattr(_side_checks, "BLOCK_BYTES", 256)
-    monkeypatch.setattr(_side_checks, "hash_blocks", lambda block: hash_blocks(block, 256))
+    replace(monkeypatch, "checked_block_bytes", 256)
+    replace(monkeypatch, "hash_blocks", lambda block: hash_blocks(block, 256))
     whole = bytearray(data.read_bytes())
     cut = bytes(whole[: len(whole) // 2])
     whole[300] ^= 1 << 4

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
-from tests.internals import RemoteStore, main
+from tests.internals import WORK, RemoteStore, geometry_of, main
 
 import penstock as ps
 from penstock.errors import NotFound, PrepareError, Truncated, Unsupported
@@ -131,8 +131,8 @@ def test_token_files(upload: Upload, tmp_path: Path, format: str) -> None:
 def test_unfinished_token_files(s3_server: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str) -> None:
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     files = files_of(write_token_files(tmp_path / "out", [[[1, 2, 7], [7]], [[3]]]))
-    names = {"part-", ".work"} if lost == "index" else {".work"}
-    files |= {".work/plan": b"{}"}
+    names = {"part-", WORK} if lost == "index" else {WORK}
+    files |= {f"{WORK}/plan": b"{}"}
     store, url = resolve(f"s3://bucket/unfinished-{tmp_path.name}")
     for name, data in files.items():
         if any(name.startswith(start) for start in names):
@@ -232,7 +232,7 @@ def test_fsspec_reads_what_is_written(tmp_path: Path) -> None:
     url = f"memory://written-{tmp_path.name}/a.pbin"
     with ps.create(url, format="pbin", token_bytes=2) as writer:
         writer.write({"tokens": DOCS[2]})
-    assert len(fsspec.open(url).open().read()) == ps.open(url)._geometry.size_bytes
+    assert len(fsspec.open(url).open().read()) == geometry_of(ps.open(url)).size_bytes
 
 
 def test_requests_of_opening(web: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

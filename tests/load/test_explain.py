@@ -11,13 +11,24 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.internals import Flavored, SeqaxParams, SeqaxPass, describe, explain_document, explain_step, plan, run_of
+from tests.internals import (
+    Flavored,
+    SeqaxParams,
+    SeqaxPass,
+    compare,
+    decode_state,
+    describe,
+    explain_document,
+    explain_step,
+    indices_of,
+    plan,
+    positions_of,
+    run_of,
+)
+from tests.internals import plan_once as once
 
 import penstock as ps
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
-from penstock.load import state as states
-from penstock.load.inverse import indices_of, positions_of
-from penstock.load.plan import once
 from penstock.testing import FileServer, KeyedSource, MemorySource, MemoryTokens
 
 TOKENS = MemoryTokens([[n % 7 + 1] * (n % 9 + 1) for n in range(60)], eos_id=0)
@@ -175,8 +186,8 @@ def test_another_stream_is_refused() -> None:
 
 
 def _names(data: Any, state: Any) -> list[str]:
-    saved = states.decode(state)
-    return [one.name for one in states.compare(saved, describe(data, saved.consumed))]
+    saved = decode_state(state)
+    return [one.name for one in compare(saved, describe(data, saved.consumed))]
 
 
 def test_one_pass() -> None:

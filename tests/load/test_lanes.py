@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import replace
 
 import penstock as ps
 from penstock.errors import ConfigError, PenstockError, ResumeMismatch
@@ -177,7 +178,7 @@ def test_states_of_streams_with_positions_merge_to_one_of_them() -> None:
 
 
 def test_a_filter_that_lets_nothing_through_ends(fns: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.load.lanes._MOST_EMPTY_WINDOWS", 50)
+    replace(monkeypatch, "most_empty_windows", 50)
     stream = ps.PackStream(packed(fns).stream, 1, merge=fns.nothing)
     with pytest.raises(PenstockError, match="has stopped producing samples"):
         next(iter(ps.Loader(stream, BATCH, rank=0, world=1)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.internals import CachedStore, RemoteStore
+from tests.internals import CachedStore, RemoteStore, replace
 
 import penstock as ps
 from penstock.formats import get_format
@@ -104,7 +104,7 @@ def test_what_is_expected_changes_no_sample(server: FileServer, tmp_path: Path) 
 def test_copies_beyond_those_that_are_mapped_are_not_fetched_again(
     server: FileServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.store._published._MOST_MAPPED", 2)
+    replace(monkeypatch, "most_mapped", 2)
     source, store = opened(server, tmp_path)
     source.prefetch(np.arange(len(source)).reshape(-1, BATCH), whole=True)
     everything = np.arange(len(source))

@@ -13,12 +13,11 @@ import obstore.store
 import pyarrow
 import pyarrow.parquet
 import pytest
-from tests.internals import CachedStore, Flavored, RemoteStore, place_of, put
+from tests.internals import CachedStore, Flavored, RemoteStore, place_of, put, replace
 from tests.store.objects import counted_requests
 
 import penstock as ps
 from penstock.formats import get_format
-from penstock.store import _objects
 from penstock.testing import FileServer
 from penstock.testing.cluster import upload
 from penstock.types import OpenOptions
@@ -151,7 +150,7 @@ def test_no_size_is_asked_for_a_shard(what: str, serve: Any, tmp_path: Path) -> 
 def bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A bucket in memory, by the client that asks servers."""
     kept = obstore.store.MemoryStore()
-    monkeypatch.setattr(_objects, "_open", lambda *given, **more: kept)
+    replace(monkeypatch, "open_objects", lambda *given, **more: kept)
     return f"s3://{tmp_path.name.replace('_', '-')}"
 
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import ProcessWorkers
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.load.processes import ProcessWorkers
 from penstock.testing import MemorySource
 
 KINDS = ["threads", "processes"]

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import replace
 from tests.look.datasets import MAKERS, tars
 
 import penstock as ps
 from penstock.errors import ConfigError, NotFound, PrepareError
-from penstock.look import samples as runs_of
 from penstock.testing import FileServer, KeyedSource, MemorySource
 
 TOKENIZER = Path(__file__).parent.parent / "golden" / "modalities" / "tokenizers" / "bpe2"
@@ -90,7 +90,7 @@ def test_places_in_compressed_files(made: dict[str, Path], tmp_path: Path) -> No
 
 
 def test_workers_change_nothing(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs_of, "_STRETCH_SAMPLES", 3)
+    replace(monkeypatch, "look_stretch_samples", 3)
     alone = ps.find(dataset, text="hello")
     assert ps.find(dataset, text="hello", executor=_Shuffled()) == alone
     assert ps.find(dataset, text="hello", limit=2, executor=_Shuffled()) == ps.find(dataset, text="hello", limit=2)
@@ -159,7 +159,7 @@ def test_what_is_refused(dataset: Path) -> None:
 def test_a_regex_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"text": "a" * 40 + "b"}) + "\n")
-    monkeypatch.setattr("penstock.look.find.EXPRESSION_SECONDS", 0.0)
+    replace(monkeypatch, "find_expression_seconds", 0.0)
     with pytest.raises(PrepareError, match="backtracks too much"):
         ps.find(path, where="match(text, '(a+)+$')")
 

@@ -9,13 +9,12 @@ from typing import Any, TypedDict
 import jsonschema
 import numpy as np
 import pytest
-from tests.internals import DecodeOptions
+from tests.internals import DecodeOptions, read_schema
 
 import penstock as ps
 from penstock.cook import Crude
 from penstock.errors import ConfigError, UnsafeData, Unsupported
 from penstock.recipe import open_recipe
-from penstock.recipe.schema import read_schema
 
 from .conftest import GOLDEN
 

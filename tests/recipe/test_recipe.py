@@ -13,14 +13,13 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.internals import ModalitiesShuffle, SeqaxParams, SeqaxPass
+from tests.internals import RECIPE_KINDS as KINDS
+from tests.internals import ModalitiesShuffle, SeqaxParams, SeqaxPass, read_schema, recipe_schema, schema_text
 
 import penstock as ps
 from penstock.cook import Cooker, Crude, cook
 from penstock.errors import ConfigError, FormatError, NotFound, UnsafeData
 from penstock.recipe import open_recipe, read_recipe
-from penstock.recipe.kinds import KINDS
-from penstock.recipe.schema import read_schema, recipe_schema, schema_text
 
 from .conftest import GOLDEN, MDS
 from .functions import beside, double, in_pairs, length, together

@@ -11,11 +11,10 @@ from typing import Any
 
 import jsonschema
 import pytest
-from tests.internals import main
+from tests.internals import main, read_schema
 
 from penstock.errors import ConfigError
 from penstock.recipe import open_recipe
-from penstock.recipe.schema import read_schema
 
 from .conftest import GOLDEN
 from .functions import double

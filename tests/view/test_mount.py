@@ -15,11 +15,11 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
-from tests.internals import open_files, prepare_webdataset
+from tests.internals import MountedFiles as Files
+from tests.internals import build_tree, mount, open_files, prepare_webdataset
 
 import penstock as ps
 from penstock.errors import ConfigError, NotFound, UnsafeData
-from penstock.view.mount import Files, build_tree, mount
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "energon"
 _PATIENCE_S = 60.0

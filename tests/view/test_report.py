@@ -9,10 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.internals import chosen_for_report as chosen
+from tests.internals import replace
 
 import penstock as ps
 from penstock.errors import ConfigError, FormatError, NotFound
-from penstock.view.report import chosen
 
 Image = pytest.importorskip("PIL.Image")
 
@@ -138,7 +139,7 @@ def test_a_disk_that_fails_ends_the_report_of_a_run(tmp_path: Path, monkeypatch:
     def fail(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "a.pbin")
 
-    monkeypatch.setattr("penstock.view.facts.batches.sample_of", fail)
+    replace(monkeypatch, "sample_of", fail)
     with pytest.raises(PermissionError):
         ps.report(recipe, tmp_path / "out.html", global_batch=4)
     assert not (tmp_path / "out.html").exists()

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import JSONL_FORMAT as FORMAT
+from tests.internals import IndexedLines, JsonlSource, index_path_for, replace
 
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, UnsafeData
-from penstock.formats.jsonl import FORMAT, JsonlSource, build, index
-from penstock.store.local import LocalStore
-from penstock.store.memory import MemoryStore
+from penstock.store import LocalStore, MemoryStore
 from penstock.testing import CountingStore
 from penstock.testing.elsewhere import in_a_fork
 from penstock.types import OpenOptions
@@ -62,11 +62,11 @@ class TestMaking:
 
     def test_only_the_last_suffix_goes(self) -> None:
         names = {"a.jsonl": "a.idx", "a.b.jsonl": "a.b.idx", "d.x/a": "d.x/a.idx", "/r/a.jsonl": "/r/a.idx"}
-        assert {name: build.index_path_for(name) for name in names} == names
+        assert {name: index_path_for(name) for name in names} == names
 
     def test_an_index_is_no_file_of_lines(self) -> None:
         with pytest.raises(ConfigError):
-            build.index_path_for("a.idx")
+            index_path_for("a.idx")
 
     def test_other_indexes_beside_it_do_not_matter(self, path: Path) -> None:
         path.with_name(path.name + ".idx").write_bytes(np.arange(9, dtype="<u8").tobytes())
@@ -158,15 +158,15 @@ class TestReading:
         assert [source[place]["n"] for place in range(len(source))] == [333, 22, 1, 0, 1]
 
     def test_a_big_index_is_decoded_once(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(index, "_IN_MEMORY_BYTES", 10)
+        replace(monkeypatch, "jsonl_index_in_memory_bytes", 10)
         put_index(path, entries())
         assert opened(path)[3] == {"n": 333}
-        monkeypatch.setattr(index, "decode_index", None)
+        replace(monkeypatch, "decode_jsonl_index", None)
         again = opened(path)
         assert [again[place]["n"] for place in range(4)] == [0, 1, 22, 333]
 
     def test_another_big_index_of_the_same_file(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(index, "_IN_MEMORY_BYTES", 10)
+        replace(monkeypatch, "jsonl_index_in_memory_bytes", 10)
         put_index(path, entries())
         assert len(opened(path)) == 4
         put_index(path, [entries()[0], *entries()[2:]])
@@ -250,13 +250,13 @@ class TestMisfits:
 
 def count_builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     built: list[str] = []
-    indexed_lines = build.IndexedLines
+    indexed_lines = IndexedLines
 
-    def counted(*arguments: Any, **options: Any) -> build.IndexedLines:
+    def counted(*arguments: Any, **options: Any) -> IndexedLines:
         built.append(arguments[1])
         return indexed_lines(*arguments, **options)
 
-    monkeypatch.setattr(build, "IndexedLines", counted)
+    replace(monkeypatch, "jsonl_lines_to_index", counted)
     return built
 
 

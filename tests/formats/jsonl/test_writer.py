@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import replace
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.formats.jsonl import writer as writer_module
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.testing import FaultStore, count_operations
 
 
@@ -86,7 +86,7 @@ def test_a_sample_that_holds_itself(tmp_path: Path) -> None:
 def test_bytes_do_not_depend_on_when_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [{"n": n, "text": "x" * n} for n in range(300)]
     whole = write(tmp_path / "a.jsonl", samples)
-    monkeypatch.setattr(writer_module, "_FLUSH_BYTES", 100)
+    replace(monkeypatch, "jsonl_flush_bytes", 100)
     assert write(tmp_path / "b.jsonl", samples) == whole
     assert (tmp_path / "a.idx").read_bytes() == (tmp_path / "b.idx").read_bytes()
     assert whole == b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in samples)

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import ShardPart as Part
+from tests.internals import copy_shards, merge_index
 
 import penstock as ps
 from penstock.errors import ConfigError, NotFound, Truncated
-from penstock.formats.shards.merge import Part, copy_shards, merge_index
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 
 MERGED = Path(__file__).parents[2] / "golden" / "streaming" / "merged"
 

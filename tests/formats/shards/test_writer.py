@@ -10,14 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import decode_manifest, parse_size, replace
 
 import penstock as ps
 from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.formats import get_format
-from penstock.formats.shards import writer as shard_writer
-from penstock.formats.shards.writer import parse_size
-from penstock.store.memory import MemoryStore
-from penstock.store.side_file import decode_manifest
+from penstock.store import MemoryStore
 from penstock.testing.counting import CountingStore
 from penstock.testing.equality import same, same_samples
 from penstock.types import OpenOptions
@@ -130,7 +128,7 @@ def test_a_change_after_write_does_not_reach_the_file(tmp_path: Path) -> None:
 
 
 def test_beyond_32_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shard_writer, "MOST_BYTES", 1000)
+    replace(monkeypatch, "most_shard_bytes", 1000)
     error = refusal([{"x": b"z" * 300}] * 4, size_limit=None)
     assert isinstance(error, TooLarge)
     assert "sample 2" in str(error)

@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.internals import place_of
+from tests.internals import current, place_of, replace, shelf
 from tests.smoke.made import MADE, Made
 from tests.view.pages.conftest import Ask, text_of
 
 from penstock.errors import NotFound
 from penstock.testing import FileServer
-from penstock.view.facts.shelves import shelf
-from penstock.view.pages import targets
 
 LISTED = ("jsonl-files",)
 """What a web server, which lists nothing, can't show."""
@@ -92,9 +90,9 @@ def test_a_shelf_in_an_object_store(tmp_path: Path, pages: Ask, s3_server: str) 
 def test_a_folder_of_a_store_that_is_slow_becomes_a_shelf(
     tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go, plain = threading.Event(), targets.open_target
-    monkeypatch.setattr(targets, "open_target", lambda *given, **how: (go.wait(60), plain(*given, **how))[1])
-    monkeypatch.setattr(targets, "START_SECONDS", 0.05)
+    go, plain = threading.Event(), current("open_view_target")
+    replace(monkeypatch, "open_view_target", lambda *given, **how: (go.wait(60), plain(*given, **how))[1])
+    replace(monkeypatch, "view_start_seconds", 0.05)
     for name in ("jsonl", "mds"):
         (tmp_path / "data" / name).mkdir(parents=True)
         MADE[name](tmp_path / "data" / name)
@@ -152,7 +150,7 @@ def test_a_store_that_fails_while_it_is_looked_at(
 
 def test_a_store_that_is_silent(tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """It holds the pages of its own dataset, which say so at once; those of others are there."""
-    monkeypatch.setattr(targets, "START_SECONDS", 0.1)
+    replace(monkeypatch, "view_start_seconds", 0.1)
     _, path = made_in(tmp_path, "mds")
     near = tmp_path / "near.jsonl"
     near.write_text(json.dumps({"text": "near"}) + "\n")

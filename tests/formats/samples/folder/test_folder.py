@@ -11,17 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.internals import FolderRows, FolderSource, Place, encode_metadata, list_files, within
+from tests.internals import part_of_name as part_of
 
 import penstock as ps
-from penstock.convert.rows import FolderRows
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
 from penstock.formats import get_format, sniff
-from penstock.formats.samples.folder.files import list_files, part_of
-from penstock.formats.samples.folder.source import FolderSource
-from penstock.formats.samples.media_index import encode_metadata
-from penstock.store.local import LocalStore
-from penstock.store.place import Place
-from penstock.store.resolve import within
+from penstock.store import LocalStore
 from penstock.testing.counting import CountingStore
 from penstock.types import ImageMetadata, OpenOptions
 

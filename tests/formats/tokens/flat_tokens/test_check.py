@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import FLAT_TOKENS_FORMAT as FORMAT
+from tests.internals import current
 
 from penstock.errors import ConfigError, NotFound
-from penstock.formats.tokens.flat_tokens import FORMAT, check
 from penstock.store import LocalStore
 from penstock.testing.datasets import files_in
 from penstock.types import OpenOptions
@@ -55,7 +56,9 @@ def test_only_some_are_listed(tmp_path: Path) -> None:
     items = np.fromfile(path / "encoded_tokens" / "0", "<u4")
     (items & ~np.uint32(1)).tofile(path / "encoded_tokens" / "0")
     found = checked(path)
-    assert [one.code for one in found] == ["flat-tokens.first_bit.set_at_starts"] * (check.MOST_FINDINGS + 1)
+    assert [one.code for one in found] == ["flat-tokens.first_bit.set_at_starts"] * (
+        current("flat_tokens_most_findings") + 1
+    )
     assert "42 more tokens" in str(found[-1].found)
 
 
@@ -81,7 +84,7 @@ def test_missing_chunks(tmp_path: Path) -> None:
     for number in range(30):
         (strict / "encoded_tokens" / str(number)).unlink()
     found = checked(without_side_file(strict), "quick")
-    assert [one.code for one in found] == ["flat-tokens.chunk.present"] * (check.MOST_FINDINGS + 1)
+    assert [one.code for one in found] == ["flat-tokens.chunk.present"] * (current("flat_tokens_most_findings") + 1)
     assert found[0].path == str(strict / "encoded_tokens" / "0")
     assert "10 more" in str(found[-1].found)
 

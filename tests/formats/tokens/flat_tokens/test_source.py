@@ -10,12 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.internals import FLAT_TOKENS_FORMAT as FORMAT
+from tests.internals import make_layout, replace, sampled_files
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
-from penstock.formats.tokens.flat_tokens import FORMAT, source
-from penstock.formats.tokens.flat_tokens.encode import make_layout
-from penstock.formats.tokens.flat_tokens.source import sampled_files
 from penstock.store import LocalStore, MemoryStore
 from penstock.testing.counting import CountingStore
 from penstock.types import OpenOptions
@@ -144,7 +143,7 @@ def test_seq_starts_that_are_no_borders(tmp_path: Path) -> None:
 
 
 def test_large_seq_starts_are_decoded_once_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source, "_DERIVED_ITEMS", 3)
+    replace(monkeypatch, "flat_tokens_derived_items", 3)
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "cache"))
     path = make(tmp_path / "a.zarr", compressor="zstd")
     first = opened(path).doc_starts

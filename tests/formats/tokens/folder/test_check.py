@@ -141,7 +141,7 @@ def test_what_no_index_lists_is_a_warning(tmp_path: Path) -> None:
     folder = made(tmp_path)
     (folder / "part-00009-01234567.pbin").write_bytes(b"of a stale worker")
     work_within(folder).mkdir()
-    (folder / ".work" / "plan").write_text("{}")
+    (work_within(folder) / "plan").write_text("{}")
     findings = ps.verify(folder)
     assert {(one.code, one.severity) for one in findings} >= {
         ("token-files.unlisted", "warning"),
@@ -258,7 +258,7 @@ def other_documents(folder: Path) -> None:
 
 def work_goes_on(folder: Path) -> None:
     work_within(folder).mkdir()
-    (folder / ".work" / "plan").write_text("{}")
+    (work_within(folder) / "plan").write_text("{}")
 
 
 @pytest.mark.parametrize(

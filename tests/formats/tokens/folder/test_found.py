@@ -12,11 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from tests.internals import main, place_of, put
+from tests.internals import current, main, place_of, put, replace
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError, TooLarge, Unsupported
-from penstock.formats.tokens.folder import found as module
 from penstock.testing import TokenSourceLaws
 from penstock.testing.datasets import files_in
 from penstock.testing.token_files import write_token_files
@@ -166,7 +165,7 @@ def test_links_out_of_the_folder(tmp_path: Path) -> None:
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files that are opened as sources."""
     opened: list[str] = []
-    right = module.get_format
+    right = current("format_of_found_files")
 
     class Looking:
         def __init__(self, format: str) -> None:
@@ -176,12 +175,12 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             opened.append(os.path.basename(path))
             return self.kind.open(store, path, options)
 
-    monkeypatch.setattr(module, "get_format", Looking)
+    replace(monkeypatch, "format_of_found_files", Looking)
     return opened
 
 
 def test_counted_once_a_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_FEW", 1)
+    replace(monkeypatch, "few_found_files", 1)
     folder = write(tmp_path / "data")
     opened = looks(monkeypatch)
     first: Any = ps.open(folder)

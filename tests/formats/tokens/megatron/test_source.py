@@ -10,14 +10,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from tests.internals import MEGATRON_FORMAT as FORMAT
+from tests.internals import MegatronSource, replace
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Truncated
-from penstock.formats.tokens.megatron import FORMAT
-from penstock.formats.tokens.megatron import source as source_module
-from penstock.formats.tokens.megatron.source import MegatronSource
-from penstock.store.derived import DerivedCache
-from penstock.store.local import LocalStore
+from penstock.store import DerivedCache, LocalStore
 from penstock.testing import CountingStore, TokenSourceLaws
 from penstock.types import Extent, OpenOptions, Sample
 
@@ -183,7 +181,7 @@ class TestLittleIsRead:
         source = opened(prefix)
         assert source.num_tokens == 80_000
         assert source.derived is not None
-        monkeypatch.setattr(source_module, "sequence_starts", None)
+        replace(monkeypatch, "megatron_sequence_starts", None)
         again = opened(prefix)
         assert again.gather_starts(np.array([0, 3]), 3).tolist() == [[True, False, False], [False, True, False]]
         assert not again.doc_starts.flags.writeable

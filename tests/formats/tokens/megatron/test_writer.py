@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.internals import MEGATRON_FORMAT as FORMAT
+from tests.internals import MOST_LENGTH, kind_for
 
 import penstock as ps
 from penstock.errors import ConfigError, TooLarge, Unsupported
-from penstock.formats.tokens.megatron import FORMAT
-from penstock.formats.tokens.megatron.layout import MOST_LENGTH, kind_for
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.types import OpenOptions
 
 SEED = [[1, 2], [3, 4, 5], [6, 7, 8]]

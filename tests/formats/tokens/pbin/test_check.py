@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import MOST_FINDINGS, MOST_PROBLEMS, decode_manifest, encode_manifest
+from tests.internals import PBIN_FORMAT as FORMAT
 
 from penstock.errors import ConfigError, NotFound
-from penstock.formats._side_checks import MOST_FINDINGS
-from penstock.formats.tokens.pbin import FORMAT
-from penstock.formats.tokens.pbin.index import MOST_PROBLEMS
-from penstock.store.local import LocalStore
-from penstock.store.side_file import decode_manifest, encode_manifest
+from penstock.store import LocalStore
 from penstock.types import Depth, Finding, OpenOptions
 
 Build = Callable[..., bytes]

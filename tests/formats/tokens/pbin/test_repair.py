@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import PBIN_FORMAT as FORMAT
+from tests.internals import replace
 
-from penstock.formats.tokens.pbin import FORMAT
-from penstock.store.local import LocalStore
+from penstock.store import LocalStore
 from penstock.types import Action, OpenOptions
 
 Build = Callable[..., bytes]
@@ -175,7 +176,7 @@ def test_sound_files_are_left_alone(packed: Build, put: Put, tmp_path: Path) -> 
 
 
 def test_long_documents_and_many(put: Put, packed: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.formats.tokens.pbin.repair.RUN_TOKENS", 10)
+    replace(monkeypatch, "pbin_repair_run_tokens", 10)
     docs = [[1] * size + [7] for size in (3, 30, 0, 0, 9, 10, 11, 1)]
     path = put(packed(docs)[:-1])
     repair(path, eos_id=7)
