@@ -25,7 +25,7 @@ def find_complete(request: Request) -> PackReport | None:
     """What there is to say where a killed run had made the output; raises `ConfigError` where it is another."""
     output = request.output
     published = _published(request)
-    if published is not None and not request.sharing.restart:
+    if published is not None and not request.options.restart:
         return _known_again(request, published)
     if not request.is_folder and output.exists():
         sweep_killed(output.store, request.outputs)
@@ -35,7 +35,7 @@ def find_complete(request: Request) -> PackReport | None:
 
 def made_by_another(request: Request) -> PackReport | None:
     """What there is to say where another worker of the same plan has made the output meanwhile."""
-    if not request.sharing.is_distributed or request.sharing.restart:
+    if not request.options.is_distributed or request.options.restart:
         return None
     with contextlib.suppress(PenstockError, OSError):
         published = _published(request)
@@ -49,7 +49,7 @@ def require_unmade(request: Request, material: Material, work: SharedWork) -> No
     Raises:
         PrepareError: they have.
     """
-    if not request.sharing.is_distributed or request.sharing.restart:
+    if not request.options.is_distributed or request.options.restart:
         return
     manifest = None
     with contextlib.suppress(PenstockError, OSError):
@@ -64,7 +64,7 @@ def _published(request: Request) -> Manifest | None:
 
     A worker of a shared plan that comes late asks about every output.
     """
-    if not request.sharing.is_distributed and not work_folder(request.output, inside=request.is_folder).is_there():
+    if not request.options.is_distributed and not work_folder(request.output, inside=request.is_folder).is_there():
         return None
     store, path = request.output.store, request.output.path
     if request.is_folder:
@@ -112,7 +112,7 @@ def _known_again(request: Request, manifest: Manifest) -> PackReport:
         manifest=manifest,
         unknown_tokens=(manifest.unknown_text or {}).get("unknown_tokens", 0),
         dropped_characters=(manifest.unknown_text or {}).get("dropped_characters", 0),
-        part=request.sharing.part,
+        part=request.options.part,
         was_complete=True,
         eos=material.spec.eos,
     )

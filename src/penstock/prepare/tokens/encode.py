@@ -99,7 +99,8 @@ class Books:
             inside_bytes = meta.pieces[0].stop_bytes * one.size_bytes // max(1, text_bytes(one.name, one.size_bytes))
             inside_bytes = min(inside_bytes, one.size_bytes)
         now = PackProgress(self.documents, self.tokens, self._done_bytes + inside_bytes, self.total_bytes)
-        self.request.progress(now)
+        if self.request.options.progress is not None:
+            self.request.options.progress(now)
 
     def refuse(self, task: Task, done: Done, *, all_before: bool) -> PrepareError:
         """The error for the bad line at which the next part of a task ended."""
@@ -248,7 +249,7 @@ class Encoding:
             if task.number in there:
                 if not trusted:
                     yield replace(task, look=tuple(parts))
-            elif task.in_parts and self.request.executor in HERE:
+            elif task.in_parts and self.request.options.executor in HERE:
                 yield from cut_parts(task, self.plan.task_bytes, parts, trusted=trusted)
             else:
                 yield replace(task, done=tuple(part.piece for part in parts))
@@ -257,7 +258,7 @@ class Encoding:
         """The results of a task: one, or as many as a large compressed file was cut into."""
         if not sent:
             return
-        many = task.in_parts and self.request.executor in HERE
+        many = task.in_parts and self.request.options.executor in HERE
         for result in itertools.chain(held[:], results):
             held.clear()
             if result.task != task.number:

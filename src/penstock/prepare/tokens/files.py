@@ -24,10 +24,10 @@ from penstock.store._files import require_movable
 def held_output(request: Request) -> AbstractContextManager[None]:
     """Hold the folder that is made; one dataset is held by its writer, and only asked whether it can be replaced."""
     if not request.is_folder:
-        for path in request.outputs if request.overwrite and request.output.is_local else ():
+        for path in request.outputs if request.options.overwrite and request.output.is_local else ():
             require_movable(path)
         return contextlib.nullcontext()
-    return held_folder(request.output, overwrite=request.overwrite, shared=request.sharing.is_distributed)
+    return held_folder(request.output, overwrite=request.options.overwrite, shared=request.options.is_distributed)
 
 
 def token_files(
@@ -37,7 +37,7 @@ def token_files(
     spec = material.spec
     of_file, of_folder = recorded_of(request, material), recorded_of_output(request, material)
     options = writer_options(request.to, spec, of_file | {"inputs": {}})  # the folder's own side file names them
-    compared = engine == "gigatoken" and (request.sharing.is_distributed or books.reused_tasks > 0)
+    compared = engine == "gigatoken" and (request.options.is_distributed or books.reused_tasks > 0)
     compare = functools.partial(differs, spec) if compared else None
     scratch = work.place.child(SCRATCH)
     job = FileJob(
@@ -50,4 +50,4 @@ def token_files(
     def refuse(file: int, difference: str) -> PrepareError:
         return disagreed(material.inputs[file].path, difference)
 
-    return TokenFiles(job, request.file_tokens or 1, request.overwrite, given, work, executor, refuse)
+    return TokenFiles(job, request.file_tokens or 1, request.options.overwrite, given, work, executor, refuse)

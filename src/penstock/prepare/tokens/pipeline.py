@@ -28,7 +28,7 @@ from penstock.engine.tokens.assemble import as_parts
 from penstock.engine.tokens.files import held_folder
 from penstock.engine.tokens.one import joined_file
 from penstock.errors import ConfigError, PenstockError, PrepareError
-from penstock.executors import AnyExecutor, make_executor, require_executor
+from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import get_format
 from penstock.formats._planed_writer import replacing_planes
 from penstock.formats._planes import base_at, side_path_of
@@ -214,7 +214,9 @@ def pack(
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("task_bytes must be positive", found=f"task_bytes={task_bytes}", expected="1 or more")
     store = store or LocalStore()
-    sharing = RunOptions(part=part, finish=finish, no_work=no_work, restart=restart, dry_run=dry_run)
+    options = RunOptions(
+        executor, workers, part, finish, no_work, restart, dry_run, overwrite, keep_map, keep_excluded, progress
+    )
     place, to, is_folder = understand_output(output, to, file_tokens, store)
     eos, eos_rule = _resolve_eos(eos, chat_eos, packs_eos=get_format(to).traits.packs_eos)
     selection = dataclasses.replace(selection, chat_eos=eos_rule, chat_format=chat_format or "auto")
@@ -223,7 +225,7 @@ def pack(
         output=place,
         to=to,
         file_tokens=(file_tokens or DEFAULT_FILE_TOKENS) if is_folder else None,
-        sharing=sharing,
+        options=options,
         selection=selection,
         input_format=input_format,
         tokenizer=os.fspath(tokenizer),
@@ -231,23 +233,16 @@ def pack(
         special_tokens=special_tokens,
         pretokenizer=pretokenizer,
         engine=engine,
-        workers=workers,
-        executor=executor,
         skip=on_error == "skip",
-        overwrite=overwrite,
         task_bytes=task_bytes,
         oracle_bytes=oracle_bytes,
         follow_links=follow_links,
-        keep_map=keep_map,
-        keep_excluded=keep_excluded,
         excludes=excludes if excludes is None or excludes is False else place_of(excludes),
-        dry_run=dry_run,
         chat=chat,
         chat_date=chat_date,
         keep_control_tokens=keep_control_tokens,
         shuffle=shuffle,
         fill_in=asked_of(fim_rate, fim_spm_rate, fim_seed, fim_tokens),
-        progress=progress or _silent,
     )
     if shuffle is not None and (keep_map or keep_excluded):
         what, hint = (
@@ -266,7 +261,7 @@ def pack(
         found = found if chat_eos is None else f"chat_eos={chat_eos}"
         found = found if chat_format is None else f"chat_format={chat_format}"
         raise ConfigError("this option only applies to conversations", found=found, hint="Add chat=True (--chat)")
-    if STDIN in request.given and sharing.is_distributed:
+    if STDIN in request.given and options.is_distributed:
         raise ConfigError("standard input can't be distributed", hint="Save it as a file")
     if dry_run and STDIN in request.given:
         what = "standard input must be copied into a file first"
@@ -276,10 +271,10 @@ def pack(
 
 
 def _pack(request: Request) -> PackReport:
-    if request.dry_run:
+    if request.options.dry_run:
         with keeping_nothing():
             return _rehearsed(request)
-    done = made_by_another(request) if request.overwrite else find_complete(request)
+    done = made_by_another(request) if request.options.overwrite else find_complete(request)
     while done is None:
         try:
             return _run(request)
@@ -296,18 +291,18 @@ def _waited(request: Request) -> bool:
     """Whether another finisher of the same plan wrote the output meanwhile; token files are made side by side."""
     folder = work_folder(request.output, inside=request.is_folder)
     first = Place(request.output.store, request.outputs[0])
-    return not request.is_folder and wait_for_another(first, folder, request.sharing)
+    return not request.is_folder and wait_for_another(first, folder, request.options)
 
 
 def _run(request: Request) -> PackReport:
     found = find_inputs(request)
     folder = work_folder(request.output, inside=request.is_folder)
-    sharing = request.sharing
+    options = request.options
     with plain_errors(request.output, folder), contextlib.ExitStack() as workers:
         executor = workers.enter_context(_workers_for(request, found))
-        material = understand(request, found, None if sharing.restart else peek(folder))
+        material = understand(request, found, None if options.restart else peek(folder))
         held = held_output(request)
-        opened = open_shared(request.output, folder, restart=sharing.restart, shared=sharing.is_distributed)
+        opened = open_shared(request.output, folder, restart=options.restart, shared=options.is_distributed)
         # Workers end before the work folder is left: nothing more comes into it then.
         with held, opened as work, workers.pop_all():
             engine = choose(request, material, work.plan, executor)
@@ -323,20 +318,19 @@ def _run(request: Request) -> PackReport:
 
 def _rehearsed(request: Request) -> PackReport:
     """About what would be written; the output is opened in a store that writes nothing."""
-    require_executor(request.executor, request.workers)
-    if not (request.overwrite or request.is_folder) and request.output.exists():
+    if not (request.options.overwrite or request.is_folder) and request.output.exists():
         raise output_exists(request.output.path)
-    before = None if request.sharing.restart else peek(work_folder(request.output, inside=request.is_folder))
+    before = None if request.options.restart else peek(work_folder(request.output, inside=request.is_folder))
     material = understand(request, find_inputs(request), before)
     if before is not None:
         material = dataclasses.replace(material, inputs=with_digests(material.inputs))
         require_same(before, asked_for(request, material, before), request.output.path)
     dry, recorded = dry_place(request.output), recorded_of(request, material)
     if request.is_folder:
-        with held_folder(dry, overwrite=request.overwrite, shared=False):
+        with held_folder(dry, overwrite=request.options.overwrite, shared=False):
             pass
     else:
-        writer = create_writer(request.to, dry, material.spec, recorded, overwrite=request.overwrite)
+        writer = create_writer(request.to, dry, material.spec, recorded, overwrite=request.options.overwrite)
         as_parts(writer)
         writer.abort()
     with make_executor("inline", None) as executor:
@@ -367,16 +361,16 @@ class _Pass:
 
     def books(self) -> Books:
         """The account of it, where nothing is booked yet."""
-        sharing, inputs = self.request.sharing, self.material.inputs
+        options, inputs = self.request.options, self.material.inputs
         sizes = (one.size_bytes for one in inputs)
-        if sharing.part is not None:
+        if options.part is not None:
             tasks = cut_tasks(inputs, self.planned.plan.task_bytes)
-            sizes = (one.size_bytes for one in tasks if sharing.takes(one.number))
+            sizes = (one.size_bytes for one in tasks if options.takes(one.number))
         return Books(self.request, self.material, self.work, sum(sizes))
 
     def encoding(self, *, only_share: bool = False) -> Encoding:
         """What is to be encoded: all, or a share."""
-        planned, takes = self.planned, self.request.sharing.takes
+        planned, takes = self.planned, self.request.options.takes
         return Encoding(
             self.request,
             self.material,
@@ -396,8 +390,10 @@ def _workers_for(request: Request, found: Found) -> AbstractContextManager[Execu
     files, sizes = found.files, [text_bytes(*one) for one in found.sizes()]
     task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
     n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
-    executor, workers, alone = request.executor, request.workers, n_tasks <= 1 or request.sharing.no_work
-    return make_executor(executor, workers, _PRELOAD, alone=alone, most=n_tasks, reads=files, writes=[request.output])
+    options = request.options
+    alone, executor = n_tasks <= 1 or options.no_work, options.executor or "processes"
+    places = {"reads": files, "writes": [request.output]}
+    return make_executor(executor, options.workers, _PRELOAD, alone=alone, most=n_tasks, **places)
 
 
 def _into_one(run: _Pass) -> PackReport:
@@ -406,18 +402,18 @@ def _into_one(run: _Pass) -> PackReport:
     books, times = run.books(), [time.perf_counter()]
     recorded, spec = recorded_of(request, material), material.spec
     about = (request.output, writer_options(request.to, spec, recorded), spec.token_bytes, work, run.executor)
-    joined = joined_file(request.to, *about, request.sharing.takes, overwrite=request.overwrite)
-    if request.sharing.part is not None:
+    joined = joined_file(request.to, *about, request.options.takes, overwrite=request.options.overwrite)
+    if request.options.part is not None:
         for _ in run.encoding(only_share=True).run(books):
             pass
         if joined is not None and request.shuffle is None and (all_parts := _all_parts(run)):
             joined.digest(all_parts)
         return _unfinished(run, books, [*times, time.perf_counter()], ())
-    if request.sharing.no_work and (missing := work.shares_of(work.missing())):
+    if request.options.no_work and (missing := work.shares_of(work.missing())):
         return _unfinished(run, books, times, missing)
     joined = joined if request.shuffle is None else None
     place = request.output if joined is None else joined.output
-    with create_writer(request.to, place, spec, recorded, overwrite=request.overwrite) as writer:
+    with create_writer(request.to, place, spec, recorded, overwrite=request.options.overwrite) as writer:
         parts = take_parts(run.encoding(), books, writer, joined)
         _require_documents(run, books)
         if request.shuffle is not None:
@@ -438,7 +434,7 @@ def _into_files(run: _Pass) -> PackReport:
     about = (request, run.material, work, run.executor, run.planned.engine, books)
     files = token_files(*about)
     require_no_writer(request.output.store, request.output.child(INDEX_NAME).path)  # now our plan is there to be seen
-    if request.sharing.no_work:
+    if request.options.no_work:
         missing = work.shares_of(work.missing())
         if not missing and request.shuffle is None:  # else who finishes makes all files
             missing = files.missing_shares(_all_parts(run))
@@ -448,9 +444,9 @@ def _into_files(run: _Pass) -> PackReport:
         pass
     times.append(time.perf_counter())
     parts, files = _all_parts(run), token_files(*about)  # whose parts are of others is known now
-    if request.sharing.part is not None:
+    if request.options.part is not None:
         if parts is not None and request.shuffle is None:
-            files.make(parts, request.sharing.part)
+            files.make(parts, request.options.part)
         return _unfinished(run, books, [*times, time.perf_counter()], ())
     _require_documents(run, books, parts)
     in_order = parts_in_order(run.encoding(), parts or [])
@@ -546,7 +542,7 @@ def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple
         tasks=books.tasks,
         reused_tasks=books.reused_tasks,
         seconds={stage: after - before for stage, before, after in stages},
-        part=request.sharing.part,
+        part=request.options.part,
         missing=missing,
     )
 
@@ -572,7 +568,3 @@ def _resolve_eos(eos: str | None, chat_eos: ChatEos | None, *, packs_eos: bool) 
     if not (eos or packs_eos or appends):
         eos = NO_EOS
     return eos, "never" if eos == NO_EOS else chat_eos or "auto"
-
-
-def _silent(progress: PackProgress) -> None:
-    """No progress."""

@@ -59,7 +59,7 @@ def kept_mask(
         return
     require_place_of_mask(request)
     settle_mask(request)
-    tally, joins = _Tally(material, books), request.sharing.is_distributed and request.is_folder
+    tally, joins = _Tally(material, books), request.options.is_distributed and request.is_folder
     with planes_beside(_masked(request), request.output.store, request.output.path, _PLANES, joins=joins) as files:
         for part in parts:
             mask = tally.mask_of(work, part)

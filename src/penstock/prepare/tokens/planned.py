@@ -79,7 +79,7 @@ def make_plan(request: Request, material: Material, work: SharedWork, engine: En
             path=request.output.path,
             hint="Discard the finished work: restart (--restart)",
         )
-    join(work, plan, sum(1 for _ in cut_tasks(material.inputs, plan.task_bytes)), request.sharing)
+    join(work, plan, sum(1 for _ in cut_tasks(material.inputs, plan.task_bytes)), request.options)
     return Planned(plan, engine, note)
 
 
@@ -96,7 +96,7 @@ def asked_for(request: Request, material: Material, before: Plan | None) -> Plan
             "--eos": material.spec.eos or NO_EOS,
             "--special-tokens": request.special_tokens,
             "--engine": request.engine,
-            "--overwrite": request.overwrite,
+            "--overwrite": request.options.overwrite,
             **{f"--{name}": value for name, value in left_out(material).items()},
             **({} if request.shuffle is None else {"--shuffle": request.shuffle}),
             **filled_in(request),

@@ -36,7 +36,7 @@ def kept_rows(request: Request, material: Material, work: SharedWork, parts: Seq
     path += NEXT if output.exists() or output.store.exists(path) else ""
     runs, inputs = _runs(material, work, parts, rows), [(one.name, one.digest) for one in material.inputs]
     recorded, tokens = recorded_of_output(request, material), sum(part.tokens for part in parts)
-    if request.keep_map:
+    if request.options.keep_map:
         write_row_map(output.store, path, runs, inputs, rows, recorded, tokens)
     was_there, chosen = output.exists(), _format_of(request)
     entries = list(_entries(material, work, parts))
@@ -45,8 +45,8 @@ def kept_rows(request: Request, material: Material, work: SharedWork, parts: Seq
         yield
     except BaseException:
         with contextlib.suppress(OSError, NotFound):
-            if request.keep_map and not path.endswith(NEXT) and not output.exists():  # else it counts with its data
-                output.store.delete(path)
+            if request.options.keep_map and not path.endswith(NEXT) and not output.exists():
+                output.store.delete(path)  # else it counts with its data
             if entries and output.exists() == was_there:
                 output.store.delete(waiting_list(chosen.name, output.path))
         raise
@@ -54,21 +54,21 @@ def kept_rows(request: Request, material: Material, work: SharedWork, parts: Seq
 
 def settle_rows(request: Request, manifest: Manifest) -> None:
     """Keep the row map of what is visible now, and no other."""
-    if request.keep_map or request.overwrite or request.output.is_local:
+    if request.options.keep_map or request.options.overwrite or request.output.is_local:
         settle_row_map(request.output, manifest)
-    if request.keep_excluded:
+    if request.options.keep_excluded:
         settle_waiting(_format_of(request), request.output)
 
 
 def keeps_rows(request: Request, material: Material) -> bool:
     """Whether it is to be known which line each document was; raises `ConfigError` where nobody could be told."""
-    if request.keep_map:
+    if request.options.keep_map:
         require_own_row_map(request.output)
     carries = any(one.carried for one in material.inputs)
     if carries and not request.output.is_local:
         what, hint = "exclude lists next to remote data aren't read", "Pack locally and copy the result"
         raise ConfigError(what, path=request.output.path, hint=f"{hint}, or omit --keep-excluded (keep_excluded=)")
-    return request.keep_map or carries
+    return request.options.keep_map or carries
 
 
 def _format_of(request: Request) -> Format:

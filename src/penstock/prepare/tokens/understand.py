@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from penstock.engine.folder import local_store
 from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
 from penstock.errors import ConfigError, Corrupt, FormatError
-from penstock.executors import HERE, AnyExecutor
+from penstock.executors import HERE
 from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, get_format, usable_format
 from penstock.formats._unrecognised import UNKNOWN, is_tokenizer, of_binary, of_text
 from penstock.formats.jsonl.build import index_path_for
@@ -27,7 +27,6 @@ from penstock.prepare.tokens.fill_in import FillIn, FillInAsked, fill_in_of
 from penstock.prepare.tokens.inputs import TABLES, InputFile, InputFormat, describe_inputs, find_files, without_excluded
 from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
 from penstock.prepare.tokens.oracle import EngineChoice
-from penstock.prepare.tokens.report import PackProgress
 from penstock.prepare.tokens.select import Selection, make_reader
 from penstock.prepare.tokens.tables import require_columns
 from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec
@@ -60,7 +59,7 @@ class Request:
     output: Place
     to: str
     file_tokens: int | None
-    sharing: RunOptions
+    options: RunOptions
     selection: Selection
     input_format: InputFormat
     tokenizer: str
@@ -68,23 +67,16 @@ class Request:
     special_tokens: str
     pretokenizer: str | None
     engine: EngineChoice
-    workers: int | None
-    executor: AnyExecutor
     skip: bool
-    overwrite: bool
     task_bytes: int | None
     oracle_bytes: int
     follow_links: bool
-    keep_map: bool
-    keep_excluded: bool
     excludes: Place | Literal[False] | None
-    dry_run: bool
     chat: bool
     chat_date: str | None
     keep_control_tokens: bool
     shuffle: int | None
     fill_in: FillInAsked | None
-    progress: Callable[[PackProgress], None]
     started: float = 0.0
 
     @property
@@ -217,7 +209,7 @@ def understand(request: Request, found: Found, before: Plan | None = None) -> Ma
 
     Digests for which a file is read whole are left out: workers make them.
     """
-    alone = request.executor in HERE and request.sharing.part is None and not request.sharing.no_work
+    alone = request.options.executor in HERE and request.options.part is None and not request.options.no_work
     material = material_of(request, found, before, hold_bytes=_HELD_BYTES if alone else 0, digests=False)
     for one in material.inputs:
         if one.kind in TABLES:
@@ -251,7 +243,7 @@ def material_of(
         hold_bytes=hold_bytes,
         digests=digests,
     )
-    inputs = without_excluded(inputs, request.excludes, keep=request.keep_excluded, known=found.statuses)
+    inputs = without_excluded(inputs, request.excludes, keep=request.options.keep_excluded, known=found.statuses)
     fill_in = None if request.fill_in is None else fill_in_of(request.fill_in, spec, reference)
     return Material(inputs, spec, reference, selection, fill_in)
 
@@ -274,7 +266,7 @@ def recorded_of(request: Request, material: Material) -> dict[str, Any]:
             **left_out(material),
             **({} if request.shuffle is None else {"shuffle": request.shuffle}),
             **{name.removeprefix("--"): value for name, value in filled_in(request).items()},
-            **({"keep_map": True} if request.keep_map else {}),
+            **({"keep_map": True} if request.options.keep_map else {}),
         },
     }
 
