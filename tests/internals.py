@@ -30,7 +30,7 @@ _regular: open_descriptor open_regular read_regular require_regular_path require
 _secrets: log_secrets=logger redact
 check.lint: lint
 check.summary: length_summary
-check.verify: verify_shared write_side_file
+check.verify: write_side_file
 cli._commands: COMMANDS COMMAND_ALIASES=ALIASES COMMAND_EXAMPLES=EXAMPLES GROUPS HIDDEN_COMMANDS=HIDDEN
     RENAMED_COMMANDS=RENAMED
 cli._common: add_common common_options
@@ -242,6 +242,23 @@ def __getattr__(name: str) -> Any:
 def names() -> list[str]:
     """Return the names that this module takes from the package."""
     return sorted(_TABLE)
+
+
+def verify_shared(
+    path: Any,
+    *,
+    part: tuple[int, int] | None = None,
+    no_work: bool = False,
+    restart: bool = False,
+    executor: Any = None,
+    **options: Any,
+) -> Any:
+    """Run a part of a distributed check, or its finalize step."""
+    from penstock.check.verify import verify_in_parts
+    from penstock.engine.options import RunOptions
+
+    how = RunOptions(executor, part=part, finish=part is None, no_work=no_work, restart=restart)
+    return verify_in_parts(path, how, **options)
 
 
 LOADER_MODULES = ("penstock.load.loader", "penstock.load.processes")

@@ -22,7 +22,7 @@ BORDERS: dict[str, set[str]] = {
         "check/repair:repair",
         "check/summary:summarise",
         "check/verify:verify",
-        "check/verify:verify_shared",
+        "check/verify:verify_in_parts",
         "check/verify:write_side_file",
     },
     "convert": {

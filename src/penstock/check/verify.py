@@ -1,4 +1,4 @@
-"""`verify`: what is wrong with a dataset, where, and what to do."""
+"""Check a dataset: what is wrong, where, and what to do."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from penstock._tree import ShownList
 from penstock.abc import Format, Store
 from penstock.check.lint import decoding_findings
 from penstock.check.row_maps import check_row_map
-from penstock.check.shares import SharedReport, check_in_shares, require_apart
-from penstock.engine.options import RunOptions
+from penstock.check.verify_job import VerifyJob, VerifyReport
+from penstock.engine.options import Counter, RunOptions
 from penstock.engine.plan import CHECK, Plan
+from penstock.engine.run import run
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
@@ -32,7 +33,7 @@ from penstock.store.side_file import load_manifest, record_in_side_file
 from penstock.types import Depth, Finding, Manifest, OpenOptions
 
 _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
-"""What codes of findings end in that say that data are not those of their side file."""
+"""Last words of codes of findings that say that the data contradicts its side file."""
 
 
 def verify(
@@ -75,7 +76,7 @@ def verify(
     """
     if depth == "decode":
         found = verify(path, depth="full", format=format, workers=workers, executor=executor, **options)
-        given = _asked("full", options)
+        given = _read_options("full", options)
         where = path.path if isinstance(path, Place) else path
         if not isinstance(where, str | os.PathLike):
             return found  # token files, of which nothing is decoded
@@ -85,41 +86,42 @@ def verify(
             follow_links=given.follow_links, split=given.split, is_damaged=is_damaged,
         )  # fmt: skip
         return ShownList([*found, *decoded])
-    given = _asked(depth, options)
+    how = RunOptions(executor, workers)
+    given = _read_options(depth, options)
     place = dataset_at(path, follow_links=given.follow_links)
     chosen = find_format(place, format, given)
-    found = _told(chosen, place, given, depth, lambda: _check(chosen, place, given, depth, executor, workers))
+    found = _collect_findings(chosen, place, given, depth, lambda: _check(chosen, place, given, depth, how))
     return ShownList([*found, *check_row_map(chosen, place, given, depth)])
 
 
-def _told(
+def _collect_findings(
     chosen: Format, place: Place, given: OpenOptions, depth: Depth, check: Callable[[], Iterable[Finding]]
 ) -> list[Finding]:
-    """The findings of a check; what keeps it from going on is one."""
+    """Return the findings of a check, of the exclude list and of planes; an error that stops the check is one."""
     if depth == "full" and isinstance(place.store, CachedStore):
-        place.store.check_copies()  # what is looked at are the remote bytes, not what became of them in the cache
+        place.store.check_copies()  # the remote bytes are checked, not their copies in the cache
     found: list[Finding] = []
     try:
         found.extend(check())
-    except UnsafeData as error:  # a link out of the folder, met before anything could be said of the data
+    except UnsafeData as error:  # a link that leads out of the folder
         where = str(error.path or place.path)
         found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, None, error.hint))
     except NotFound as error:
         where = str(error.path or place.path)
         if where == place.path or not (isinstance(place.store, LocalStore) and place.store.exists(where)):
             raise
-        # A folder, or a link that leads nowhere, in the place of a file of the dataset.
+        # A folder or a broken link in the place of a file of the dataset.
         found.append(Finding(f"{chosen.name}.no-file", "error", where, None, error.what, None, error.hint))
     return [
         *found,
-        *_of_list(chosen, place, given),
-        *_of_planes(chosen, place, given, depth),
-        *_of_old_chats(chosen, place, given),
+        *_check_exclude_list(chosen, place, given),
+        *_check_planes(chosen, place, given, depth),
+        *_check_chat(chosen, place, given),
     ]
 
 
-def _of_planes(chosen: Format, place: Place, given: OpenOptions, depth: Depth) -> list[Finding]:
-    """The findings of planes beside tokens; of data that can't be opened the format's check has told already."""
+def _check_planes(chosen: Format, place: Place, given: OpenOptions, depth: Depth) -> list[Finding]:
+    """Return the findings of planes; none if the data can't be opened, which the format's check reports."""
     base = base_at(chosen.name, place.store, place.path)
     has_mask = mask_path(chosen.name, place.path) is not None
     if (base is None and not has_mask) or given.planes is None or given.split is not None:
@@ -133,7 +135,7 @@ def _of_planes(chosen: Format, place: Place, given: OpenOptions, depth: Depth) -
     return list(check_planes(place.store, base, chosen.name, source, full=depth == "full"))
 
 
-def _of_old_chats(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Finding]:
+def _check_chat(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Finding]:
     """Yield a finding for conversations that version 0.2.0 packed: their side file records no `chat-eos`."""
     try:
         manifest = getattr(chosen.open(place.store, place.path, given), "manifest", None)
@@ -161,9 +163,9 @@ def _of_old_chats(chosen: Format, place: Place, given: OpenOptions) -> Iterator[
     )
 
 
-def _of_list(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Finding]:
-    """The finding of an exclude list that can't be read, or is of other data."""
-    named = _list_named(given)
+def _check_exclude_list(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Finding]:
+    """Yield a finding if the exclude list can't be read or belongs to other data."""
+    named = _named_exclude_list(given)
     try:
         open_at(chosen, place.store, place.path, given)
     except (PenstockError, OSError) as error:
@@ -174,72 +176,68 @@ def _of_list(chosen: Format, place: Place, given: OpenOptions) -> Iterator[Findi
                           error.hint)  # fmt: skip
 
 
-def verify_shared(
+def verify_in_parts(
     path: str | os.PathLike[str],
+    how: RunOptions,
     *,
     work: Given,
-    part: tuple[int, int] | None = None,
-    no_work: bool = False,
-    restart: bool = False,
     depth: Depth | Literal["decode"] = "sample",
     format: str | None = None,
-    workers: int | None = None,
-    executor: AnyExecutor | None = None,
     **options: Unpack[Opening],
-) -> SharedReport:
-    """Check a dataset by many processes that only see it and one folder; never writes to the dataset.
-
-    Each does its share with `part`; without it the report of one run is made of their marks, which go then.
+) -> VerifyReport:
+    """Run one part of a distributed check, or its finalize step. Never writes to the dataset.
 
     Args:
-        path: as of `verify`, with `depth, format, workers, executor, options`.
-        work: folder or URL for marks; never in the dataset.
-        part: `(i, n)`: do the i-th (from 0) of n shares; None: finish, and do what is missing.
-        no_work: finish where nothing is missing, else say what is.
-        restart: throw away what marks there are, when finishing.
+        path: the dataset, as in `verify`, with `depth`, `format` and `options`.
+        how: how to run it; distributed.
+        work: directory or URL for records, outside the dataset.
 
     Raises:
-        ConfigError: the check of this format has no tasks to share, `work` holds marks of another check, or the dataset
-            changed between two shares.
+        ConfigError: the check of this format can't be distributed, `work` contains records of another check, or the
+            dataset changed since the first part.
         Corrupt: the dataset changed while it was read.
     """
-    RunOptions(part=part, finish=part is None, no_work=no_work, restart=restart)
     if depth == "decode":
         raise ConfigError("decoding samples can't be distributed", hint="Check at --depth full (depth='full')")
-    given, marks = _asked(depth, options), place_of(work).bare()
+    given = _read_options(depth, options)
     place = dataset_at(path, follow_links=given.follow_links)
-    require_apart(marks, place)
     chosen = find_format(place, format, given)
     if not isinstance(chosen, _ChecksByTasks) or depth not in getattr(chosen, "share_depths", ()):
         what = f"the check of the format {chosen.name!r} at depth {depth} can't be distributed"
         depths = getattr(chosen, "share_depths", ())
         hint = f"Use --depth {' or '.join(depths)}" if depths else "Omit --part (part=)"
         raise ConfigError(what, path=place.path, hint=hint)
-    said = were_given(options)
-    said |= {"excludes": named.shown} if (named := _list_named(given)) is not None else {}
-    plan = Plan({"path": place.shown, "--format": chosen.name, "--depth": depth, **said}, (), 0, CHECK)
-    alone = executor in (None, "inline") and workers in (None, 1)
-    name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
-    with make_executor("inline" if alone else name, workers, preload, reads=[place]) as pool:
+    options_given = were_given(options)
+    if (named := _named_exclude_list(given)) is not None:
+        options_given["excludes"] = named.shown
 
-        def check(run: Run) -> list[Finding]:
-            by_tasks = functools.partial(chosen.check_by_tasks, place.store, place.path, given, depth, run)
-            return _told(chosen, place, given, depth, by_tasks)
+    def check(do_tasks: Run) -> list[Finding]:
+        by_tasks = functools.partial(chosen.check_by_tasks, place.store, place.path, given, depth, do_tasks)
+        return _collect_findings(chosen, place, given, depth, by_tasks)
 
-        return check_in_shares(check, pool.map, marks, plan, part, reads=place, no_work=no_work, restart=restart)
+    job = VerifyJob(
+        output=place_of(work).bare(),
+        options=how,
+        counter=Counter(0, None),
+        dataset=place,
+        check=check,
+        planned=Plan({"path": place.shown, "--format": chosen.name, "--depth": depth, **options_given}, (), 0, CHECK),
+        preload=[type(chosen).__module__],
+    )
+    return run(job)
 
 
-def _asked(depth: str, options: Mapping[str, Any]) -> OpenOptions:
+def _read_options(depth: str, options: Mapping[str, Any]) -> OpenOptions:
     if depth not in get_args(Depth):
         raise ConfigError(f"unknown depth {depth!r}", expected=" | ".join(get_args(Depth)))
     given = open_options(options)
-    if (named := _list_named(given)) is not None:
-        named.store.size(named.path)  # one that is not there is told before the work
+    if (named := _named_exclude_list(given)) is not None:
+        named.store.size(named.path)  # raises `NotFound` before the work
     return given
 
 
-def _list_named(given: OpenOptions) -> Place | None:
-    """The exclude list that was named by its path."""
+def _named_exclude_list(given: OpenOptions) -> Place | None:
+    """Return the exclude list if it was given as a path."""
     return (
         None if given.excludes in (None, False) or isinstance(given.excludes, ExcludeList) else place_of(given.excludes)
     )
@@ -247,39 +245,41 @@ def _list_named(given: OpenOptions) -> Place | None:
 
 @runtime_checkable
 class _ChecksByTasks(Protocol):
-    """A format whose check gives tasks away, at some depths; at `share_depths`, which it may have, all that is long."""
+    """A format whose check can be divided into tasks.
+
+    Attributes:
+        task_depths: the depths at which tasks can be done by workers. At the depths in the optional attribute
+            `share_depths`, everything that takes long is a task.
+    """
 
     task_depths: tuple[Depth, ...]
 
     def check_by_tasks(
         self, store: Store, path: str, options: OpenOptions, depth: Depth, run: Any, /
     ) -> Iterable[Finding]:
-        """As `check`; `run` is the `map` of an executor."""
+        """Like `check`, with the `map` of an executor as `run`."""
         ...
 
 
-def _check(
-    chosen: Format, place: Place, given: OpenOptions, depth: Depth, executor: AnyExecutor | None, workers: int | None
-) -> Iterable[Finding]:
-    """The findings, by this process or by an executor."""
-    if executor in (None, "inline") and workers in (None, 1):
+def _check(chosen: Format, place: Place, given: OpenOptions, depth: Depth, how: RunOptions) -> Iterable[Finding]:
+    """Return the findings of a format's own check."""
+    if not how.has_workers:
         return chosen.check(place.store, place.path, given, depth)
     if not isinstance(chosen, _ChecksByTasks) or depth not in chosen.task_depths:
         depths = " or ".join(chosen.task_depths) if isinstance(chosen, _ChecksByTasks) else None
         what = f"the format {chosen.name!r} can only be checked by a single process at depth {depth}"
         hint = "Omit --executor and --workers (executor=, workers=)"
         raise ConfigError(what, path=place.path, hint=f"{hint}, or check at depth {depths}" if depths else hint)
-    name, preload = "processes" if executor is None else executor, [type(chosen).__module__]
-    with make_executor(name, workers, preload, reads=[place]) as pool:
+    with make_executor(how.executor or "processes", how.workers, [type(chosen).__module__], reads=[place]) as pool:
         return list(chosen.check_by_tasks(place.store, place.path, given, depth, pool.map))
 
 
 def is_contradiction(finding: Finding, options: Mapping[str, Any]) -> bool:
-    """Whether a finding only says that the data contradict their side file, or that this can't be read.
+    """Return whether a finding only says that the data contradicts its side file, or that this can't be read.
 
     Args:
-        finding: of `verify`.
-        options: that were given to it: ids are checked against the side file where these name no other limit.
+        finding: a finding of `verify`.
+        options: the options of `verify`. IDs are checked against the side file unless an option gives another limit.
     """
     what = finding.code.rpartition(".")[2]
     if what in ("token-range", "no-eos"):
@@ -289,13 +289,13 @@ def is_contradiction(finding: Finding, options: Mapping[str, Any]) -> bool:
 
 @runtime_checkable
 class _MakesManifest(Protocol):
-    """A format that can make the side file for data that another tool wrote."""
+    """A format that can write the side file of data that another tool wrote."""
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
-        """Write the side file; returns its path.
+        """Write the side file and return its path.
 
         Raises:
-            Corrupt: there is one that the data contradict, and `replace` is false.
+            Corrupt: the data contradicts the existing one, and `replace` is false.
         """
         ...
 
@@ -303,25 +303,25 @@ class _MakesManifest(Protocol):
 def write_side_file(
     path: str | os.PathLike[str], *, format: str | None = None, replace: bool = False, **options: Unpack[Opening]
 ) -> str:
-    """Write the side file of a dataset: counts and digests of all its bytes. Returns its path.
+    """Write the side file of a dataset: counts and digests of all its bytes. Return its path.
 
     Args:
-        path: file, folder or URL.
-        format: format name; found by sniffing where it is None.
-        replace: also where the side file that is there says otherwise, or can't be read.
-        options: what `penstock.open` takes.
+        path: file, directory or URL.
+        format: format name; detected by default.
+        replace: replace an existing side file that the data contradicts or that can't be read.
+        options: options of `penstock.open`.
 
     Raises:
-        Unsupported: the format keeps no side file.
-        Corrupt: the data contradict the side file that is there, and `replace` is false.
-        PrepareError: another writer holds this dataset.
+        Unsupported: the format has no side files.
+        Corrupt: the data contradicts the existing side file, and `replace` is false.
+        PrepareError: another run writes this dataset.
     """
     given = open_options(options)
     place = dataset_at(path, follow_links=given.follow_links)
     chosen = find_format(place, format, given)
     if not isinstance(chosen, _MakesManifest):
         raise Unsupported(f"the format {chosen.name!r} has no side file", path=place.path)
-    more = {"replace": True} if replace else {}  # formats of plug-ins may not know the word
+    more = {"replace": True} if replace else {}  # formats of plug-ins may not have this parameter
     with claimed(place.store, *files_at(chosen.name, place.path)) as held:
         planes = _planes_to_record(chosen, held, place.path, given, replace=replace)
         side_path = chosen.write_manifest(held, place.path, given, **more)

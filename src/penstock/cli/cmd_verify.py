@@ -107,25 +107,25 @@ def command(
 
     from penstock.check import verify
     from penstock.check.recipes import is_recipe_file
-    from penstock.check.verify import is_contradiction, verify_shared, write_side_file
+    from penstock.check.verify import is_contradiction, verify_in_parts, write_side_file
     from penstock.engine.options import RunOptions
 
     if depth != "decode":
         refuse_given(context, ("trust",), "Only --depth decode runs code stored with the data")
-    sharing = RunOptions(part=part, finish=finish, no_work=no_work, restart=restart)
-    _require_together(sharing, work, writes=write_manifest or replace_manifest)
-    how: dict[str, Any] = {"depth": depth, "format": format_name, "workers": workers, "executor": executor, **options}
+    how = RunOptions(executor, workers, part, finish, no_work, restart)
+    _require_together(how, work, writes=write_manifest or replace_manifest)
+    check: dict[str, Any] = {"depth": depth, "format": format_name, **options}
     if format_name is None and is_recipe_file(path):
         if work is not None or write_manifest or replace_manifest:
             raise click.UsageError(
                 "A recipe is checked by one process and has no side file: leave out --work, --write-manifest and "
                 "--replace-manifest."
             )
-        findings = _verify_recipe(path, how)
+        findings = _verify_recipe(path, {**check, "workers": workers, "executor": executor})
     elif work is None:
-        findings = verify(path, **how)
+        findings = verify(path, **check, workers=workers, executor=executor)
     else:
-        report = verify_shared(path, work=work, part=part, no_work=no_work, restart=restart, **how)
+        report = verify_in_parts(path, how, work=work, **check)
         if report.findings is None:
             return _say_unfinished(path, work, report, as_json=as_json)
         findings = report.findings
@@ -186,19 +186,17 @@ def _damaged(error: Any, path: str) -> Any:
     return Finding("recipe.damaged", "error", where, error.offset_bytes, found, expected, error.hint)
 
 
-def _require_together(sharing: RunOptions, work: str | None, *, writes: bool) -> None:
+def _require_together(how: RunOptions, work: str | None, *, writes: bool) -> None:
     """Raise `ConfigError` if options of a distributed check contradict each other."""
     from penstock.errors import ConfigError
 
-    if (sharing.is_distributed or sharing.restart) != (work is not None) or (
-        sharing.restart and not sharing.is_distributed
-    ):
+    if (how.is_distributed or how.restart) != (work is not None) or (how.restart and not how.is_distributed):
         what, hint = (
             "a distributed check needs a directory for its progress",
             "Give --work DIR with --part or --finish, or neither",
         )
-        raise ConfigError(what, found="only --restart" if sharing.restart else None, hint=hint)
-    if sharing.part is not None and writes:
+        raise ConfigError(what, found="only --restart" if how.restart else None, hint=hint)
+    if how.part is not None and writes:
         what, hint = "only the finalize step can write a side file", "Leave it out with --part"
         raise ConfigError(what, found="--write-manifest or --replace-manifest", hint=hint)
 
@@ -215,7 +213,7 @@ def _say_unfinished(path: str, work: str, report: Any, *, as_json: bool) -> int:
 def describe_findings(findings: Sequence[Any]) -> list[str]:
     """Return all findings in lines; files of a folder with the same problem share one, which names the first of them.
 
-    Findings with a place or an expectation of their own are not joined.
+    Findings with their own offset or expected value are not joined.
     """
 
     def problem(one: Any) -> tuple[Any, ...]:
@@ -236,7 +234,7 @@ def describe_findings(findings: Sequence[Any]) -> list[str]:
 
 
 def describe_finding(one: Any) -> str:
-    """A finding in lines: what, where, found, expected, and what to do."""
+    """Return a finding in lines: what, where, found, expected, and what to do."""
     place = "" if one.offset_bytes is None else f" at byte {one.offset_bytes}"
     line = printable(f"{one.severity}: {one.code}: {one.path}{place}")
     fix = one.fix and with_options(one.fix, click.get_current_context().command)

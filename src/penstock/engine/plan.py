@@ -21,7 +21,7 @@ VERSION = 3
 RESTART = "Re-run the same command as before, or discard the finished work: restart (--restart)"
 PIECE_BYTES = 1 << 22
 CHECK = "verify"
-"""The engine of a plan that checks: its parts are marks of shares, whose names tell the tasks done, and all."""
+"""Engine of the plan of a check. Its parts are records whose names hold the numbers of finished and of all tasks."""
 
 
 @dataclass(frozen=True, slots=True)

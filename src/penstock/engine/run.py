@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from penstock.abc import Executor
 from penstock.engine.folder import WorkFolder
@@ -42,6 +42,11 @@ class Wave:
         """Return the finished tasks by number."""
         return {}
 
+    def run(self, pool: Executor, tasks: Sequence[Any]) -> None:
+        """Do these tasks: all that this run does and that aren't finished."""
+        for _ in pool.map(self.fn, tasks):
+            pass
+
 
 class Job(ABC, Generic[ReportT]):
     """What a command does, as tasks.
@@ -56,7 +61,7 @@ class Job(ABC, Generic[ReportT]):
     output: Place
     options: RunOptions
     counter: Counter
-    preload: ClassVar[tuple[str, ...]] = ()
+    preload: Sequence[str] = ()
 
     # --- in this process
 
@@ -81,8 +86,8 @@ class Job(ABC, Generic[ReportT]):
         return ()
 
     @property
-    def most_workers(self) -> int:
-        """The number of workers that could be busy at the same time."""
+    def most_workers(self) -> int | None:
+        """The number of workers that could be busy at the same time; None if unknown."""
         return len(self.tasks)
 
     @property
@@ -213,12 +218,14 @@ def _workers(job: Job[Any]) -> contextlib.AbstractContextManager[Executor]:
     executor, workers = ("inline", None) if alone else (options.executor or "processes", options.workers)
     places: dict[str, Any] = {"reads": job.reads, "writes": [job.folder.place]}
     most = job.most_workers
-    return make_executor(executor, workers, job.preload, alone=most <= 1, most=most, **places)
+    return make_executor(executor, workers, job.preload, alone=most is not None and most <= 1, most=most, **places)
 
 
 def _make_parts(job: Job[Any], work: SharedWork, pool: Executor) -> None:
     """Do this run's tasks whose parts don't exist."""
     tasks = job.tasks
+    if not tasks:
+        return
     there = {task for task, names in work.listed().items() if is_complete(names)}
     job.counter.add(sum(tasks[task].num_samples for task in there))
     missing = [one for one in enumerate(tasks) if one[0] not in there and job.options.takes(one[0])]
@@ -233,8 +240,7 @@ def _run_wave(wave: Wave, options: RunOptions, pool: Executor) -> list[int]:
     """Do this run's tasks of the second wave; return the numbers of tasks that are still missing."""
     done = wave.done()
     missing = [task for task in wave.tasks if task.number not in done]
-    if options.no_work:
+    if options.no_work and missing:
         return [task.number for task in missing]
-    for _ in pool.map(wave.fn, (task for task in missing if options.takes(task.number))):
-        pass
+    wave.run(pool, [task for task in missing if options.takes(task.number)])
     return []

@@ -95,8 +95,8 @@ def status_of(output: Place) -> WorkStatus:
         if head is None or _is_published(output, folder):
             continue
         work = SharedWork(folder, output, head)
-        missing, shares = work.missing(), work.shares()
-        tasks, done = _counted(work, head.tasks, len(missing))
+        shares = work.shares()
+        tasks, done, missing = _count_tasks(work, head.tasks)
         seconds = time.time() - head.began_s
         told = unsettled(work.place.child(LOG))
         return WorkStatus(
@@ -165,13 +165,16 @@ def _indexed(output: Place) -> tuple[int, int]:
     )
 
 
-def _counted(work: SharedWork, tasks: int, missing: int) -> tuple[int, int]:
-    """`(tasks, done)` of a plan; the tasks of a check are counted by its shares, of which each is a part."""
+def _count_tasks(work: SharedWork, tasks: int) -> tuple[int, int, list[int]]:
+    """Return the number of tasks of a plan, that of finished ones, and the missing ones: of a check, missing parts."""
     plan = peek(work.folder)
     if plan is None or plan.engine != CHECK:
-        return tasks, tasks - missing
-    marks = [part for parts in work.listed().values() for part in parts]
-    return max((mark.tokens for mark in marks), default=0), sum(mark.documents for mark in marks)
+        missing = work.missing()
+        return tasks, tasks - len(missing), missing
+    records = {part: names[0] for part, names in work.listed().items()}
+    missing = [part for part in range(work.shares() or 0) if part not in records]
+    num_tasks = max((one.tokens for one in records.values()), default=0)
+    return num_tasks, sum(one.documents for one in records.values()), missing
 
 
 def sweep(output: Place) -> list[str]:
