@@ -97,3 +97,12 @@ class Counter:
         self.done += count
         if self.progress is not None:
             self.progress(self.done, f"of {self.total:,}")
+
+
+class NumberCounter(Counter):
+    """Reports `(done, total)` as numbers, to the callbacks of `prepare` and `prepare_media`."""
+
+    def add(self, count: int) -> None:
+        self.done += count
+        if self.progress is not None and count:
+            self.progress(self.done, self.total)

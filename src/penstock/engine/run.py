@@ -65,9 +65,9 @@ class Job(ABC, Generic[ReportT]):
 
     # --- in this process
 
-    @abstractmethod
     def rehearse(self) -> ReportT:
         """Check everything and count what would be written."""
+        raise NotImplementedError(f"{type(self).__name__} has no dry run")
 
     def write(self) -> ReportT:
         """Do the whole job in this process; by default in parts, too."""
@@ -82,8 +82,13 @@ class Job(ABC, Generic[ReportT]):
 
     @property
     def reads(self) -> Sequence[Place]:
-        """The datasets that tasks open."""
+        """The datasets that tasks open; the state of their files is recorded with the plan."""
         return ()
+
+    @property
+    def opened(self) -> Sequence[Place]:
+        """Files and directories that tasks read, and so must be visible to all workers."""
+        return self.reads
 
     @property
     def most_workers(self) -> int | None:
@@ -115,8 +120,23 @@ class Job(ABC, Generic[ReportT]):
         """Return what keeps other writers of the output out while the job runs; by default only the commit does."""
         return contextlib.nullcontext()
 
-    def adopt(self, work: SharedWork) -> None:
-        """Take over or discard what unfinished work of another plan left, before this job joins the work."""
+    def adopt(self, work: SharedWork) -> bool:
+        """Take over or discard what unfinished work of another plan left, before this job joins the work.
+
+        Returns:
+            Whether earlier parts are kept if this run fails, because jobs with other inputs can take them over.
+        """
+        return False
+
+    def is_current(self, work: SharedWork) -> bool:
+        """Return whether the output is still to be made, now that the job has joined the work.
+
+        If another run made it meanwhile, nobody would finish the work: it is discarded, and the run starts again.
+        """
+        return True
+
+    def start(self, work: SharedWork, pool: Executor) -> None:
+        """Prepare for the first task, after the job has joined the work."""
 
     def require_beginning(self, *, left: bool) -> None:
         """Raise `ConfigError` if new work would collide with existing objects; `left`: discarded work left some."""
@@ -163,7 +183,7 @@ def _run_in_parts(job: Job[ReportT]) -> ReportT:
         try:
             job.require_free()
             with plain_errors(job.output, job.folder), job.hold():
-                return _run_once(job)
+                report = _run_once(job)
         except (PenstockError, OSError) as error:
             # Another finisher of the same plan may have been first.
             report = _finished(job) if job.options.is_distributed else None
@@ -172,7 +192,7 @@ def _run_in_parts(job: Job[ReportT]) -> ReportT:
             )
             if report is None and not waited:
                 raise
-            report = report or _finished(job)
+        report = report or _finished(job)
     return report
 
 
@@ -182,7 +202,8 @@ def _finished(job: Job[ReportT]) -> ReportT | None:
     return job.finished() if may_exist and not options.restart else None
 
 
-def _run_once(job: Job[ReportT]) -> ReportT:
+def _run_once(job: Job[ReportT]) -> ReportT | None:
+    """Run a job; return None if another run made the output after this one looked for it."""
     options, tasks, folder = job.options, job.tasks, job.folder
     with contextlib.ExitStack() as stack:
         had = options.restart and folder.file(HEAD_NAME).exists()
@@ -191,12 +212,16 @@ def _run_once(job: Job[ReportT]) -> ReportT:
         )
         if work.head is None:
             job.require_beginning(left=had)
-        job.adopt(work)
+        keeps = job.adopt(work)
         join(work, job.plan(), len(tasks), options, job.reads)
-        stack.enter_context(kept_or_not(work, joins=options.is_distributed))
+        if not job.is_current(work):
+            work.clear()
+            return None
+        stack.enter_context(kept_or_not(work, joins=options.is_distributed or keeps))
         if options.no_work and (missing := work.missing()):
             return job.unfinished(work, work.shares_of(missing))
         pool = stack.enter_context(_workers(job))
+        job.start(work, pool)
         _make_parts(job, work, pool)
         work.require_unchanged_inputs()
         if options.part is not None and work.missing():
@@ -216,7 +241,7 @@ def _workers(job: Job[Any]) -> contextlib.AbstractContextManager[Executor]:
     options = job.options
     alone = options.no_work or not options.has_workers
     executor, workers = ("inline", None) if alone else (options.executor or "processes", options.workers)
-    places: dict[str, Any] = {"reads": job.reads, "writes": [job.folder.place]}
+    places: dict[str, Any] = {"reads": job.opened, "writes": [job.folder.place]}
     most = job.most_workers
     return make_executor(executor, workers, job.preload, alone=most is not None and most <= 1, most=most, **places)
 

@@ -1,4 +1,4 @@
-"""What the headers of images, sounds and films say, kept in `.nv-meta/index.sqlite`: `run.py` over `rows.py`.
+"""Metadata of images, audio and video, kept in `.nv-meta/index.sqlite`: `run.py` over `rows.py`.
 
-`seen.py` remembers which files were looked at, so that a second run reads only what is new.
+`seen.py` records which files were read, so that the next run reads only new and changed files.
 """

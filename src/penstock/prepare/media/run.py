@@ -1,38 +1,40 @@
-"""Media metadata: what the headers of images, sounds and films say, kept in `.nv-meta/index.sqlite`.
+"""The job of `penstock prepare-media`: write metadata of images, audio and video to `.nv-meta/index.sqlite`.
 
-For a folder of files, and for the members of prepared tars, whose samples stay as they are. A run reads new and changed
-files alone: a side file knows size and time of those that were looked at. Rows are those of all filters that ever ran,
-and rows of files that are gone go. The new index is made beside the old one and takes its place at once, so a run that
-is killed leaves the old one; the next run goes on with the rows that it has, in parts of shared work.
+It indexes a directory of files, or the members of prepared tars, whose samples stay as they are. Only new and changed
+files are read: a side file records size and time of the files that earlier runs read. The index has the rows of all
+filters that ever ran; rows of deleted files are removed. The new index replaces the old one at once, so a killed run
+leaves the old one. Its rows are kept as parts in the work folder, and the next run continues with them.
 """
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
-import os
+import functools
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 from penstock._secrets import redacted_repr
+from penstock.abc import Executor
 from penstock.codec.av_header import MediaDepth
-from penstock.engine.options import RunOptions
+from penstock.engine.folder import WorkFolder
+from penstock.engine.options import Counter, NumberCounter, RunOptions
 from penstock.engine.parts import PartName
 from penstock.engine.plan import Plan, PlannedInput
-from penstock.engine.shared import OF_METADATA, SharedWork, open_shared, work_folder
-from penstock.engine.sharing import plain_errors
-from penstock.errors import ConfigError, NotFound, PenstockError
-from penstock.executors import AnyExecutor, make_executor
+from penstock.engine.run import Job, run
+from penstock.engine.shared import OF_METADATA, SharedWork, open_shared, peek, work_folder
+from penstock.errors import ConfigError, NotFound, PrepareError
+from penstock.executors import AnyExecutor
 from penstock.formats.samples.folder.files import INDEX
 from penstock.formats.samples.media_index import MediaFilter
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path
 from penstock.prepare.media.index import MediaIndex, content_digest, make_index, publish, read_index
 from penstock.prepare.media.rows import MediaProblem, may_hold, media_depth, media_filter
 from penstock.prepare.media.seen import Seen
-from penstock.prepare.media.share import drop_outdated, take_part
-from penstock.prepare.media.tasks import FILES_A_TASK, Job, Part, Task, cut_tasks, measure_job, read_part, run_job
+from penstock.prepare.media.tasks import FILES_A_TASK, Part, Task, cut_tasks, measure_task, read_part, run_task
 from penstock.prepare.media.units import Unit, folder_units, newest, tar_units
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
@@ -40,11 +42,12 @@ from penstock.store.place import Given, Place, dataset_at
 from penstock.store.writable import require_writable
 
 Progress = Callable[[int, int], None]
-"""Called with how many files are done, and of how many."""
+"""Called with the number of files done, and their total number."""
 
 BeforeCounting = Callable[[int, int], None]
 """Called before files are read, with the number and bytes of those whose packets must be counted."""
 
+_VERB = "prepare-media"
 _WORTH_A_WORKER = 2000
 _MOST_WORKERS = 16
 
@@ -140,170 +143,232 @@ def prepare_media(
         raise NotFound(
             "there is no sample index", path=index.path, hint=f"Create it with `penstock prepare {root.path}`"
         )
-    sharing = RunOptions(part=part, finish=finish, no_work=no_work, restart=restart)
-    return _prepare(root, chosen, sharing, _How(depth, workers, executor, progress, before_counting), is_tars=is_tars)
+    options = RunOptions(
+        executor=executor,
+        workers=workers,
+        part=part,
+        finish=finish,
+        no_work=no_work,
+        restart=restart,
+        overwrite=True,
+        progress=progress,
+    )
+    return run(MediaJob(root, options, chosen, depth, is_tars, before_counting))
 
 
 @dataclass(frozen=True, slots=True)
-class _How:
-    """How files are read, and by whom; as of `prepare_media`."""
-
-    depth: MediaDepth
-    workers: int | None
-    executor: AnyExecutor
-    progress: Progress | None
-    before_counting: BeforeCounting | None
-
-
-def _prepare(root: Place, chosen: MediaFilter, sharing: RunOptions, how: _How, *, is_tars: bool) -> MediaSummary:
-    folder = work_folder(root, inside=True, name=OF_METADATA)
-    with plain_errors(root, folder), claimed(root.store, root.path, shared=sharing.is_distributed):
-        files = _look(root, chosen, how.depth, is_tars=is_tars)
-        if sharing.is_distributed:
-            drop_outdated(root, folder, files.plan())
-        if sharing.is_distributed and not files.tasks and files.is_made():
-            return files.summary((), part=sharing.part)
-        with open_shared(root, folder, restart=sharing.restart, shared=sharing.is_distributed) as work:
-            take_part(work, files.plan(), len(files.tasks), sharing)
-            if not (sharing.is_distributed and files.is_outdated()):
-                return _take_part(files, work, sharing, how)
-            work.clear()  # others have ended it meanwhile, and nobody would end this
-    return _prepare(root, chosen, replace(sharing, restart=False), how, is_tars=is_tars)
-
-
-def _take_part(files: _Files, work: SharedWork, sharing: RunOptions, how: _How) -> MediaSummary:
-    if sharing.no_work and (missing := work.missing()):
-        return files.summary((), missing=work.shares_of(missing))
-    names = _results(work, files.tasks, sharing, how)
-    if sharing.part is not None:
-        return files.summary(names.values(), part=sharing.part)
-    summary = _finish(files, work, names)
-    with contextlib.suppress(OSError, PenstockError):
-        work.clear()  # what can't be removed now is removed by the next run
-    return summary
-
-
-@dataclass(frozen=True, slots=True)
-class _Files:
-    """What there is to look at.
+class _Contents:
+    """The index and the files of a dataset.
 
     Attributes:
-        root: the dataset's folder.
-        old: the index that is there.
-        chosen: the filter of this run; `filters` are those of all before, too.
-        depth: how much of each is read.
-        is_tars: they are members of tars.
+        old: the current index.
+        filters: the filters of earlier runs and of this one.
         units: all files, or tars.
-        known: those that an earlier run looked at in the same way, and that are the same since.
-        counts: unit → its files that a filter chooses.
-        tasks: runs of those that are not known.
+        known: names of units that an earlier run read in the same way, and that didn't change since.
+        counts: unit → number of its files that a filter chooses.
+        tasks: files of all other units.
     """
 
-    root: Place
     old: MediaIndex
-    chosen: MediaFilter
     filters: tuple[MediaFilter, ...]
-    depth: MediaDepth
-    is_tars: bool
     units: Sequence[Unit]
     known: frozenset[str]
     counts: Mapping[str, int]
     tasks: Sequence[Task]
 
-    def is_made(self) -> bool:
-        """Whether the index that is there is by this filter too."""
-        return any(one == self.chosen for one, _ in self.old.filters)
 
-    def is_outdated(self) -> bool:
-        """Whether another index has taken the place of the one that was there."""
-        place = self.root.child(INDEX)
-        return (content_digest(place) if place.exists() else None) != self.old.binding
+class MediaJob(Job[MediaSummary]):
+    """Writes or updates the media index of a dataset.
+
+    Args:
+        root: directory of the dataset.
+        options: how to run it. The index is always replaced.
+        chosen: the filter of this run.
+        depth: how much of each file is read.
+        is_tars: index the members of tars, else files.
+        before_counting: as in `prepare_media`.
+    """
+
+    preload = (run_task.__module__,)
+
+    def __init__(
+        self,
+        root: Place,
+        options: RunOptions,
+        chosen: MediaFilter,
+        depth: MediaDepth,
+        is_tars: bool,
+        before_counting: BeforeCounting | None,
+    ) -> None:
+        self.output = root
+        self.options = options
+        self.counter = Counter(0, None)
+        self._chosen = chosen
+        self._depth: MediaDepth = depth
+        self._is_tars = is_tars
+        self._before_counting = before_counting
+
+    @functools.cached_property
+    def contents(self) -> _Contents:
+        """The index and the files, as they were when first looked at; raises `ConfigError` if there are no media."""
+        root, depth = self.output, self._depth
+        old = read_index(root)
+        filters = tuple(dict.fromkeys((*(one for one, _ in old.filters), self._chosen)))
+        units = tar_units(root) if self._is_tars else folder_units(root)
+        known = old.unchanged(units, filters, depth=depth)
+        counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
+        if not sum(counts.values()):
+            found = f"{len(units)} files checked"
+            hint = (
+                "Choose files by content with --media-by-header, or by name with --media-by-glob '*.jpg,*.png' (media=)"
+            )
+            raise ConfigError("no media files", path=root.path, found=found, hint=hint)
+        tasks = tuple(cut_tasks((unit for unit in units if unit.name not in known), filters, depth))
+        return _Contents(old, filters, units, known, counts, tasks)
+
+    @property
+    def folder(self) -> WorkFolder:
+        return work_folder(self.output, inside=True, name=OF_METADATA)
+
+    @property
+    def tasks(self) -> Sequence[Task]:
+        return self.contents.tasks
+
+    @property
+    def opened(self) -> Sequence[Place]:
+        return [place for task in self.tasks for place, _ in task.files]
+
+    @property
+    def most_workers(self) -> int:
+        options, mine = self.options, [task for task in self.tasks if self.options.takes(task.number)]
+        if options.workers is None and options.executor == "processes":
+            return min(len(mine), _MOST_WORKERS, sum(task.num_samples for task in mine) // _WORTH_A_WORKER)
+        return min(len(mine), options.workers or len(mine))
 
     def plan(self) -> Plan:
-        """What is new, by size, and time of change or version; and the index that is to be replaced."""
+        """Return the plan: new and changed files by size and time or version, and the index that is replaced."""
+        contents = self.contents
         options = {
-            "verb": "prepare-media",
-            "--media": [[one.strategy, one.patterns] for one in self.filters],
-            "--exact": self.depth == "exact",
-            "--headers-only": self.depth == "headers",
+            "verb": _VERB,
+            "--media": [[one.strategy, one.patterns] for one in contents.filters],
+            "--exact": self._depth == "exact",
+            "--headers-only": self._depth == "headers",
             "--overwrite": True,
-            "index": self.old.binding,
+            "index": contents.old.binding,
         }
-        new = (unit for unit in self.units if unit.name not in self.known)
+        new = (unit for unit in contents.units if unit.name not in contents.known)
         inputs = [PlannedInput(unit.name, unit.stamp[0], unit.version, max(0, unit.mtime_ns)) for unit in new]
         return Plan(options, tuple(inputs), FILES_A_TASK, "")
 
-    def summary(
-        self,
-        done: Iterable[PartName],
-        *,
-        part: tuple[int, int] | None = None,
-        missing: tuple[int, ...] = (),
+    def first_files(self) -> Sequence[Place]:
+        return ()
+
+    def require_free(self) -> None:
+        """Raise nothing: a media index is always replaced."""
+
+    def finished(self) -> MediaSummary | None:
+        self._look_again()
+        contents = self.contents
+        self._drop_outdated()
+        if contents.tasks or all(one != self._chosen for one, _ in contents.old.filters):
+            return None
+        return self._summary((), part=self.options.part)
+
+    def hold(self) -> contextlib.AbstractContextManager[object]:
+        return claimed(self.output.store, self.output.path, shared=self.options.is_distributed)
+
+    def adopt(self, work: SharedWork) -> bool:
+        """Discard work on other files, if a lock proves that no other run is at it."""
+        before, plan = work.plan, self.plan()
+        is_same = before is None or (before.inputs, before.options) == (plan.inputs, plan.options)
+        is_ours = before is not None and before.options.get("verb") == _VERB
+        if is_ours and not is_same and not self.options.is_distributed and isinstance(work.folder.store, LocalStore):
+            work.clear()
+        return False
+
+    def is_current(self, work: SharedWork) -> bool:
+        plan = self.plan()
+        if work.plan is not None and work.plan.inputs != plan.inputs:
+            known = set(work.plan.inputs)
+            changed = next((one.name for one in plan.inputs if one not in known), work.plan.inputs[0].name)
+            what = f"the input {changed} changed after the job started"
+            raise PrepareError(what, path=self.output.path, hint="Discard the finished parts: restart (--restart)")
+        if not self.options.is_distributed:
+            return True
+        index, binding = self.output.child(INDEX), self.contents.old.binding
+        is_current = (content_digest(index) if index.exists() else None) == binding
+        if not is_current:
+            self._look_again()
+        return is_current
+
+    def start(self, work: SharedWork, pool: Executor) -> None:
+        self.counter = NumberCounter(sum(task.num_samples for task in self.tasks), self.options.progress)
+        if self._before_counting is None or self._depth != "counts":
+            return
+        listed, takes = work.listed(), self.options.takes
+        sizes = list(
+            pool.map(measure_task, [one for one in self.tasks if takes(one.number) and one.number not in listed])
+        )
+        if num_files := sum(count for count, _ in sizes):
+            self._before_counting(num_files, sum(size_bytes for _, size_bytes in sizes))
+
+    def sent(self, number: int, task: Task) -> Task:
+        return task
+
+    def part_fn(self, work: SharedWork) -> Callable[[Task], PartName]:
+        return functools.partial(run_task, work.parts)
+
+    def commit(self, work: SharedWork, wave: Any) -> MediaSummary:
+        """Make the new index from the parts and the rows of unchanged files, and put it in place."""
+        contents = self.contents
+        units, known, old = contents.units, contents.known, contents.old
+        kept = {file.name for unit in units if unit.name in known for file in unit.files}
+        filters = (*old.filters, (self._chosen, newest(units)))
+        traits: collections.Counter[str] = collections.Counter()
+        listed = work.listed()
+
+        def read(task: Task) -> Part:
+            part = read_part(work.parts, listed[task.number][0])
+            traits.update(part.traits)
+            return part
+
+        parts = map(read, contents.tasks)
+        with tempfile.TemporaryDirectory() as scratch:
+            new = Place(LocalStore(), scratch).child("index.sqlite")
+            num_rows, problems = make_index(old, new, kept, filters, parts, is_tars=self._is_tars)
+            publish(old, new, Seen({unit.name: unit.stamp for unit in units}, contents.filters, self._depth))
+        num_files = sum(contents.counts.values())
+        num_read = sum(count for name, count in contents.counts.items() if name not in known)
+        traits_found = dict(sorted(traits.items()))
+        return MediaSummary(self.output.path, num_files, num_read, num_rows, problems, traits=traits_found)
+
+    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> MediaSummary:
+        if missing:
+            return self._summary((), missing=missing)
+        mine = (names[0] for task, names in work.listed().items() if self.options.takes(task))
+        return self._summary(mine, part=self.options.part)
+
+    def _look_again(self) -> None:
+        vars(self).pop("contents", None)
+
+    def _drop_outdated(self) -> None:
+        """Remove work that a killed run left after its commit: for an index that was replaced, or without any tasks."""
+        root, folder, plan = self.output, self.folder, self.plan()
+        if not folder.is_there():
+            return
+        before = peek(folder)
+        options = {} if before is None else before.options
+        is_ours = options.get("verb") == _VERB
+        # Indexes of one size may have the same edges.
+        is_done = options == plan.options and not plan.inputs
+        if is_done or (is_ours and options.get("index") != plan.options["index"]) or (before is None and root.is_local):
+            with contextlib.suppress(PrepareError), open_shared(root, folder, restart=False, shared=False) as work:
+                work.clear()
+
+    def _summary(
+        self, done: Iterable[PartName], *, part: tuple[int, int] | None = None, missing: tuple[int, ...] = ()
     ) -> MediaSummary:
-        """What there is to say where no index is made."""
-        names = list(done)
+        """Report on a run that writes no index."""
+        names, num_files = list(done), sum(self.contents.counts.values())
         num_read, num_rows = sum(name.tokens for name in names), sum(name.documents for name in names)
-        return MediaSummary(self.root.path, sum(self.counts.values()), num_read, num_rows, (), part, missing)
-
-
-def _look(root: Place, chosen: MediaFilter, depth: MediaDepth, *, is_tars: bool) -> _Files:
-    """What there is to look at; raises `ConfigError` where no file could be media."""
-    old = read_index(root)
-    filters = tuple(dict.fromkeys((*(one for one, _ in old.filters), chosen)))
-    units = tar_units(root) if is_tars else folder_units(root)
-    known = old.unchanged(units, filters, depth=depth)
-    counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
-    if not sum(counts.values()):
-        found = f"{len(units)} files checked"
-        hint = "Choose files by content with --media-by-header, or by name with --media-by-glob '*.jpg,*.png' (media=)"
-        raise ConfigError("no media files", path=root.path, found=found, hint=hint)
-    tasks = list(cut_tasks((unit for unit in units if unit.name not in known), filters, depth))
-    return _Files(root, old, chosen, filters, depth, is_tars, units, known, counts, tasks)
-
-
-def _results(work: SharedWork, tasks: Sequence[Task], sharing: RunOptions, how: _How) -> dict[int, PartName]:
-    """Task → its part, of those that are this run's; what is missing is made."""
-    workers, executor, progress = how.workers, how.executor, how.progress
-    listed = work.listed()
-    mine = [number for number in range(len(tasks)) if sharing.takes(number)]
-    there = {number: listed[number][0] for number in mine if number in listed}
-    jobs = [Job(number, tasks[number], work.parts) for number in mine if number not in there]
-    total = sum(tasks[number].num_files for number in mine)
-    if workers is None and executor == "processes":
-        workers = max(1, min(len(os.sched_getaffinity(0)), _MOST_WORKERS, total // _WORTH_A_WORKER))
-    done = sum(name.tokens for name in there.values())
-    seen = {"reads": [place for job in jobs for place, _ in job.task.files], "writes": [work.folder.place]}
-    with make_executor(executor, workers, [run_job.__module__], alone=workers == 1, most=len(jobs), **seen) as pool:
-        if how.before_counting is not None and how.depth == "counts":
-            sizes = list(pool.map(measure_job, jobs))
-            if num_files := sum(count for count, _ in sizes):
-                how.before_counting(num_files, sum(size_bytes for _, size_bytes in sizes))
-        for job, name in zip(jobs, pool.map(run_job, jobs), strict=True):
-            there[job.number] = name
-            done += name.tokens
-            if progress is not None:
-                progress(done, total)
-    return there
-
-
-def _finish(files: _Files, work: SharedWork, names: Mapping[int, PartName]) -> MediaSummary:
-    """Make the new index of what was read and what is known, and put it in place."""
-    units, known, old = files.units, files.known, files.old
-    kept = {file.name for unit in units if unit.name in known for file in unit.files}
-    filters = (*old.filters, (files.chosen, newest(units)))
-    traits: Counter[str] = Counter()
-
-    def read(number: int) -> Part:
-        part = read_part(work.parts, names[number])
-        traits.update(part.traits)
-        return part
-
-    parts = map(read, range(len(files.tasks)))
-    with tempfile.TemporaryDirectory() as scratch:
-        new = Place(LocalStore(), scratch).child("index.sqlite")
-        num_rows, problems = make_index(old, new, kept, filters, parts, is_tars=files.is_tars)
-        publish(old, new, Seen({unit.name: unit.stamp for unit in units}, files.filters, files.depth))
-    num_read = sum(count for name, count in files.counts.items() if name not in known)
-    return MediaSummary(
-        files.root.path, sum(files.counts.values()), num_read, num_rows, problems, traits=dict(sorted(traits.items()))
-    )
+        return MediaSummary(self.output.path, num_files, num_read, num_rows, (), part, missing)

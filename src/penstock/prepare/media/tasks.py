@@ -1,4 +1,4 @@
-"""Tasks of `prepare_media`: runs of about 500 files, whose rows workers read and leave as parts of shared work."""
+"""Tasks of `prepare_media`: about 500 files each, whose rows become a part of the work folder."""
 
 from __future__ import annotations
 
@@ -22,53 +22,45 @@ FILES_A_TASK = 500
 class Task:
     """Ranges of one or several files: `(file, its members)`."""
 
+    number: int
     files: tuple[tuple[Place, tuple[MediaFile, ...]], ...]
     filters: tuple[MediaFilter, ...]
     depth: MediaDepth
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name of the task in errors."""
         first, last = self.files[0], self.files[-1]
         return f"{first[0].shown}, {first[1][0].name} to {last[1][-1].name}"
 
     @property
-    def num_files(self) -> int:
-        """Members of all its files."""
+    def num_samples(self) -> int:
+        """Number of members of all files."""
         return sum(len(members) for _, members in self.files)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A task, its number, and where its part goes."""
-
-    number: int
-    task: Task
-    parts: Place
-
-    @property
-    def described(self) -> str:
-        """What an error calls it."""
-        return self.task.described
-
-
 class Part(msgspec.Struct, array_like=True):
-    """The part of a task: its rows, as name, kind and JSON, what is wrong with others of its files, and how many images
-    have each of their traits; see `upright.pixel_traits`."""
+    """The part of a task.
+
+    Attributes:
+        stored: the rows, as name, kind and JSON.
+        problems: files that are unreadable or seem to be truncated.
+        traits: property → number of images that have it; see `upright.pixel_traits`.
+    """
 
     stored: list[tuple[str, str, str]]
     problems: list[MediaProblem]
     traits: dict[str, int] = {}
 
     def rows(self) -> Iterator[MediaRow]:
-        """Its rows, decoded."""
+        """Return the decoded rows."""
         return (MediaRow(name, decode_metadata(kind, text)) for name, kind, text in self.stored)
 
 
 def cut_tasks(units: Iterable[Unit], filters: Sequence[MediaFilter], depth: MediaDepth) -> Iterator[Task]:
-    """Runs of about 500 of those files that a filter may choose."""
+    """Cut the files that a filter may choose into tasks of about 500 files."""
     waiting: list[tuple[Place, tuple[MediaFile, ...]]] = []
-    count = 0
+    number = count = 0
     for unit in units:
         files = [file for file in unit.files if may_hold(filters, file.name)]
         for first in range(0, len(files), FILES_A_TASK):
@@ -76,15 +68,14 @@ def cut_tasks(units: Iterable[Unit], filters: Sequence[MediaFilter], depth: Medi
             waiting.append((unit.place, some))
             count += len(some)
             if count >= FILES_A_TASK:
-                yield Task(tuple(waiting), tuple(filters), depth)
-                waiting, count = [], 0
+                yield Task(number, tuple(waiting), tuple(filters), depth)
+                waiting, count, number = [], 0, number + 1
     if waiting:
-        yield Task(tuple(waiting), tuple(filters), depth)
+        yield Task(number, tuple(waiting), tuple(filters), depth)
 
 
-def run_job(job: Job) -> PartName:
-    """Read the files of one task, and put its part; runs in a worker, perhaps in two at once."""
-    task = job.task
+def run_task(parts: Place, task: Task) -> PartName:
+    """Read the files of a task and write its part; runs in a worker, perhaps in two at once."""
     rows: list[tuple[str, str, str]] = []
     problems: list[MediaProblem] = []
     traits: Counter[str] = Counter()
@@ -96,17 +87,16 @@ def run_job(job: Job) -> PartName:
             else:
                 problems.append(found)
     data = msgspec.msgpack.encode(Part(rows, problems, dict(traits)))
-    counts = {"documents": len(rows), "tokens": task.num_files, "num_dropped": len(problems)}
-    return put_part(job.parts, job.number, data, **counts)
+    counts = {"documents": len(rows), "tokens": task.num_samples, "num_dropped": len(problems)}
+    return put_part(parts, task.number, data, **counts)
 
 
-def measure_job(job: Job) -> tuple[int, int]:
-    """Number and bytes of the files of one task that `run_job` reads whole to count packets."""
-    task = job.task
+def measure_task(task: Task) -> tuple[int, int]:
+    """Return number and bytes of the files of a task that `run_task` reads whole to count packets."""
     sizes = [measure_packets(place, files, task.filters) for place, files in task.files]
     return sum(num_files for num_files, _ in sizes), sum(size_bytes for _, size_bytes in sizes)
 
 
 def read_part(parts: Place, name: PartName) -> Part:
-    """The part that a job put."""
+    """Read the part of a task."""
     return msgspec.msgpack.decode(get_part(parts, name), type=Part)
