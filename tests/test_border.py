@@ -18,7 +18,6 @@ BORDERS: dict[str, set[str]] = {
     "check": {
         "check/lint:lint",
         "check/recipes:check_run",
-        "check/recipes:is_recipe_file",
         "check/repair:repair",
         "check/summary:summarise",
         "check/verify:verify",

@@ -136,15 +136,16 @@ def info(path: str | os.PathLike[str], *, format: str | None = None, **options: 
     import msgspec
 
     from penstock.check import summarise
-    from penstock.formats.jsonl.build import skipping_invalid_lines
-    from penstock.view.facts.lengths import lengths_of
-    from penstock.view.facts.opening import open_target
-    from penstock.view.facts.parts import parts_of_samples
+    from penstock.formats._invalid_lines import skipping_invalid_lines
 
     with skipping_invalid_lines():  # the lines are named once
         found = summarise(path, format=format, **options)
         if "tokens" in found:
             return found
+        from penstock.view.facts.lengths import lengths_of  # these import what runs need
+        from penstock.view.facts.opening import open_target
+        from penstock.view.facts.parts import parts_of_samples
+
         opened = open_target(path, **were_given({**options, "format": format}))
         is_local = opened.place is None or opened.place.is_local
         lengths = lengths_of(opened.source, found["samples"], size_bytes=found["size_bytes"], is_local=is_local)

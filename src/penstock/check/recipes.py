@@ -12,7 +12,6 @@ from penstock._kinds import is_lane_stream, is_stream
 from penstock._places import place_of
 from penstock._secrets import redact
 from penstock.errors import NotFound, PenstockError, UnsafeData
-from penstock.formats._unrecognised import looks_like_recipe
 from penstock.formats.samples.folder.files import MEDIA
 from penstock.formats.samples.folder.source import FolderSource
 from penstock.mix.auxiliary import AuxSource, AuxStream
@@ -22,18 +21,6 @@ from penstock.types import Depth, Finding
 _MOST_SAMPLES = 100_000
 """Samples of each source whose references are checked at depth `sample`."""
 _MOST_NAME = 1024
-_HEAD_BYTES = 4096
-
-
-def is_recipe_file(path: str) -> bool:
-    """Return whether a path is that of a recipe or metadataset: a YAML or JSON file that begins like one."""
-    if not path.lower().endswith((".yaml", ".yml", ".json")):
-        return False
-    try:
-        with open(path, "rb") as file:
-            return looks_like_recipe(file.read(_HEAD_BYTES))
-    except OSError:
-        return False
 
 
 def check_run(data: Any, path: str, depth: Depth) -> list[Finding]:

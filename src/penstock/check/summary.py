@@ -20,8 +20,8 @@ from penstock.errors import ConfigError, PenstockError, UnsafeData
 from penstock.formats import find_format
 from penstock.formats._door import open_at, open_options
 from penstock.formats._excluding import stored
+from penstock.formats._invalid_lines import skipping_invalid_lines
 from penstock.formats._kept import excluded_count, excluded_list
-from penstock.formats.jsonl.build import skipping_invalid_lines
 from penstock.store.place import Place, dataset_at
 from penstock.types import IntArray, Manifest, Sample
 

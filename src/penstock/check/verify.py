@@ -6,19 +6,14 @@ import functools
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, Protocol, Unpack, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Unpack, get_args, runtime_checkable
 
 from penstock._keywords import Opening, were_given
 from penstock._tree import ShownList
 from penstock.abc import Format, Store
-from penstock.check.lint import decoding_findings
 from penstock.check.row_maps import check_row_map
-from penstock.check.verify_job import VerifyJob, VerifyReport
 from penstock.engine.options import Counter, RunOptions
-from penstock.engine.plan import CHECK, Plan
-from penstock.engine.run import run
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData, Unsupported
-from penstock.executors import AnyExecutor, make_executor
 from penstock.formats import files_at, find_format
 from penstock.formats._door import open_at, open_options
 from penstock.formats._masks import check_mask, mask_path
@@ -31,6 +26,10 @@ from penstock.store.outputs import claimed
 from penstock.store.place import Data, Given, Place, dataset_at, place_of
 from penstock.store.side_file import load_manifest, record_in_side_file
 from penstock.types import Depth, Finding, Manifest, OpenOptions
+
+if TYPE_CHECKING:
+    from penstock.check.verify_job import VerifyReport
+    from penstock.executors import AnyExecutor
 
 _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
 """Last words of codes of findings that say that the data contradicts its side file."""
@@ -75,6 +74,8 @@ def verify(
         [('pbin.truncated', 'error')]
     """
     if depth == "decode":
+        from penstock.check.lint import decoding_findings  # imports several formats
+
         found = verify(path, depth="full", format=format, workers=workers, executor=executor, **options)
         given = _read_options("full", options)
         where = path.path if isinstance(path, Place) else path
@@ -197,6 +198,10 @@ def verify_in_parts(
             dataset changed since the first part.
         Corrupt: the dataset changed while it was read.
     """
+    from penstock.check.verify_job import VerifyJob
+    from penstock.engine.plan import CHECK, Plan
+    from penstock.engine.run import run
+
     if depth == "decode":
         raise ConfigError("decoding samples can't be distributed", hint="Check at --depth full (depth='full')")
     given = _read_options(depth, options)
@@ -270,6 +275,8 @@ def _check(chosen: Format, place: Place, given: OpenOptions, depth: Depth, how: 
         what = f"the format {chosen.name!r} can only be checked by a single process at depth {depth}"
         hint = "Omit --executor and --workers (executor=, workers=)"
         raise ConfigError(what, path=place.path, hint=f"{hint}, or check at depth {depths}" if depths else hint)
+    from penstock.executors import make_executor
+
     with make_executor(how.executor or "processes", how.workers, [type(chosen).__module__], reads=[place]) as pool:
         return list(chosen.check_by_tasks(place.store, place.path, given, depth, pool.map))
 

@@ -66,7 +66,7 @@ def command(
     Each sample is one line, or with --pictures a table of its fields with texts, sizes and pictures. Use --json to get
     the values.
     """
-    from penstock.formats.jsonl.build import skipping_invalid_lines
+    from penstock.formats._invalid_lines import skipping_invalid_lines
     from penstock.view.draw.terminal import line
     from penstock.view.facts.opening import open_target
     from penstock.view.facts.samples import sample_at

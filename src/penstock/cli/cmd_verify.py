@@ -32,6 +32,7 @@ _READ = {
 _LISTED = 3
 """Files with the same problem that are named."""
 
+_HEAD_BYTES = 4096
 _NUMBER = re.compile(r"\d+")
 
 
@@ -106,7 +107,6 @@ def command(
     import msgspec
 
     from penstock.check import verify
-    from penstock.check.recipes import is_recipe_file
     from penstock.check.verify import is_contradiction, verify_in_parts, write_side_file
     from penstock.engine.options import RunOptions
 
@@ -115,7 +115,7 @@ def command(
     how = RunOptions(executor, workers, part, finish, no_work, restart)
     _require_together(how, work, writes=write_manifest or replace_manifest)
     check: dict[str, Any] = {"depth": depth, "format": format_name, **options}
-    if format_name is None and is_recipe_file(path):
+    if format_name is None and _is_recipe_file(path):
         if work is not None or write_manifest or replace_manifest:
             raise click.UsageError(
                 "A recipe is checked by one process and has no side file: leave out --work, --write-manifest and "
@@ -147,6 +147,19 @@ def command(
     data = {"path": path, "depth": depth, "errors": errors, "findings": [msgspec.to_builtins(one) for one in findings]}
     emit(data | ({"side_file": side_path} if side_path else {}), as_json=as_json, text=text)
     return 1 if errors else 0
+
+
+def _is_recipe_file(path: str) -> bool:
+    """Return whether a path is that of a recipe or metadataset: a YAML or JSON file that begins like one."""
+    from penstock.formats._unrecognised import looks_like_recipe
+
+    if not path.lower().endswith((".yaml", ".yml", ".json")):
+        return False
+    try:
+        with open(path, "rb") as file:
+            return looks_like_recipe(file.read(_HEAD_BYTES))
+    except OSError:
+        return False
 
 
 def _verify_recipe(path: str, options: dict[str, Any]) -> list[Any]:

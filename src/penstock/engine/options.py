@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
-from penstock.executors import AnyExecutor, require_executor
+
+if TYPE_CHECKING:
+    from penstock.executors import AnyExecutor
 
 Progress = Callable[[int, str], None]
 """Called with the number of samples done so far, and a text to show."""
@@ -46,7 +49,10 @@ class RunOptions:
     progress: Callable[..., None] | None = None
 
     def __post_init__(self) -> None:
-        require_executor(self.executor or "processes", self.workers)
+        if self.executor is not None or self.workers is not None:
+            from penstock.executors import require_executor
+
+            require_executor(self.executor or "processes", self.workers)
         if self.part is not None:
             index, count = self.part
             if not 0 <= index < count:

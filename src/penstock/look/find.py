@@ -17,8 +17,8 @@ from penstock.abc import SupportsKeys
 from penstock.engine.options import Progress
 from penstock.errors import ConfigError, NotFound
 from penstock.executors import AnyExecutor, make_executor
+from penstock.formats._invalid_lines import skipping_invalid_lines
 from penstock.formats._sample_keys import KEY_FIELDS, key_in
-from penstock.formats.jsonl.build import skipping_invalid_lines
 from penstock.formats.jsonl.text import Text
 from penstock.look.samples import Dataset, Stretch, Target, documents_of, open_dataset, readable, samples_of, stretches
 from penstock.reshape.expression import compile_expression

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +15,7 @@ from penstock._secrets import logger, redact
 from penstock.abc import Staged, Store, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt, Unsupported
+from penstock.formats._invalid_lines import SKIPPING
 from penstock.formats._manifest import side_path
 from penstock.formats._unrecognised import UNKNOWN, of_binary, of_document
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
@@ -221,30 +220,14 @@ def encode_lines(lines: IndexedLines) -> Iterator[bytes]:
     yield encoder.finish()
 
 
-_SKIPPING: ContextVar[dict[str, IndexedLines] | None] = ContextVar("skipping_invalid_lines", default=None)
-"""Path → its lines, of files in which invalid lines were skipped."""
-
-
-@contextlib.contextmanager
-def skipping_invalid_lines() -> Generator[dict[str, IndexedLines]]:
-    """Let JSONL that is opened here skip and count its invalid lines, for verbs that only look at data."""
-    known = _SKIPPING.get()
-    skipped: dict[str, IndexedLines] = {} if known is None else known
-    token = _SKIPPING.set(skipped)
-    try:
-        yield skipped
-    finally:
-        _SKIPPING.reset(token)
-
-
 def is_skipping() -> bool:
     """Return whether JSONL that is opened now skips invalid lines."""
-    return _SKIPPING.get() is not None
+    return SKIPPING.get() is not None
 
 
 def warn_of_dropped(path: str, lines: IndexedLines) -> None:
     """Log how many invalid lines of a file were skipped, and name the first of them."""
-    skipped = _SKIPPING.get()
+    skipped = SKIPPING.get()
     if lines.num_dropped and (skipped is None or path not in skipped):
         if skipped is not None:
             skipped[path] = lines

@@ -1,0 +1,26 @@
+"""Whether JSONL that is opened now skips invalid lines, for commands that only look at data of any format."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.formats.jsonl.build import IndexedLines
+
+SKIPPING: ContextVar[dict[str, IndexedLines] | None] = ContextVar("skipping_invalid_lines", default=None)
+"""Path → its lines, for files in which invalid lines were skipped. None: invalid lines raise."""
+
+
+@contextlib.contextmanager
+def skipping_invalid_lines() -> Generator[dict[str, IndexedLines]]:
+    """Let JSONL that is opened here skip and count its invalid lines."""
+    known = SKIPPING.get()
+    skipped: dict[str, IndexedLines] = {} if known is None else known
+    token = SKIPPING.set(skipped)
+    try:
+        yield skipped
+    finally:
+        SKIPPING.reset(token)
