@@ -5,20 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Generator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    from penstock.formats.jsonl.build import IndexedLines
-
-SKIPPING: ContextVar[dict[str, IndexedLines] | None] = ContextVar("skipping_invalid_lines", default=None)
-"""Path → its lines, for files in which invalid lines were skipped. None: invalid lines raise."""
+SKIPPING: ContextVar[dict[str, Any] | None] = ContextVar("skipping_invalid_lines", default=None)
+"""Path → its `IndexedLines`, for files in which invalid lines were skipped. None: invalid lines raise."""
 
 
 @contextlib.contextmanager
-def skipping_invalid_lines() -> Generator[dict[str, IndexedLines]]:
+def skipping_invalid_lines() -> Generator[dict[str, Any]]:
     """Let JSONL that is opened here skip and count its invalid lines."""
     known = SKIPPING.get()
-    skipped: dict[str, IndexedLines] = {} if known is None else known
+    skipped: dict[str, Any] = {} if known is None else known
     token = SKIPPING.set(skipped)
     try:
         yield skipped
