@@ -1,6 +1,7 @@
 """Internal names and hidden file names that black-box tests use: a rebuild edits this module, and no such test.
 
-A black-box test imports public names of the package and this module. `tests/test_blackbox.py` checks it.
+A black-box test imports public names of the package and this module. `tests/test_blackbox.py` checks it. A name stays
+here, perhaps as a function that does the same by other means, as long as `make blackbox` runs tests that use it.
 """
 
 from __future__ import annotations
@@ -275,6 +276,18 @@ WRITER_MODULES = (
 )
 """Modules with writers, to import once before many children would."""
 
+FACTS = "from penstock.view import facts\nfrom penstock.view.report import report"
+"""Code that imports what pages and reports are made of."""
+
+PLAN_MODULE = "penstock.load.plan"
+"""Module with the function that returns a plan as it is drawn."""
+
+ROW_MODULE = "penstock.reshape.row_job"
+"""Module with the tasks of rows."""
+
+RAW_MODULE = "penstock.prepare.raw"
+"""Module with the writer of indexes."""
+
 
 def object_transport() -> Any:
     """Return the class whose methods `put`, `copy` and `delete` change objects; None if no store has been used yet."""
@@ -286,149 +299,179 @@ def system_calls(store: Any) -> Any:
     return store._os
 
 
+def command_of(verb: str) -> Any:
+    """Return the click command of a verb."""
+    return importlib.import_module(f"penstock.cli.cmd_{verb.replace('-', '_')}").command
+
+
+def command_module(verb: str) -> str:
+    """Return the module of a verb's command."""
+    return f"penstock.cli.cmd_{verb}"
+
+
+def blend_pages(blend: Any) -> int:
+    """Return how many pages of places a blend holds."""
+    return len(blend._places._pages)
+
+
+def forget_plug_ins() -> None:
+    """Have the plug-ins of formats looked up again."""
+    importlib.import_module("penstock.formats")._plug_ins.cache_clear()
+
+
+def object_key(store: Any, path: str) -> str:
+    """Return the key of a path in a store of objects."""
+    return store._key(path)
+
+
+def geometry_of(source: Any) -> Any:
+    """Return where the parts of a pbin are."""
+    return source._geometry
+
+
 # --- values and functions that a test changes --------------------------------------------------------------------
 
 _REPLACED: dict[str, tuple[str, ...]] = {
-    "one_put_bytes": ("store._remote_staged:ONE_PUT_BYTES",),
-    "time_of_exclusion": ("look.exclude:now", "look.purge:now"),
-    "plan_status": ("engine.status:status_of",),
+    "hashed_bytes_at_once": ("_digest:_HASHED_BYTES",),
+    "plain_numbers": ("cli._common:plain_numbers",),
     "seconds_between_lines": ("cli._output:SECONDS",),
     "ticking": ("cli._output:ticking",),
-    "view_server": ("view.pages.serve:view",),
-    "mount": ("view.mount:mount",),
     "explained_choice": ("cli.cmd_explain:_chosen",),
     "explained_pictures": ("cli.cmd_explain:_read_out",),
-    "hashed_bytes_at_once": ("_digest:_HASHED_BYTES",),
-    "concat_documents_derived": ("mix.concat:_DERIVED_DOCS",),
-    "remove_unfinished_mark": ("store.unfinished:remove_mark",),
+    "frame_count_begin": ("codec.compress:FrameCount.begin",),
+    "hashes_block_bytes": ("codec.hashes:BLOCK_BYTES",),
+    "pixels_of": ("codec.parts:_pixels_of",),
+    "group_window": ("compat.energon.build:_GROUP_WINDOW",),
+    "filters_run_tokens": ("compat.modalities.filters:_RUN_TOKENS",),
+    "sampler_at_once": ("compat.modalities.sampler:_AT_ONCE",),
+    "documents_run_tokens": ("convert.documents:RUN_TOKENS",),
+    "pass_groups": ("convert.groups:_Pass._groups",),
+    "assemble_groups": ("convert.groups:assemble",),
+    "group_batches": ("convert.groups:batches",),
+    "write_group": ("convert.groups:write_group",),
+    "convert_task_tokens": ("convert.plan:TASK_TOKENS",),
+    "verify_samples": ("convert.run:verify_samples",),
+    "convert_verify_samples": ("convert.run:verify_samples",),
+    "verify_tokens": ("convert.run:verify_tokens",),
+    "convert_verify_tokens": ("convert.run:verify_tokens",),
+    "write_tokens": ("convert.run:write_tokens",),
+    "clear_work": ("engine.shared:SharedWork.clear",),
+    "wait_for_others": ("engine.sharing:sleep",),
+    "plan_status": ("engine.status:status_of",),
+    "time_of_status": ("engine.status:time.time",),
     "digest_block_bytes": (
         "engine.tokens.blocks:BLOCK_BYTES",
         "engine.tokens.layout:BLOCK_BYTES",
         "formats._proof:BLOCK_BYTES",
     ),
     "digest_block_tokens": ("engine.tokens.blocks:BLOCK_TOKENS", "codec.hashes:BLOCK_TOKENS"),
-    "pixels_of": ("codec.parts:_pixels_of",),
-    "frame_count_begin": ("codec.compress:FrameCount.begin",),
-    "place_of_descriptor": ("store._links:_place_of",),
-    "load_engine": ("prepare.tokens.tokenize:load_engine",),
-    "long_tokens": ("prepare.tokens.tokenize:_LONG_TOKENS",),
-    "plain_numbers": ("cli._common:plain_numbers",),
+    "put_token_file": ("engine.tokens.files:put",),
+    "shuffled_part_tokens": ("engine.tokens.shuffled:_PART_TOKENS",),
+    "shuffle_part": ("engine.tokens.shuffled:shuffle_part",),
+    "checked_block_bytes": ("formats._side_checks:BLOCK_BYTES",),
+    "hash_blocks": ("formats._side_checks:hash_blocks",),
+    "jsonl_lines_to_index": ("formats.jsonl.build:IndexedLines",),
+    "index_range_bytes": ("formats.jsonl.build:RANGE_BYTES",),
+    "energon_block_bytes": ("formats.jsonl.energon:_BLOCK_BYTES",),
+    "jsonl_index_in_memory_bytes": ("formats.jsonl.index:_IN_MEMORY_BYTES",),
+    "decode_jsonl_index": ("formats.jsonl.index:decode_index",),
     "scan_block_bytes": ("formats.jsonl.scan:BLOCK_BYTES",),
     "scan_piece_bytes": ("formats.jsonl.scan:PIECE_BYTES",),
-    "energon_block_bytes": ("formats.jsonl.energon:_BLOCK_BYTES",),
+    "jsonl_flush_bytes": ("formats.jsonl.writer:_FLUSH_BYTES",),
     "most_names": ("formats.samples.webdataset.braces:MOST_NAMES",),
     "most_names_bytes": ("formats.samples.webdataset.braces:MOST_NAMES_BYTES",),
+    "most_shard_bytes": ("formats.shards.writer:MOST_BYTES",),
+    "table_lines_of": ("formats.tables.lines:TableLines._lines_of",),
+    "group_batch_bytes": ("formats.tables.parquet:GROUP_BATCH_BYTES",),
+    "least_group_bytes": ("formats.tables.parquet:LEAST_GROUP_BYTES",),
+    "unpacked_ratio": ("formats.tables.parquet:UNPACKED_RATIO",),
+    "docs_step": ("formats.tokens.checks:_DOCS_STEP",),
+    "scan_tokens": ("formats.tokens.checks:_SCAN_TOKENS",),
+    "flat_tokens_most_findings": ("formats.tokens.flat_tokens.check:MOST_FINDINGS",),
+    "flat_tokens_derived_items": ("formats.tokens.flat_tokens.source:_DERIVED_ITEMS",),
+    "few_found_files": ("formats.tokens.folder.found:_FEW",),
+    "format_of_found_files": ("formats.tokens.folder.found:get_format",),
+    "megatron_sequence_starts": ("formats.tokens.megatron.source:sequence_starts",),
+    "pbin_repair_run_tokens": ("formats.tokens.pbin.repair:RUN_TOKENS",),
+    "most_empty_windows": ("load.lanes:_MOST_EMPTY_WINDOWS",),
+    "time_of_exclusion": ("look.exclude:now", "look.purge:now"),
+    "find_expression_seconds": ("look.find:EXPRESSION_SECONDS",),
+    "purge_digests": ("look.purge:_digests",),
+    "look_stretch_samples": ("look.samples:_STRETCH_SAMPLES",),
+    "concat_documents_derived": ("mix.concat:_DERIVED_DOCS",),
+    "large_energon_index_bytes": ("prepare.energon.index:LARGE_BYTES",),
+    "energon_group_samples": ("prepare.energon.index:_GROUP_SAMPLES",),
+    "energon_group_shards": ("prepare.energon.index:_GROUP_SHARDS",),
+    "open_work_of_prepare": ("prepare.energon.run:open_shared",),
+    "scan_shard_of_prepare": ("prepare.energon.scan:scan_shard",),
+    "clear_work_of_media": ("engine.shared:SharedWork.clear",),
+    "dataset_of_media": ("prepare.media.run:dataset_at",),
+    "open_work_of_media": ("engine.run:open_shared",),
+    "files_a_task": ("prepare.media.tasks:FILES_A_TASK",),
+    "read_media_rows": ("prepare.media.tasks:read_rows",),
+    "lines_to_index": ("prepare.raw:IndexedLines",),
+    "place_of_index": ("prepare.raw:place_of",),
+    "large_lines_bytes": ("prepare.raw_many:_LARGE_BYTES",),
+    "index_task_bytes": ("prepare.raw_many:_TASK_BYTES",),
+    "encode_lines_index": ("prepare.raw_many:encode_index",),
+    "format_of_packed_files": ("prepare.tokens.assemble:get_format",),
+    "rendered_text": ("prepare.tokens.chat.render:Renderer._text",),
+    "make_bordered": ("prepare.tokens.chat.render:make_bordered",),
+    "encode_task": ("prepare.tokens.encode:encode_task",),
+    "gigatoken_engine_encode": ("prepare.tokens.engines:GigatokenEngine.encode",),
+    "whole_digest_bytes": ("prepare.tokens.inputs:WHOLE_DIGEST_BYTES",),
+    "describe_input": ("prepare.tokens.inputs:_describe",),
+    "sample_fingerprint": ("prepare.tokens.inputs:sample_fingerprint",),
+    "try_gigatoken": ("prepare.tokens.oracle:try_gigatoken",),
+    "open_work_of_pack": ("prepare.tokens.pipeline:open_shared",),
+    "plan_of_pack": ("prepare.tokens.planned:Plan",),
+    "default_task_bytes": ("prepare.tokens.planned:default_task_bytes",),
+    "load_table_blocks": ("prepare.tokens.tables:load_blocks",),
+    "cut_stream": ("prepare.tokens.tasks:cut_stream",),
+    "task_bytes_of_pack": ("prepare.tokens.tasks:default_task_bytes",),
+    "long_tokens": ("prepare.tokens.tokenize:_LONG_TOKENS",),
+    "load_engine": ("prepare.tokens.tokenize:load_engine",),
+    "most_token_id": ("prepare.tokens.tokenizer_json:MOST_TOKEN_ID",),
+    "probe_bytes": ("prepare.tokens.tokenizer_json:_PROBE_BYTES",),
+    "bytes_held_by_pack": ("prepare.tokens.understand:_HELD_BYTES",),
     "read_document": ("recipe.budget:read_document",),
     "expression_seconds": ("reshape.filter:EXPRESSION_SECONDS",),
     "each_at_most": ("reshape.filter:each_at_most",),
-    "least_group_bytes": ("formats.tables.parquet:LEAST_GROUP_BYTES",),
-    "group_batch_bytes": ("formats.tables.parquet:GROUP_BATCH_BYTES",),
-    "unpacked_ratio": ("formats.tables.parquet:UNPACKED_RATIO",),
-    "most_token_id": ("prepare.tokens.tokenizer_json:MOST_TOKEN_ID",),
-    "probe_bytes": ("prepare.tokens.tokenizer_json:_PROBE_BYTES",),
-    "scan_tokens": ("formats.tokens.checks:_SCAN_TOKENS",),
-    "docs_step": ("formats.tokens.checks:_DOCS_STEP",),
-    "task_tokens": ("convert.plan:TASK_TOKENS",),
-    "write_tokens": ("convert.run:write_tokens",),
-    "verify_tokens": ("convert.run:verify_tokens",),
-    "documents_run_tokens": ("convert.documents:RUN_TOKENS",),
-    "assemble": ("convert.groups:assemble",),
-    "verify_samples": ("convert.run:verify_samples",),
-    "batches": ("convert.groups:batches",),
-    "pass_groups": ("convert.groups:_Pass._groups",),
-    "write_group": ("convert.groups:write_group",),
-    "rows_run_bytes": ("reshape.rows:RUN_BYTES",),
-    "runs__defaults": ("reshape.rows:runs.__defaults__",),
-    "least_memory_bytes": ("reshape.shuffle:_LEAST_MEMORY_BYTES",),
-    "at_once": ("reshape.tars:_AT_ONCE",),
+    "copy_of_merge": ("reshape.merge:Copy",),
     "settle_waiting": ("reshape.origins:settle_waiting",),
-    "least_part_bytes": ("store.compose:LEAST_PART_BYTES",),
-    "plan_parts": ("store.compose:plan_parts",),
-    "wait_for_others": ("engine.sharing:sleep",),
-    "hashes_block_bytes": ("codec.hashes:BLOCK_BYTES",),
-    "gathers": ("reshape.reorder:_gathers",),
-    "group_samples": ("prepare.energon.index:_GROUP_SAMPLES",),
-    "large_bytes": ("prepare.energon.index:LARGE_BYTES",),
-    "group_shards": ("prepare.energon.index:_GROUP_SHARDS",),
-    "scan_shard": ("prepare.energon.scan:scan_shard",),
-    "open_shared": ("prepare.energon.run:open_shared",),
-    "files_a_task": ("prepare.media.tasks:FILES_A_TASK",),
-    "run_open_shared": ("engine.run:open_shared",),
-    "read_rows": ("prepare.media.tasks:read_rows",),
-    "dataset_at": ("prepare.media.run:dataset_at",),
-    "shared_work_clear": ("engine.shared:SharedWork.clear",),
-    "indexed_lines": ("prepare.raw:IndexedLines",),
-    "range_bytes": ("formats.jsonl.build:RANGE_BYTES",),
-    "raw_place_of_descriptor": ("prepare.raw:place_of",),
-    "task_bytes": ("prepare.raw_many:_TASK_BYTES",),
-    "raw_many_large_bytes": ("prepare.raw_many:_LARGE_BYTES",),
-    "encode_index": ("prepare.raw_many:encode_index",),
-    "default_task_bytes": ("prepare.tokens.planned:default_task_bytes",),
-    "make_bordered": ("prepare.tokens.chat.render:make_bordered",),
-    "load_blocks": ("prepare.tokens.tables:load_blocks",),
-    "get_format": ("prepare.tokens.assemble:get_format",),
-    "held_bytes": ("prepare.tokens.understand:_HELD_BYTES",),
-    "gigatoken_engine_encode": ("prepare.tokens.engines:GigatokenEngine.encode",),
-    "cut_stream": ("prepare.tokens.tasks:cut_stream",),
-    "shared_shared_work_clear": ("engine.shared:SharedWork.clear",),
-    "whole_digest_bytes": ("prepare.tokens.inputs:WHOLE_DIGEST_BYTES",),
-    "sample_fingerprint": ("prepare.tokens.inputs:sample_fingerprint",),
-    "plan": ("prepare.tokens.planned:Plan",),
-    "try_gigatoken": ("prepare.tokens.oracle:try_gigatoken",),
-    "pipeline_open_shared": ("prepare.tokens.pipeline:open_shared",),
-    "describe": ("prepare.tokens.inputs:_describe",),
-    "put": ("engine.tokens.files:put",),
-    "time_time": ("engine.status:time.time",),
-    "part_tokens": ("engine.tokens.shuffled:_PART_TOKENS",),
-    "shuffle_part": ("engine.tokens.shuffled:shuffle_part",),
-    "group_window": ("compat.energon.build:_GROUP_WINDOW",),
-    "filters_run_tokens": ("compat.modalities.filters:_RUN_TOKENS",),
-    "sampler_at_once": ("compat.modalities.sampler:_AT_ONCE",),
+    "digest_part_bytes": ("reshape.outputs:_PART_BYTES",),
     "planes_run_tokens": ("reshape.planes:_RUN_TOKENS",),
-    "convert_verify_samples": ("convert.run:verify_samples",),
-    "convert_verify_tokens": ("convert.run:verify_tokens",),
-    "purge_digests": ("look.purge:_digests",),
-    "table_lines_of": ("formats.tables.lines:TableLines._lines_of",),
-    "rendered_text": ("prepare.tokens.chat.render:Renderer._text",),
-    "encode_task": ("prepare.tokens.encode:encode_task",),
-    "task_bytes_of_pack": ("prepare.tokens.tasks:default_task_bytes",),
-    "groups_there_of_merge": ("reshape.shard_copies:groups_there",),
-    "groups_there_of_rows": ("reshape.row_job:groups_there",),
     "reorder_memory_bytes": ("reshape.reorder:MEMORY_BYTES",),
     "reorder_least_memory_bytes": ("reshape.reorder:_LEAST_MEMORY_BYTES",),
+    "gathers_in_memory": ("reshape.reorder:_gathers",),
     "write_part_of_rows": ("reshape.row_job:PartWriter.__call__",),
     "row_task_bytes": ("reshape.row_job:TASK_BYTES",),
-    "shuffle_task_bytes": ("reshape.shuffle:TASK_BYTES",),
-    "shard_task_bytes": ("reshape.shard_copies:TASK_BYTES",),
-    "tar_task_bytes": ("reshape.tar_job:TASK_BYTES",),
-    "copy_of_merge": ("reshape.merge:Copy",),
-    "digest_part_bytes": ("reshape.outputs:_PART_BYTES",),
-    "shard_group_bytes": ("reshape.shard_runs:_GROUP_BYTES",),
-    "open_writer_of_rows": ("reshape.row_job:open_writer",),
     "blocks_commit": ("reshape.row_job:_Blocks.commit",),
-    "checked_block_bytes": ("formats._side_checks:BLOCK_BYTES",),
-    "hash_blocks": ("formats._side_checks:hash_blocks",),
-    "most_empty_windows": ("load.lanes:_MOST_EMPTY_WINDOWS",),
-    "most_mapped": ("store._published:_MOST_MAPPED",),
+    "groups_there_of_rows": ("reshape.row_job:groups_there",),
+    "open_writer_of_rows": ("reshape.row_job:open_writer",),
+    "rows_run_bytes": ("reshape.rows:RUN_BYTES",),
+    "defaults_of_runs": ("reshape.rows:runs.__defaults__",),
+    "shard_task_bytes": ("reshape.shard_copies:TASK_BYTES",),
+    "groups_there_of_merge": ("reshape.shard_copies:groups_there",),
+    "shard_group_bytes": ("reshape.shard_runs:_GROUP_BYTES",),
+    "shuffle_task_bytes": ("reshape.shuffle:TASK_BYTES",),
+    "shuffle_least_memory_bytes": ("reshape.shuffle:_LEAST_MEMORY_BYTES",),
+    "tar_task_bytes": ("reshape.tar_job:TASK_BYTES",),
+    "tar_samples_at_once": ("reshape.tars:_AT_ONCE",),
+    "place_of_descriptor": ("store._links:_place_of",),
     "open_objects": ("store._objects:_open",),
-    "look_stretch_samples": ("look.samples:_STRETCH_SAMPLES",),
-    "find_expression_seconds": ("look.find:EXPRESSION_SECONDS",),
-    "open_view_target": ("view.pages.targets:open_target",),
+    "most_mapped": ("store._published:_MOST_MAPPED",),
+    "one_put_bytes": ("store._remote_staged:ONE_PUT_BYTES",),
+    "least_part_bytes": ("store.compose:LEAST_PART_BYTES",),
+    "plan_parts": ("store.compose:plan_parts",),
+    "remove_unfinished_mark": ("store.unfinished:remove_mark",),
+    "batch_sample_of": ("view.facts.batches:sample_of",),
+    "mount_server": ("view.mount:mount",),
+    "view_server": ("view.pages.serve:view",),
     "view_start_seconds": ("view.pages.targets:START_SECONDS",),
-    "sample_of": ("view.facts.batches:sample_of",),
-    "pbin_repair_run_tokens": ("formats.tokens.pbin.repair:RUN_TOKENS",),
-    "megatron_sequence_starts": ("formats.tokens.megatron.source:sequence_starts",),
-    "flat_tokens_most_findings": ("formats.tokens.flat_tokens.check:MOST_FINDINGS",),
-    "flat_tokens_derived_items": ("formats.tokens.flat_tokens.source:_DERIVED_ITEMS",),
-    "format_of_found_files": ("formats.tokens.folder.found:get_format",),
-    "few_found_files": ("formats.tokens.folder.found:_FEW",),
-    "most_shard_bytes": ("formats.shards.writer:MOST_BYTES",),
-    "jsonl_flush_bytes": ("formats.jsonl.writer:_FLUSH_BYTES",),
-    "jsonl_lines_to_index": ("formats.jsonl.build:IndexedLines",),
-    "jsonl_index_in_memory_bytes": ("formats.jsonl.index:_IN_MEMORY_BYTES",),
-    "decode_jsonl_index": ("formats.jsonl.index:decode_index",),
+    "open_view_target": ("view.pages.targets:open_target",),
 }
-"""What a test replaces → the attributes to set, as `module:attribute`."""
+"""What a test replaces → the attributes to set, as `module:attribute`. With none, nothing is replaced any more."""
 
 
 def owners_of(name: str) -> Iterator[tuple[Any, str]]:
@@ -483,6 +526,18 @@ RANDOM_PART = r"[0-9a-f]{8}(?=\.staged)"
 WAITING_EXCLUDE_LIST = ".penstock.exclude.jsonl.next"
 """What the name of an exclude list ends with until its dataset is complete."""
 
+WORK_FILE = r"\.work/"
+"""Regular expression in the path of a file of a work folder."""
+
+METADATA_WORK = ".nv-meta.work"
+"""Name of the work folder of metadata, in the dataset."""
+
+STALE_WORK = "0123456789abcdef"
+"""Name of a folder in a work folder, of a plan."""
+
+WORK = ".work"
+"""Name of the work folder in an output that is a folder of files."""
+
 
 def final_name(name: str) -> str:
     """Return the name that a waiting file gets at last."""
@@ -519,55 +574,6 @@ def old_pair_of(prefix: Path) -> Path:
     return prefix.with_name(f".{prefix.name}.replaced")
 
 
-def command_of(verb: str) -> Any:
-    """Return the click command of a verb."""
-    return importlib.import_module(f"penstock.cli.cmd_{verb.replace('-', '_')}").command
-
-
-WORK_FILE = r"\.work/"
-"""Regular expression in the path of a file of a work folder."""
-
-
-def command_module(verb: str) -> str:
-    """Return the module of a verb's command."""
-    return f"penstock.cli.cmd_{verb}"
-
-
-FACTS = "from penstock.view import facts\nfrom penstock.view.report import report"
-"""Code that imports what pages and reports are made of."""
-
-PLAN_MODULE = "penstock.load.plan"
-"""Module with the function that returns a plan as it is drawn."""
-
-
-def blend_pages(blend: Any) -> int:
-    """Return how many pages of places a blend holds."""
-    return len(blend._places._pages)
-
-
-def forget_plug_ins() -> None:
-    """Have the plug-ins of formats looked up again."""
-    importlib.import_module("penstock.formats")._plug_ins.cache_clear()
-
-
-def object_key(store: Any, path: str) -> str:
-    """Return the key of a path in a store of objects."""
-    return store._key(path)
-
-
-ROW_MODULE = "penstock.reshape.row_job"
-"""Module with the tasks of rows."""
-
-RAW_MODULE = "penstock.prepare.raw"
-"""Module with the writer of indexes."""
-
-METADATA_WORK = ".nv-meta.work"
-"""Name of the work folder of metadata, in the dataset."""
-
-STALE_WORK = "0123456789abcdef"
-"""Name of a folder in a work folder, of a plan."""
-
-
 def work_name(output: str) -> str:
     """Return the name of the work folder next to an output."""
     return f".{output}.work"
@@ -580,12 +586,12 @@ def work_beside(output: Path) -> Path:
 
 def work_within(output: Path) -> Path:
     """Return the work folder in an output that is a folder of files."""
-    return output / ".work"
+    return output / WORK
 
 
 def has_work(path: Any) -> bool:
     """Tell whether a path is a work folder or in one."""
-    return ".work" in str(path)
+    return WORK in str(path)
 
 
 def is_replaced(path: Any) -> bool:
@@ -641,12 +647,3 @@ def is_unfinished(name: str) -> bool:
 def pieces_beside(output: Path) -> Path:
     """Return the folder next to an output in which workers leave pieces."""
     return output.with_name(f".{output.name}.pieces")
-
-
-WORK = ".work"
-"""Name of the work folder in an output that is a folder of files."""
-
-
-def geometry_of(source: Any) -> Any:
-    """Return where the parts of a pbin are."""
-    return source._geometry

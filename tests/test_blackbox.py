@@ -69,7 +69,7 @@ def test_names_of_the_helper_module_exist() -> None:
     for name in internals.names():
         assert getattr(internals, name) is not None
     for name in internals.replaceable():
-        internals.current(name)
+        assert all(hasattr(owner, attribute) for owner, attribute in internals.owners_of(name)), name
 
 
 def test_folders_of_unit_tests_are_marked_file_by_file() -> None:

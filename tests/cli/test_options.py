@@ -784,7 +784,7 @@ def outcomes() -> dict[str, Outcome]:
 def outcome(inputs: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return what a line leaves: its status, both streams, and all files."""
     replace(monkeypatch, "view_server", show)
-    replace(monkeypatch, "mount", show)
+    replace(monkeypatch, "mount_server", show)
     monkeypatch.setattr("webbrowser.open", click.echo)
     monkeypatch.setenv("DISPLAY", ":0")
     return functools.partial(run, inputs, home, monkeypatch)

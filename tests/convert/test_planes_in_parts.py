@@ -20,7 +20,7 @@ opened: Any = ps.open
 
 @pytest.fixture(autouse=True)
 def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, "task_tokens", 30)
+    replace(monkeypatch, "convert_task_tokens", 30)
 
 
 @pytest.fixture

@@ -275,7 +275,7 @@ def test_an_existing_output_is_refused_or_replaced(tmp_path: Path) -> None:
 
 
 def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put = current("assemble")
+    put = current("assemble_groups")
 
     def damaged(*args: Any, **options: Any) -> Any:
         manifest = put(*args, **options)
@@ -285,7 +285,7 @@ def test_damage_on_the_way_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         path.write_bytes(data)
         return manifest
 
-    replace(monkeypatch, "assemble", damaged)
+    replace(monkeypatch, "assemble_groups", damaged)
     with pytest.raises(Corrupt, match="differs from the source when read back"):
         convert(iter([{"a": "xyz"}]), tmp_path / "out", to="mds")
 

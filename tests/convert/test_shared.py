@@ -46,7 +46,7 @@ def share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Share:
         with ps.create(tmp_path / f"{name}.pbin", format="pbin", token_bytes=2) as writer:
             for n in range(rows):
                 writer.write({"tokens": [*range(1, n % 17), 0] if n % 7 else []})
-    replace(monkeypatch, "task_tokens", 30)
+    replace(monkeypatch, "convert_task_tokens", 30)
 
     def run(output: Any = None, **options: Any) -> ConvertReport:
         source = options.pop("source", "a.jsonl")
@@ -188,7 +188,7 @@ def test_a_finish_reads_nothing_back(tmp_path: Path, share: Share, monkeypatch: 
 
     for index in range(2):
         share(part=(index, 2))
-    replace(monkeypatch, "batches", None)
+    replace(monkeypatch, "group_batches", None)
     assert share(finish=True, no_work=True).samples == ROWS
 
 

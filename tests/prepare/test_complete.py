@@ -37,7 +37,7 @@ def test_an_index_that_is_complete(tmp_path: Path, flavor: str, index: str) -> N
     path.write_text("".join(json.dumps({"n": number}) + "\n" for number in range(5)))
     killed_at_the_end(lambda: build_index(path, flavor=flavor))
     inode = (tmp_path / index).stat().st_ino
-    with mock.patch.object(*owner_of("indexed_lines"), side_effect=AssertionError("the file is scanned again")):
+    with mock.patch.object(*owner_of("lines_to_index"), side_effect=AssertionError("the file is scanned again")):
         again = build_index(path, flavor=flavor)
     assert (again.num_lines, again.index_bytes) == (5, (tmp_path / index).stat().st_size)
     assert (tmp_path / index).stat().st_ino == inode

@@ -37,7 +37,7 @@ def faulty(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def many_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, "range_bytes", 4099)
+    replace(monkeypatch, "index_range_bytes", 4099)
 
 
 def expected(lines: list[bytes], without: set[int] | None = None) -> bytes:
@@ -136,14 +136,14 @@ class TestOutput:
         assert path.read_bytes().count(b"\n") == 2000
 
     def test_a_full_disk_leaves_nothing(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        replace(monkeypatch, "raw_place_of_descriptor", lambda path: Place(FaultStore(3, "enospc"), str(path)))
+        replace(monkeypatch, "place_of_index", lambda path: Place(FaultStore(3, "enospc"), str(path)))
         with pytest.raises(OSError, match="space"):
             build_index(path)
         assert os.listdir(path.parent) == ["a.jsonl"]
 
     def test_a_fault_anywhere_leaves_nothing_or_all(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         stores: list[Any] = []
-        replace(monkeypatch, "raw_place_of_descriptor", lambda path: Place(stores[-1], str(path)))
+        replace(monkeypatch, "place_of_index", lambda path: Place(stores[-1], str(path)))
 
         def run(store: Any) -> None:
             stores.append(store)

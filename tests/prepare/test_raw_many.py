@@ -46,7 +46,7 @@ def test_one_digest(root: Path, flavor: str, monkeypatch: pytest.MonkeyPatch) ->
     expected = copied(root, "one by one")
     for path in sorted(expected.rglob("*.jsonl")):
         build_index(path, flavor=flavor)
-    replace(monkeypatch, "task_bytes", 40)
+    replace(monkeypatch, "index_task_bytes", 40)
     inline, processes, array = (copied(root, name) for name in ("inline", "processes", "array"))
     made: Any = ps.index(inline, flavor=flavor, executor="inline")
     assert (made.num_lines, made.num_reused, len(made.indexes)) == (28, 0, 7)
@@ -63,8 +63,8 @@ def test_one_digest(root: Path, flavor: str, monkeypatch: pytest.MonkeyPatch) ->
 def test_large_files_get_all_workers(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = copied(root, "small")
     ps.index(expected)
-    replace(monkeypatch, "raw_many_large_bytes", 30)
-    replace(monkeypatch, "task_bytes", 1)
+    replace(monkeypatch, "large_lines_bytes", 30)
+    replace(monkeypatch, "index_task_bytes", 1)
     ps.index(root, executor="processes", workers=2)
     assert files_in(root) == files_in(expected)
 
@@ -309,7 +309,7 @@ def test_a_writer_that_comes_meanwhile_is_named(tmp_path: Path, monkeypatch: pyt
     """One who claims an index after its folder was listed: that index is left to it."""
     expected = small_files(tmp_path / "raw")
     held: list[Any] = []
-    encode = current("encode_index")
+    encode = current("encode_lines_index")
 
     def encoding(*given: Any, **more: Any) -> Any:
         if not held:
@@ -317,7 +317,7 @@ def test_a_writer_that_comes_meanwhile_is_named(tmp_path: Path, monkeypatch: pyt
             held.append(place_of(index).store.claim(index))  # type: ignore[attr-defined]
         return encode(*given, **more)
 
-    replace(monkeypatch, "encode_index", encoding)
+    replace(monkeypatch, "encode_lines_index", encoding)
     with pytest.raises(PrepareError, match=r"000\.idx: another run is writing"):
         ps.index(tmp_path / "raw", executor="inline")
     held[0].release()
@@ -326,14 +326,14 @@ def test_a_writer_that_comes_meanwhile_is_named(tmp_path: Path, monkeypatch: pyt
 
 def test_an_index_that_appears_meanwhile_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = small_files(tmp_path / "raw")
-    encode = current("encode_index")
+    encode = current("encode_lines_index")
 
     def encoding(file: Any, *given: Any, **more: Any) -> Any:
         if file.name in ("003.jsonl", "004.jsonl"):
             build_index(file.path)
         return encode(file, *given, **more)
 
-    replace(monkeypatch, "encode_index", encoding)
+    replace(monkeypatch, "encode_lines_index", encoding)
     found: Any = ps.index(tmp_path / "raw", executor="inline")
     assert (found.num_lines, found.num_reused) == (MANY, 2)
     assert files_in(tmp_path / "raw") == expected

@@ -140,9 +140,9 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     replace(monkeypatch, "shard_task_bytes", 1000)
     replace(monkeypatch, "tar_task_bytes", 2000)
     replace(monkeypatch, "rows_run_bytes", 2000)
-    replace(monkeypatch, "runs__defaults", (0, None, 2000))
-    replace(monkeypatch, "least_memory_bytes", 1)
-    replace(monkeypatch, "at_once", 64)
+    replace(monkeypatch, "defaults_of_runs", (0, None, 2000))
+    replace(monkeypatch, "shuffle_least_memory_bytes", 1)
+    replace(monkeypatch, "tar_samples_at_once", 64)
 
 
 @pytest.mark.parametrize(("verb", "name"), CASES, ids=[f"{verb.__name__}-{name}" for verb, name in CASES])

@@ -153,7 +153,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     internals.replace(monkeypatch, "shard_task_bytes", 5000)
     internals.replace(monkeypatch, "tar_task_bytes", 2000)
     internals.replace(monkeypatch, "rows_run_bytes", 2000)
-    internals.replace(monkeypatch, "runs__defaults", (0, None, 2000))
+    internals.replace(monkeypatch, "defaults_of_runs", (0, None, 2000))
     internals.replace(monkeypatch, "shard_group_bytes", 4096)
     small_blocks(monkeypatch, 4096, 1000)
 

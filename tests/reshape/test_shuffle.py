@@ -55,7 +55,7 @@ def test_bytes_depend_on_source_and_seed_alone(tmp_path: Path, monkeypatch: pyte
     source = write_tokens(tmp_path / "a.pbin", [[n % 200] * (n % 3000) for n in range(1500)])
     shuffle(source, tmp_path / "b.pbin", seed=1)
     for name, gathers in (("gathered", True), ("scratch", False)):
-        replace(monkeypatch, "gathers", lambda *_, answer=gathers: answer)
+        replace(monkeypatch, "gathers_in_memory", lambda *_, answer=gathers: answer)
         shuffle(source, tmp_path / f"{name}.pbin", seed=1, memory_bytes=1 << 20)
         assert (tmp_path / f"{name}.pbin").read_bytes() == (tmp_path / "b.pbin").read_bytes()
     shuffle(source, tmp_path / "other.pbin", seed=2)

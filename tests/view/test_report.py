@@ -139,7 +139,7 @@ def test_a_disk_that_fails_ends_the_report_of_a_run(tmp_path: Path, monkeypatch:
     def fail(*_: object) -> None:
         raise PermissionError(13, "Permission denied", "a.pbin")
 
-    replace(monkeypatch, "sample_of", fail)
+    replace(monkeypatch, "batch_sample_of", fail)
     with pytest.raises(PermissionError):
         ps.report(recipe, tmp_path / "out.html", global_batch=4)
     assert not (tmp_path / "out.html").exists()

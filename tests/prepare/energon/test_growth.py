@@ -43,7 +43,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 def test_cost_of_a_shard_does_not_grow(tmp_path: Path, counted: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, "group_samples", 120)
+    replace(monkeypatch, "energon_group_samples", 120)
     costs: list[Counter[str]] = []
     for shards in (100, 1000):
         root = tmp_path / f"set-{shards}"

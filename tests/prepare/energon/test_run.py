@@ -275,7 +275,7 @@ def test_dataset_yaml_that_can_not_be(root: Path) -> None:
 
 
 def test_a_large_index_is_said(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, "large_bytes", 1)
+    replace(monkeypatch, "large_energon_index_bytes", 1)
     assert any("--no-sqlite" in one for one in prepare_webdataset(root, split_ratio=(1, 1, 1)).warnings)
     again = prepare_webdataset(root, split_ratio=(1, 1, 1), sqlite=False, overwrite=True)
     assert not any("--no-sqlite" in one for one in again.warnings)
@@ -287,8 +287,8 @@ def test_groups_of_shards_give_the_same_bytes(root: Path, monkeypatch: pytest.Mo
     prepare_webdataset(root, split_ratio=(1, 1, 1))
     before, rows = files_in(root), rows_of(root / ".nv-meta" / "index.sqlite")
     assert len(rows["samples"]) == 12
-    replace(monkeypatch, "group_samples", 8)  # 4 samples a shard: two groups
-    replace(monkeypatch, "group_shards", 1)
+    replace(monkeypatch, "energon_group_samples", 8)  # 4 samples a shard: two groups
+    replace(monkeypatch, "energon_group_shards", 1)
     prepare_webdataset(root, split_ratio=(1, 1, 1), overwrite=True, workers=workers)
     assert files_in(root) == before
     assert rows_of(root / ".nv-meta" / "index.sqlite") == rows
@@ -371,7 +371,7 @@ def test_media_rows(root: Path) -> None:
 def test_a_shard_that_is_done_is_not_scanned_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     scanned: list[str] = []
-    real = current("scan_shard")
+    real = current("scan_shard_of_prepare")
 
     def counting(store: Any, path: str) -> ShardTable:
         scanned.append(os.path.basename(path))
@@ -379,7 +379,7 @@ def test_a_shard_that_is_done_is_not_scanned_again(root: Path, monkeypatch: pyte
             raise KeyboardInterrupt
         return real(store, path)
 
-    replace(monkeypatch, "scan_shard", counting)
+    replace(monkeypatch, "scan_shard_of_prepare", counting)
     with pytest.raises(KeyboardInterrupt):
         prepare_webdataset(root, split_ratio=(1, 0, 0), executor="inline")
     assert (root / WORK_FOLDER).is_dir()

@@ -142,14 +142,14 @@ def test_a_share_that_looked_before_the_end_and_began_after_it(
         share(root)
     asked: dict[str, Any] = {"split_ratio": (1, 1, 5), "overwrite": overwrite}
     share(root, part=(0, 2), **asked)
-    opened = current("open_shared")
+    opened = current("open_work_of_prepare")
 
     def after_the_end(*given: Any, **options: Any) -> Any:
         monkeypatch.undo()
         share(root, finish=True, **asked)
         return opened(*given, **options)
 
-    replace(monkeypatch, "open_shared", after_the_end)
+    replace(monkeypatch, "open_work_of_prepare", after_the_end)
     assert share(root, part=(1, 2), **asked).was_complete
     assert not place_of(root).child(OF_METADATA).exists()
     assert status_of(place_of(root)).complete

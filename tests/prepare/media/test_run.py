@@ -281,7 +281,7 @@ def test_faults_leave_the_old_index(folder: Path, mode: Any, monkeypatch: pytest
     (folder / "new.png").write_bytes(encoded(picture("L", 4, 2), "PNG") or b"")
 
     def run(store: Any) -> None:
-        replace(monkeypatch, "dataset_at", lambda path, **_: Place(store, str(path)))
+        replace(monkeypatch, "dataset_of_media", lambda path, **_: Place(store, str(path)))
         prepare_media(folder, workers=1)
 
     def restore() -> None:
@@ -347,15 +347,15 @@ def test_an_array_with_a_killed_a_doubled_and_a_missing_part(
 def test_a_share_that_looked_before_the_end_and_began_after_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What it would begin then nobody would end."""
     replace(monkeypatch, "files_a_task", 1)
-    opened = current("run_open_shared")
+    opened = current("open_work_of_media")
 
     def after_the_end(*given: Any, **options: Any) -> Any:
-        replace(monkeypatch, "run_open_shared", opened)
+        replace(monkeypatch, "open_work_of_media", opened)
         prepare_media(folder, finish=True, executor="inline")
         return opened(*given, **options)
 
     prepare_media(folder, part=(0, 2), executor="inline")
-    replace(monkeypatch, "run_open_shared", after_the_end)
+    replace(monkeypatch, "open_work_of_media", after_the_end)
     assert prepare_media(folder, part=(1, 2), executor="inline").num_read == 0
     assert status_of(place_of(folder)).complete
     assert not (folder / METADATA_WORK).exists()
@@ -365,13 +365,13 @@ def test_alone_goes_on_but_with_other_files(folder: Path, monkeypatch: pytest.Mo
     replace(monkeypatch, "files_a_task", 1)
     prepare_media(folder, part=(0, 2), executor="inline")
     read: list[str] = []
-    real = current("read_rows")
+    real = current("read_media_rows")
 
     def reading(place: Any, files: Any, *given: Any, **more: Any) -> Any:
         read.extend(file.name for file in files)
         return real(place, files, *given, **more)
 
-    replace(monkeypatch, "read_rows", reading)
+    replace(monkeypatch, "read_media_rows", reading)
     prepare_media(folder, part=(0, 2), executor="inline")
     assert read == []
     os.utime(folder / "a.jpg", (5, 5))
@@ -404,7 +404,7 @@ def test_a_finisher_that_is_killed_when_the_index_is_there(
             real = LocalStore.commit
             patched.setattr(LocalStore, "commit", lambda store, staged: (real(store, staged[:1]), killed()))
         elif at == "before the work is thrown away":
-            replace(patched, "shared_work_clear", killed)
+            replace(patched, "clear_work_of_media", killed)
         for share in shares:
             prepare_media(folder, executor="inline", **share)
         (folder / METADATA_WORK).mkdir()

@@ -66,7 +66,7 @@ def test_a_file_is_opened_once_a_task(tmp_path: Path, made: Pack, monkeypatch: p
 
     opened: list[int] = []
     real = load_blocks
-    replace(monkeypatch, "load_blocks", lambda *given, **how: (opened.append(1), real(*given, **how))[1])
+    replace(monkeypatch, "load_table_blocks", lambda *given, **how: (opened.append(1), real(*given, **how))[1])
     counts = []
     for batches in (10, 100):
         opened.clear()

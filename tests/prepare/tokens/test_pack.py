@@ -191,7 +191,7 @@ class TestInputs:
         # A small one was read once, before this: what was read is packed.
         made(corpus, progress=touch)
         (tmp_path / "out.pbin").unlink()
-        replace(monkeypatch, "held_bytes", 0)
+        replace(monkeypatch, "bytes_held_by_pack", 0)
         with pytest.raises(PrepareError, match="the input changed while it was being read"):
             made(corpus, progress=touch)
         assert not (tmp_path / "out.pbin").exists()
@@ -315,7 +315,7 @@ def test_a_writer_that_takes_documents_alone(
 ) -> None:
     made(corpus, tmp_path / "plain.pbin")
     known = {"pbin": ByDocument()}
-    replace(monkeypatch, "get_format", lambda name: known.get(name) or get_format(name))
+    replace(monkeypatch, "format_of_packed_files", lambda name: known.get(name) or get_format(name))
     made(corpus, tmp_path / "out.pbin")
     assert (tmp_path / "out.pbin").read_bytes() == (tmp_path / "plain.pbin").read_bytes()
 

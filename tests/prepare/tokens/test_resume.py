@@ -162,7 +162,7 @@ class TestGoingOn:
     def test_a_run_killed_after_its_commit(
         self, tmp_path: Path, corpus: Path, made: Pack, whole: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        replace(monkeypatch, "shared_shared_work_clear", lambda self: None)
+        replace(monkeypatch, "clear_work", lambda self: None)
         made(corpus, task_bytes=TASK_BYTES)
         monkeypatch.undo()
         assert os.path.exists(work_folder(tmp_path / "out.pbin"))
@@ -181,7 +181,7 @@ class TestGoingOn:
     ) -> None:
         folder = tmp_path / "to"
         with monkeypatch.context() as patched:
-            replace(patched, "shared_shared_work_clear", lambda self: None)
+            replace(patched, "clear_work", lambda self: None)
             made(corpus, folder / name, to=to, task_bytes=TASK_BYTES)
         assert os.path.exists(work_folder(folder / name))
         before = {one: (folder / one).read_bytes() for one in names_in(folder) if (folder / one).is_file()}
@@ -276,7 +276,7 @@ class TestRefusals:
     def test_work_of_another_version(
         self, corpus: Path, made: Pack, stopped: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        replace(monkeypatch, "plan", functools.partial(Plan, version=VERSION + 1))
+        replace(monkeypatch, "plan_of_pack", functools.partial(Plan, version=VERSION + 1))
         with pytest.raises(ConfigError, match="the version of Penstock"):
             made(corpus)
         monkeypatch.undo()

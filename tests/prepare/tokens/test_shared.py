@@ -368,14 +368,14 @@ def test_a_share_that_looked_before_the_end_and_began_after_it(
     if overwrite:
         share(**how, inputs=write_lines(tmp_path / "b.jsonl", [{"text": "only"}]))
     share(**how, part=(0, 2))
-    opened = current("pipeline_open_shared")
+    opened = current("open_work_of_pack")
 
     def after_the_end(*given: Any, **options: Any) -> Any:
         monkeypatch.undo()
         share(**how, finish=True)
         return opened(*given, **options)
 
-    replace(monkeypatch, "pipeline_open_shared", after_the_end)
+    replace(monkeypatch, "open_work_of_pack", after_the_end)
     assert share(**how, part=(1, 2)).was_complete
     assert status_of(place_of(how["output"])).complete
     assert not [one for one in tmp_path.rglob("*") if has_work(one.name)]
@@ -578,7 +578,7 @@ def test_killed_between_a_token_file_and_its_mark(
         raise Killed
 
     with monkeypatch.context() as patch:
-        replace(patch, "put", killed)
+        replace(patch, "put_token_file", killed)
         with pytest.raises(Killed):
             share()
     assert list((tmp_path / "out").glob("part-*.pbin"))
@@ -730,13 +730,13 @@ def test_inputs_far_away_are_looked_at_side_by_side(
     for number in range(4):
         place = place_of(f"{s3_bucket}/{number}.jsonl")
         put(place.store, place.path, b'{"text": "one"}\n')
-    two, describe = threading.Barrier(2), current("describe")
+    two, describe = threading.Barrier(2), current("describe_input")
 
     def with_another(*given: Any, **more: Any) -> Any:
         two.wait(60)
         return describe(*given, **more)
 
-    replace(monkeypatch, "describe", with_another)
+    replace(monkeypatch, "describe_input", with_another)
     assert share(inputs=s3_bucket).input_files == 4
 
 
@@ -802,7 +802,7 @@ def test_small_files_that_are_not_kept_are_read_again(
     for number in range(30):
         write_lines(tmp_path / f"in/{number:02d}.jsonl", [{"text": f"text {number}"}])
     share(f"{tmp_path}/a/", inputs=tmp_path / "in")
-    replace(monkeypatch, "held_bytes", held_bytes)
+    replace(monkeypatch, "bytes_held_by_pack", held_bytes)
     share(f"{tmp_path}/b/", inputs=tmp_path / "in")
     assert files_in(tmp_path / "a") == files_in(tmp_path / "b")
 
@@ -891,7 +891,7 @@ def test_status_by_a_clock_that_is_behind(tmp_path: Path, share: Pack, monkeypat
     share(part=(0, 3))
     output = place_of(f"{tmp_path}/out")
     with monkeypatch.context() as patched:
-        replace(patched, "time_time", lambda: 0.0)
+        replace(patched, "time_of_status", lambda: 0.0)
         found = status_of(output)
     assert found.done > 0
     assert (found.rate, status_of(output).rate > 0) == (0, True)

@@ -21,7 +21,7 @@ SEED = 7
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    replace(monkeypatch, "part_tokens", 700)
+    replace(monkeypatch, "shuffled_part_tokens", 700)
 
 
 @pytest.fixture

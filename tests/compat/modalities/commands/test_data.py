@@ -33,7 +33,7 @@ PARTS = [Path("parts/part0.pbin"), Path("parts/part1.pbin"), Path("parts/part2.p
 
 
 def through_a_scratch_file(patch: pytest.MonkeyPatch, memory_bytes: int) -> None:
-    replace(patch, "gathers", lambda *_: False)
+    replace(patch, "gathers_in_memory", lambda *_: False)
     replace(patch, "reorder_memory_bytes", memory_bytes)
     replace(patch, "reorder_least_memory_bytes", memory_bytes)
 
