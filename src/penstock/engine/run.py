@@ -48,32 +48,46 @@ class Wave:
             pass
 
 
-class Job(ABC, Generic[ReportT]):
+class BaseJob(ABC, Generic[ReportT]):
     """What a command does, as tasks.
 
     Attributes:
-        output: what the job makes. Its work folder is next to it.
         options: how to run it.
-        counter: counts finished samples.
         preload: modules that workers import before their first task.
     """
 
-    output: Place
     options: RunOptions
-    counter: Counter
     preload: Sequence[str] = ()
-
-    # --- in this process
 
     def rehearse(self) -> ReportT:
         """Check everything and count what would be written."""
         raise NotImplementedError(f"{type(self).__name__} has no dry run")
 
+    @abstractmethod
     def write(self) -> ReportT:
-        """Do the whole job in this process; by default in parts, too."""
-        return _run_in_parts(self)
+        """Do the whole job in this process."""
 
-    # --- in parts
+    def write_in_parts(self) -> ReportT:
+        """Do the job with workers, or this run's part of a distributed job; by default like `write`."""
+        return self.write()
+
+
+class Job(BaseJob[ReportT]):
+    """A job whose tasks make parts of an output.
+
+    Attributes:
+        output: what the job makes. Its work folder is next to it.
+        counter: counts finished samples.
+    """
+
+    output: Place
+    counter: Counter
+
+    def write(self) -> ReportT:
+        return self.write_in_parts()
+
+    def write_in_parts(self) -> ReportT:
+        return _run_in_parts(self)
 
     @property
     def folder(self) -> WorkFolder:
@@ -165,7 +179,7 @@ class Job(ABC, Generic[ReportT]):
         """Called once before the first task that isn't done."""
 
 
-def run(job: Job[ReportT]) -> ReportT:
+def run(job: BaseJob[ReportT]) -> ReportT:
     """Run a job, or this run's part of it.
 
     Raises:
@@ -174,7 +188,7 @@ def run(job: Job[ReportT]) -> ReportT:
     """
     if job.options.dry_run:
         return job.rehearse()
-    return job.write() if job.options.is_inline else _run_in_parts(job)
+    return job.write() if job.options.is_inline else job.write_in_parts()
 
 
 def _run_in_parts(job: Job[ReportT]) -> ReportT:

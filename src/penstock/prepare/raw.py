@@ -1,8 +1,9 @@
-"""The raw index of a JSONL file, made by as many processes as the file is worth."""
+"""Build the raw index of one JSONL file with as many processes as its size justifies."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 from collections import deque
@@ -15,8 +16,9 @@ import msgspec
 from penstock._pool import thread_pool
 from penstock._secrets import redacted_repr
 from penstock.abc import Staged
+from penstock.engine.options import RunOptions
 from penstock.errors import ConfigError
-from penstock.executors import HERE, AnyExecutor, make_executor, require_executor
+from penstock.executors import HERE, AnyExecutor, make_executor
 from penstock.formats.jsonl.build import (
     DroppedLine,
     IndexedLines,
@@ -71,28 +73,60 @@ class IndexReport:
 
 
 @dataclass(frozen=True, slots=True)
+class LineOptions:
+    """How the lines of a file are indexed.
+
+    Attributes:
+        flavor: format of the index.
+        on_error: what to do with invalid lines.
+        validate: check that lines are valid JSON.
+    """
+
+    flavor: str
+    on_error: OnError
+    validate: bool
+
+    @property
+    def skips(self) -> bool:
+        """Whether invalid lines are skipped."""
+        return self.on_error == "skip"
+
+    def require_valid(self, path: str | None = None) -> None:
+        """Raise `ConfigError` if the flavor doesn't exist or doesn't support the other options."""
+        require_flavor(path, self.flavor)
+        if self.on_error not in get_args(OnError):
+            raise ConfigError("unknown on_error", path=path, found=self.on_error, expected="raise | skip")
+        if self.flavor == "energon" and not self.validate:
+            what = "Energon's index lists samples, so each line must be validated"
+            raise ConfigError(what, path=path, hint="Omit validate=False (--no-validate)")
+        if self.flavor == "energon" and self.skips:
+            hint = "Fix the lines, or filter them out"
+            raise ConfigError("Energon's index can't skip lines", path=path, hint=hint)
+
+    def index_path(self, path: str) -> str:
+        """Return the default path of the index of a file."""
+        return energon_index_path(path) if self.flavor == "energon" else index_path_for(path)
+
+
+@dataclass(frozen=True, slots=True)
 class _Request:
-    """What was asked for, all of it checked.
+    """A checked request for one index.
 
     Attributes:
         data: the JSONL file.
-        size_bytes: of it.
+        size_bytes: its size.
         index: where the index goes.
-        is_beside: it goes where its flavor has it.
+        is_beside: whether that is the default path.
+        lines: how to index lines.
+        options: how to run.
     """
 
     data: Place
     size_bytes: int
     index: Place
     is_beside: bool
-    flavor: str
-    skip_faulty: bool
-    validate: bool
-    overwrite: bool
-    workers: int | None
-    executor: AnyExecutor
-    progress: Callable[[int], None] | None
-    dry_run: bool
+    lines: LineOptions
+    options: RunOptions
 
 
 def build_index(
@@ -110,80 +144,68 @@ def build_index(
 ) -> IndexReport:
     """Write the index of a JSONL file; nothing is visible before it is complete.
 
-    Killed and called again in the same way, it finishes the index, or finds it complete.
+    If the process is killed, the same call finishes the index, or finds it complete.
 
-    Memory: 100 MB a process and 16 bytes for each line of 16 MiB, however long a line is.
+    Memory: 100 MB per process, and 16 bytes per line of 16 MiB, however long a line is.
 
     Args:
         path: the JSONL file.
-        index_path: where the index goes; by default beside the file, as the flavor has it.
-        flavor: whose index it is.
-        on_error: at a line that is no JSON: `"raise"`, or `"skip"` it and count it.
-        validate: False looks for line ends only.
-        overwrite: replace an index that is there.
-        dry_run: refuse what would be refused, faulty lines too, count what would be written, and write nothing.
-        workers: processes, or threads without `validate`; by default one for each 256 MiB, but no more than cores.
+        index_path: path of the index; by default next to the file, with the flavor's suffix.
+        flavor: format of the index.
+        on_error: for invalid lines: `"raise"`, or `"skip"` and count them.
+        validate: False only searches for line ends.
+        overwrite: replace an existing index.
+        dry_run: check everything, including the lines, and count what would be written, without writing.
+        workers: processes, or threads without `validate`; by default one per 256 MiB, at most one per core.
         executor: `"processes"`, `"inline"` for none, `"ray"`, another name, or an executor, which gets ranges of the
-            file; see `penstock.executors`. Energon's index is made by this process alone.
-        progress: called with the bytes done so far.
+            file; see `penstock.executors`. Energon's index is always built by this process alone.
+        progress: called with the number of bytes done so far.
 
     Raises:
-        NotFound: no such file.
-        Corrupt: a faulty line; it names the line, from 1, and its place.
-        ConfigError: the index exists, or an option can't be.
-        PrepareError: a process was killed, or another writer holds this index.
+        NotFound: the file doesn't exist.
+        Corrupt: a line is invalid; the message names the line, from 1, and its offset.
+        ConfigError: the index exists, or an option is invalid.
+        PrepareError: a process was killed, or another run writes this index.
     """
-    data = place_of(path)
-    require_checks(data, flavor, on_error, validate=validate)
-    index = _index_of(data, None if index_path is None else place_of(index_path), flavor)
-    if workers is not None and workers < 1:
-        raise ConfigError("at least one process is needed", found=f"workers={workers}", expected="1 or more")
+    options = RunOptions(executor, workers, dry_run=dry_run, overwrite=overwrite, progress=progress)
+    index = None if index_path is None else place_of(index_path)
+    return write_index(place_of(path), LineOptions(flavor, on_error, validate), options, index)
+
+
+def write_index(data: Place, lines: LineOptions, options: RunOptions, index: Place | None = None) -> IndexReport:
+    """Write the index of a file, by default at its default path; see `build_index`."""
+    lines.require_valid(data.path)
+    is_beside, index = index is None, _index_of(data, index, lines)
     size_bytes = data.store.size(data.path)
-    if data.path.endswith((".gz", ".zst")):  # before what is wrong with the index: `a.jsonl.gz` has that of `a.jsonl`
+    if data.path.endswith((".gz", ".zst")):  # before errors about the index: that of `a.jsonl.gz` is that of `a.jsonl`
         require_plain(data.store, data.path)
-    if flavor == "energon":
-        _require_alone(data, workers, executor)
-    if workers is None and executor == "processes":
+    if lines.flavor == "energon":
+        _require_alone(data, options)
+    if options.dry_run:
+        options = replace(options, workers=None, executor="inline")
+    if options.workers is None and options.executor == "processes":
         workers = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
-    skips, is_beside = on_error == "skip", index_path is None
-    if dry_run:
-        require_executor(executor, workers)
-        workers, executor = None, "inline"
-    how = (workers, executor, progress, dry_run)
-    return _build(_Request(data, size_bytes, index, is_beside, flavor, skips, validate, overwrite, *how))
+        options = replace(options, workers=workers)
+    return _build(_Request(data, size_bytes, index, is_beside, lines, options))
 
 
-def encode_index(file: Place, flavor: str, *, skip_faulty: bool, validate: bool) -> tuple[bytes, IndexReport]:
-    """The index of a small file, in memory, and what `build_index` would say of it; raises what that does of lines."""
+def encode_index(file: Place, options: LineOptions) -> tuple[bytes, IndexReport]:
+    """Return the index of a small file, and the report of `build_index`; raises what that does for invalid lines."""
     store, path = file.store, file.path
-    size_bytes = store.size(path)
-    if flavor == "energon":
+    size_bytes, index_path = store.size(path), options.index_path(path)
+    if options.flavor == "energon":
         starts = scan_energon(store, path)
-        index_path, data, counts = energon_index_path(path), encode_energon_index(starts), (len(starts) - 1, 0)
-        return data, IndexReport(path, index_path, size_bytes, len(data), *counts, ())
-    lines = IndexedLines(store, path, size_bytes, validate, skip_faulty)
+        data = encode_energon_index(starts)
+        return data, IndexReport(path, index_path, size_bytes, len(data), len(starts) - 1, 0, ())
+    lines = IndexedLines(store, path, size_bytes, options.validate, options.skips)
     data = b"".join(encode_lines(lines))
     counts = (lines.num_lines, lines.num_dropped)
-    return data, IndexReport(path, index_path_for(path), size_bytes, len(data), *counts, tuple(lines.dropped))
+    return data, IndexReport(path, index_path, size_bytes, len(data), *counts, tuple(lines.dropped))
 
 
-def require_checks(data: Place | None, flavor: str, on_error: str, *, validate: bool) -> None:
-    """That the flavor is one, and leaves lines out or unread as was asked; raises `ConfigError`."""
-    path = None if data is None else data.path
-    require_flavor(path, flavor)
-    if on_error not in get_args(OnError):
-        raise ConfigError("unknown on_error", path=path, found=on_error, expected="raise | skip")
-    if flavor == "energon" and not validate:
-        what = "Energon's index lists samples, so each line must be validated"
-        raise ConfigError(what, path=path, hint="Omit validate=False (--no-validate)")
-    if flavor == "energon" and on_error == "skip":
-        hint = "Fix the lines, or filter them out"
-        raise ConfigError("Energon's index can't skip lines", path=path, hint=hint)
-
-
-def _require_alone(data: Place, workers: int | None, executor: AnyExecutor) -> None:
-    """That Energon's index was not asked of several workers; raises `ConfigError`."""
-    what = "Energon's index is built in a single process"
+def _require_alone(data: Place, options: RunOptions) -> None:
+    """Raise `ConfigError` if Energon's index was to be built by several workers."""
+    what, executor, workers = "Energon's index is built in a single process", options.executor, options.workers
     if not (isinstance(executor, str) and executor in HERE):
         raise ConfigError(what, path=data.path, found=f"executor={executor!r}", hint="Omit executor= (--executor)")
     if workers not in (None, 1):
@@ -191,10 +213,9 @@ def _require_alone(data: Place, workers: int | None, executor: AnyExecutor) -> N
         raise ConfigError(what, path=data.path, found=f"workers={workers}", hint=hint)
 
 
-def _index_of(data: Place, named: Place | None, flavor: str) -> Place:
-    """Where the index goes."""
-    default = energon_index_path if flavor == "energon" else index_path_for
-    index = Place(data.store, default(data.path)) if named is None else named
+def _index_of(data: Place, index: Place | None, lines: LineOptions) -> Place:
+    """Return where the index goes."""
+    index = index or Place(data.store, lines.index_path(data.path))
     if index.absolute == data.absolute:
         raise ConfigError("the index would replace its own file", path=data.path)
     index = Place(index.store, output_path(index.store, index.path))
@@ -205,12 +226,13 @@ def _index_of(data: Place, named: Place | None, flavor: str) -> Place:
 
 def _build(request: _Request) -> IndexReport:
     once = _once(request)
-    if request.dry_run:
+    options, data, flavor = request.options, request.data, request.lines.flavor
+    if options.dry_run:
         request = replace(request, index=dry_place(request.index))
-    made = None if request.overwrite or request.dry_run else once.made()
-    if made is not None:
-        return made
-    data, index, flavor = request.data, request.index, request.flavor
+    report = None if options.overwrite or options.dry_run else once.made()
+    if report is not None:
+        return report
+    index = request.index
     held = claim(index.store, index.path)
     try:
         require_own_index(index.store, data.path if request.is_beside else None, index.path, flavor, has_data=True)
@@ -222,40 +244,43 @@ def _build(request: _Request) -> IndexReport:
 def _index_for_modalities(request: _Request, once: Once[IndexReport]) -> IndexReport:
     data, size_bytes = request.data, request.size_bytes
     with _workers(request) as run:
-        checks = (request.validate, request.skip_faulty)
-        lines = IndexedLines(data.store, data.path, size_bytes, *checks, run, request.progress)
-        with aborting(request.index.store.stage(request.index.path, overwrite=request.overwrite)) as staged:
+        checks = (request.lines.validate, request.lines.skips)
+        lines = IndexedLines(data.store, data.path, size_bytes, *checks, run, request.options.progress)
+        with _stage(request) as staged:
             fill_index(lines, staged)
             counts = (staged.tell(), lines.num_lines, lines.num_dropped)
             report = IndexReport(data.path, request.index.path, size_bytes, *counts, tuple(lines.dropped))
-            return report if request.dry_run else _commit(once, staged, report)
+            return report if request.options.dry_run else _commit(once, staged, report)
 
 
 def _index_for_energon(request: _Request, once: Once[IndexReport]) -> IndexReport:
     data = request.data
-    with aborting(request.index.store.stage(request.index.path, overwrite=request.overwrite)) as staged:
-        starts = scan_energon(data.store, data.path, request.progress)
+    with _stage(request) as staged:
+        starts = scan_energon(data.store, data.path, request.options.progress)
         staged.write(encode_energon_index(starts))
         counts = (starts.nbytes, len(starts) - 1, 0)
         report = IndexReport(data.path, request.index.path, data.store.size(data.path), *counts, ())
-        return report if request.dry_run else _commit(once, staged, report)
+        return report if request.options.dry_run else _commit(once, staged, report)
+
+
+def _stage(request: _Request) -> contextlib.AbstractContextManager[Staged]:
+    return aborting(request.index.store.stage(request.index.path, overwrite=request.options.overwrite))
 
 
 def _once(request: _Request) -> Once[IndexReport]:
-    """The work that makes an index, known again by the index and what the mark says of it."""
+    """Identify the work that makes an index, so that a re-run can detect it by the index and its mark."""
     data, index = request.data, request.index
 
-    def published(told: Any) -> IndexReport | None:
+    def published(mark: Any) -> IndexReport | None:
         with contextlib.suppress(msgspec.ValidationError):
-            report = msgspec.convert(told, IndexReport)
+            report = msgspec.convert(mark, IndexReport)
             if index.exists() and index.store.size(index.path) == report.index_bytes:
                 return report
         return None
 
     source = [data.shown, request.size_bytes, file_binding(data.store, data.path)]
-    options = {"on_error": "skip" if request.skip_faulty else "raise", "validate": request.validate}
-    what = {"command": "index", "flavor": request.flavor, **options, "source": source}
-    return Once(index.store, index.path, what, [index.path], published)
+    key = {"command": "index", **dataclasses.asdict(request.lines), "source": source}
+    return Once(index.store, index.path, key, [index.path], published)
 
 
 def _commit(once: Once[IndexReport], staged: Staged, report: IndexReport) -> IndexReport:
@@ -268,9 +293,9 @@ def _commit(once: Once[IndexReport], staged: Staged, report: IndexReport) -> Ind
 
 @contextlib.contextmanager
 def _workers(request: _Request) -> Generator[Run]:
-    """A `map` over threads, where numpy does the work, or over an executor, where Python's JSON reader may."""
-    count, executor = request.workers, request.executor
-    if executor == "processes" and not request.validate and count is not None and count > 1:
+    """Yield a `map`: over threads if numpy does the work, over an executor if Python's JSON reader may."""
+    count, executor = request.options.workers, request.options.executor or "processes"
+    if executor == "processes" and not request.lines.validate and count is not None and count > 1:
         with thread_pool(count) as pool:
             yield functools.partial(_map_ahead, pool, _AHEAD * count)
     else:
@@ -282,7 +307,7 @@ def _workers(request: _Request) -> Generator[Run]:
 def _map_ahead(
     pool: ThreadPoolExecutor, most: int, fn: Callable[[LineRange], Lines], tasks: Iterable[LineRange]
 ) -> Iterator[Lines]:
-    """Results in order, with at most so many tasks started ahead."""
+    """Yield results in order, with at most `most` tasks started ahead."""
     pending: deque[Future[Lines]] = deque()
     for task in tasks:
         pending.append(pool.submit(fn, task))

@@ -1,27 +1,28 @@
-"""The raw indexes of many JSONL files: small files in runs, large ones each by all workers.
+"""Build the raw indexes of many JSONL files: small files in runs, each large file by all workers.
 
-An index beside its file is its own mark: one that is there and fits is done. So a run that was killed goes on, and the
-shares of an array need nothing else.
+A valid index next to a file shows that the file is done. That is all a run that was killed, or a part of a distributed
+job, needs to know, so the job has no work folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock._secrets import logger, redacted_repr
 from penstock.engine.options import RunOptions
+from penstock.engine.run import BaseJob, run
 from penstock.engine.sharing import wait_for_writer
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
-from penstock.formats.jsonl.build import index_path_for
-from penstock.formats.jsonl.energon import energon_index_path, read_energon_index
+from penstock.formats.jsonl.energon import read_energon_index
 from penstock.formats.jsonl.index import load_lines
-from penstock.prepare.raw import IndexReport, OnError, build_index, encode_index, require_checks
+from penstock.prepare.raw import IndexReport, LineOptions, OnError, encode_index, write_index
 from penstock.prepare.tokens.inputs import COMPRESSED, find_files
 from penstock.store._named import named
 from penstock.store.local import TOGETHER, LocalStore
@@ -128,57 +129,41 @@ def index(
         >>> ps.index("docs.jsonl").num_lines
         6
     """
-    sharing = _sharing(part, finish=finish, no_work=no_work, overwrite=overwrite, dry_run=dry_run)
-    how: dict[str, Any] = {"flavor": flavor, "on_error": on_error, "validate": validate}
-    how |= {"overwrite": overwrite, "dry_run": dry_run}
-    given = [paths] if isinstance(paths, str | os.PathLike | Place) else list(paths)
-    if len(given) == 1 and not sharing.is_distributed and not _is_search(given[0]):
-        return build_index(given[0], index_path, **how, workers=workers, executor=executor, progress=progress)
-    if index_path is not None:
-        what = "index_path (--index-path) only works with one file"
-        raise ConfigError(what, found=f"{len(given)} inputs", hint="Omit it: each index is written next to its file")
-    require_checks(None, flavor, on_error, validate=validate)
-    named = [os.fspath(one.path if isinstance(one, Place) else one) for one in given]
-    files, statuses = _files_of(named, follow_links)
-    chosen = [file for number, file in enumerate(files) if sharing.takes(number)]
-    sizes = [state.size_bytes for state in states_of(chosen, statuses)]
-    job = _Job(**how, no_work=no_work, joins=sharing.is_distributed)
-    done = _index_all(job, chosen, sizes, workers, executor, progress or _silent)
-    return _summary(done, part)
-
-
-def _summary(done: Sequence[_Result], part: tuple[int, int] | None) -> IndexSummary:
-    """What was done; raises the first error."""
-    _raise_first([one for one in done if isinstance(one, Exception)], len(done))
-    made = [one for one in done if isinstance(one, _Done)]
-    missing = tuple(one.path for one in done if isinstance(one, _Missing))
-    return IndexSummary(tuple(one.report for one in made), sum(one.reused for one in made), part, missing)
-
-
-def _sharing(
-    part: tuple[int, int] | None, *, finish: bool, no_work: bool, overwrite: bool, dry_run: bool
-) -> RunOptions:
-    """What a run does of the work; raises `ConfigError`."""
-    sharing = RunOptions(part=part, finish=finish, no_work=no_work, dry_run=dry_run)
+    options = RunOptions(
+        executor, workers, part, finish, no_work, dry_run=dry_run, overwrite=overwrite, progress=progress
+    )
     if finish and overwrite:
         hint = "Omit overwrite (--overwrite): the parts applied it already"
         raise ConfigError("the finalize step doesn't replace valid indexes", hint=hint)
-    return sharing
+    lines = LineOptions(flavor, on_error, validate)
+    inputs = [paths] if isinstance(paths, str | os.PathLike | Place) else list(paths)
+    if len(inputs) == 1 and not options.is_distributed and not _is_search(inputs[0]):
+        index = None if index_path is None else place_of(index_path)
+        return write_index(place_of(inputs[0]), lines, options, index)
+    if index_path is not None:
+        what = "index_path (--index-path) only works with one file"
+        raise ConfigError(what, found=f"{len(inputs)} inputs", hint="Omit it: each index is written next to its file")
+    lines.require_valid()
+    named = [os.fspath(one.path if isinstance(one, Place) else one) for one in inputs]
+    files, statuses = _files_of(named, follow_links)
+    chosen = [file for number, file in enumerate(files) if options.takes(number)]
+    sizes = [state.size_bytes for state in states_of(chosen, statuses)]
+    return run(IndexJob(files=chosen, sizes_bytes=sizes, lines=lines, options=options))
 
 
-def _is_search(given: Given) -> bool:
-    """Whether it means whatever is found there: a folder, or a glob."""
-    place = place_of(given)
+def _is_search(path: Given) -> bool:
+    """Return whether an input is searched: a directory or a pattern."""
+    place = place_of(path)
     return place.is_folder() or (is_pattern(place.path) and not place.exists())
 
 
-def _files_of(given: Sequence[str], follow_links: bool) -> tuple[list[Place], Mapping[str, os.stat_result]]:
-    """The files in byte order of their paths, and what their folders' lists tell of them; see `find_files`.
+def _files_of(inputs: Sequence[str], follow_links: bool) -> tuple[list[Place], Mapping[str, os.stat_result]]:
+    """Return the files in byte order of their paths, and their states in directory listings; see `find_files`.
 
-    What is compressed has no index, and is left out of a search.
+    A search skips compressed files, which can't have an index.
     """
-    named = {absolute(one) for one in given}
-    paths, statuses = find_files(given, "jsonl", follow_links=follow_links)
+    named = {absolute(one) for one in inputs}
+    paths, statuses = find_files(inputs, "jsonl", follow_links=follow_links)
     chosen = [path for path in paths if path in named or not path.endswith(COMPRESSED)]
     if len(chosen) < len(paths):
         _log.warning(
@@ -187,33 +172,15 @@ def _files_of(given: Sequence[str], follow_links: bool) -> tuple[list[Place], Ma
     return places_of(chosen), statuses
 
 
-# --- work ------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The arguments of `build_index` that all files share.
-
-    Attributes:
-        no_work: it is only asked whether an index is there.
-        joins: others may do the same: one who writes an index is waited for, as a share may run twice.
-    """
-
-    flavor: str
-    on_error: OnError
-    validate: bool
-    overwrite: bool
-    dry_run: bool
-    no_work: bool = False
-    joins: bool = False
+# --- the job ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file, and what the list of its folder says of its index.
+    """A file, and whether its directory lists an index.
 
     Attributes:
-        has_index: it is there; None: not known, or what a writer has or left hidden is beside it.
+        has_index: whether an index exists; None if unknown, or if another run left or is writing hidden files.
     """
 
     place: Place
@@ -222,26 +189,24 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Some small files."""
+    """Some small files, or a large one."""
 
-    job: _Job
     files: tuple[_File, ...]
     size_bytes: int
 
     @property
     def is_large(self) -> bool:
-        """Whether it is one file that all workers share."""
+        """Whether it is one file that all workers index together."""
         return self.size_bytes > _LARGE_BYTES
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
         return f"{len(self.files)} files from {self.files[0].place.shown} to {self.files[-1].place.shown}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """The index of a file, and whether it was there already."""
+    """The index of a file, and whether it existed before."""
 
     report: IndexReport
     reused: bool = False
@@ -257,80 +222,101 @@ class _Missing:
 _Result = _Done | _Missing | PenstockError | OSError
 
 
-def _index_all(
-    job: _Job,
-    files: Sequence[Place],
-    sizes: Sequence[int],
-    workers: int | None,
-    executor: AnyExecutor,
-    progress: Callable[[int], None],
-) -> list[_Result]:
-    """What became of each file: small ones in runs side by side, then each large one by all workers."""
-    tasks = list(_tasks(job, _looked_at(job, files), sizes))
-    small, large = ([n for n, one in enumerate(tasks) if one.is_large == is_large] for is_large in (False, True))
-    if workers is None and executor == "processes":
-        workers = max(1, min(len(os.sched_getaffinity(0)), sum(sizes) // _TASK_BYTES))
-    found: dict[int, list[_Result]] = {}
-    done_bytes = 0
-    with make_executor(executor, workers, [__name__], alone=workers == 1, reads=files, writes=files[:1]) as pool:
-        by_one = job.flavor == "energon" or workers == 1
-        several: tuple[AnyExecutor, int | None] = ("inline", None) if by_one else (pool, workers)
-        by_all = ([_index_one(job, tasks[n].files[0], *several)] for n in large)
-        results = itertools.chain(pool.map(_index_some, [tasks[n] for n in small]), by_all)
-        for number, result in zip((*small, *large), results, strict=True):
-            found[number] = result
-            done_bytes += tasks[number].size_bytes
-            progress(done_bytes)
-    return [one for number in range(len(tasks)) for one in found[number]]
+@dataclass(frozen=True, kw_only=True)
+class IndexJob(BaseJob[IndexSummary]):
+    """Indexes of several files. Each task commits its own: a file with a valid index is done, and needs no record.
+
+    Attributes:
+        files: the files of this run's part.
+        sizes_bytes: their sizes.
+        lines: how to index lines.
+        options: how to run it.
+    """
+
+    files: Sequence[Place]
+    sizes_bytes: Sequence[int]
+    lines: LineOptions
+    options: RunOptions
+    preload = (__name__,)
+
+    def rehearse(self) -> IndexSummary:
+        return self.write()  # each index is rehearsed
+
+    def write(self) -> IndexSummary:
+        options, done_bytes = self.options, 0
+        tasks = list(_tasks(_looked_at(self.lines, options, self.files), self.sizes_bytes))
+        small, large = ([n for n, one in enumerate(tasks) if one.is_large == is_large] for is_large in (False, True))
+        executor, workers = options.executor or "processes", options.workers
+        if workers is None and executor == "processes":
+            workers = max(1, min(len(os.sched_getaffinity(0)), sum(self.sizes_bytes) // _TASK_BYTES))
+        places: dict[str, Any] = {"reads": self.files, "writes": self.files[:1]}
+        found: dict[int, list[_Result]] = {}
+        inline = replace(options, executor="inline", workers=None, progress=None)
+        with make_executor(executor, workers, self.preload, alone=workers == 1, **places) as pool:
+            is_alone = self.lines.flavor == "energon" or workers == 1
+            by_all = inline if is_alone else replace(inline, executor=pool, workers=workers)
+            results = itertools.chain(
+                pool.map(functools.partial(_index_some, self.lines, inline), [tasks[n] for n in small]),
+                ([_index_one(self.lines, by_all, tasks[n].files[0])] for n in large),
+            )
+            for number, result in zip((*small, *large), results, strict=True):
+                found[number] = result
+                done_bytes += tasks[number].size_bytes
+                if options.progress is not None:
+                    options.progress(done_bytes)
+        results = [one for number in range(len(tasks)) for one in found[number]]
+        _raise_first([one for one in results if isinstance(one, Exception)], len(results))
+        done = [one for one in results if isinstance(one, _Done)]
+        missing = tuple(one.path for one in results if isinstance(one, _Missing))
+        return IndexSummary(tuple(one.report for one in done), sum(one.reused for one in done), options.part, missing)
 
 
-def _looked_at(job: _Job, files: Sequence[Place]) -> list[_File]:
-    """The files, with what lists of their folders say; what a killed run left in a folder goes."""
+def _looked_at(lines: LineOptions, options: RunOptions, files: Sequence[Place]) -> list[_File]:
+    """Return the files, with what listings of their directories tell; remove what a killed run left there."""
     names = NamesBeside([file.path for file in files if file.is_local], (".idx", *HIDDEN))
 
     def known(file: Place) -> bool | None:
         if not (file.is_local and names.is_listed() and file.path.endswith(_PLAIN)):
             return None
-        index_path = _index_of(job, file).path
+        index_path = lines.index_path(file.path)
         return None if names.has_unfinished(index_path) else names.has(index_path)
 
     found = [_File(file, known(file)) for file in files]
-    if names.is_listed() and not (job.no_work or job.dry_run):
+    if names.is_listed() and not (options.no_work or options.dry_run):
         for folder in {file.folder().path: file.folder() for file in files}.values():
             if isinstance(folder.store, LocalStore) and names.has_unfinished(folder.child(TOGETHER).path):
-                with contextlib.suppress(OSError):  # of another user: hidden, and harmless
+                with contextlib.suppress(OSError):  # hidden files of another user, which do no harm
                     folder.store.stage_files(folder.path).abort()
     return found
 
 
-def _tasks(job: _Job, files: Sequence[_File], sizes: Sequence[int]) -> Iterator[_Task]:
-    """Runs of small files, and large files alone, in their order."""
-    run: list[_File] = []
-    run_bytes = 0
+def _tasks(files: Sequence[_File], sizes: Sequence[int]) -> Iterator[_Task]:
+    """Yield runs of small files, and each large file alone, in order."""
+    some: list[_File] = []
+    some_bytes = 0
     for file, size_bytes in zip(files, sizes, strict=True):
-        if run and (run_bytes + size_bytes > _TASK_BYTES or len(run) == _TASK_FILES):
-            yield _Task(job, tuple(run), run_bytes)
-            run, run_bytes = [], 0
-        run.append(file)
-        run_bytes += size_bytes
-    if run:
-        yield _Task(job, tuple(run), run_bytes)
+        if some and (some_bytes + size_bytes > _TASK_BYTES or len(some) == _TASK_FILES):
+            yield _Task(tuple(some), some_bytes)
+            some, some_bytes = [], 0
+        some.append(file)
+        some_bytes += size_bytes
+    if some:
+        yield _Task(tuple(some), some_bytes)
 
 
-def _index_some(task: _Task) -> list[_Result]:
-    """The indexes of small files; runs in a worker."""
-    job = task.job
+def _index_some(lines: LineOptions, options: RunOptions, task: _Task) -> list[_Result]:
+    """Index small files; runs in a worker."""
     new: dict[str, list[_File]] = {}
-    for file in task.files if not (job.overwrite or job.no_work or job.dry_run) else ():
+    for file in task.files if not (options.overwrite or options.no_work or options.dry_run) else ():
         if file.has_index is False:
             new.setdefault(file.place.folder().path, []).append(file)
     several = [some for some in new.values() if len(some) >= _TOGETHER_FILES]
-    done = {path: one for some in several for path, one in _index_together(job, some).items()}
-    return [done.get(file.place.path) or _index_one(job, file, "inline") for file in task.files]
+    done = {path: one for some in several for path, one in _index_together(lines, some).items()}
+    return [done.get(file.place.path) or _index_one(lines, options, file) for file in task.files]
 
 
-def _index_together(job: _Job, files: Sequence[_File]) -> dict[str, _Result]:
-    """New indexes of small files of one folder, with one sync for all. A file that is not in it is one to do alone."""
+def _index_together(lines: LineOptions, files: Sequence[_File]) -> dict[str, _Result]:
+    """Write new indexes of small files of one directory, with one sync for all; files left out are indexed alone."""
     made: dict[str, tuple[str, IndexReport]] = {}
     folder = files[0].place.folder()
     if not isinstance(folder.store, LocalStore):
@@ -343,9 +329,8 @@ def _index_together(job: _Job, files: Sequence[_File]) -> dict[str, _Result]:
                 store = read_small(file.place.store, file.place.path)
                 if not isinstance(store, MemoryStore):
                     continue
-                with contextlib.suppress(PenstockError, OSError):  # it is told where the file is done alone
-                    checks = {"skip_faulty": job.on_error == "skip", "validate": job.validate}
-                    data, report = encode_index(Place(store, file.place.path), job.flavor, **checks)
+                with contextlib.suppress(PenstockError, OSError):  # raised again when the file is indexed alone
+                    data, report = encode_index(Place(store, file.place.path), lines)
                     name = Place(folder.store, report.index_path).name
                     staged.write(name, data)
                     made[name] = (file.place.path, report)
@@ -358,59 +343,54 @@ def _index_together(job: _Job, files: Sequence[_File]) -> dict[str, _Result]:
     return {path: _Done(report) for name, (path, report) in made.items() if name not in left}
 
 
-def _index_one(job: _Job, file: _File, executor: AnyExecutor, workers: int | None = None) -> _Result:
-    """The index of a file, made unless it is there and fits; or why there is none."""
-    result = _try_index(job, file, executor, workers)
-    while job.joins and isinstance(result, PrepareError) and wait_for_writer(_index_of(job, file.place)):
-        result = _try_index(job, file, executor, workers)
+def _index_one(lines: LineOptions, options: RunOptions, file: _File) -> _Result:
+    """Index a file unless it has a valid index; return the error if that fails."""
+    result = _try_index(lines, options, file)
+    index = Place(file.place.store, lines.index_path(file.place.path))
+    while options.is_distributed and isinstance(result, PrepareError) and wait_for_writer(index):
+        result = _try_index(lines, options, file)
     return result
 
 
-def _try_index(job: _Job, file: _File, executor: AnyExecutor, workers: int | None) -> _Result:
-    how: dict[str, Any] = {"flavor": job.flavor, "on_error": job.on_error, "validate": job.validate}
-    how["dry_run"] = job.dry_run
+def _try_index(lines: LineOptions, options: RunOptions, file: _File) -> _Result:
     place = file.place
     try:
-        there = None if job.overwrite else _there(job, file)
-        if there is not None:
-            return _Done(there, reused=True)
-        if job.no_work:
+        existing = None if options.overwrite else _existing(lines, options, file)
+        if existing is not None:
+            return _Done(existing, reused=True)
+        if options.no_work:
             return _Missing(place.shown)
-        return _Done(build_index(place, overwrite=job.overwrite, executor=executor, workers=workers, **how))
+        return _Done(write_index(place, lines, options))
     except PenstockError as error:
         with contextlib.suppress(PenstockError, OSError):  # another worker may have made it meanwhile
-            there = None if job.overwrite else _there(job, _File(place, None))
-            if there is not None:
-                return _Done(there, reused=True)
+            existing = None if options.overwrite else _existing(lines, options, _File(place, None))
+            if existing is not None:
+                return _Done(existing, reused=True)
         return error
     except OSError as error:
         return named(error, place.path)
 
 
-def _there(job: _Job, file: _File) -> IndexReport | None:
-    """The index that is there, which has to fit the file; None where there is none."""
+def _existing(lines: LineOptions, options: RunOptions, file: _File) -> IndexReport | None:
+    """Return the report of an existing index, which has to match the file; None if there is none."""
     place = file.place
-    index = _index_of(job, place)
+    index = Place(place.store, lines.index_path(place.path))
     if not file.has_index and not index.exists():
         return None
     store = read_small(place.store, place.path, index.path) if file.has_index else place.store
     size_bytes = store.size(place.path)
-    if job.flavor == "energon":
+    if lines.flavor == "energon":
         num_lines = len(read_energon_index(store, place.path, index.path, size_bytes)) - 1
     else:
         num_lines = len(load_lines(store, place.path, index.path))
-    if file.has_index is None and not job.dry_run and place.store.exists(mark_path(index.path)):
+    if file.has_index is None and not options.dry_run and place.store.exists(mark_path(index.path)):
         sweep_killed(place.store, [index.path])
         remove_mark(place.store, index.path)
     return IndexReport(place.path, index.path, size_bytes, store.size(index.path), num_lines, 0, ())
 
 
-def _index_of(job: _Job, file: Place) -> Place:
-    return Place(file.store, (energon_index_path if job.flavor == "energon" else index_path_for)(file.path))
-
-
 def _raise_first(errors: Sequence[PenstockError | OSError], num_files: int) -> None:
-    """Raise the first error, which says how many there are; the others are told before."""
+    """Raise the first error with the number of errors in its hint; log the others before."""
     if not errors:
         return
     first, *others = errors
@@ -422,7 +402,3 @@ def _raise_first(errors: Sequence[PenstockError | OSError], num_files: int) -> N
     elif first.errno is not None:
         first.strerror = f"{first.strerror}. {rest}"
     raise first
-
-
-def _silent(done_bytes: int) -> None:
-    """No progress."""
