@@ -91,8 +91,9 @@ class LineOptions:
         """Whether invalid lines are skipped."""
         return self.on_error == "skip"
 
-    def require_valid(self, path: str | None = None) -> None:
+    def require_valid(self, data: Place | None = None) -> None:
         """Raise `ConfigError` if the flavor doesn't exist or doesn't support the other options."""
+        path = None if data is None else data.path
         require_flavor(path, self.flavor)
         if self.on_error not in get_args(OnError):
             raise ConfigError("unknown on_error", path=path, found=self.on_error, expected="raise | skip")
@@ -103,9 +104,22 @@ class LineOptions:
             hint = "Fix the lines, or filter them out"
             raise ConfigError("Energon's index can't skip lines", path=path, hint=hint)
 
-    def index_path(self, path: str) -> str:
-        """Return the default path of the index of a file."""
-        return energon_index_path(path) if self.flavor == "energon" else index_path_for(path)
+    def require_alone(self, data: Place, executor: AnyExecutor, workers: int | None) -> None:
+        """Raise `ConfigError` if several workers were to build the Energon index of one file."""
+        if self.flavor != "energon":
+            return
+        error = ConfigError("Energon's index is built in a single process", path=data.path)
+        if not (isinstance(executor, str) and executor in HERE):
+            error.found, error.hint = f"executor={executor!r}", "Omit executor= (--executor)"
+            raise error
+        if workers not in (None, 1):
+            error.found = f"workers={workers}"
+            error.hint = "Omit workers= (--workers). Several files are indexed in parallel"
+            raise error
+
+    def index_of(self, data: Place) -> Place:
+        """Return the default place of the index of a file."""
+        return Place(data.store, (energon_index_path if self.flavor == "energon" else index_path_for)(data.path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,20 +181,19 @@ def build_index(
         ConfigError: the index exists, or an option is invalid.
         PrepareError: a process was killed, or another run writes this index.
     """
+    data, lines = place_of(path), LineOptions(flavor, on_error, validate)
+    lines.require_alone(data, executor, workers)
     options = RunOptions(executor, workers, dry_run=dry_run, overwrite=overwrite, progress=progress)
-    index = None if index_path is None else place_of(index_path)
-    return write_index(place_of(path), LineOptions(flavor, on_error, validate), options, index)
+    return write_index(data, lines, options, None if index_path is None else place_of(index_path))
 
 
 def write_index(data: Place, lines: LineOptions, options: RunOptions, index: Place | None = None) -> IndexReport:
     """Write the index of a file, by default at its default path; see `build_index`."""
-    lines.require_valid(data.path)
+    lines.require_valid(data)
     is_beside, index = index is None, _index_of(data, index, lines)
     size_bytes = data.store.size(data.path)
     if data.path.endswith((".gz", ".zst")):  # before errors about the index: that of `a.jsonl.gz` is that of `a.jsonl`
         require_plain(data.store, data.path)
-    if lines.flavor == "energon":
-        _require_alone(data, options)
     if options.dry_run:
         options = replace(options, workers=None, executor="inline")
     if options.workers is None and options.executor == "processes":
@@ -192,7 +205,7 @@ def write_index(data: Place, lines: LineOptions, options: RunOptions, index: Pla
 def encode_index(file: Place, options: LineOptions) -> tuple[bytes, IndexReport]:
     """Return the index of a small file, and the report of `build_index`; raises what that does for invalid lines."""
     store, path = file.store, file.path
-    size_bytes, index_path = store.size(path), options.index_path(path)
+    size_bytes, index_path = store.size(path), options.index_of(file).path
     if options.flavor == "energon":
         starts = scan_energon(store, path)
         data = encode_energon_index(starts)
@@ -203,19 +216,9 @@ def encode_index(file: Place, options: LineOptions) -> tuple[bytes, IndexReport]
     return data, IndexReport(path, index_path, size_bytes, len(data), *counts, tuple(lines.dropped))
 
 
-def _require_alone(data: Place, options: RunOptions) -> None:
-    """Raise `ConfigError` if Energon's index was to be built by several workers."""
-    what, executor, workers = "Energon's index is built in a single process", options.executor, options.workers
-    if not (isinstance(executor, str) and executor in HERE):
-        raise ConfigError(what, path=data.path, found=f"executor={executor!r}", hint="Omit executor= (--executor)")
-    if workers not in (None, 1):
-        hint = "Omit workers= (--workers). Several files are indexed in parallel"
-        raise ConfigError(what, path=data.path, found=f"workers={workers}", hint=hint)
-
-
 def _index_of(data: Place, index: Place | None, lines: LineOptions) -> Place:
     """Return where the index goes."""
-    index = index or Place(data.store, lines.index_path(data.path))
+    index = index or lines.index_of(data)
     if index.absolute == data.absolute:
         raise ConfigError("the index would replace its own file", path=data.path)
     index = Place(index.store, output_path(index.store, index.path))

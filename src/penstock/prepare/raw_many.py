@@ -23,7 +23,6 @@ from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.jsonl.energon import read_energon_index
 from penstock.formats.jsonl.index import load_lines
 from penstock.prepare.raw import IndexReport, LineOptions, OnError, encode_index, write_index
-from penstock.prepare.tokens.inputs import COMPRESSED, find_files
 from penstock.store._named import named
 from penstock.store.local import TOGETHER, LocalStore
 from penstock.store.memory import MemoryStore
@@ -129,15 +128,18 @@ def index(
         >>> ps.index("docs.jsonl").num_lines
         6
     """
+    lines = LineOptions(flavor, on_error, validate)
+    inputs = [paths] if isinstance(paths, str | os.PathLike | Place) else list(paths)
+    is_single = len(inputs) == 1 and part is None and not finish and not _is_search(inputs[0])
+    if is_single:
+        lines.require_alone(place_of(inputs[0]), executor, workers)
     options = RunOptions(
         executor, workers, part, finish, no_work, dry_run=dry_run, overwrite=overwrite, progress=progress
     )
     if finish and overwrite:
         hint = "Omit overwrite (--overwrite): the parts applied it already"
         raise ConfigError("the finalize step doesn't replace valid indexes", hint=hint)
-    lines = LineOptions(flavor, on_error, validate)
-    inputs = [paths] if isinstance(paths, str | os.PathLike | Place) else list(paths)
-    if len(inputs) == 1 and not options.is_distributed and not _is_search(inputs[0]):
+    if is_single:
         index = None if index_path is None else place_of(index_path)
         return write_index(place_of(inputs[0]), lines, options, index)
     if index_path is not None:
@@ -162,6 +164,8 @@ def _files_of(inputs: Sequence[str], follow_links: bool) -> tuple[list[Place], M
 
     A search skips compressed files, which can't have an index.
     """
+    from penstock.prepare.tokens.inputs import COMPRESSED, find_files  # imports formats of tables
+
     named = {absolute(one) for one in inputs}
     paths, statuses = find_files(inputs, "jsonl", follow_links=follow_links)
     chosen = [path for path in paths if path in named or not path.endswith(COMPRESSED)]
@@ -278,7 +282,7 @@ def _looked_at(lines: LineOptions, options: RunOptions, files: Sequence[Place]) 
     def known(file: Place) -> bool | None:
         if not (file.is_local and names.is_listed() and file.path.endswith(_PLAIN)):
             return None
-        index_path = lines.index_path(file.path)
+        index_path = lines.index_of(file).path
         return None if names.has_unfinished(index_path) else names.has(index_path)
 
     found = [_File(file, known(file)) for file in files]
@@ -346,7 +350,7 @@ def _index_together(lines: LineOptions, files: Sequence[_File]) -> dict[str, _Re
 def _index_one(lines: LineOptions, options: RunOptions, file: _File) -> _Result:
     """Index a file unless it has a valid index; return the error if that fails."""
     result = _try_index(lines, options, file)
-    index = Place(file.place.store, lines.index_path(file.place.path))
+    index = lines.index_of(file.place)
     while options.is_distributed and isinstance(result, PrepareError) and wait_for_writer(index):
         result = _try_index(lines, options, file)
     return result
@@ -374,7 +378,7 @@ def _try_index(lines: LineOptions, options: RunOptions, file: _File) -> _Result:
 def _existing(lines: LineOptions, options: RunOptions, file: _File) -> IndexReport | None:
     """Return the report of an existing index, which has to match the file; None if there is none."""
     place = file.place
-    index = Place(place.store, lines.index_path(place.path))
+    index = lines.index_of(place)
     if not file.has_index and not index.exists():
         return None
     store = read_small(place.store, place.path, index.path) if file.has_index else place.store

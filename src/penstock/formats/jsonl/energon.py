@@ -25,7 +25,6 @@ from penstock._numbers import count_in
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
-from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import DATA, data_fingerprint, side_path
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
@@ -61,7 +60,6 @@ RESTORE_KIND = "Webdataset"
 
 _PART = "json"
 _SUFFIX = ".json"
-_DECODE = DecodeOptions()
 _decoded = msgspec.json.decode
 _STOP = itemgetter(1)
 _ENTRY_BYTES = 8
@@ -400,9 +398,11 @@ class EnergonJsonlSource:
         return [{one: sample[one] for one in columns if one in sample} for sample in made]
 
     def _decode(self, text: bytes, place: int) -> Any:
-        """The value of a line that is JSON for Python alone, or none."""
+        """Return the value of a line that only Python accepts as JSON."""
+        from penstock.codec.parts import DecodeOptions, decode_part  # imports decoders of all media
+
         try:
-            return decode_part(_PART, text, _DECODE)
+            return decode_part(_PART, text, DecodeOptions())
         except PenstockError as error:
             error.path, error.offset_bytes = self.path, self._range(place)[0]
             error.what = f"sample {place}: {error.what}"
