@@ -96,9 +96,6 @@ class VerifyJob(Job[VerifyReport]):
     def most_workers(self) -> None:
         return None
 
-    def rehearse(self) -> VerifyReport:
-        return VerifyReport(self.check(map), 0)
-
     def plan(self) -> Plan:
         return self.planned
 

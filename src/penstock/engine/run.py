@@ -20,7 +20,7 @@ from penstock.engine.options import Counter, RunOptions
 from penstock.engine.plan import Plan
 from penstock.engine.shared import HEAD_NAME, SharedWork, is_complete, open_shared, work_folder
 from penstock.engine.sharing import join, kept_or_not, plain_errors, wait_for_another
-from penstock.errors import PenstockError, PrepareError
+from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.store.place import Place
 
@@ -61,7 +61,7 @@ class BaseJob(ABC, Generic[ReportT]):
 
     def rehearse(self) -> ReportT:
         """Check everything and count what would be written."""
-        raise NotImplementedError(f"{type(self).__name__} has no dry run")
+        raise ConfigError("this command has no dry run", found="dry_run (--dry-run)")
 
     @abstractmethod
     def write(self) -> ReportT:
