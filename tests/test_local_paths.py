@@ -89,6 +89,7 @@ KNOWN: dict[str, str] = {
     "formats/tokens/folder/source.py": _LAST_NAME,
     "formats/tokens/folder/unfinished.py": _LOOKED_AT,
     "formats/tokens/megatron/kept.py": _LAST_NAME,
+    "formats/tokens/megatron/publish.py": _LAST_NAME,
     "formats/tokens/megatron/layout.py": _BESIDE,
     "formats/tokens/pbin/source.py": "only of a file on this machine: a mapped one",
     "formats/tokens/writer.py": _PART,

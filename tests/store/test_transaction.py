@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 from tests.store.transactions import (
     NAMES,
+    FailingOs,
     content,
     fail_at,
     files_in,
@@ -90,13 +91,13 @@ def test_old_files_are_removed(folder: Path) -> None:
     assert names_in(folder) == ["x.bin", "x.idx", "x.penstock"]
 
 
-def test_an_existing_file_stays_without_overwrite(folder: Path) -> None:
+def test_an_existing_file_stays_if_it_must_be_new(folder: Path) -> None:
     (folder / "x.penstock").write_bytes(b"of somebody else")
     with Transaction(files_in(folder), "plan") as transaction:
         for name in NAMES:
             transaction.stage(name)
         with pytest.raises(ConfigError, match="exists"):
-            transaction.commit(overwrite=False)
+            transaction.commit(new=["x.penstock"])
     assert names_in(folder) == ["x.penstock"]
 
 
@@ -641,7 +642,8 @@ def test_version_02_does_not_write_over_an_interrupted_commit(
     renames = [place for place, name in enumerate(counting.calls, 1) if name == "rename"]
     assert len(renames) == 4
     for interrupt, place in itertools.product(("kill", "raise"), (renames[0] + 1, renames[1], renames[3])):
-        faulty = FaultyOs(place, interrupt)  # type: ignore[arg-type]
+        broken = OSError(errno.EIO, "Input/output error")
+        faulty = FaultyOs(place, "kill") if interrupt == "kill" else FailingOs(place, broken, forever=True)
         if interrupt == "kill":
             assert killed(lambda faulty=faulty: write_dataset(faulty))
         else:

@@ -11,8 +11,9 @@ from penstock.formats import files_at, find_format
 from penstock.formats._door import open_options
 from penstock.formats._planed_writer import settle_planes
 from penstock.formats._planes import base_at, side_path_of
+from penstock.store.commit_log import output_files, read_log
 from penstock.store.outputs import NEXT, claimed
-from penstock.store.place import dataset_at
+from penstock.store.place import Place, dataset_at
 from penstock.store.side_file import load_manifest, record_in_side_file
 from penstock.types import Action, Depth
 
@@ -56,6 +57,7 @@ def repair(
     chosen = find_format(place, format, opened)
     if not chosen.traits.repair:
         raise Unsupported(f"the format {chosen.name!r} has no repair", path=place.path)
+    completed = _interrupted_commit(chosen.name, place, write=write)
     with claimed(place.store, *files_at(chosen.name, place.path) if write else ()) as held:
         findings = list(chosen.check(held, place.path, opened, depth))
         base = base_at(chosen.name, held, place.path) if write else None
@@ -64,7 +66,7 @@ def repair(
         waiting = None if side_path is None else load_manifest(held, side_path + NEXT)
         done = chosen.repair(held, place.path, opened, findings, write=write)
         after = None if side_path is None else load_manifest(held, side_path)
-        if after is not None and after == waiting:
+        if (completed and write) or (after is not None and after == waiting):
             settle_planes(chosen, held, place.path)  # a killed writer replaced the data, and their planes with them
         elif side_path is not None and before is not None and (after is None or after.planes is None):
             known = {"planes": before.planes, "has_exclude_list": before.has_exclude_list}
@@ -72,4 +74,12 @@ def repair(
             record_in_side_file(held, side_path, **known)
         if write and place.is_local and place.is_folder():
             held.stage(place.child(".penstock").path, overwrite=True).abort()  # what a killed repair left of it goes
-        return done
+        return [*completed, *done]
+
+
+def _interrupted_commit(format: str, place: Place, *, write: bool) -> list[Action]:
+    """Return the completion of an interrupted commit, which is done by whoever claims the output."""
+    path = files_at(format, place.path)[0]
+    if not place.is_local or read_log(output_files(path)) is None:
+        return []
+    return [Action(f"{format}.replaced", path, "complete the commit that was interrupted", done=write)]

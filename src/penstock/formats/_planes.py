@@ -182,7 +182,10 @@ def fits(index: _Index, source: TokenSource) -> bool:
 
 def is_visible(format: str, store: Store, base: str) -> bool:
     """Whether tokens are there; a folder in a bucket is from its last file on."""
-    if isinstance(store, LocalStore) or format not in LAST_FILES:
+    if isinstance(store, LocalStore):
+        output = f"{base.removesuffix('.idx')}.bin" if format == "megatron" else base
+        return store.reading_commit(output).exists(base)
+    if format not in LAST_FILES:
         return store.exists(base)
     return last_file(format, store, base) is not None
 

@@ -20,6 +20,8 @@ from penstock.store._replaced import hidden_stem
 from penstock.store.lock import open_lock
 
 _MOST_HOLDER_BYTES = 300
+LOCK_NAME = ".lock"
+"""Second name of a lock in the staging directory."""
 _OPEN_TRIES = 10  # the holder may give the file its second name meanwhile
 _held: weakref.WeakSet[LocalClaim] = weakref.WeakSet()
 
@@ -38,7 +40,7 @@ def block_old_writers(os_module: Any, path: str) -> None:
 
 def _second_name(path: str) -> str:
     folder, name = os.path.split(os.path.abspath(path))
-    return os.path.join(folder, f".{hidden_stem(name)}.new", ".lock")
+    return os.path.join(folder, f".{hidden_stem(name)}.new", LOCK_NAME)
 
 
 class LocalClaim:

@@ -91,6 +91,13 @@ class OutputFiles:
         return os.path.join(self.folder, f".{hidden_stem(self.names[0])}.{suffix}")
 
 
+def output_files(path: str) -> OutputFiles:
+    """Return the files of the output that `path` identifies: the two files and the side file of a Megatron dataset."""
+    folder, name = os.path.split(os.path.abspath(path))
+    stem = name.removesuffix(".bin")
+    return OutputFiles(folder, (name,) if stem == name else (name, f"{stem}.idx.penstock", f"{stem}.idx"))
+
+
 @dataclass(frozen=True, slots=True)
 class CommitLog:
     """Content of a redo log.

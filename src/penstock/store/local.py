@@ -15,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,8 +54,13 @@ from penstock.store._links import LinkGuard
 from penstock.store._local_staged import TOGETHER, LocalStaged, LocalStagedFiles, LocalStagedFolder
 from penstock.store._named import NamingOs
 from penstock.store._replaced import Owned, require_replaceable
-from penstock.store._status import is_folder, is_there, status_of
+from penstock.store._status import is_folder, is_link, is_there, status_of
+from penstock.store.commit_log import OutputFiles, output_files, paths_of, read_committed
 from penstock.store.mapped import map_open
+from penstock.store.transaction import Transaction, complete_commit
+
+ResultT = TypeVar("ResultT")
+_NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class LocalStore:
@@ -67,6 +73,7 @@ class LocalStore:
         guard: rejects links out of a dataset's directory; None follows them.
         replaces_planes: writers replace tokens together with their planes; otherwise replacing tokens with planes is an
             error.
+        staged: path of a file → where it is during a commit; see `reading_commit`.
 
     Examples:
         >>> from penstock.store import LocalStore
@@ -77,7 +84,7 @@ class LocalStore:
         (True, True)
     """
 
-    __slots__ = ("_claim", "_kept", "_os", "guard", "replaces_planes")
+    __slots__ = ("_claim", "_kept", "_os", "_staged", "guard", "replaces_planes")
 
     def __init__(
         self,
@@ -87,12 +94,14 @@ class LocalStore:
         claim: LocalClaim | None = None,
         guard: LinkGuard | None = None,
         replaces_planes: bool = False,
+        staged: Mapping[str, str] = _NONE,
     ) -> None:
         self._os = os_module
         self._kept = kept
         self._claim = claim
         self.guard = guard
         self.replaces_planes = replaces_planes
+        self._staged = staged
 
     def __reduce__(self) -> tuple[object, ...]:
         return (partial(LocalStore, guard=self.guard), () if self._os is os else (self._os,))
@@ -134,7 +143,7 @@ class LocalStore:
     def size(self, path: str) -> int:
         """Return the size of a file in bytes, or raise `NotFound`, also for a directory."""
         try:
-            status = self._os.stat(path)
+            status = self._os.stat(self.current_path(path))
         except (OSError, ValueError) as error:
             raise cannot_open(error, path) from None
         if stat.S_ISDIR(status.st_mode):
@@ -144,7 +153,7 @@ class LocalStore:
 
     def exists(self, path: str) -> bool:
         """Return whether there is a file or directory of this name."""
-        return status_of(self._os.lstat, path) is not None
+        return status_of(self._os.lstat, self.current_path(path)) is not None
 
     def is_folder(self, path: str) -> bool:
         """Return whether `path` is a directory."""
@@ -195,7 +204,47 @@ class LocalStore:
         self.require_target(path)
         if self._claim is not None and os.path.realpath(path) == os.path.realpath(self._claim.path):
             return JoinedClaim()
-        return LocalClaim(NamingOs(self._os, path), path, shared=shared)
+        os_module = NamingOs(self._os, path)
+        claim = LocalClaim(os_module, path, shared=shared)
+        try:
+            if not shared:
+                complete_commit(output_files(path), os_module)
+        except BaseException:
+            claim.release()
+            raise
+        return claim
+
+    def transaction(self, path: str, plan: str = "") -> Transaction:
+        """Return a writer of the output that `path` identifies and that the caller has claimed."""
+        require_no_url(path)
+        self.require_target(path)
+        files = output_files(path)
+        return Transaction(files, plan, claim=JoinedClaim(), kept=self._kept, os_module=self._os)
+
+    def read_committed(self, path: str, read: Callable[[LocalStore], ResultT]) -> ResultT:
+        """Call `read` with a store in which the output that `path` identifies is as its last commit made it."""
+        files = output_files(os.path.realpath(path) if is_link(path) else path)
+        return read_committed(files, lambda paths: read(self._reading(files, paths)))
+
+    def reading_commit(self, path: str) -> LocalStore:
+        """Return the store of `read_committed`, for readers that don't mind if a commit comes in between."""
+        files = output_files(os.path.realpath(path) if is_link(path) else path)
+        return self._reading(files, paths_of(files)) if is_there(files.log_path) else self
+
+    def _reading(self, files: OutputFiles, paths: Mapping[str, str | None]) -> LocalStore:
+        moved: dict[str, str] = {}
+        for name, path in paths.items():
+            final = os.path.join(os.path.realpath(files.folder), name)
+            if path is None and is_there(final):
+                moved[final] = f"{final}/"  # to be removed: no file has such a path
+            elif path is not None and path != files.path_of(name):
+                moved[final] = path
+        return self._with(staged={**self._staged, **moved}) if moved else self
+
+    def current_path(self, path: str) -> str:
+        """Return where a file is now: during a commit, in the staging directory."""
+        staged = self._staged.get(os.path.realpath(path)) if self._staged else None
+        return path if staged is None or not (staged.endswith("/") or is_there(staged)) else staged
 
     def holding(self, claim: LocalClaim) -> LocalStore:
         """Return this store for writers that share `claim`."""
@@ -216,6 +265,7 @@ class LocalStore:
             "claim": self._claim,
             "guard": self.guard,
             "replaces_planes": self.replaces_planes,
+            "staged": self._staged,
         }
         return LocalStore(self._os, **(same | changed))
 
@@ -226,6 +276,7 @@ class LocalStore:
 
     def real_path(self, path: str) -> str:
         """Return the real path of a file, or raise `UnsafeData`."""
+        path = self.current_path(path)
         return path if self.guard is None else self.guard.require(path)
 
     def commit(self, staged: Sequence[Staged]) -> None:
@@ -290,6 +341,7 @@ class LocalStore:
     @contextlib.contextmanager
     def opened(self, path: str) -> Generator[int]:
         """Yield a descriptor of the file, open for reading, or raise `NotFound` or `UnsafeData`."""
+        path = self.current_path(path)
         try:
             fd = open_descriptor(path, self._os)
         except (OSError, ValueError) as error:

@@ -56,7 +56,10 @@ class OpenedFile:
 
 def opened_file(store: Store, path: str) -> OpenedFile | None:
     """Return a file as it is now; None for a remote one, whose store compares versions, or if there is none."""
-    status = status_of(os.stat, path) if isinstance(store, LocalStore) else None
+    if not isinstance(store, LocalStore):
+        return None
+    path = store.current_path(path)
+    status = status_of(os.stat, path)
     return None if status is None else OpenedFile(path, status.st_size, status.st_mtime_ns)
 
 

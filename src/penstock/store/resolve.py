@@ -69,6 +69,11 @@ def real_path(store: Store, path: str) -> str:
     return store.real_path(path) if isinstance(store, LocalStore) else path
 
 
+def current_path(store: Store, path: str) -> str:
+    """Return where a file of this machine is now: during a commit, in the staging directory."""
+    return store.current_path(path) if isinstance(store, LocalStore) else path
+
+
 def is_url(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a URL, of whatever scheme."""
     return _SCHEME.match(os.fspath(path)) is not None

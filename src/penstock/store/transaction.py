@@ -25,12 +25,12 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 from penstock.errors import ConfigError, PrepareError
-from penstock.store._claims import JoinedClaim, LocalClaim, block_old_writers, lock_path
-from penstock.store._files import output_exists, remove_tree, require_replaceable_file, sync_folder
+from penstock.store._claims import LOCK_NAME, JoinedClaim, LocalClaim, block_old_writers, lock_path
+from penstock.store._files import output_exists, remove_tree, require_movable, require_replaceable_file, sync_folder
 from penstock.store._leftovers import Kept, take_leftovers
 from penstock.store._local_staged import LocalStaged
 from penstock.store._named import NamingOs
@@ -84,9 +84,10 @@ class Transaction:
         self._os = NamingOs(os_module, files.path)
         self._staged: dict[str, LocalStaged] = {}
         self._has_log = False
-        self._is_committed = False
+        self._is_committed = self._is_closed = False
 
-    def __enter__(self) -> Self:
+    def open(self) -> Self:
+        """Take the lock, complete an interrupted commit, and make the staging directory."""
         claim, self._claim = self._claim, None
         self._claim = LocalClaim(self._os, self.files.path) if claim is None else claim
         try:
@@ -102,7 +103,11 @@ class Transaction:
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Drop what isn't committed, and release the lock. A second call does nothing."""
+        if self._is_closed:
+            return
+        self._is_closed = True  # afterwards the staging directory is that of another writer
         try:
             for one in self._staged.values():
                 one.abort()
@@ -112,27 +117,43 @@ class Transaction:
             if self._claim is not None:
                 self._claim.release()
 
+    def __enter__(self) -> Self:
+        return self.open()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def stage(self, name: str) -> LocalStaged:
         """Start a file. Files become visible in the order of these calls, the last name of the output at the end."""
         if name in self._staged or not self.files.owns(name):
             raise ValueError(f"{name}: staged twice, or not a file of this output")
         if self._is_committed:
             raise ValueError(f"{self.files.path}: the output was already committed")
+        require_replaceable_file(self.files.path_of(name))
+        require_movable(self.files.path_of(name))
         staged = LocalStaged(
             self._os.plain, self.files.staged_path_of(name), overwrite=False, inside=True, kept=self._kept
         )
         self._staged[name] = staged
         return staged
 
-    def commit(self, result: Any = None, *, remove: Sequence[str] = (), overwrite: bool = True) -> None:
+    def commit(
+        self,
+        result: Any = None,
+        *,
+        remove: Sequence[str] = (),
+        new: Collection[str] = (),
+        check: Callable[[], None] = lambda: None,
+    ) -> None:
         """Make all staged files visible, in place of the old ones.
 
-        If this raises after the log became visible, the output is committed, and the next writer completes it.
+        If this raises after the log became visible, the output is committed, and the next writer completes the commit.
 
         Args:
             result: plain JSON for a run of the same plan; see `result` of the class.
             remove: files of the old output that are removed.
-            overwrite: replace existing files; otherwise a file in the place of a staged one is an error.
+            new: files that must not replace existing ones.
+            check: called when the staged files are durable; may raise an error to cancel the commit.
 
         Raises:
             ConfigError: a file exists, or a directory or special file is in its place.
@@ -147,20 +168,27 @@ class Transaction:
         data = log.encode(self.files.path)
         for one in self._staged.values():
             one.commit()
+        check()
         for name in (*names, *remove):
             require_replaceable_file(self.files.path_of(name))
-            if not overwrite and is_there(self.files.path_of(name)):
+            if name in new and is_there(self.files.path_of(name)):
                 raise output_exists(self.files.path, self.files.path_of(name))
-        self._write_log(data)
-        self._roll_forward(log)
+        try:
+            self._write_log(data)
+            self._roll_forward(log)
+        except OSError:
+            if not self._has_log:
+                raise
+            sync_folder(self._os, self.files.folder)  # a second try, because an error may be temporary
+            self._roll_forward(log)
 
     def _open_staging(self) -> None:
-        folder, path = self.files.folder, self.files.staging_path
+        folder, path, is_joined = self.files.folder, self.files.staging_path, isinstance(self._claim, JoinedClaim)
         for (
             name
         ) in self.files.names:  # what a killed writer of version 0.2 left: staged files, and locks of other files
             take_leftovers(self._os, folder, name, keep=False)
-            if name != self.files.names[0] and is_there(lock_path(self.files.path_of(name))):
+            if not is_joined and name != self.files.names[0] and is_there(lock_path(self.files.path_of(name))):
                 LocalClaim(self._os, self.files.path_of(name)).release()
         if is_there(path):
             # The removal of an earlier log may not be durable yet. That log must not come back with other staged files.
@@ -198,28 +226,43 @@ class Transaction:
         sync_folder(self._os, self.files.folder)
 
     def _roll_forward(self, log: CommitLog) -> None:
-        """Rename and remove what the log names. May be repeated, from any state in which it was interrupted."""
-        folder, *others, last = self.files.folder, *log.files
-        if self.files.is_staged(last):  # else all is renamed, and the files of today may be those of a later writer
-            staged = [name for name in others if self.files.is_staged(name)]
-            for number, name in enumerate(log.remove):
-                self._remove(self.files.path_of(name))
-                if number == 0:
-                    sync_folder(self._os, folder)
-            for name in staged:
-                self._os.rename(self.files.staged_path_of(name), self.files.path_of(name))
-            if others:
-                sync_folder(self._os, folder)
-            self._os.rename(self.files.staged_path_of(last), self.files.path_of(last))
-            sync_folder(self._os, folder)
-        self._os.unlink(self.files.log_path)
-        sync_folder(self._os, folder)
+        _roll_forward(self._os, self.files, log)
         self._has_log, self._is_committed = False, bool(self._staged)
         remove_tree(self._os, self.files.staging_path)
 
-    def _remove(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            self._os.unlink(path)
+
+def complete_commit(files: OutputFiles, os_module: Any = os) -> None:
+    """Complete an interrupted commit of an output whose lock the caller holds, and remove what it left."""
+    log = read_log(files)
+    if log is not None:
+        _roll_forward(os_module, files, log)
+        remove_tree(os_module, files.staging_path)
+    elif is_there(files.staging_path):
+        with contextlib.suppress(OSError):  # files of a run that was killed before its commit stay
+            for name in {_NEW_LOG, LOCK_NAME}.intersection(os.listdir(files.staging_path)):
+                os_module.unlink(files.staged_path_of(name))
+            os_module.rmdir(files.staging_path)
+
+
+def _roll_forward(os_module: Any, files: OutputFiles, log: CommitLog) -> None:
+    """Rename and remove what the log names. May be repeated, from any state in which it was interrupted."""
+    folder, *others, last = files.folder, *log.files
+    if files.is_staged(last):  # else all is renamed, and the files of today may be those of a later writer
+        staged = [name for name in others if files.is_staged(name)]
+        for number, name in enumerate(log.remove):
+            with contextlib.suppress(FileNotFoundError):
+                os_module.unlink(files.path_of(name))
+            if number == 0:
+                sync_folder(os_module, folder)
+        for name in staged:
+            os_module.rename(files.staged_path_of(name), files.path_of(name))
+        if others:
+            sync_folder(os_module, folder)
+        os_module.rename(files.staged_path_of(last), files.path_of(last))
+        sync_folder(os_module, folder)
+    with contextlib.suppress(FileNotFoundError):
+        os_module.unlink(files.log_path)
+    sync_folder(os_module, folder)
 
 
 def _is_own_folder(path: str) -> bool:

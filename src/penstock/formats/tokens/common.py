@@ -19,6 +19,7 @@ from penstock.errors import ConfigError, TooLarge
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
 from penstock.store.held import Held
 from penstock.store.opened_file import OpenedFile, opened_file
+from penstock.store.resolve import current_path
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, ReadMode, Sample, Schema, TokenArray
 
 RUN_TOKENS = 1 << 24
@@ -155,7 +156,7 @@ class TokenFile:
         if not 0 <= start <= stop <= self._num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
         start_bytes, stop_bytes = self._range(start, stop)
-        return Extent(self._path, start_bytes, stop_bytes - start_bytes)
+        return Extent(current_path(self._store, self._path), start_bytes, stop_bytes - start_bytes)
 
     def _ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         pieces = self._store.get_ranges(self._path, ranges)

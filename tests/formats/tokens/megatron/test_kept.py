@@ -1,4 +1,4 @@
-"""Replacing a dataset, killed at each step: the old one stays readable, until the new one is whole."""
+"""Replacing a dataset, killed at each step: one dataset is readable, of this version and of version 0.2."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.formats.tokens.megatron import publish
-from penstock.formats.tokens.megatron.kept import left_names, set_aside
+from penstock.formats.tokens.megatron import publish, writer
+from penstock.formats.tokens.megatron.kept import left_names
 from penstock.formats.tokens.megatron.layout import kept_prefix
 from penstock.store.local import LocalStaged, LocalStore
 
 OLD, NEW = [[1, 2], [3]], [[4, 5, 6], [], [7, 8]]
+SUFFIXES = (".bin", ".idx.penstock", ".idx")
 
 
 def write(prefix: Path, docs: list[list[int]], **options: Any) -> None:
@@ -34,38 +35,130 @@ class Killed(BaseException):
     """Nothing that the code catches to mend."""
 
 
+# --- this version ------------------------------------------------------------------------------------------------
+
+
 @pytest.fixture
-def half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Replaces a dataset, and stops at the first, second … file that becomes visible, as a kill does."""
+def interrupted(tmp_path: Path) -> Callable[..., Path]:
+    """A dataset whose commit stopped when so many of its files had their final names."""
 
-    def replace(files: int) -> Path:
-        write(tmp_path / "a", OLD)
-        links: list[str] = []
-        real = LocalStore.link
+    def replace(files: int, docs: list[list[int]] | None = OLD) -> Path:
+        if docs is not None:
+            write(tmp_path / "a", docs)
+        store = LocalStore()
+        transaction = store.transaction(str(tmp_path / "a.bin")).open()
+        write(tmp_path / "new" / "a", NEW)
+        for name in transaction.files.names:
+            transaction.stage(name).write((tmp_path / "new" / name).read_bytes())
+        shutil.rmtree(tmp_path / "new")
+        renames: list[str] = []
 
-        def stop(store: LocalStore, path: str, name: str) -> bool:
-            links.append(name)
-            return real(store, path, name)
-
-        def visible(staged: Any) -> None:
-            if len(done) == files:
+        def rename(path: str, name: str) -> None:
+            if len(renames) == files + 1:  # after that of the log
                 raise Killed
-            done.append(staged.path)
-            commit(staged)
+            renames.append(name)
+            os.rename(path, name)
 
-        done: list[str] = []
-        with monkeypatch.context() as patched:
-            commit = LocalStaged.commit
-            patched.setattr(LocalStore, "link", stop)
-            patched.setattr(LocalStaged, "commit", visible)
-            patched.setattr(publish, "put_back", lambda store, prefix: None)
-            with pytest.raises(Killed):
-                write(tmp_path / "a", NEW, overwrite=True)
-        assert len(links) == 3
-        assert not (tmp_path / "a.idx").exists()
+        transaction._os = _Os(rename)  # type: ignore[assignment]
+        with pytest.raises(Killed):
+            transaction.commit()
+        transaction.close()
+        assert (tmp_path / "a.idx").exists() == (files == 3)
         return tmp_path / "a"
 
     return replace
+
+
+class _Os:
+    def __init__(self, rename: Callable[[str, str], None]) -> None:
+        self.rename = rename
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+
+@pytest.mark.parametrize("docs", [None, OLD])
+@pytest.mark.parametrize("files", [0, 1, 2])
+def test_the_new_one_is_read_once_it_is_committed(
+    interrupted: Callable[..., Path], files: int, docs: list[list[int]] | None, tmp_path: Path
+) -> None:
+    prefix = interrupted(files, docs)
+    before = sorted(os.listdir(tmp_path))
+    for path in (prefix, Path(f"{prefix}.idx"), Path(f"{prefix}.bin")):
+        assert read(path) == NEW
+    source = ps.open(prefix, read="pread")
+    ps.convert(prefix, tmp_path / "b.pbin", to="pbin")
+    assert read(tmp_path / "b.pbin") == NEW
+    (tmp_path / "b.pbin").unlink()
+    (tmp_path / "b.pbin.penstock").unlink()
+    assert [(one.code, one.severity) for one in ps.verify(prefix, depth="full")] == [("megatron.replaced", "warning")]
+    assert [one.done for one in ps.repair(prefix)] == [False]
+    assert sorted(os.listdir(tmp_path)) == before
+    assert [one.what for one in ps.repair(prefix, write=True)] == ["complete the commit that was interrupted"]
+    assert sorted(os.listdir(tmp_path)) == ["a.bin", "a.idx", "a.idx.penstock"]
+    assert read(prefix) == NEW
+    assert [one["tokens"].tolist() for one in source] == NEW  # opened before
+    assert ps.verify(prefix, depth="full") == []
+
+
+@pytest.mark.parametrize("files", [0, 1, 2])
+def test_the_next_writer_completes_it(interrupted: Callable[..., Path], files: int, tmp_path: Path) -> None:
+    prefix = interrupted(files)
+    with pytest.raises(ConfigError, match="exists"):
+        write(prefix, OLD)
+    assert sorted(os.listdir(tmp_path)) == ["a.bin", "a.idx", "a.idx.penstock"]
+    write(prefix, OLD, overwrite=True)
+    assert read(prefix) == OLD
+
+
+def test_a_link_to_a_dataset_goes_by_its_log(interrupted: Callable[..., Path], tmp_path: Path) -> None:
+    interrupted(1)
+    (tmp_path / "links").mkdir()
+    for suffix in (".bin", ".idx"):
+        os.symlink(tmp_path / f"a{suffix}", tmp_path / "links" / f"b{suffix}")
+    assert read(tmp_path / "links" / "b") == NEW
+
+
+def test_an_error_before_the_log_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "a", OLD)
+    (tmp_path / "a.idx.penstock").unlink()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    real = LocalStaged.commit
+
+    def fails(staged: Any) -> None:
+        if staged.path.endswith(".idx"):
+            raise OSError("disk")
+        real(staged)
+
+    monkeypatch.setattr(LocalStaged, "commit", fails)
+    with pytest.raises(OSError, match="disk"):
+        write(tmp_path / "a", NEW, overwrite=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+# --- version 0.2 -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def half(tmp_path: Path) -> Callable[..., Path]:
+    """What version 0.2 left that was killed when so many of the new files were visible."""
+
+    def replace(files: int) -> Path:
+        write(tmp_path / "new" / "a", NEW)
+        write(tmp_path / "a", OLD)
+        give_second_names(tmp_path)
+        (tmp_path / "a.idx").unlink()
+        for suffix in SUFFIXES[:files]:
+            os.rename(tmp_path / "new" / f"a{suffix}", tmp_path / f"a{suffix}")
+        shutil.rmtree(tmp_path / "new")
+        return tmp_path / "a"
+
+    return replace
+
+
+def give_second_names(folder: Path) -> None:
+    for suffix in SUFFIXES:
+        os.link(folder / f"a{suffix}", folder / f".a.replaced{suffix}")
 
 
 @pytest.mark.parametrize("files", [0, 1, 2])
@@ -93,39 +186,14 @@ def test_repair_puts_the_old_one_back(half: Callable[..., Path], files: int) -> 
     assert ps.verify(prefix, depth="full") == []
 
 
-def test_an_error_puts_the_old_one_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "a", OLD)
-    (tmp_path / "a.idx.penstock").unlink()
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    real = LocalStaged.commit
-
-    def fails(staged: Any) -> None:
-        if staged.path.endswith(".idx"):
-            raise OSError("disk")
-        real(staged)
-
-    monkeypatch.setattr(LocalStaged, "commit", fails)
-    with pytest.raises(OSError, match="disk"):
-        write(tmp_path / "a", NEW, overwrite=True)
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
 def test_what_a_finished_one_left_is_told_and_removed(tmp_path: Path) -> None:
     write(tmp_path / "a", NEW)
-    assert set_aside(LocalStore(), str(tmp_path / "a"))
+    give_second_names(tmp_path)
     assert len(left_names(LocalStore(), str(tmp_path / "a"))) == 3
     assert [(one.code, one.severity) for one in ps.verify(tmp_path / "a")] == [("megatron.replaced", "warning")]
     assert [one.done for one in ps.repair(tmp_path / "a", write=True)] == [True]
     assert ps.verify(tmp_path / "a") == []
     assert not os.path.exists(kept_prefix(str(tmp_path / "a")) + ".bin")
-
-
-def test_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LocalStore, "link", lambda store, path, name: False)
-    write(tmp_path / "a", OLD)
-    write(tmp_path / "a", NEW, overwrite=True)
-    assert read(tmp_path / "a") == NEW
-    assert sorted(os.listdir(tmp_path)) == ["a.bin", "a.idx", "a.idx.penstock"]
 
 
 def stopped_without_links(prefix: Path, monkeypatch: pytest.MonkeyPatch, changes: int) -> None:
@@ -141,7 +209,7 @@ def stopped_without_links(prefix: Path, monkeypatch: pytest.MonkeyPatch, changes
         return counted
 
     with monkeypatch.context() as patched:
-        patched.setattr(LocalStore, "link", lambda store, path, name: False)
+        patched.setattr(writer, "staged_files", lambda store, prefix, **named: publish._StoredFiles(store, **named))
         patched.setattr(LocalStaged, "commit", step(LocalStaged.commit))
         patched.setattr(LocalStore, "rename", step(LocalStore.rename))
         patched.setattr(LocalStore, "delete", step(LocalStore.delete))
@@ -171,9 +239,7 @@ def test_no_hard_links_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     assert read(prefix) == expected
     assert ps.verify(prefix, depth="full") == []
     again = tmp_path / "again"
-    with monkeypatch.context() as patched:
-        patched.setattr(LocalStore, "link", lambda store, path, name: False)
-        write(again / "a", NEW, overwrite=True)
+    write(again / "a", NEW, overwrite=True)
     assert sorted(os.listdir(again)) == ["a.bin", "a.idx", "a.idx.penstock"]
     assert read(again / "a") == NEW
     assert ps.verify(again / "a", depth="full") == []

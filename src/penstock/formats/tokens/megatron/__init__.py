@@ -31,7 +31,7 @@ from __future__ import annotations
 from penstock.abc import Store
 from penstock.formats.tokens.megatron.check import check_megatron
 from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
-from penstock.formats.tokens.megatron.kept import prefix_of
+from penstock.formats.tokens.megatron.kept import prefix_of, reading_commit
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path, is_index
 from penstock.formats.tokens.megatron.repair import repair_megatron
 from penstock.formats.tokens.megatron.source import open_megatron
@@ -54,6 +54,7 @@ class _Megatron:
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the first bytes of the index."""
+        store = reading_commit(store, path)
         prefix = prefix_of(store, path)
         if is_index(store, idx_path(prefix)):
             return Sniff(True, "a Megatron-LM index")

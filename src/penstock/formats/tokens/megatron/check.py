@@ -18,7 +18,14 @@ from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.ids import id_limit
 from penstock.formats.tokens.joined import DOCUMENTS, check_documents
 from penstock.formats.tokens.megatron.index import TRAILING, IndexArrays, index_problems, width_problem
-from penstock.formats.tokens.megatron.kept import KEPT, is_half_replaced, left_names, prefix_of
+from penstock.formats.tokens.megatron.kept import (
+    KEPT,
+    is_half_replaced,
+    left_names,
+    prefix_of,
+    reading_commit,
+    staged_names,
+)
 from penstock.formats.tokens.megatron.layout import (
     bin_path,
     idx_path,
@@ -39,8 +46,9 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
         NotFound: neither of the two files is there.
         ConfigError: an option that can't hold.
     """
+    store = reading_commit(store, path)
     named, prefix = named_prefix(store, path), prefix_of(store, path)
-    findings = [*_check_kept(store, named)]
+    findings = [*_check_commit(store, path), *_check_kept(store, named)]
     there = [store.exists(one) for one in (idx_path(prefix), bin_path(prefix))]
     if not any(there):
         raise NotFound("no such file", path=idx_path(prefix), hint="Check the path")
@@ -79,6 +87,14 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
             tokens = TokenRun("megatron", bin_path(prefix), source.ids)
             findings += check_documents(tokens, source.doc_starts, manifest, RESTORE, run, is_told=bool(blocks))
     return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
+
+
+def _check_commit(store: Store, path: str) -> Iterator[Finding]:
+    """Report an interrupted commit: readers of ours see the new dataset, other tools may miss the index."""
+    names = staged_names(store, path)
+    if names is not None:
+        found, fix = f"the new dataset, stored as {', '.join(names)}", "`penstock repair --write` completes the commit"
+        yield Finding(KEPT, "warning", idx_path(named_prefix(store, path)), None, found, "an index", fix)
 
 
 def _check_kept(store: Store, prefix: str) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.formats._manifest import DATA, Provenance
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.joined import RunDigests, as_before
-from penstock.formats.tokens.megatron.kept import prefix_of
+from penstock.formats.tokens.megatron.kept import prefix_of, reading_commit
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path
 from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.tokens.megatron.source import open_megatron
@@ -27,7 +27,8 @@ def write_megatron_manifest(
     Raises:
         FormatError: the files are damaged, or contradict the side file that is there and `replace` is false.
     """
-    prefix = prefix_of(store, path)
+    committed = reading_commit(store, path)
+    prefix = prefix_of(committed, path)
     source = open_megatron(store, path, options, may_trail=replace)
     known = known or source.manifest
     given = Provenance(eos_id=source.eos_id)
@@ -44,8 +45,8 @@ def write_megatron_manifest(
         given,
         {"dtype": source.header.kind.name},
         size_bytes=source.size_bytes,
-        block_digests={name: _block_digests(store, file) for name, file in files.items()},
-        binding=joint_binding(*(file_binding(store, file) for file in files.values())),
+        block_digests={name: _block_digests(committed, file) for name, file in files.items()},
+        binding=joint_binding(*(file_binding(committed, file) for file in files.values())),
     )
     manifest = as_before(manifest, known, documents)
     replace_side_file(store, side_file_path(prefix), manifest, replace=replace)

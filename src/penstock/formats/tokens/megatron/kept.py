@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from penstock.abc import Store
 from penstock.errors import NotFound
@@ -30,10 +31,14 @@ from penstock.formats.tokens.megatron.layout import (
     read_header,
 )
 from penstock.formats.tokens.megatron.manifest import read_manifest, side_file_path
+from penstock.store.commit_log import output_files, read_log
+from penstock.store.local import LocalStore
 from penstock.store.side_file import NEXT, move_file, promote
 
 KEPT = "megatron.replaced"
 """Code of findings and actions."""
+
+ResultT = TypeVar("ResultT")
 
 _NAMES = (bin_path, side_file_path, idx_path)  # the one that makes a dataset visible comes last
 
@@ -49,6 +54,30 @@ class _Links(Protocol):
             False where the file system has no such names; nothing is changed then.
         """
         ...
+
+
+def read_committed(store: Store, path: str, read: Callable[[Store], ResultT]) -> ResultT:
+    """Call `read` with a store in which the dataset is as its last commit made it; see `penstock.store.transaction`."""
+    return store.read_committed(output_of(path), read) if isinstance(store, LocalStore) else read(store)
+
+
+def reading_commit(store: Store, path: str) -> Store:
+    """Return the store of `read_committed`, for readers that don't mind if a commit comes in between."""
+    return store.reading_commit(output_of(path)) if isinstance(store, LocalStore) else store
+
+
+def staged_names(store: Store, path: str) -> list[str] | None:
+    """Return the staged files of an interrupted commit; None if there is none."""
+    if not isinstance(store, LocalStore):
+        return None
+    files = output_files(output_of(path))
+    log = read_log(files)
+    return None if log is None else [f"{os.path.basename(files.staging_path)}/{name}" for name in log.files]
+
+
+def output_of(path: str) -> str:
+    """Return the path that identifies the output; see `output_files`."""
+    return bin_path(path.removesuffix(".bin").removesuffix(".idx"))
 
 
 def prefix_of(store: Store, path: str) -> str:
@@ -91,19 +120,6 @@ def end_replacement(store: Store, prefix: str) -> None:
     for path in (*waiting, side):
         with contextlib.suppress(NotFound):
             store.delete(path)
-
-
-def set_aside(store: Store, prefix: str) -> bool:
-    """Give the files of a dataset their second names; False where the store has no such names."""
-    if not isinstance(store, _Links):
-        return False
-    drop_kept(store, prefix)
-    for name in _NAMES:
-        path = name(prefix)
-        if store.exists(path) and not store.link(path, name(kept_prefix(prefix))):
-            drop_kept(store, prefix)
-            return False
-    return True
 
 
 def put_back(store: Store, prefix: str) -> None:

@@ -27,6 +27,7 @@ from penstock.formats.tokens.megatron.kept import (
     left_names,
     prefix_of,
     put_back,
+    reading_commit,
 )
 from penstock.formats.tokens.megatron.layout import (
     HEADER_BYTES,
@@ -87,6 +88,7 @@ def repair_megatron(
       one that ends before the tokens do, only if `options.eos_id` does. The dtype is that of the header, else of the
       side file, else `layout=`, such as `"uint16"`.
     """
+    store = reading_commit(store, path)
     prefix = named_prefix(store, path)
     kept = _mend_kept(store, prefix, write=write)
     if write:

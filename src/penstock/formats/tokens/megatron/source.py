@@ -37,7 +37,7 @@ from penstock.formats.tokens.megatron.index import (
     trailing_problem,
     width_problem,
 )
-from penstock.formats.tokens.megatron.kept import prefix_of
+from penstock.formats.tokens.megatron.kept import prefix_of, read_committed
 from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header, require_kind
 from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, read_manifest, side_file_path
 from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
@@ -46,6 +46,7 @@ from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.store.opened_file import opened_file
+from penstock.store.resolve import current_path
 from penstock.types import (
     Batch,
     Extent,
@@ -78,6 +79,10 @@ def open_megatron(store: Store, path: str, options: OpenOptions, *, may_trail: b
         ConfigError: an option can't hold.
         TooLarge: `vocab_size=` is given and the side file records a larger id.
     """
+    return read_committed(store, path, lambda store: _open_committed(store, path, options, may_trail=may_trail))
+
+
+def _open_committed(store: Store, path: str, options: OpenOptions, *, may_trail: bool) -> MegatronSource:
     prefix = prefix_of(store, path)
     header = read_header(store, prefix)
     if isinstance(header, Problem):
@@ -284,7 +289,7 @@ class MegatronSource:
         unsigned = kind.stored.kind == "u" or (kind.stored == f"<i{kind.ids.itemsize}" and self._is_trusted)
         if not unsigned or isinstance(self.ids, ScatteredIds):
             return None
-        return Extent(bin_path(self._prefix), 0, self.num_tokens * kind.itemsize)
+        return Extent(current_path(self._store, bin_path(self._prefix)), 0, self.num_tokens * kind.itemsize)
 
     def proof(self) -> Proof | None:
         """What the side file proves; see `penstock.formats._proof`."""
@@ -302,7 +307,7 @@ class MegatronSource:
         places, lengths = self._index.document(as_index(index, len(self)))
         width = self.header.kind.itemsize
         extents = (
-            Extent(bin_path(self._prefix), place * width, length * width)
+            Extent(current_path(self._store, bin_path(self._prefix)), place * width, length * width)
             for place, length in zip(places.tolist(), lengths.tolist(), strict=True)
         )
         return Place(extents=tuple(extents))

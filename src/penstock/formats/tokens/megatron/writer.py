@@ -27,7 +27,7 @@ from penstock.formats.tokens.megatron.layout import (
     kind_for,
 )
 from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
-from penstock.formats.tokens.megatron.publish import may_write, publish
+from penstock.formats.tokens.megatron.publish import may_write, publish, staged_files
 from penstock.formats.tokens.writer import (
     TokenTally,
     append_part,
@@ -188,12 +188,12 @@ class MegatronWriter:
         self._claim = claim_files(store, bin_path(prefix), idx_path(prefix), side=side_file_path(prefix))
         try:
             _require_replaceable(store, prefix, overwrite=overwrite)
-            self._bin = store.stage(bin_path(prefix), overwrite=overwrite or store.exists(bin_path(prefix)))
+            self._files = staged_files(store, prefix, overwrite=overwrite)
+            self._bin = self._files.stage(bin_path(prefix))
         except BaseException:
             self._claim.release()
             raise
         self._digests = FileDigests(self._bin)
-        self._idx: Staged | None = None
 
     write = write_document
     write_batch = write_document_batch
@@ -279,33 +279,30 @@ class MegatronWriter:
         require_open(self._open, self._path)
         self._open = False
         try:
-            self._idx = self._store.stage(idx_path(self._path), overwrite=self._overwrite)
-            index_digests, index_binding = self._write_index(self._idx)
+            idx = self._files.stage(idx_path(self._path))
+            index_digests, index_binding = self._write_index(idx)
             block_digests, binding = self._digests.finish()
             manifest = token_manifest(
                 "megatron",
                 self._tally,
                 self._given,
                 {"dtype": self._kind.name},
-                size_bytes=self._bin.tell() + self._idx.tell(),
+                size_bytes=self._bin.tell() + idx.tell(),
                 block_digests={DATA: block_digests, INDEX: index_digests},
                 binding=joint_binding(binding, index_binding),
             )
-            files = (self._bin, self._idx)
-            publish(self._store, self._path, *files, manifest, self._write_index, overwrite=self._overwrite)
+            publish(self._store, self._path, self._files, manifest, self._write_index, overwrite=self._overwrite)
         except BaseException:
             self.abort()
             raise
-        finally:
-            self._claim.release()
+        self._files.abort()
+        self._claim.release()
         return manifest
 
     def abort(self) -> None:
         """Discard everything written so far."""
         self._open = False
-        self._bin.abort()
-        if self._idx is not None:
-            self._idx.abort()
+        self._files.abort()
         self._claim.release()
 
     def __enter__(self) -> Self:
