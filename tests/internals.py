@@ -149,7 +149,7 @@ order.permutation: permute_one subkey
 prepare.energon.guess: sample_type_named
 prepare.energon.request: PrepareSummary
 prepare.energon.run: DatasetOptions peek_webdataset plan_webdataset prepare_jsonl prepare_webdataset
-prepare.energon.share: metadata_work_folder=folder_of
+prepare.energon.work: metadata_work_folder=folder_of
 prepare.media.rows: ShardMedia media_filter
 prepare.media.run: MediaSummary
 prepare.raw: build_index
@@ -402,7 +402,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "large_energon_index_bytes": ("prepare.energon.index:LARGE_BYTES",),
     "energon_group_samples": ("prepare.energon.index:_GROUP_SAMPLES",),
     "energon_group_shards": ("prepare.energon.index:_GROUP_SHARDS",),
-    "open_work_of_prepare": ("prepare.energon.run:open_shared",),
+    "open_work_of_prepare": ("engine.run:open_shared",),
     "scan_shard_of_prepare": ("prepare.energon.scan:scan_shard",),
     "clear_work_of_media": ("engine.shared:SharedWork.clear",),
     "dataset_of_media": ("prepare.media.run:dataset_at",),

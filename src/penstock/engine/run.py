@@ -54,10 +54,12 @@ class BaseJob(ABC, Generic[ReportT]):
     Attributes:
         options: how to run it.
         preload: modules that workers import before their first task.
+        commits_with_workers: whether the commit has work for workers, too.
     """
 
     options: RunOptions
     preload: Sequence[str] = ()
+    commits_with_workers: bool = False
 
     def rehearse(self) -> ReportT:
         """Check everything and count what would be written."""
@@ -121,6 +123,11 @@ class Job(BaseJob[ReportT]):
     @abstractmethod
     def first_files(self) -> Sequence[Place]:
         """Return the first file of each output, by which its writer is recognised."""
+
+    @property
+    def may_be_finished(self) -> bool:
+        """Whether `finished` is worth a look before the job starts."""
+        return self.options.is_distributed or (self.folder.is_there() and not self.options.overwrite)
 
     @abstractmethod
     def finished(self) -> ReportT | None:
@@ -211,9 +218,7 @@ def _run_in_parts(job: Job[ReportT]) -> ReportT:
 
 
 def _finished(job: Job[ReportT]) -> ReportT | None:
-    options = job.options
-    may_exist = options.is_distributed or (job.folder.is_there() and not options.overwrite)
-    return job.finished() if may_exist and not options.restart else None
+    return job.finished() if not job.options.restart and job.may_be_finished else None
 
 
 def _run_once(job: Job[ReportT]) -> ReportT | None:
@@ -253,7 +258,7 @@ def _run_once(job: Job[ReportT]) -> ReportT | None:
 
 def _workers(job: Job[Any]) -> contextlib.AbstractContextManager[Executor]:
     options = job.options
-    alone = options.no_work or not options.has_workers
+    alone = (options.no_work and not job.commits_with_workers) or not options.has_workers
     executor, workers = ("inline", None) if alone else (options.executor or "processes", options.workers)
     places: dict[str, Any] = {"reads": job.opened, "writes": [job.folder.place]}
     most = job.most_workers

@@ -128,7 +128,7 @@ def make_indexes(request: Request, work: SharedWork, names: Sequence[PartName], 
     folder = place_of(here)
     files: dict[str, Place] = {}
     warnings = [*_oddities(runs), *_about_ends(request, runs)]
-    if request.how.sqlite:
+    if request.metadata.sqlite:
         warnings += _announce(request, runs)
         files[SQLITE] = folder.child(SQLITE)
         warnings += _merge_sqlite(request, files[SQLITE], groups, digest.uuid())
@@ -219,7 +219,7 @@ def _put(file: Place, content: bytes) -> bool:
 
 
 def _groups(request: Request, parts: Place, above: Place, names: Sequence[PartName]) -> Iterator[Group]:
-    dataset, shards, sqlite = request.plan.dataset, request.plan.shards, request.how.sqlite
+    dataset, shards, sqlite = request.source.dataset, request.source.shards, request.metadata.sqlite
     first = number = samples = 0
     for stop, name in enumerate(names):
         full = samples + name.documents > _GROUP_SAMPLES or stop - first == _GROUP_SHARDS
@@ -259,7 +259,7 @@ def _about_ends(request: Request, runs: Sequence[GroupRun]) -> list[str]:
             shards.setdefault(what, []).extend(names)
     lines = [f"{what}: {_named(names)}" for what, names in shards.items()]
     for line in lines:
-        _log.warning("%s: %s", request.plan.path, line)
+        _log.warning("%s: %s", request.source.path, line)
     return lines
 
 
@@ -293,13 +293,13 @@ def _announce(request: Request, runs: Sequence[GroupRun]) -> list[str]:
         f"index.sqlite takes about {size_bytes / 1e9:.0f} GB, and the same again in the temporary folder while it is "
         "sorted. Without it (--no-sqlite), keys are found in index.keys, which only Penstock reads"
     )
-    _log.warning("%s: %s", request.plan.path, told)
+    _log.warning("%s: %s", request.source.path, told)
     return [told]
 
 
 def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group], uuid: str) -> list[str]:
     """Make `index.sqlite`; what to say of media metadata that don't belong to these shards."""
-    media, warnings = request.how.media, list[str]()
+    media, warnings = request.metadata.media, list[str]()
     with SqliteBuilder(target.path) as builder:
         for group in groups:
             run = group.run(SQLITE)
@@ -314,7 +314,7 @@ def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group], uuid
                 for name in group.names:
                     media_index.put_rows(builder.connection, read_shard(group.parts, name).rows())
             media_index.add_filters(builder.connection, [(media.filter, _newest(request))])
-        builder.finish([request.plan.dataset.child(name).path for name in request.plan.shards])
+        builder.finish([request.source.dataset.child(name).path for name in request.source.shards])
     return warnings
 
 
@@ -351,7 +351,7 @@ def _keep_media(request: Request, builder: SqliteBuilder, uuid: str) -> list[str
 
 def _newest(request: Request) -> str:
     """When the newest shard was changed, as sqlite writes it: the same for the same data."""
-    if not request.plan.dataset.is_local:
+    if not request.source.dataset.is_local:
         return "1970-01-01 00:00:00"
-    newest_s = max(os.stat(request.plan.dataset.child(name).path).st_mtime for name in request.plan.shards)
+    newest_s = max(os.stat(request.source.dataset.child(name).path).st_mtime for name in request.source.shards)
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(newest_s))

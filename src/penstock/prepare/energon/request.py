@@ -1,4 +1,4 @@
-"""What a preparation is asked for, and what it says that it did."""
+"""What `prepare` writes, and its report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import msgspec
 from penstock._secrets import redacted_repr
 from penstock.abc import Store
 from penstock.engine.options import RunOptions
-from penstock.executors import AnyExecutor
 from penstock.formats.samples.webdataset.nvmeta import Info, meta_path
 from penstock.prepare.energon.plan import DatasetOptions, EnergonPlan, MetaFiles
 from penstock.prepare.energon.scan import MediaReader
@@ -19,7 +18,7 @@ from penstock.store.place import Place
 from penstock.store.unfinished import Once
 
 Progress = Callable[[int, int], None]
-"""Called with the number of finished shards, and of all."""
+"""Called with the number of finished shards, and the number of all."""
 
 
 @redacted_repr
@@ -57,65 +56,69 @@ class PrepareSummary:
     was_complete: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class How:
-    """How the work is done, whatever it is."""
-
-    sqlite: bool
-    media: MediaReader | None
-    workers: int | None
-    executor: AnyExecutor
-    progress: Progress | None
-    sharing: RunOptions
-
-    def recorded(self) -> dict[str, Any]:
-        """What of it decides the files, as plain JSON, by the names of options."""
-        media = (
-            None if self.media is None else [self.media.filter.strategy, self.media.filter.patterns, self.media.depth]
-        )
-        return {"--no-sqlite": not self.sqlite, "--media-metadata": media}
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What was asked of a new list of shards."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataOptions:
+    """Options of `prepare_webdataset` that determine the metadata; described there."""
 
     split_ratio: Mapping[str, float] | Sequence[float] | str | None
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
     exclude: str | None
     dataset: DatasetOptions | None
     shuffle_tars: bool
-    overwrite: bool
+    tar_index_only: bool
+    sqlite: bool
+    media: MediaReader | None
 
-    def recorded(self, how: How) -> dict[str, Any]:
-        """What decides the files, as plain JSON, by the names of options."""
-        asked = {
+    def recorded(self) -> dict[str, Any]:
+        """Return the options as plain JSON, by their names on the command line."""
+        media = self.media
+        always = {
+            "--no-sqlite": not self.sqlite,
+            "--media-metadata": None if media is None else [media.filter.strategy, media.filter.patterns, media.depth],
+        }
+        if self.tar_index_only:
+            return {"--tar-index-only": True, "--overwrite": True, **always}
+        options = {
             "--split-ratio": self.split_ratio,
             "--split-parts": self.split_parts,
             "--exclude": self.exclude,
             "--shuffle-tars": self.shuffle_tars,
             "dataset.yaml": self.dataset,
-            **how.recorded(),
+            **always,
         }
-        return msgspec.json.decode(msgspec.json.encode(asked))
+        return msgspec.json.decode(msgspec.json.encode(options))
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one run is to do, all of it checked."""
+    """What a run writes; all of it is checked.
 
-    plan: EnergonPlan
+    Attributes:
+        source: the dataset and its shards.
+        meta: the files of `.nv-meta` that a user may edit.
+        before: the list of shards, if only their indexes are written.
+        metadata: options that determine the metadata.
+        run: options of the run.
+        once: identifies the run, so that a re-run knows its output; None if only indexes are written.
+    """
+
+    source: EnergonPlan
     meta: MetaFiles
     before: Info | None
-    how: How
-    options: dict[str, Any]
+    metadata: MetadataOptions
+    run: RunOptions
     once: Once[PrepareSummary] | None
 
     @property
     def store(self) -> Store:
-        """Where the dataset is."""
-        return self.plan.dataset.store
+        """The store of the dataset."""
+        return self.source.dataset.store
+
+    @property
+    def path(self) -> str:
+        """Path of the dataset."""
+        return self.source.path
 
     def meta_file(self, name: str) -> Place:
-        """A file of `.nv-meta`."""
-        return Place(self.store, meta_path(self.plan.path, name))
+        """Return a file of `.nv-meta`."""
+        return Place(self.store, meta_path(self.path, name))

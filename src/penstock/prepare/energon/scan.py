@@ -73,22 +73,26 @@ class ShardPart(msgspec.Struct, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
-    """One shard to be scanned, and where its part goes."""
+    """One shard to be scanned."""
 
     number: int
     dataset: Place
     shard: str
-    parts: Place
     media: MediaReader | None = None
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name of the task in errors."""
         return self.dataset.child(self.shard).shown
 
+    @property
+    def num_samples(self) -> int:
+        """Progress is counted in shards."""
+        return 1
 
-def scan_task(task: ShardTask) -> PartName:
-    """Scan a shard and put its part; runs in a worker, perhaps in two at once.
+
+def scan_task(parts: Place, task: ShardTask) -> PartName:
+    """Scan a shard and write its part; runs in a worker, perhaps in two at once.
 
     Raises:
         FormatError: the shard is damaged, empty, has a key twice, or data after its end.
@@ -112,7 +116,7 @@ def scan_task(task: ShardTask) -> PartName:
     part = ShardPart(encode_table(table), rows, problems, linked, dict(table.ignored), dict(traits), about_end)
     data = msgspec.msgpack.encode(part)
     counts = {"documents": table.num_samples, "tokens": len(table.part_names), "num_dropped": len(problems)}
-    return put_part(task.parts, task.number, data, **counts)
+    return put_part(parts, task.number, data, **counts)
 
 
 def read_shard(parts: Place, name: PartName) -> ShardPart:

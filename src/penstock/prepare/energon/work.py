@@ -1,8 +1,7 @@
-"""What a preparation shares with other workers: its plan, and what unfinished work of another plan had found."""
+"""The work folder of a dataset that is prepared: its plan, and what killed runs and runs with other options left."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping
 
@@ -11,9 +10,8 @@ from penstock._printable import recordable
 from penstock.engine.folder import WorkFolder
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.shared import HEAD_NAME, OF_METADATA, SharedWork, open_shared, work_folder
-from penstock.errors import NotFound
 from penstock.formats.samples.webdataset.key_index import KEYS
-from penstock.formats.samples.webdataset.nvmeta import DONE, INFO_JSON, SQLITE, UUID
+from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, SQLITE, UUID
 from penstock.prepare.energon.request import Request
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
@@ -26,19 +24,19 @@ _VERB = "verb"
 
 
 def folder_of(dataset: Place) -> WorkFolder:
-    """Where unfinished work on the metadata of a dataset lies."""
+    """Return the work folder for the metadata of a dataset."""
     return work_folder(dataset, inside=True, name=OF_METADATA)
 
 
 def forget(dataset: Place, done: Plan | None = None) -> None:
-    """Remove what a run left that was killed after the dataset was complete.
+    """Remove what a run left that was killed after its commit.
 
     Args:
-        dataset: its folder.
-        done: a plan of which it is known that it is done.
+        dataset: directory of the dataset.
+        done: a plan that is known to be done.
 
     Raises:
-        PrepareError: another run is at work there.
+        PrepareError: another run is preparing the dataset.
     """
     folder = folder_of(dataset)
     with claimed(dataset.store, dataset.path):  # whose lock a killed run may have left
@@ -54,32 +52,33 @@ def forget(dataset: Place, done: Plan | None = None) -> None:
 
 
 def plan_of(request: Request) -> Plan:
-    """The plan: a task a shard."""
-    found = request.plan
+    """Return the plan, with one task per shard."""
+    source = request.source
     inputs = (
-        planned_input(name, found.dataset.child(name), state)
-        for name, state in zip(found.shards, found.states, strict=True)
+        planned_input(name, source.dataset.child(name), state)
+        for name, state in zip(source.shards, source.states, strict=True)
     )
-    return Plan({_VERB: "prepare", **request.options}, tuple(inputs), 1, "")
+    options = {_VERB: "prepare", **request.metadata.recorded(), "--overwrite": request.run.overwrite}
+    return Plan(options, tuple(inputs), 1, "")
 
 
 def planned_input(name: str, file: Place, state: FileState) -> PlannedInput:
-    """A file as a plan knows it: by the version that its store gives it, or by its first and last 4 KiB."""
+    """Identify a file by the version that its store reports, or else by its first and last 4 KiB."""
     digest = state.version or file_binding(file.store, file.path)
     return PlannedInput(recordable(name), state.size_bytes, digest, state.mtime_ns)
 
 
 def done_mark(request: Request, plan: Plan, made: Mapping[str, Place], contents: Mapping[str, bytes]) -> bytes:
-    """What `DONE` holds where the work of a plan has replaced what was there: a digest of the plan and its files.
+    """Return the content of `DONE` after a distributed job with `overwrite`: a digest of its plan and its files.
 
     Args:
-        request: what was asked for.
-        plan: of it.
-        made: files of `.nv-meta` that become visible, by where they are.
-        contents: others of them, by what they hold; what is in neither stays as it is.
+        request: the request.
+        plan: its plan.
+        made: new files of `.nv-meta` that are not in place yet.
+        contents: contents of other new files. Files in neither stay as they are.
 
     Raises:
-        NotFound: such a file is not there.
+        NotFound: a file doesn't exist.
     """
 
     def binding(name: str) -> str:
@@ -89,23 +88,15 @@ def done_mark(request: Request, plan: Plan, made: Mapping[str, Place], contents:
         file = made.get(name, request.meta_file(name))
         return file_binding(file.store, file.path)
 
-    names = [KEYS, UUID, INFO_JSON, *request.meta.files, *([SQLITE] if request.how.sqlite else [])]
+    names = [KEYS, UUID, INFO_JSON, *request.meta.files, *([SQLITE] if request.metadata.sqlite else [])]
     times = [one.mtime_ns for one in plan.inputs]
     return digest(plan.digest(), times, {name: binding(name) for name in names}).encode()
 
 
-def is_done(request: Request) -> bool:
-    """Whether what is there is what workers of this plan put in the place of what was there before them."""
-    mark = request.meta_file(DONE)
-    with contextlib.suppress(NotFound):
-        return mark.exists() and mark.store.get(mark.path) == done_mark(request, plan_of(request), {}, {})
-    return False
-
-
 def take_over(work: SharedWork, plan: Plan) -> None:
-    """Of unfinished work that was asked for otherwise, go on with what was found in shards that are the same still.
+    """Take over parts of unchanged shards from unfinished work with other options or shards.
 
-    Only where nobody else can be at work on it, as the lock of a local folder says. Other work stays as it is.
+    Only if the lock of a local folder proves that no other run is at it. Other work stays as it is.
     """
     before = work.plan
     is_same = before is None or (before.inputs, before.options) == (plan.inputs, plan.options)
@@ -116,12 +107,12 @@ def take_over(work: SharedWork, plan: Plan) -> None:
     listed, old = work.listed(), work.parts
     numbers = {one: number for number, one in enumerate(before.inputs)}
     if before.digest() == plan.digest():
-        # Shards were touched, as far as can be seen: what was found in them is looked at again.
+        # Only times of change differ: those shards are scanned again.
         for number, one in enumerate(plan.inputs):
             for name in () if one in numbers else listed.get(number, ()):
                 work.folder.store.delete(old.child(name.path).path)
         return
-    left = work.place
+    old_plan = work.place
     work.folder.store.delete(work.folder.file(HEAD_NAME).path)
     work.head = work.plan = None
     work.begin(plan, len(plan.inputs))
@@ -130,4 +121,4 @@ def take_over(work: SharedWork, plan: Plan) -> None:
             for name in listed.get(numbers.get(one, -1), ()):
                 part = work.parts.child(dataclasses.replace(name, task=number).path)
                 put_new(part.store, part.path, part.store.get(old.child(name.path).path))
-    work.folder.store.remove_tree(left.path)
+    work.folder.store.remove_tree(old_plan.path)
