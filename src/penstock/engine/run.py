@@ -54,12 +54,10 @@ class BaseJob(ABC, Generic[ReportT]):
     Attributes:
         options: how to run it.
         preload: modules that workers import before their first task.
-        commits_with_workers: whether the commit has work for workers, too.
     """
 
     options: RunOptions
     preload: Sequence[str] = ()
-    commits_with_workers: bool = False
 
     def rehearse(self) -> ReportT:
         """Check everything and count what would be written."""
@@ -80,10 +78,12 @@ class Job(BaseJob[ReportT]):
     Attributes:
         output: what the job makes. Its work folder is next to it.
         counter: counts finished samples.
+        commits_with_workers: whether the commit has work for workers, too.
     """
 
     output: Place
     counter: Counter
+    commits_with_workers: bool = False
 
     def write(self) -> ReportT:
         return self.write_in_parts()

@@ -22,7 +22,7 @@ from penstock.abc import Executor
 from penstock.codec.av_header import MediaDepth
 from penstock.engine.folder import WorkFolder
 from penstock.engine.options import Counter, NumberCounter, RunOptions
-from penstock.engine.parts import PartName
+from penstock.engine.parts import PartName, made_of
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Job, run
 from penstock.engine.shared import OF_METADATA, SharedWork, open_shared, peek, work_folder
@@ -328,7 +328,7 @@ class MediaJob(Job[MediaSummary]):
         listed = work.listed()
 
         def read(task: Task) -> Part:
-            part = read_part(work.parts, listed[task.number][0])
+            part = read_part(work.parts, made_of(listed, task.number, work.parts)[0])
             traits.update(part.traits)
             return part
 
