@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tests.corpus.inputs import LAYOUTS, Layout
+from tests.corpus.sequences import sequences
 
 Way = Literal["workers", "parts", "killed"]
 ALL: tuple[Way, ...] = ("workers", "parts", "killed")
+_WAYS: dict[str, tuple[Way, ...]] = {"verify": ("workers",)}
 LIFTABLE = (
     ("workers parts", "incorrect header check", "a compressed JSONL file isn't read by several processes"),
     (
@@ -166,6 +168,9 @@ def _cases() -> Iterator[Case]:
         yield from _whole(format, layout)
         yield from _converts(format, layout)
     yield from _packs()
+    for verb, name, lines in sequences():
+        ways = _WAYS.get(verb, ALL) if name.startswith("*") else ()
+        yield Case(verb, name.removeprefix("*"), tuple(lines.split(" ; ")), ways, remote=verb == "requests")
 
 
 CASES = list(_cases())

@@ -9,6 +9,9 @@ import gzip
 import json
 import random
 import shutil
+import struct
+import wave
+import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,6 +232,16 @@ def _make_others(folder: Path) -> None:
     np.save(lists / "index.npy", np.array([5, 1, 16]))
     (folder / "text").mkdir()
     (folder / "text" / "a.txt").write_text("one\ntwo\n\nthree")
+    (folder / "media" / "a").mkdir(parents=True)
+    for number in (1, 2, 3):
+        (folder / "media" / "a" / f"p{number}.png").write_bytes(_png(number))
+        with wave.open(str(folder / "media" / "a" / f"w{number}.wav"), "wb") as file:
+            file.setparams((1, 2, 8000, 0, "NONE", ""))
+            file.writeframes(bytes(80 * number))
+    bare = folder / "tars" / "a"
+    bare.mkdir(parents=True)
+    for tar in sorted((folder / "webdataset" / "a").glob("*.tar")):
+        shutil.copyfile(tar, bare / tar.name)
     for name, dataset, pattern, action, number in DAMAGES:
         source, target = folder / dataset, folder / "broken" / name.replace(" ", "-")
         target.mkdir(parents=True)
@@ -237,6 +250,14 @@ def _make_others(folder: Path) -> None:
                 (_copy if one.is_dir() else shutil.copyfile)(one, target / one.name)
         [path] = target.glob(pattern)
         _damage(path, action, number)
+
+
+def _png(width: int) -> bytes:
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, 2, 8, 0, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(2 * width + 2), 0)) + chunk(b"IEND", b"")
 
 
 DAMAGES: list[tuple[str, str, str, Literal["flip", "cut", "zero", "remove", "add"], int]] = [

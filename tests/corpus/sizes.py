@@ -7,31 +7,45 @@ What a job writes doesn't depend on these sizes.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 _TASK_BYTES = 60
 _SIZES: dict[str, Any] = {
-    "penstock.reshape.pieces.PIECE_BYTES": _TASK_BYTES,
-    "penstock.reshape.shuffle.PIECE_BYTES": _TASK_BYTES,
-    "penstock.reshape.share_copies.PIECE_BYTES": _TASK_BYTES,
-    "penstock.reshape.share_tars.PIECE_BYTES": _TASK_BYTES,
-    "penstock.reshape.share_tars._MOST_ROWS": 5,
-    "penstock.reshape.share_shards._GROUP_BYTES": _TASK_BYTES,
-    "penstock.reshape.rows.runs.__defaults__": (0, None, _TASK_BYTES),
-    "penstock.convert.plan.TASK_TOKENS": 30,
-    "penstock.prepare.tokens.planned.default_task_bytes": lambda total_bytes: 200,
-    "penstock.prepare.tokens.pipeline.default_task_bytes": lambda total_bytes: 200,
+    "penstock.reshape.row_job TASK_BYTES": _TASK_BYTES,
+    "penstock.reshape.shuffle TASK_BYTES": _TASK_BYTES,
+    "penstock.reshape.shard_copies TASK_BYTES": _TASK_BYTES,
+    "penstock.reshape.tar_job TASK_BYTES": _TASK_BYTES,
+    "penstock.reshape.tar_job _MOST_ROWS": 5,
+    "penstock.reshape.shard_runs _GROUP_BYTES": _TASK_BYTES,
+    "penstock.reshape.rows runs.__defaults__": (0, None, _TASK_BYTES),
+    "penstock.convert.plan TASK_TOKENS": 30,
+    "penstock.prepare.tokens.planned default_task_bytes": lambda total_bytes: 200,
+    "penstock.prepare.tokens.pipeline default_task_bytes": lambda total_bytes: 200,
 }
 
 
 def shrink_tasks() -> None:
-    """Make the tasks of this process small from now on."""
-    for name, size in _SIZES.items():
-        owner, _, attribute = name.rpartition(".")
-        if attribute == "__defaults__":
-            module, _, function = owner.rpartition(".")
-            target = getattr(importlib.import_module(module), function)
-        else:
-            target = importlib.import_module(owner)
-        getattr(target, attribute)  # a name that is gone is an error
-        setattr(target, attribute, size)
+    """Make the tasks of this process small from now on; names that are gone are left out."""
+    for owner, place, size in _places():
+        if owner is not None:
+            setattr(owner, place.rpartition(" ")[2].rpartition(".")[2], size)
+
+
+def unknown_sizes() -> list[str]:
+    """Return the names that are gone."""
+    return [place for owner, place, _ in _places() if owner is None]
+
+
+def _places() -> Iterator[tuple[Any, str, Any]]:
+    """Yield what has each size, or None, its place and the size."""
+    for place, size in _SIZES.items():
+        module, _, name = place.partition(" ")
+        *functions, attribute = name.split(".")
+        try:
+            owner: Any = importlib.import_module(module)
+            for one in functions:
+                owner = getattr(owner, one)
+        except (ImportError, AttributeError):
+            owner = None
+        yield (owner if hasattr(owner, attribute) else None), place, size
