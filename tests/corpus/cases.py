@@ -67,7 +67,10 @@ VARIANTS = {
     "excluded": ("x", ""), "excluded, keep-map": ("x", "--keep-map"),
     "kept": ("x", "--keep-excluded"), "kept, keep-map": ("x", "--keep-excluded --keep-map"),
 }  # fmt: skip
-ALIKE = {"tsv", "xsv", "json-shards", "datatrove", "raw-tokens", "hf", "litdata", "levanter"}
+ALIKE = {
+    *("jsonl-gz", "hf", "csv", "tsv", "xsv", "json-shards", "folder", "datatrove", "raw-tokens", "litdata", "levanter"),
+    *("megatron", "megatron with planes", "flat-tokens with planes"),
+}
 """Formats that share their code with others, or are only read: fewer cases."""
 CONDITIONS = {"rows": "--where 'n > 2'", "documents": "--min-tokens 4", "samples": "--indices lists/keep.txt"}
 IN_ROWS = "--size-limit 260 --group-rows 4"

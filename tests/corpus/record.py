@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import re
@@ -110,9 +111,10 @@ def _content(folder: Path, path: Path, data: bytes) -> bytes:
     elif (codec := _compressor(path)) is not None:
         data = bytes(codec.decode(data))
     if _SIDE.search(path.name):
-        text = data.decode()
-        documents = text.splitlines() if path.suffix == ".jsonl" else [text]
-        return "\n".join(json.dumps(plain(json.loads(one), folder), sort_keys=True) for one in documents).encode()
+        with contextlib.suppress(ValueError):  # of a damaged one the bytes count
+            text = data.decode()
+            documents = text.splitlines() if path.suffix == ".jsonl" else [text]
+            return "\n".join(json.dumps(plain(json.loads(one), folder), sort_keys=True) for one in documents).encode()
     if len(data) > _MOST_TEXT_BYTES:
         return data
     return plain_text(data.decode("latin-1"), folder).encode("latin-1")

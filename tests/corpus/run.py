@@ -45,7 +45,7 @@ import penstock.cli.main  # noqa: E402 (before the forks)
 from penstock.__main__ import main as penstock_main  # noqa: E402
 
 GOLDEN = Path(__file__).parent / "golden"
-COMMANDS = re.compile(r"penstock\.(check|cli|codec|convert|executors|formats|look|prepare|reshape|store|work)\.")
+UNUSED = re.compile(r"penstock\.(__main__|compat|cook|load|mix|order|recipe|testing|view|executors\.on_ray)\b")
 COUNTED = (".samples", ".tokens", ".documents", ".dropped", ".excluded", ".num_dropped")
 PARTS = 3
 MEMORY = "/dev/shm"
@@ -362,12 +362,38 @@ def _begin(folder: Path, inputs: Path, kills: str) -> None:
 
 def _entry(case: Case) -> tuple[Case, Entry, float]:
     began = time.monotonic()
-    return case, _driver.entry(case), time.monotonic() - began
+    try:
+        entry = _driver.entry(case)
+    except Exception as error:
+        entry = {"runs": [{"error": f"the corpus fails: {error!r}"}], "files": {}}
+    return case, entry, time.monotonic() - began
 
 
 def chosen(seed: str, share: int) -> list[Case]:
     """Return one in `share` of the cases, by a seed."""
     return [case for case in CASES if random.Random(f"{seed} {case.verb} {case.name} chosen").randrange(share) == 0]
+
+
+@contextlib.contextmanager
+def tried(cases: Sequence[Case], jobs: int, kills: str) -> Iterator[Iterator[tuple[Case, Entry, float]]]:
+    """Run cases in several processes; each comes with its entry and the seconds that it took."""
+    os.environ.update(ENVIRONMENT)
+    datetime.datetime = _Then  # type: ignore[misc]
+    place = MEMORY if os.access(MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="penstock-corpus-", dir=place) as name:
+        folder = Path(name)
+        os.environ["PENSTOCK_CACHE"] = str(folder / "cache")
+        make_inputs(folder / "inputs")
+        (folder / "programs").mkdir()
+        import_modules([*PRELOADED, *_modules()])
+        with served(folder / "programs", [*PRELOADED, *_modules()]) as programs:
+            sys.executable = str(programs / "python")
+            know_tokenizers(folder / "inputs")
+            gc.collect()
+            gc.freeze()
+            arguments = (folder, folder / "inputs", kills)
+            with multiprocessing.get_context("fork").Pool(jobs, _begin, arguments) as pool:
+                yield pool.imap_unordered(_entry, cases, 4)
 
 
 def main() -> int:
@@ -376,71 +402,47 @@ def main() -> int:
     asked.add_argument("--kills", default="0", help="seed of where processes are killed")
     asked.add_argument("--share", type=int, default=1)
     asked.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    asked.add_argument("--only", default="", help="only cases with this in their name")
+    asked.add_argument("--only", default="", help="only cases whose name fits this pattern")
     asked.add_argument("--slow", action="store_true", help="print the slowest cases")
     given = asked.parse_args()
-    refresh = bool(os.environ.get("REFRESH_CORPUS"))
-    os.environ.update(ENVIRONMENT)
-    datetime.datetime = _Then  # type: ignore[misc]
-    began = time.monotonic()
-    cases = [case for case in chosen(given.seed, given.share) if given.only in f"{case.verb} {case.name}"]
-    known, found, wrong = load_golden(), dict[str, dict[str, Entry]](), list[str]()
-    seconds: list[tuple[float, str]] = []
-    place = MEMORY if os.access(MEMORY, os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="penstock-corpus-", dir=place) as name:
-        folder = Path(name)
-        os.environ["PENSTOCK_CACHE"] = str(folder / "cache")
-        make_inputs(folder / "inputs")
-        (folder / "programs").mkdir()
-        import_modules([*PRELOADED, *_modules()])
-        wrong += [f"tests/corpus/sizes.py: there is no {name} any more" for name in unknown_sizes()]
-        print(*wrong, sep="\n", end="\n" if wrong else "")
-        with served(folder / "programs", [*PRELOADED, *sorted(_loaded())]) as programs:
-            sys.executable = str(programs / "python")
-            know_tokenizers(folder / "inputs")
-            gc.collect()
-            gc.freeze()
-            arguments = (folder, folder / "inputs", given.kills)
-            with multiprocessing.get_context("fork").Pool(given.jobs, _begin, arguments) as pool:
-                for case, entry, took in pool.imap_unordered(_entry, cases, 4):
-                    found.setdefault(case.verb, {})[case.name] = entry
-                    seconds.append((took, f"{case.verb} {case.name}"))
-                    if not refresh:
-                        for line in differences(case, known.get(case.verb, {}).get(case.name), entry):
-                            print(line, flush=True)
-                            wrong.append(line)
-    if refresh:
-        merged = (
-            found
-            if len(cases) == len(CASES)
-            else {verb: {**known.get(verb, {}), **found.get(verb, {})} for verb in {**known, **found}}
-        )
-        write_golden(merged)
-    elif len(cases) == len(CASES):
+    refresh, began = bool(os.environ.get("REFRESH_CORPUS")), time.monotonic()
+    cases = [case for case in chosen(given.seed, given.share) if re.search(given.only, f"{case.verb} {case.name}")]
+    known, seconds = load_golden(), list[tuple[float, str]]()
+    found: dict[str, dict[str, Entry]] = {}
+    wrong = [f"tests/corpus/sizes.py: there is no {name} any more" for name in unknown_sizes()]
+    if len(cases) == len(CASES):
         names = {(case.verb, case.name) for case in CASES}
-        gone = [f"{verb} {name}: no such case" for verb in known for name in known[verb] if (verb, name) not in names]
-        print(*gone, sep="\n", end="\n" if gone else "")
-        wrong += gone
-    for took, case_name in sorted(seconds, reverse=True)[: 15 if given.slow else 0]:
-        print(f"{took:.1f} s {case_name}")
+        wrong += [f"{verb} {name}: no such case" for verb in known for name in known[verb] if (verb, name) not in names]
+    if not refresh:
+        print(*wrong, sep="\n", end="\n" if wrong else "", flush=True)
+    with tried(cases, given.jobs, given.kills) as entries:
+        for case, entry, took_s in entries:
+            found.setdefault(case.verb, {})[case.name] = entry
+            seconds.append((took_s, f"{case.verb} {case.name}"))
+            for line in () if refresh else differences(case, known.get(case.verb, {}).get(case.name), entry):
+                print(line, flush=True)
+                wrong.append(line)
+    if refresh:
+        kept = {} if len(cases) == len(CASES) else known
+        write_golden({verb: {**kept.get(verb, {}), **found.get(verb, {})} for verb in {**kept, **found}})
+    for took_s, name in sorted(seconds, reverse=True)[: 15 if given.slow else 0]:
+        print(f"{took_s:.1f} s {name}")
+    print(f"{_counts(found)}, {len(wrong)} differences, {time.monotonic() - began:.0f} s")
+    return 1 if wrong and not refresh else 0
+
+
+def _counts(found: dict[str, dict[str, Entry]]) -> str:
     entries = [entry for one in found.values() for entry in one.values()]
     ways = [way for entry in entries for way in entry.get("ways", {}).values()]
     refusals = sum("error" in entry["runs"][-1] for entry in entries) + sum("refused" in way for way in ways)
     digests = sum(len(entry["files"]) for entry in entries)
-    took_s = time.monotonic() - began
-    print(f"{len(entries)} cases, {len(ways)} other ways, {digests} digests, {refusals} refusals, "
-          f"{len(wrong)} differences, {took_s:.0f} s")  # fmt: skip
-    return 1 if wrong else 0
+    return f"{len(entries)} cases, {len(ways)} other ways, {digests} digests, {refusals} refusals"
 
 
 def _modules() -> list[str]:
-    """Return the modules of the commands, but for their main ones: what is imported before the forks costs once."""
+    """Return modules that the commands import: what is imported before the forks costs once."""
     found = pkgutil.walk_packages(penstock.__path__, "penstock.")
-    return [one.name for one in found if COMMANDS.match(one.name)]
-
-
-def _loaded() -> set[str]:
-    return {name for name in sys.modules if name.partition(".")[0] == "penstock"} - {"penstock.__main__"}
+    return [one.name for one in found if not UNUSED.match(one.name)]
 
 
 if __name__ == "__main__":
