@@ -47,6 +47,8 @@ from penstock.__main__ import main as penstock_main  # noqa: E402
 GOLDEN = Path(__file__).parent / "golden"
 UNUSED = re.compile(r"penstock\.(__main__|compat|cook|load|mix|order|recipe|testing|view|executors\.on_ray)\b")
 COUNTED = (".samples", ".tokens", ".documents", ".dropped", ".excluded", ".num_dropped")
+ESTIMATED = "report.cost."
+"""What a report says of the cost of a way depends on the sizes of its tasks."""
 PARTS = 3
 MEMORY = "/dev/shm"
 PRELOADED = (
@@ -282,7 +284,8 @@ def _compared(done: Done, inline: Done, num_before: int) -> Any:
     if done.files != inline.files:
         found["files"] = _changes(inline.files, done.files)
     *parts, last = (_flat(run) for run in done.runs[num_before:])
-    if report := _changes(_flat(inline.runs[-1]), last):
+    report = _changes(_flat(inline.runs[-1]), last)
+    if report := {name: one for name, one in report.items() if not name.startswith(ESTIMATED)}:
         found["report"] = report
     # Which rows belong to which part is up to the engine; what the parts count together isn't.
     counts: dict[str, int] = {}
