@@ -267,12 +267,13 @@ class MediaJob(Job[MediaSummary]):
         """Raise nothing: a media index is always replaced."""
 
     def finished(self) -> MediaSummary | None:
-        self._look_again()
-        contents = self.contents
-        self._drop_outdated()
-        if contents.tasks or all(one != self._chosen for one, _ in contents.old.filters):
-            return None
-        return self._summary((), part=self.options.part)
+        # Holding the dataset removes the lock of a killed run. If another run holds it alone, this one fails later.
+        with contextlib.suppress(PrepareError), self.hold():
+            self._look_again()
+            self._drop_outdated()
+            if not self.tasks and any(one == self._chosen for one, _ in self.contents.old.filters):
+                return self._summary((), part=self.options.part)
+        return None
 
     def hold(self) -> contextlib.AbstractContextManager[object]:
         return claimed(self.output.store, self.output.path, shared=self.options.is_distributed)
