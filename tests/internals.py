@@ -65,7 +65,6 @@ compat.modalities.commands.pack: ModalitiesTokenizer=Tokenizer read_settings
     with_special_tokens=_with_special_tokens
 compat.modalities.registry: continuous multi_dim_sampler
 compat.streaming.epochs: StreamingEpochs=Epochs StreamingWorker=Worker
-convert.asked: understand_conversion=understand
 convert.columns: GROUPED choose_columns
 convert.groups: GroupPass=_Pass
 convert.plan_samples: plan_samples
@@ -262,6 +261,19 @@ def verify_shared(
     return verify_in_parts(path, how, **options)
 
 
+def understand_conversion(
+    source: Any, target: Any, *, workers: Any, executor: Any, overwrite: bool, sharing: Any, **more: Any
+) -> Any:
+    """Return what is asked of a conversion."""
+    from dataclasses import replace
+
+    from penstock.convert.asked import understand
+
+    return understand(
+        source, target, how=replace(sharing, executor=executor, workers=workers, overwrite=overwrite), **more
+    )
+
+
 LOADER_MODULES = ("penstock.load.loader", "penstock.load.processes")
 """Modules that worker processes of loaders import."""
 
@@ -345,7 +357,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "filters_run_tokens": ("compat.modalities.filters:_RUN_TOKENS",),
     "sampler_at_once": ("compat.modalities.sampler:_AT_ONCE",),
     "documents_run_tokens": ("convert.documents:RUN_TOKENS",),
-    "pass_groups": ("convert.groups:_Pass._groups",),
+    "pass_groups": ("engine.run:_make_parts",),
     "assemble_groups": ("convert.groups:assemble",),
     "group_batches": ("convert.groups:batches",),
     "write_group": ("convert.groups:write_group",),

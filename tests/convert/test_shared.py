@@ -228,8 +228,8 @@ def test_a_share_that_ends_when_others_do(tmp_path: Path, share: Share, monkeypa
     share(tmp_path / "whole/out", **options)
     output, own_groups = tmp_path / "made/out", current("pass_groups")
 
-    def meanwhile(run: Any, pool: Any) -> Any:
-        found = own_groups(run, pool)
+    def meanwhile(*given: Any) -> Any:
+        found = own_groups(*given)
         monkeypatch.undo()
         share(output, part=(1, 2), **options)
         return found

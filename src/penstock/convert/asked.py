@@ -12,7 +12,6 @@ from penstock.convert.eos import EosRule
 from penstock.convert.tables import TABLE, TableOptions, holds_tables, is_table, table_files
 from penstock.engine.options import RunOptions
 from penstock.errors import ConfigError, PenstockError, Unsupported
-from penstock.executors import AnyExecutor
 from penstock.formats import files_at, formats_of_name, get_format, require_taken, sniff
 from penstock.formats._read_only import instead_of
 from penstock.formats.tokens.folder.index import SUFFIXES
@@ -45,14 +44,10 @@ class Asked:
         rule: for EOS tokens.
         columns: of the target: name → encoding; or names alone.
         group_rows: rows of a group, None for as many as make some shards.
-        workers: how many write samples; None: as many as there are.
-        executor: what runs them.
-        overwrite: replace the target.
         file_tokens: make a folder of token files of this size; None: one dataset.
-        sharing: what this run does of the work.
+        how: how to run it.
         of_source: options of the source.
         of_target: options of the target's writer.
-        keep_excluded: copy what is excluded too, and its entries.
         missing: what becomes of samples that lack a column.
         kept: what is found again of the files of a killed writer.
         table: how to read a text table.
@@ -66,14 +61,10 @@ class Asked:
     rule: EosRule
     columns: Mapping[str, str] | Sequence[str] | None
     group_rows: int | None
-    workers: int | None
-    executor: AnyExecutor
-    overwrite: bool
     file_tokens: int | None
-    sharing: RunOptions
+    how: RunOptions
     of_source: Mapping[str, Any]
     of_target: Mapping[str, Any]
-    keep_excluded: bool = False
     missing: Missing = "error"
     kept: Kept = field(default_factory=Kept)
     table: TableOptions = field(default_factory=TableOptions)
@@ -89,12 +80,8 @@ def understand(
     eos: Sequence[Any] | None,
     columns: Mapping[str, str] | Sequence[str] | None,
     group_rows: int | None,
-    workers: int | None,
-    executor: AnyExecutor,
-    overwrite: bool,
     file_tokens: int | None,
-    sharing: RunOptions,
-    keep_excluded: bool = False,
+    how: RunOptions,
     missing: Missing = "error",
     options: Mapping[str, Any],
 ) -> Asked:
@@ -109,7 +96,6 @@ def understand(
     chosen, rule = _target_format(target, to, file_tokens), EosRule.of(eos)
     _require_columns(columns)
     _require_values(options)
-    count = _count_workers(workers)
     given = {name: value for name, value in options.items() if value is not None}
     of_table = {name: given.pop(f"source_{name}", None) for name in ("separator", "encoding")}
     table = TableOptions(**of_table, follow_links=bool(given.get("follow_links")))
@@ -134,7 +120,7 @@ def understand(
     later = ("planes", "mask_column") if finds_tokens else ()
     _require_taken(source, source_format, {name: of_source[name] for name in of_source if name not in later})
     target = replace(target, path=output_path(target.store, target.path))
-    if overwrite and target.is_local and not file_tokens:
+    if how.overwrite and target.is_local and not file_tokens:
         for path in files_at(chosen.name, target.path):
             require_movable(path)
     if isinstance(source, Place):
@@ -143,27 +129,26 @@ def understand(
         others = () if file_tokens else files_at(chosen.name, target.path)
         require_other(files, target.path, *others)
         require_other_name([source.path], target.path)
-    _require_shareable(sharing, source, target, chosen)
-    if keep_excluded:
-        _require_kept(source, target, sharing, overwrite=overwrite)
+    _require_shareable(how, source, target, chosen)
+    if how.keep_excluded:
+        _require_kept(source, target, how)
     if missing not in MISSING:
         raise ConfigError("unknown rule for missing values", found=repr(missing), expected=" | ".join(MISSING))
     if missing != "error" and chosen.traits.tokens:
         raise ConfigError("tokens have no columns, so none can be missing", path=target.path, hint="Omit --missing")
-    if missing == "skip" and keep_excluded:
+    if missing == "skip" and how.keep_excluded:
         what = "excluded samples can't be copied with their entries while others are skipped"
         raise ConfigError(what, path=target.path, hint="Omit --missing or --keep-excluded")
-    how = (rule, columns, group_rows, count, executor, overwrite, file_tokens, sharing)
-    sides = (of_source, of_target, keep_excluded, missing)
-    return Asked(source, source_format, target, chosen, *how, *sides, table=table, prefix_keys=prefix_keys)
+    about = (rule, columns, group_rows, file_tokens, how, of_source, of_target, missing)
+    return Asked(source, source_format, target, chosen, *about, table=table, prefix_keys=prefix_keys)
 
 
-def _require_kept(source: Place | Samples, target: Place, sharing: RunOptions, *, overwrite: bool) -> None:
+def _require_kept(source: Place | Samples, target: Place, how: RunOptions) -> None:
     """That entries can go along; raises `ConfigError`."""
     found = "samples that aren't stored" if not isinstance(source, Place) else None
-    found = "a part of a distributed job" if sharing.is_distributed else found
+    found = "a part of a distributed job" if how.is_distributed else found
     found = "a target that isn't local" if not target.is_local else found
-    found = "a dataset to be replaced" if overwrite and target.exists() else found
+    found = "a dataset to be replaced" if how.overwrite and target.exists() else found
     if found:
         what = "excluded samples can't be copied with their entries here"
         raise ConfigError(what, path=target.path, found=found, hint="Omit --keep-excluded (keep_excluded=)")
@@ -174,16 +159,16 @@ def can_be_shared(to: str, target: Place) -> bool:
     return to in (*GROUPED, *PART_FORMATS) and not isinstance(target.store, MemoryStore)
 
 
-def _require_shareable(sharing: RunOptions, source: Place | Samples, target: Place, to: Format) -> None:
+def _require_shareable(how: RunOptions, source: Place | Samples, target: Place, to: Format) -> None:
     """That work which is to be shared, or thrown away, is in groups; raises `ConfigError`."""
-    if not (sharing.is_distributed or sharing.restart):
+    if not (how.is_distributed or how.restart):
         return
     if not (to.traits.tokens or can_be_shared(to.name, target)):
-        asked = "part (--part)" if sharing.part else "finish (--finish)" if sharing.finish else "restart (--restart)"
+        asked = "part (--part)" if how.part else "finish (--finish)" if how.finish else "restart (--restart)"
         what = f"{to.name} is written by a single process: there is no work to distribute or restart"
         hint = f"Omit it. Distributed conversion works to token formats and to {', '.join((*GROUPED, *PART_FORMATS))}"
         raise ConfigError(what, path=target.path, found=asked, hint=hint)
-    if sharing.is_distributed and not (isinstance(source, Place) or hasattr(source, "fingerprint")):
+    if how.is_distributed and not (isinstance(source, Place) or hasattr(source, "fingerprint")):
         what = "samples from an iterator can't be distributed to workers"
         raise ConfigError(what, path=target.path, hint="Save them as a dataset")
 
@@ -263,13 +248,6 @@ def _require_values(options: Mapping[str, Any]) -> None:
     eos_id = options.get("eos_id")
     if eos_id is not None and (isinstance(eos_id, bool) or not hasattr(eos_id, "__index__")):
         raise ConfigError("invalid value for eos_id", found=repr(eos_id), expected="an integer")
-
-
-def _count_workers(workers: int | None) -> int | None:
-    """As asked for; raises `ConfigError`."""
-    if workers is not None and workers < 1:
-        raise ConfigError("at least one worker is needed", found=f"workers={workers}", expected="1 or more")
-    return workers
 
 
 def _source(

@@ -13,19 +13,19 @@ import contextlib
 import functools
 import itertools
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from penstock._pool import Pool
-from penstock.abc import Executor, Writer
+from penstock.abc import Writer
 from penstock.convert.columns import RowMaker
-from penstock.convert.output import Advance, Written
+from penstock.convert.output import Written
 from penstock.convert.plan_samples import SamplePlan
 from penstock.convert.rows import Dataset, Group, Opened, Selected, batches, sample_digest, shown_digest
 from penstock.engine.ended import sweep_made
 from penstock.engine.families import FAMILIES, Assembly, Second
-from penstock.engine.folder import WorkFolder, local_store
+from penstock.engine.folder import bare, local_store
 from penstock.engine.groups import (
     assemble,
     copy_group,
@@ -37,210 +37,138 @@ from penstock.engine.groups import (
     read_group,
     require_no_object,
 )
+from penstock.engine.options import Counter, RunOptions
 from penstock.engine.parts import PartName, get_mark, put_mark
-from penstock.engine.plan import require_same
-from penstock.engine.shared import (
-    HEAD_NAME,
-    SCRATCH,
-    SharedWork,
-    open_shared,
-    peek,
-    refuse_old,
-    scratch,
-    work_folder,
-)
-from penstock.engine.sharing import join, kept_or_not, plain_errors, wait_for_another
+from penstock.engine.plan import Plan, require_same
+from penstock.engine.run import Job, Wave
+from penstock.engine.shared import SCRATCH, SharedWork, open_shared, peek, refuse_old, scratch
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
-from penstock.executors import make_executor
 from penstock.formats import get_format
 from penstock.formats._manifest import Provenance
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.store.cache import CachedStore
 from penstock.store.local import output_exists
-from penstock.store.outputs import claimed, sweep_killed
+from penstock.store.outputs import sweep_killed
 from penstock.store.place import Place
 from penstock.store.side_file import load_manifest
-from penstock.types import Manifest, Sample
+from penstock.types import Sample
 
-_PRELOAD = ("penstock.convert.groups",)
 _THREADS = 32
 _NUMBERED = re.compile(r"^sample \d+: ")
 
 
-def write_groups(plan: SamplePlan, advance: Advance, verify: Callable[[Written], None]) -> Written:
-    """Do this run's share of the work, and make the output visible where it has all of it.
+@dataclass(frozen=True, kw_only=True)
+class SampleJob(Job[Written]):
+    """A conversion of samples in groups.
 
-    Args:
-        plan: what is written.
-        advance: told of samples.
-        verify: reads the output back, before the work is thrown away.
-
-    Raises:
-        ConfigError: the output exists, or unfinished work was asked for otherwise.
-        PrepareError: another run writes it.
+    Attributes:
+        conversion: what is written.
+        output: the dataset, in a store whose writers join its holder.
+        options: how to run it.
+        counter: counts samples.
+        verify: reads the output back, before the work is discarded.
     """
-    place, sharing = plan.output.place, plan.sharing
-    folder = work_folder(place, inside=False)
-    with contextlib.ExitStack() as held:
-        if not sharing.is_distributed:
-            place = Place(held.enter_context(claimed(place.store, place.path)), place.path)
-        made = None if sharing.restart else _made(plan, folder)
-        if made is not None:
-            return _known_again(plan, place, made, folder, verify)
-        if not plan.output.overwrite and not is_free_place(place, _last(plan)):
-            raise output_exists(place.path)
-        while True:
-            try:
-                return _write(plan, place, folder, advance, verify)
-            except (ConfigError, PrepareError) as error:
-                # Another finisher of the same plan was first, or is about to end.
-                waited = isinstance(error, PrepareError) and wait_for_another(place, folder, sharing)
-                made = _made(plan, folder) if sharing.is_distributed else None
-                if made is not None:
-                    return _known_again(plan, place, made, folder, verify)
-                if not waited:
-                    raise
 
+    conversion: SamplePlan
+    output: Place
+    options: RunOptions
+    counter: Counter
+    verify: Callable[[Written], object]
+    preload = (__name__,)
 
-def _write(
-    plan: SamplePlan, place: Place, folder: WorkFolder, advance: Advance, verify: Callable[[Written], None]
-) -> Written:
-    sharing, rows = plan.sharing, plan.given.rows
-    had = sharing.restart and folder.file(HEAD_NAME).exists()
-    opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.is_distributed)
-    with plain_errors(place, folder), opened as work:
-        if work.head is None:
-            require_no_object(place, _last(plan), left=had)
-        tasks = 0 if rows is None else -(-len(rows) // plan.group_rows)
-        join(work, plan.shared, tasks, sharing, plan.given.reads)
-        with kept_or_not(work, joins=sharing.is_distributed):
-            return _Pass(plan, place, work, advance).run(verify)
+    @classmethod
+    def of(cls, conversion: SamplePlan, output: Place, verify: Callable[[Written], object] = id) -> SampleJob:
+        """Return the job of a conversion."""
+        rows, how = conversion.given.rows, conversion.how
+        counter = Counter(None if rows is None else len(rows), how.progress)
+        return cls(conversion=conversion, output=output, options=how, counter=counter, verify=verify)
 
+    def rehearse(self) -> Written:
+        self.require_free()
+        rows = self.conversion.given.rows
+        before = None if self.options.restart else peek(self.folder)
+        if before is None:
+            refuse_old(self.output)
+            self.require_beginning(left=False)
+        require_same(before, self.plan(), self.output.path)
+        if rows is not None and not len(rows) and self.last == INDEX_NAME:
+            raise _no_sample(self.conversion)
+        return Written(None, None)
 
-def require_makeable(plan: SamplePlan) -> None:
-    """That the output can be made, or unfinished work for it be gone on with; raises as `write_groups`."""
-    place, rows = plan.output.place, plan.given.rows
-    folder = work_folder(place, inside=False)
-    if not plan.output.overwrite and not is_free_place(place, _last(plan)):
-        raise output_exists(place.path)
-    before = None if plan.sharing.restart else peek(folder)
-    if before is None:
-        refuse_old(place)
-        require_no_object(place, _last(plan), left=False)
-    require_same(before, plan.shared, place.path)
-    if rows is not None and not len(rows) and _last(plan) == INDEX_NAME:
-        raise _no_sample(plan)
+    @property
+    def last(self) -> str:
+        """The file that makes the output visible."""
+        family = FAMILIES.get(self.conversion.output.dataset.format)
+        return INDEX_NAME if family is None else family.last
 
+    @property
+    def reads(self) -> Sequence[Place]:
+        return self.conversion.given.reads
 
-def _no_sample(plan: SamplePlan) -> ConfigError:
-    return ConfigError("the source has no samples", path=plan.given.shown, hint="The index would have no columns")
+    @property
+    def num_tasks(self) -> int | None:
+        rows = self.conversion.given.rows
+        return None if rows is None else -(-len(rows) // self.conversion.group_rows)
 
+    @property
+    def tasks(self) -> Iterable[Group]:
+        return self.conversion.given.groups(self.conversion.group_rows)
 
-# --- what is there ---------------------------------------------------------------------------------------------------
+    def plan(self) -> Plan:
+        return self.conversion.shared
 
+    def first_files(self) -> list[Place]:
+        return [self.output]
 
-def _made(plan: SamplePlan, folder: WorkFolder) -> Manifest | None:
-    """The side file of the output, where that is what was asked for, and somebody may come late for it, or again."""
-    place, sharing = plan.output.place, plan.sharing
-    if not (sharing.is_distributed or (folder.is_there() and not plan.output.overwrite)):
-        return None
-    if not place.child(_last(plan)).exists():
-        return None
-    known = load_manifest(place.store, place.child(SIDE_NAME).path)
-    asked = plan.recorded["options"]["plan"]
-    return known if known is not None and known.options.get("plan") == asked else None
-
-
-def _known_again(
-    plan: SamplePlan, place: Place, made: Manifest, folder: WorkFolder, verify: Callable[[Written], None]
-) -> Written:
-    """Say that the output is there, and sweep what a killed run left; who has it alone reads it back."""
-    samples = made.options.get("samples", made.num_samples)  # of a folder, which counts files
-    count = -(-samples // plan.group_rows)
-    written = Written(str(made.options.get("digest")), made, samples, count, count, was_complete=True)
-    if not plan.sharing.is_distributed:
-        sweep_killed(place.store, [place.path])
-        verify(written)
-    else:
-        sweep_made(place, plan.output.dataset.format)
-    if folder.is_there():
-        with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
-            if work.head is None or work.head.digest == plan.shared.digest():
-                work.clear()
-    return written
-
-
-def _last(plan: SamplePlan) -> str:
-    """The file that makes the output visible."""
-    family = FAMILIES.get(plan.output.dataset.format)
-    return INDEX_NAME if family is None else family.last
-
-
-# --- one run ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """A run whose plan is there."""
-
-    plan: SamplePlan
-    place: Place
-    work: SharedWork
-    advance: Advance
-
-    def run(self, verify: Callable[[Written], None]) -> Written:
-        """Do what is to be done; see `write_groups`."""
-        work, sharing = self.work, self.plan.sharing
-        with self._executor() as pool:
-            if sharing.no_work and (missing := work.missing()):
-                return self._told({}, missing)
-            names, reused = self._groups(pool)
-            work.require_unchanged_inputs()
-            if sharing.part is not None and work.missing():
-                return self._told(names, reused=reused)
-            # Others may have written groups since, or sweep them: what follows goes by all that there are or were.
-            names |= {task: parts[0] for task, parts in work.listed().items()} if sharing.is_distributed else {}
-            tasks = self._second(names)
-            if sharing.no_work and tasks:
-                return self._told({}, [task.number for task in tasks])
-            mine = (task for task in tasks if sharing.takes(task.number))
-            for _ in pool.map(functools.partial(do_second, self._job()), mine):
-                pass
-            if sharing.part is not None:
-                return self._told(names, reused=reused)
-        written = self._published(names, reused)
-        verify(written)
-        with contextlib.suppress(OSError, PenstockError):
-            work.clear()  # the output is complete and right: what can't be removed now is removed by the next run
+    def finished(self) -> Written | None:
+        plan, place = self.conversion, self.output
+        if not place.child(self.last).exists():
+            return None
+        made = load_manifest(place.store, place.child(SIDE_NAME).path)
+        if made is None or made.options.get("plan") != plan.recorded["options"]["plan"]:
+            return None
+        samples = made.options.get("samples", made.num_samples)  # of a folder, which counts files
+        count = -(-samples // plan.group_rows)
+        written = Written(str(made.options.get("digest")), made, samples, count, count, was_complete=True)
+        if not self.options.is_distributed:
+            sweep_killed(place.store, [place.path])
+            self.verify(written)
+        else:
+            sweep_made(place, plan.output.dataset.format)
+        if self.folder.is_there():
+            opened = open_shared(place, self.folder, restart=False, shared=False)
+            with contextlib.suppress(PrepareError), opened as work:
+                if work.head is None or work.head.digest == plan.shared.digest():
+                    work.clear()
         return written
 
-    def _groups(self, pool: Executor) -> tuple[dict[int, PartName], int]:
-        """Write the groups that are missing, of a share or of all; all that are there then, and how many were."""
-        plan, given, sharing = self.plan, self.plan.given, self.plan.sharing
-        names = {task: parts[0] for task, parts in self.work.listed().items()}
-        total = "" if given.rows is None else f"of {len(given.rows):,}"
-        samples = sum(name.documents for name in names.values())
-        there = frozenset(names)
+    def require_free(self) -> None:
+        if not self.options.overwrite and not is_free_place(self.output, self.last):
+            raise output_exists(self.output.path)
 
-        def missing() -> Iterator[tuple[Group, PartName | None]]:
-            for group in given.groups(plan.group_rows):
-                if sharing.takes(group.number) and (group.number not in there or group.samples is not None):
-                    yield group, names.get(group.number)
+    def require_beginning(self, *, left: bool) -> None:
+        require_no_object(self.output, self.last, left=left)
 
-        for name in pool.map(functools.partial(write_group, self._job()), missing()):
-            samples += name.documents if name.task not in there else 0
-            names[name.task] = name
-            self.advance(samples, total)
-        return names, sum(map(sharing.takes, there))
+    def sent(self, number: int, task: Group, parts: Sequence[PartName]) -> tuple[Group, PartName | None] | None:
+        # Samples that come once are compared with those of the group that exists.
+        known = parts[0] if parts else None
+        return (task, known) if known is None or task.samples is not None else None
 
-    def _published(self, names: Mapping[int, PartName], reused: int) -> Written:
-        """Make the output visible."""
-        plan, place, work = self.plan, self.place, self.work
-        ordered = [names[task] for task in sorted(names)]
+    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+        return functools.partial(write_group, self._group_job(work))
+
+    def wave(self, work: SharedWork) -> _Seconds:
+        return _Seconds(self, work, self._group_job(work))
+
+    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> Written:
+        listed = {} if missing else work.listed()
+        names = [parts[0] for task, parts in listed.items() if self.options.takes(task)]
+        return Written(None, None, sum(one.documents for one in names), len(names), work.reused, missing=missing)
+
+    def commit(self, work: SharedWork, wave: _Seconds) -> Written:
+        plan, place, ordered = self.conversion, self.output, wave.names
         samples, rows = sum(name.documents for name in ordered), plan.given.rows
-        family = FAMILIES.get(plan.output.dataset.format)
-        if not ordered and family is None:
+        if not ordered and wave.family is None:
             raise _no_sample(plan)
         if rows is not None and samples != len(rows):
             raise Corrupt("the source changed while it was being read", path=plan.given.shown)
@@ -249,66 +177,57 @@ class _Pass:
         digest = shown_digest(sum(int(group.part.digest) for group in found))
         noted = {**plan.recorded["options"], "digest": digest}
         told: dict[str, Any] = {"name": plan.output.dataset.format, "recorded": {**plan.recorded, "options": noted}}
-        if family is not None:
-            job = self._job()
-            count = len(family.second(ordered, job.assembly))
-            data = [get_mark(self._mark(number)) for number in range(count)]
+        if wave.family is not None:
+            data = [get_mark(wave.mark(task.number)) for task in wave.tasks]
             given = Provenance(inputs=plan.recorded["inputs"], options=noted | {"samples": samples})
-            manifest = family.end(found, data, job.assembly, given, plan.output.overwrite)
+            made = wave.family.end(found, data, self._group_job(work).assembly, given, self.options.overwrite)
         elif place.is_local:
-            manifest = assemble(found, place, overwrite=plan.output.overwrite, **told)
+            made = assemble(found, place, overwrite=self.options.overwrite, **told)
         else:
-            manifest = publish(found, place, **told)
-        return Written(digest, manifest, samples, len(ordered), reused)
+            made = publish(found, place, **told)
+        written = Written(digest, made, samples, len(ordered), work.reused)
+        self.verify(written)
+        return written
 
-    def _second(self, names: Mapping[int, PartName]) -> list[Second]:
-        """What is to be done still when all groups are there, and before the end."""
-        there: set[int] = set()
+    def _group_job(self, work: SharedWork) -> GroupJob:
+        plan, output = self.conversion, self.conversion.output
+        about = (plan.given.dataset, plan.maker, output.dataset, output.options, plan.batch_rows)
+        return GroupJob(*about, work.place, bare(self.output), self.options.is_distributed)
+
+
+def _no_sample(plan: SamplePlan) -> ConfigError:
+    return ConfigError("the source has no samples", path=plan.given.shown, hint="The index would have no columns")
+
+
+class _Seconds(Wave):
+    """What remains to be done when all groups exist.
+
+    Attributes:
+        names: of all groups, in order.
+        family: how groups become the output; None for shards.
+    """
+
+    def __init__(self, job: SampleJob, work: SharedWork, shared: GroupJob) -> None:
+        self._marks = work.place.child("files")
+        listed = work.listed()
+        self.names = [listed[task][0] for task in sorted(listed)]
+        self.family = FAMILIES.get(shared.dataset.format)
+        self.fn = functools.partial(do_second, shared)
+        if self.family is not None:
+            self.tasks = self.family.second(self.names, shared.assembly)
+        elif not job.output.is_local:  # where a group's shards go follows from how many are in those before it
+            firsts = itertools.accumulate((name.tokens for name in self.names), initial=0)
+            pairs = zip(self.names, firsts, strict=False)
+            self.tasks = [Second(name.task, (name, first)) for name, first in pairs]
+
+    def done(self) -> Mapping[int, object]:
+        """Return the finished tasks by number."""
         with contextlib.suppress(NotFound):
-            there = {int(path.rpartition("/")[2]) for path in self.work.folder.store.list(self._marks.path)}
-        ordered = [names[task] for task in sorted(names)]
-        family = FAMILIES.get(self.plan.output.dataset.format)
-        if family is not None:
-            tasks = family.second(ordered, self._job().assembly)
-        elif self.place.is_local:
-            tasks = []
-        else:  # where a group's shards go follows from how many are in those before it
-            firsts = itertools.accumulate((name.tokens for name in ordered), initial=0)
-            tasks = [Second(name.task, (name, first)) for name, first in zip(ordered, firsts, strict=False)]
-        return [task for task in tasks if task.number not in there]
+            return {int(path.rpartition("/")[2]): path for path in self._marks.store.list(self._marks.path)}
+        return {}
 
-    def _told(self, names: Mapping[int, PartName], missing: Iterable[int] = (), reused: int = 0) -> Written:
-        """What there is to say of a share, or of work that is not all there."""
-        mine = [name for task, name in names.items() if self.plan.sharing.takes(task)]
-        samples = sum(name.documents for name in mine)
-        return Written(None, None, samples, len(mine), reused, missing=self.work.shares_of(missing))
-
-    def _executor(self) -> contextlib.AbstractContextManager[Executor]:
-        plan, given, sharing = self.plan, self.plan.given, self.plan.sharing
-        count = None if given.rows is None else -(-len(given.rows) // plan.group_rows)
-        alone = plan.workers == 1 or sharing.no_work or (count is not None and count <= 1)
-        reads = [given.dataset.place] if isinstance(given.dataset, Dataset) else []
-        return make_executor(plan.executor, plan.workers, _PRELOAD, alone=alone, reads=reads, writes=[self.place])
-
-    def _job(self) -> Job:
-        plan, output = self.plan, self.plan.output
-        store = self.place.store.remote if isinstance(self.place.store, CachedStore) else self.place.store
-        return Job(
-            plan.given.dataset,
-            plan.maker,
-            output.dataset,
-            output.options,
-            plan.batch_rows,
-            self.work.place,
-            Place(store, self.place.path),
-            plan.sharing.is_distributed,
-        )
-
-    @property
-    def _marks(self) -> Place:
-        return self.work.place.child("files")
-
-    def _mark(self, number: int) -> Place:
+    def mark(self, number: int) -> Place:
+        """Return the record of a finished task."""
         return self._marks.child(f"{number:08d}")
 
 
@@ -316,7 +235,7 @@ class _Pass:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class GroupJob:
     """What every worker gets.
 
     Attributes:
@@ -345,7 +264,7 @@ class Job:
         return Assembly(self.target, self.work, self.options)
 
 
-def write_group(job: Job, task: tuple[Group, PartName | None]) -> PartName:
+def write_group(job: GroupJob, task: tuple[Group, PartName | None]) -> PartName:
     """Write one group as a dataset of its own, and the part that says so; or find samples that come once in it."""
     group, known = task
     format = job.dataset.format
@@ -388,7 +307,7 @@ def _named(group: Place, target: Place) -> Generator[None]:
         raise
 
 
-def do_second(job: Job, task: Second) -> int:
+def do_second(job: GroupJob, task: Second) -> int:
     """Do a task of the second wave, and mark that it is done; its number."""
     family, data = FAMILIES.get(job.dataset.format), b""
     if family is not None:
@@ -400,7 +319,7 @@ def do_second(job: Job, task: Second) -> int:
     return task.number
 
 
-def _require_same(job: Job, group: Group, place: Place, total: int) -> None:
+def _require_same(job: GroupJob, group: Group, place: Place, total: int) -> None:
     """That a group reads back as what was read; raises `Corrupt`."""
     written = Dataset(place, job.dataset.format, job.dataset.options, every_file=True).rows()
     rows = enumerate(itertools.chain.from_iterable(batches(written, 0, len(written), job.batch_rows)), group.start)

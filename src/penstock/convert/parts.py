@@ -30,6 +30,7 @@ from penstock.convert.planes import planes_along, settle_again
 from penstock.convert.rows import Dataset
 from penstock.engine.folder import WorkFolder
 from penstock.engine.parts import PartMeta, PartName, encode_end
+from penstock.engine.run import open_pool
 from penstock.engine.shared import SCRATCH, SharedWork, open_shared, work_folder
 from penstock.engine.sharing import join, kept_or_not, plain_errors, wait_for_another
 from penstock.engine.tokens.assemble import FileJob, append_range, as_parts
@@ -38,7 +39,6 @@ from penstock.engine.tokens.join import PartRange
 from penstock.engine.tokens.one import joined_file
 from penstock.engine.tokens.runs import DocumentRuns
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
-from penstock.executors import make_executor
 from penstock.formats import files_at
 from penstock.formats._manifest import Provenance
 from penstock.formats._proof import DocumentsProof
@@ -72,14 +72,14 @@ def write_parts(plan: TokenPlan, advance: Advance, verify: Callable[[Written], N
         hint = "Omit workers and distributed options"
         raise Unsupported(f"the format {plan.to!r} can't be written in parts", path=plan.output.place.path, hint=hint)
     while True:
-        made = None if plan.sharing.restart else _made(plan)
+        made = None if plan.how.restart else _made(plan)
         if made is not None:
             return _known_again(plan, made, verify)
         try:
             return _write(plan, advance, verify)
         except (PenstockError, OSError) as error:
             # Another finisher of the same plan may have been first, and then there is nothing left to do.
-            if plan.sharing.is_distributed and _made(plan) is not None:
+            if plan.how.is_distributed and _made(plan) is not None:
                 continue
             if not (isinstance(error, PrepareError) and _waited(plan)):
                 raise
@@ -95,7 +95,7 @@ def _plain(plan: TokenPlan) -> TokenPlan:
 
 
 def _write(plan: TokenPlan, advance: Advance, verify: Callable[[Written], None]) -> Written:
-    place, sharing, folder = plan.output.place, plan.sharing, _folder(plan)
+    place, sharing, folder = plan.output.place, plan.how, _folder(plan)
     _require_free(plan)
     held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
     if plan.file_tokens:
@@ -133,7 +133,7 @@ def _require_free(plan: TokenPlan) -> None:
 
 def _made(plan: TokenPlan) -> Manifest | None:
     """The side file of the output, where that is what was asked for, and somebody may come late for it, or again."""
-    if not (plan.sharing.is_distributed or (_folder(plan).is_there() and not plan.output.overwrite)):
+    if not (plan.how.is_distributed or (_folder(plan).is_there() and not plan.output.overwrite)):
         return None
     place, asked = plan.output.place, plan.output.options
     with contextlib.suppress(PenstockError, OSError):
@@ -155,7 +155,7 @@ def _known_again(plan: TokenPlan, made: Manifest, verify: Callable[[Written], No
     written = Written(made.digest, made, made.num_samples, was_complete=True)
     sweep_killed_tokens(place, plan.output.dataset.format, is_folder=plan.file_tokens is not None)
     settle_again(plan)
-    if not plan.sharing.is_distributed:
+    if not plan.how.is_distributed:
         verify(written)
     if folder.is_there():
         with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
@@ -169,7 +169,7 @@ def _waited(plan: TokenPlan) -> bool:
     """Whether another finisher of the same plan wrote the output meanwhile; token files are made side by side."""
     place = plan.output.place
     first = Place(place.store, files_at(plan.output.dataset.format, place.path)[0])
-    return not plan.file_tokens and wait_for_another(first, _folder(plan), plan.sharing)
+    return not plan.file_tokens and wait_for_another(first, _folder(plan), plan.how)
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
@@ -287,7 +287,7 @@ class _Pass:
 
     def run(self) -> Written:
         """Do what is to be done; see `write_parts`."""
-        plan, work, sharing = self.plan, self.work, self.plan.sharing
+        plan, work, sharing = self.plan, self.work, self.plan.how
         listed = {task: parts[0] for task, parts in work.listed().items()}
         if plan.file_tokens:
             require_no_writer(plan.output.place.store, plan.output.place.child("index.json").path)
@@ -322,7 +322,7 @@ class _Pass:
 
     def _parts(self, listed: dict[int, PartName]) -> Iterator[PartName]:
         """The parts of a share, or of all, in order, once they are there."""
-        plan, mine = self.plan, [task for task in self.tasks if self.plan.sharing.takes(task.number)]
+        plan, mine = self.plan, [task for task in self.tasks if self.plan.how.takes(task.number)]
         limit = min(1 << 8 * plan.token_bytes, plan.output.options.get("vocab_size") or 1 << 32)
         about = (plan.dataset, plan.rule, plan.shown, plan.output.place.path)
         job = PartJob(*about, self.work.parts, plan.token_bytes, limit)
@@ -340,7 +340,7 @@ class _Pass:
 
     def _into_files(self, listed: dict[int, PartName]) -> Written:
         """Token files side by side, where all parts are there; then the index, which makes them one dataset."""
-        plan, sharing, files = self.plan, self.plan.sharing, self._files()
+        plan, sharing, files = self.plan, self.plan.how, self._files()
         if sharing.no_work:
             missing = files.missing_shares([listed[task] for task in sorted(listed)])
             if missing:
@@ -386,6 +386,5 @@ def _recorded(plan: TokenPlan) -> dict[str, Any]:
 
 
 def _executor(plan: TokenPlan, count: int) -> contextlib.AbstractContextManager[Executor]:
-    alone = plan.workers == 1 or plan.sharing.no_work or count <= 1
     reads, writes = [plan.dataset.place], [plan.output.place]
-    return make_executor(plan.executor, plan.workers, _PRELOAD, alone=alone, most=count, reads=reads, writes=writes)
+    return open_pool(plan.how, _PRELOAD, most=count, reads=reads, writes=writes)

@@ -20,7 +20,7 @@ from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
 from penstock.engine.shared import work_folder
 from penstock.errors import ConfigError, PenstockError, Unsupported
-from penstock.executors import HERE, AnyExecutor
+from penstock.executors import HERE
 from penstock.formats import get_format
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_count, kept, left_out, whole_of
@@ -55,9 +55,7 @@ class TokenPlan:
         file_tokens: of a folder, the tokens of a file.
         token_bytes: width in which its writer takes parts; 0 where it takes none.
         recorded: what its side file says of the options.
-        workers: how many write parts; None: as many as there are.
-        executor: what runs them.
-        sharing: what this run does of the work.
+        how: how to run it.
         shared: that work, as others know it.
         by_parts: it is written in parts: shared, by several workers, as token files, or begun so.
         excluded: documents that are left out, as the source's exclude list says.
@@ -75,9 +73,7 @@ class TokenPlan:
     file_tokens: int | None
     token_bytes: int
     recorded: Mapping[str, Any]
-    workers: int | None
-    executor: AnyExecutor
-    sharing: RunOptions
+    how: RunOptions
     shared: Plan
     by_parts: bool
     excluded: int = 0
@@ -111,11 +107,11 @@ def plan_tokens(asked: Asked) -> TokenPlan:
     seen = dataset.opened()
     if opening.tokens_column is not None:  # documents stored as tokens are proved when they are read
         dataset.require_as_recorded(seen)
-    carried = carried_list(seen) if asked.keep_excluded else NO_LIST
-    excluded = 0 if asked.keep_excluded else excluded_count(seen)
-    opened = stored(seen) if asked.keep_excluded else kept(seen)
-    if asked.keep_excluded or excluded:
-        dataset = dataset.whole() if asked.keep_excluded else dataset.settled(seen)
+    carried = carried_list(seen) if asked.how.keep_excluded else NO_LIST
+    excluded = 0 if asked.how.keep_excluded else excluded_count(seen)
+    opened = stored(seen) if asked.how.keep_excluded else kept(seen)
+    if asked.how.keep_excluded or excluded:
+        dataset = dataset.whole() if asked.how.keep_excluded else dataset.settled(seen)
     if not is_token_source(opened):
         hint = "It needs token documents: use pack first, or specify the column of token ids with --tokens-column"
         raise Unsupported(f"{to} can't hold these samples", path=place.path, hint=hint)
@@ -131,14 +127,14 @@ def plan_tokens(asked: Asked) -> TokenPlan:
         target, FOLDER if asked.file_tokens else to, OpenOptions(split=split, read="pread", excludes=NO_LIST)
     )
     lost: tuple[str, ...] = tuple(getattr(opened, "only_here", ()))
-    output = Output(written, options, asked.overwrite, what, split, _planes(opened, place, asked))
-    here = isinstance(asked.executor, str) and asked.executor in HERE
-    by_parts = bool(asked.file_tokens or asked.sharing.is_distributed or asked.sharing.restart or not here)
+    output = Output(written, options, asked.how.overwrite, what, split, _planes(opened, place, asked))
+    here = isinstance(asked.how.executor, str) and asked.how.executor in HERE
+    by_parts = bool(asked.file_tokens or asked.how.is_distributed or asked.how.restart or not here)
     begun = work_folder(asked.target, inside=asked.file_tokens is not None).is_there()
-    by_parts = by_parts or (asked.workers or 1) > 1 or begun
+    by_parts = by_parts or (asked.how.workers or 1) > 1 or begun
     width, recorded = _tried(to, options, asked.target) if by_parts else (0, {})
     shared = _shared(what, asked)
-    how = (width, recorded, asked.workers, asked.executor, asked.sharing, shared, by_parts)
+    how = (width, recorded, asked.how, shared, by_parts)
     about = (opened, place.path, _promised(asked, opened.eos_id), output, lost, asked.kept)
     return TokenPlan(*about, dataset, to, asked.file_tokens, *how, excluded, carried.entries)
 
@@ -175,7 +171,7 @@ def _shared(what: Mapping[str, Any], asked: Asked) -> Plan:
     """All that decides the bytes, as a plan that others join, or are told in what they differ."""
     named = {f"--{name.replace('_', '-')}": value for name, value in asked.of_target.items()}
     told = {"--to": what["to"], "the source": what["source"], "--eos": what["eos"], "--file-tokens": asked.file_tokens}
-    told |= {"--eos-id": what["options"]["eos_id"], "--overwrite": asked.overwrite}
+    told |= {"--eos-id": what["options"]["eos_id"], "--overwrite": asked.how.overwrite}
     plain = msgspec.json.decode(msgspec.json.encode({**named, **told}, enc_hook=str))
     return Plan(options=plain, inputs=(), task_bytes=TASK_TOKENS, engine="convert")
 

@@ -37,7 +37,7 @@ from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
 from penstock.engine.shared import work_folder
 from penstock.errors import ConfigError, Unsupported
-from penstock.executors import HERE, AnyExecutor
+from penstock.executors import HERE
 from penstock.formats import BUILT_IN
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, left_out, whole_of
@@ -74,9 +74,7 @@ class SamplePlan:
         output: what is written.
         recorded: fields of the side file that tell of the source.
         lost: what the source holds and the target has no place for.
-        workers: how many write; None: as many as there are.
-        executor: what runs them.
-        sharing: what this run does of it, where it is written in groups.
+        how: how to run it.
         shared: that work, as others know it.
     """
 
@@ -87,9 +85,7 @@ class SamplePlan:
     output: Output
     recorded: Mapping[str, Any]
     lost: tuple[str, ...]
-    workers: int | None
-    executor: AnyExecutor
-    sharing: RunOptions
+    how: RunOptions
     shared: Plan
 
     @property
@@ -105,11 +101,11 @@ class SamplePlan:
     @property
     def is_grouped(self) -> bool:
         """Whether many processes write it in groups: shards always, tars and files where that is asked for."""
-        to, place, sharing = self.output.dataset.format, self.output.place, self.sharing
+        to, place, sharing = self.output.dataset.format, self.output.place, self.how
         if to not in PART_FORMATS or not can_be_shared(to, place):
             return can_be_shared(to, place)
-        here = isinstance(self.executor, str) and self.executor in HERE
-        asked = sharing.is_distributed or sharing.restart or (self.workers or 1) > 1 or not here
+        here = isinstance(self.how.executor, str) and self.how.executor in HERE
+        asked = sharing.is_distributed or sharing.restart or (self.how.workers or 1) > 1 or not here
         return asked or work_folder(place, inside=False).is_there()
 
 
@@ -152,14 +148,13 @@ def plan_samples(asked: Asked) -> SamplePlan:
         written.append(["missing", "skip"])
     source = None if given.rows is None else given.rows.fingerprint
     what = {"to": to, "source": source, "columns": written, "options": options, "group_rows": group_rows, "version": 1}
-    output = Output(dataset, options, asked.overwrite, None if given.rows is None else what)
+    output = Output(dataset, options, asked.how.overwrite, None if given.rows is None else what)
     shared = _shared(what)
     recorded["options"] = {"command": "convert", "group_rows": group_rows, "plan": shared.digest(), **given.left_out}
     recorded["inputs"] = given.inputs
-    shared = replace(shared, options={**shared.options, "--overwrite": asked.overwrite})
-    workers, executor, sharing = asked.workers, asked.executor, asked.sharing
+    shared = replace(shared, options={**shared.options, "--overwrite": asked.how.overwrite})
     shape = (given, maker, mean_bytes, group_rows, output, recorded, tuple(lost))
-    return SamplePlan(*shape, workers, executor, sharing, shared)
+    return SamplePlan(*shape, asked.how, shared)
 
 
 def _complete(given: Input, first: list[Sample], columns: Sequence[Column]) -> tuple[Input, list[Sample]]:
@@ -233,8 +228,8 @@ def _input(asked: Asked) -> tuple[Input, list[Sample]]:
             seen = dataset.opened()
             dataset.require_as_recorded(seen)
             dataset, unread = _with_wanted_columns(dataset, seen, asked)
-            carried = carried_list(seen).entries if asked.keep_excluded else ()
-            dataset = dataset.whole() if asked.keep_excluded else dataset.settled(seen)
+            carried = carried_list(seen).entries if asked.how.keep_excluded else ()
+            dataset = dataset.whole() if asked.how.keep_excluded else dataset.settled(seen)
         if carried and asked.source_format == "folder":
             what, hint = "files of a folder become parts of samples with different indices", "Omit --keep-excluded"
             raise ConfigError(what, path=shown, hint=hint)

@@ -25,7 +25,7 @@ def planes_along(plan: TokenPlan) -> Generator[None]:
         return
     store, path, chosen = output.place.store, output.place.path, get_format(output.dataset.format)
     finish_planes(chosen.name, store, path)
-    joins = plan.sharing.is_distributed and plan.file_tokens is not None
+    joins = plan.how.is_distributed and plan.file_tokens is not None
     with planes_beside(chosen, store, path, planes, joins=joins) as files:
         source, total = plan.source, plan.source.num_tokens
         for start in range(0, total, RUN_TOKENS):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from penstock.convert.asked import Asked
-from penstock.convert.groups import require_makeable, write_rows
+from penstock.convert.groups import SampleJob, write_rows
 from penstock.convert.plan import TokenPlan
 from penstock.convert.plan_samples import FIRST_SAMPLES, SamplePlan
 from penstock.engine.tokens.files import held_folder
 from penstock.errors import ConfigError
-from penstock.executors import require_executor
 from penstock.formats import create_dry
 from penstock.store.dry import dry_place
 
@@ -19,11 +18,10 @@ def rehearse(asked: Asked, plan: TokenPlan | SamplePlan) -> None:
     Raises:
         ConfigError: what the conversion is refused for; or it is to be shared, or its samples come once.
     """
-    require_executor(asked.executor, asked.workers)
     if isinstance(plan, SamplePlan) and plan.given.rows is None:
         raise ConfigError("a dry run would consume samples from an iterator", hint="Save them as a dataset")
     if isinstance(plan, SamplePlan) and plan.is_grouped:
-        require_makeable(plan)
+        SampleJob.of(plan, plan.output.place).rehearse()
     output = plan.output
     dry = dry_place(output.place)
     if isinstance(plan, TokenPlan) and plan.file_tokens:

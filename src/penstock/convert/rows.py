@@ -280,6 +280,11 @@ class Group:
         """What an error calls it."""
         return f"samples {self.start} to {self.stop}"
 
+    @property
+    def num_samples(self) -> int:
+        """Number of rows."""
+        return self.stop - self.start
+
     def read(self, rows: Rows | None, step: int) -> Iterator[tuple[int, Sample]]:
         """`(number, sample)` of its samples, from `rows` or its own, `step` of them read at a time."""
         first = self.start if self.samples is None else 0

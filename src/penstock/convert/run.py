@@ -15,7 +15,7 @@ from penstock.abc import Source
 from penstock.convert.asked import Asked, understand
 from penstock.convert.columns import Missing
 from penstock.convert.documents import verify_tokens, write_tokens
-from penstock.convert.groups import write_groups
+from penstock.convert.groups import SampleJob
 from penstock.convert.output import Advance, ReadBack, Written
 from penstock.convert.parts import write_parts
 from penstock.convert.plan import TokenPlan, plan_tokens
@@ -27,7 +27,8 @@ from penstock.executors import AnyExecutor
 from penstock.formats import files_at, get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
 from penstock.store._keeping import keeping_nothing
-from penstock.store.place import dataset_at, is_data, place_of
+from penstock.store.outputs import claimed
+from penstock.store.place import Place, dataset_at, is_data, place_of
 from penstock.store.retract import FAILED, Replaced, keeping, restoring
 from penstock.types import Sample
 
@@ -168,11 +169,13 @@ def convert(
     """
     follow = bool(options.get("follow_links"))
     place: Any = dataset_at(source, follow_links=follow) if is_data(source) else source
+    how = RunOptions(
+        executor, workers, part, finish, no_work, restart, dry_run, overwrite,
+        keep_excluded=keep_excluded, progress=progress,
+    )  # fmt: skip
     asked = understand(
         place, place_of(target), to=to, format=format, eos=eos, columns=columns, group_rows=group_rows,
-        workers=workers, executor=executor, overwrite=overwrite, file_tokens=file_tokens,
-        sharing=RunOptions(part=part, finish=finish, no_work=no_work, restart=restart, dry_run=dry_run),
-        keep_excluded=keep_excluded, missing=missing, options=options,
+        file_tokens=file_tokens, how=how, missing=missing, options=options,
     )  # fmt: skip
     with keeping_nothing(dry_run):
         return _rehearsed(asked) if dry_run else _convert(asked, progress or _ignore)
@@ -224,7 +227,7 @@ def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> Con
 
     def verify(written: Written) -> None:
         copied.append(time.monotonic())
-        if asked.sharing.is_distributed:
+        if asked.how.is_distributed:
             return
         with _verifying(plan, written, replaced):
             if isinstance(plan, TokenPlan):
@@ -232,9 +235,16 @@ def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> Con
             else:
                 found.append(verify_samples(plan, plan.output, written, advance))
 
-    of_tokens = isinstance(plan, TokenPlan)
-    with _replaced(plan) as replaced, _going_along(plan):
-        written = write_parts(plan, advance, verify) if of_tokens else write_groups(plan, advance, verify)
+    with contextlib.ExitStack() as stack:
+        replaced = stack.enter_context(_replaced(plan))
+        stack.enter_context(_going_along(plan))
+        if isinstance(plan, TokenPlan):
+            written = write_parts(plan, advance, verify)
+        else:
+            place = plan.output.place
+            if not asked.how.is_distributed:
+                place = Place(stack.enter_context(claimed(place.store, place.path)), place.path)
+            written = SampleJob.of(plan, place, verify).write_in_parts()
     found.append(_as_written(plan, written))
     return _report(asked, plan, written, found[0], (started, *copied, time.monotonic()))
 
@@ -242,7 +252,7 @@ def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> Con
 def _replaced(plan: TokenPlan | SamplePlan) -> contextlib.AbstractContextManager[Replaced]:
     """What the output replaces, until the output is verified."""
     output = plan.output
-    replaces = output.overwrite and not plan.sharing.is_distributed
+    replaces = output.overwrite and not plan.how.is_distributed
     path = output.place.path if output.split is None else f"{output.place.path}/{output.split}"
     return keeping(output.place, files_at(output.dataset.format, path), replaces=replaces)
 
@@ -305,7 +315,7 @@ def _report(
         verify_seconds=time.monotonic() - copied,
         groups=written.groups,
         reused_groups=written.reused,
-        part=asked.sharing.part,
+        part=asked.how.part,
         missing=written.missing,
         was_complete=written.was_complete,
         excluded=plan.excluded if isinstance(plan, TokenPlan) else plan.given.excluded,

@@ -11,8 +11,8 @@ from penstock.convert.groups import digest_number, write_rows
 from penstock.convert.output import Advance, Output, ReadBack, Written
 from penstock.convert.plan_samples import SamplePlan
 from penstock.convert.rows import Dataset, batches, sample_digest, shown_digest
+from penstock.engine.run import open_pool
 from penstock.errors import Corrupt
-from penstock.executors import make_executor
 from penstock.formats._manifest import Provenance
 
 
@@ -56,10 +56,9 @@ def verify_samples(plan: SamplePlan, output: Output, written: Written, advance: 
     step = max(1, _VERIFY_BYTES // max(1, plan.mean_bytes))
     ranges = [(start, min(len(rows), start + step)) for start in range(0, len(rows), step)]
     one = functools.partial(_digest_of_range, output.dataset, plan.batch_rows)
-    alone = plan.workers == 1 or len(ranges) <= 1
     total, names = 0, set[str]()
     reads = [output.place]
-    with make_executor(plan.executor, plan.workers, _PRELOAD, alone=alone, most=len(ranges), reads=reads) as pool:
+    with open_pool(plan.how, _PRELOAD, most=len(ranges), reads=reads) as pool:
         for (_, stop), (part, fields) in zip(ranges, pool.map(one, ranges), strict=True):
             total += part
             names |= fields

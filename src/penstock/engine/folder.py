@@ -17,6 +17,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.store._replaced import hidden_stem, is_staged_name
 from penstock.store._status import is_folder, is_link
+from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.place import Place
@@ -163,6 +164,11 @@ def name_beside(output: Place, suffix: str) -> Place:
 def local_store(place: Place) -> LocalStore:
     """The store for work on a place: its own where that is of this machine."""
     return place.store if isinstance(place.store, LocalStore) else LocalStore()
+
+
+def bare(place: Place) -> Place:
+    """Return the same place in a store that answers with what is there now."""
+    return Place(place.store.remote, place.path) if isinstance(place.store, CachedStore) else place
 
 
 def is_real_folder(place: Place) -> bool:

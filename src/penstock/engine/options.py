@@ -92,9 +92,9 @@ class RunOptions:
 
 @dataclass(slots=True)
 class Counter:
-    """Reports how many of `total` samples are done."""
+    """Reports how many of `total` samples are done; None if the total isn't known."""
 
-    total: int
+    total: int | None
     progress: Callable[..., None] | None
     done: int = 0
 
@@ -102,7 +102,7 @@ class Counter:
         """Report `count` more samples."""
         self.done += count
         if self.progress is not None:
-            self.progress(self.done, f"of {self.total:,}")
+            self.progress(self.done, "" if self.total is None else f"of {self.total:,}")
 
 
 class NumberCounter(Counter):

@@ -9,14 +9,16 @@ again continues with them.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from penstock.abc import Executor
 from penstock.engine.folder import WorkFolder
 from penstock.engine.options import Counter, RunOptions
+from penstock.engine.parts import PartName
 from penstock.engine.plan import Plan
 from penstock.engine.shared import HEAD_NAME, SharedWork, is_complete, open_shared, work_folder
 from penstock.engine.sharing import join, kept_or_not, plain_errors, wait_for_another
@@ -107,14 +109,19 @@ class Job(BaseJob[ReportT]):
         return self.reads
 
     @property
-    def most_workers(self) -> int | None:
-        """The number of workers that could be busy at the same time; None if unknown."""
-        return len(self.tasks)
+    @abstractmethod
+    def tasks(self) -> Iterable[Any]:
+        """The tasks in order. Each has `num_samples`, and `described` for errors."""
 
     @property
-    @abstractmethod
-    def tasks(self) -> Sequence[Any]:
-        """The tasks in order. Each has `num_samples`, and `described` for errors."""
+    def num_tasks(self) -> int | None:
+        """Number of tasks; None if only reading all samples tells."""
+        return sum(1 for _ in self.tasks)
+
+    @property
+    def most_workers(self) -> int | None:
+        """Number of workers that could be busy at the same time."""
+        return self.num_tasks
 
     @abstractmethod
     def plan(self) -> Plan:
@@ -162,9 +169,9 @@ class Job(BaseJob[ReportT]):
     def require_beginning(self, *, left: bool) -> None:
         """Raise `ConfigError` if new work would collide with existing objects; `left`: discarded work left some."""
 
-    def sent(self, number: int, task: Any) -> Any:
-        """Return what a worker receives of a task."""
-        return number, task
+    def sent(self, number: int, task: Any, parts: Sequence[PartName]) -> Any:
+        """Return what a worker receives of a task, or None if its parts, as far as they exist, are all it makes."""
+        return None if is_complete(parts) else (number, task)
 
     @abstractmethod
     def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
@@ -223,7 +230,7 @@ def _finished(job: Job[ReportT]) -> ReportT | None:
 
 def _run_once(job: Job[ReportT]) -> ReportT | None:
     """Run a job; return None if another run made the output after this one looked for it."""
-    options, tasks, folder = job.options, job.tasks, job.folder
+    options, folder = job.options, job.folder
     with contextlib.ExitStack() as stack:
         had = options.restart and folder.file(HEAD_NAME).exists()
         work = stack.enter_context(
@@ -232,14 +239,20 @@ def _run_once(job: Job[ReportT]) -> ReportT | None:
         if work.head is None:
             job.require_beginning(left=had)
         keeps = job.adopt(work)
-        join(work, job.plan(), len(tasks), options, job.reads)
+        join(work, job.plan(), job.num_tasks or 0, options, job.reads)
         if not job.is_current(work):
             work.clear()
             return None
         stack.enter_context(kept_or_not(work, joins=options.is_distributed or keeps))
         if options.no_work and (missing := work.missing()):
             return job.unfinished(work, work.shares_of(missing))
-        pool = stack.enter_context(_workers(job))
+        here = options.no_work and not job.commits_with_workers
+        places: dict[str, Any] = {"reads": job.opened, "writes": [folder.place]}
+        pool = stack.enter_context(
+            make_executor("inline", None)
+            if here
+            else open_pool(options, job.preload, most=job.most_workers, **places)
+        )
         job.start(work, pool)
         _make_parts(job, work, pool)
         work.require_unchanged_inputs()
@@ -256,28 +269,46 @@ def _run_once(job: Job[ReportT]) -> ReportT | None:
         return report
 
 
-def _workers(job: Job[Any]) -> contextlib.AbstractContextManager[Executor]:
-    options = job.options
-    alone = (options.no_work and not job.commits_with_workers) or not options.has_workers
-    executor, workers = ("inline", None) if alone else (options.executor or "processes", options.workers)
-    places: dict[str, Any] = {"reads": job.opened, "writes": [job.folder.place]}
-    most = job.most_workers
-    return make_executor(executor, workers, job.preload, alone=most is not None and most <= 1, most=most, **places)
+def open_pool(
+    options: RunOptions,
+    preload: Sequence[str],
+    *,
+    most: int | None = None,
+    reads: Sequence[Place] = (),
+    writes: Sequence[Place] = (),
+) -> contextlib.AbstractContextManager[Executor]:
+    """Return the executor that the options name; arguments as of `penstock.executors.make_executor`."""
+    if not options.has_workers:
+        return make_executor("inline", None)
+    alone, executor = options.workers == 1 or most in (0, 1), options.executor or "processes"
+    return make_executor(executor, options.workers, preload, alone=alone, most=most, reads=reads, writes=writes)
 
 
 def _make_parts(job: Job[Any], work: SharedWork, pool: Executor) -> None:
     """Do this run's tasks whose parts don't exist."""
-    tasks = job.tasks
-    if not tasks:
+    if job.num_tasks == 0:
         return
-    there = {task for task, names in work.listed().items() if is_complete(names)}
-    job.counter.add(sum(tasks[task].num_samples for task in there))
-    missing = [one for one in enumerate(tasks) if one[0] not in there and job.options.takes(one[0])]
-    if missing:
-        job.announce()
-    sent = (job.sent(number, task) for number, task in missing)
-    for (_, task), _ in zip(missing, pool.map(job.part_fn(work), sent), strict=True):
-        job.counter.add(task.num_samples)
+    listed, at_work = work.listed(), collections.deque[Any]()
+    is_new = True
+
+    def missing() -> Iterator[Any]:
+        nonlocal is_new
+        for number, task in enumerate(job.tasks):
+            parts = listed.get(number, ())
+            sent = job.sent(number, task, parts)
+            if is_complete(parts):
+                work.reused += job.options.takes(number)
+            if sent is None:
+                job.counter.add(task.num_samples)
+            elif job.options.takes(number):
+                if is_new:
+                    job.announce()
+                    is_new = False
+                at_work.append(task)
+                yield sent
+
+    for _ in pool.map(job.part_fn(work), missing()):
+        job.counter.add(at_work.popleft().num_samples)
 
 
 def _run_wave(wave: Wave, options: RunOptions, pool: Executor) -> list[int]:

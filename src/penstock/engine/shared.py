@@ -97,6 +97,7 @@ class SharedWork:
         plan: the plan.
         entry: what is told of this share or finisher; None of a run that nobody joins.
         reads: the datasets that the work reads.
+        reused: number of this run's tasks whose parts existed.
     """
 
     folder: WorkFolder
@@ -105,6 +106,7 @@ class SharedWork:
     plan: Plan | None = None
     entry: log.Entry | None = None
     reads: tuple[Place, ...] = ()
+    reused: int = 0
 
     @property
     def digest(self) -> str:

@@ -23,6 +23,7 @@ from penstock._secrets import redact
 from penstock.abc import Writer
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.codec.tokens import dtype_for
+from penstock.engine.folder import bare
 from penstock.engine.groups import is_free_place, require_no_object
 from penstock.engine.parts import (
     PartMeta,
@@ -71,7 +72,6 @@ from penstock.reshape.samples import SampleRows
 from penstock.reshape.shard_runs import (
     ShardJob,
     ShardPlan,
-    bare,
     commit_shards,
     groups_there,
     plan_shards,

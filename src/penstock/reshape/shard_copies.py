@@ -13,7 +13,7 @@ from typing import Any
 import xxhash
 
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
-from penstock.engine.folder import local_store
+from penstock.engine.folder import bare, local_store
 from penstock.engine.groups import encode_group, group_part, is_free_place, require_no_object
 from penstock.engine.parts import PartName
 from penstock.engine.plan import Plan
@@ -37,7 +37,7 @@ from penstock.reshape.outputs import (
 from penstock.reshape.row_job import TASK_BYTES, RowRange
 from penstock.reshape.rows import total_units
 from penstock.reshape.samples import SampleRows
-from penstock.reshape.shard_runs import ShardJob, ShardPlan, bare, commit_shards, groups_there, put_shards
+from penstock.reshape.shard_runs import ShardJob, ShardPlan, commit_shards, groups_there, put_shards
 from penstock.reshape.unfinished import sweep_unfinished
 from penstock.store.local import output_exists
 from penstock.store.place import Place

@@ -33,7 +33,6 @@ from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.formats import get_format
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.writer import ShardWriter
-from penstock.store.cache import CachedStore
 from penstock.store.place import Place
 from penstock.store.put import put_local_file, put_new
 from penstock.types import IntArray, Manifest
@@ -259,8 +258,3 @@ def commit_shards(
     if place.is_local:
         return assemble(groups, place, name=job.to, recorded=recorded, overwrite=overwrite)
     return publish(groups, place, name=job.to, recorded=recorded)
-
-
-def bare(place: Place) -> Place:
-    """The same place in a store that answers with what is there now."""
-    return Place(place.store.remote, place.path) if isinstance(place.store, CachedStore) else place

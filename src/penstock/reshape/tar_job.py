@@ -16,12 +16,12 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock.engine.families import FAMILIES, Assembly, Second
-from penstock.engine.folder import local_store
+from penstock.engine.folder import bare, local_store
 from penstock.engine.groups import group_part, is_free_place, put_group, read_group, require_no_object
 from penstock.engine.parts import PartName, get_mark, made_of, put_mark
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Wave
-from penstock.engine.shared import SCRATCH, SharedWork, scratch
+from penstock.engine.shared import SCRATCH, SharedWork, is_complete, scratch
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import create_dry, get_format
 from penstock.formats._manifest import Provenance
@@ -31,7 +31,6 @@ from penstock.reshape.dataset_job import DatasetJob
 from penstock.reshape.once import once_dataset
 from penstock.reshape.outputs import Output, Written
 from penstock.reshape.row_job import TASK_BYTES
-from penstock.reshape.shard_runs import bare
 from penstock.reshape.tar_samples import FORMAT, Block, RowsAt, TarSamples
 from penstock.store.dry import dry_place
 from penstock.store.local import output_exists
@@ -166,8 +165,9 @@ class TarJob(DatasetJob):
         for output in self.outputs:
             require_no_object(output.place, _FAMILY.last, left=left)
 
-    def sent(self, number: int, task: TarTask) -> tuple[int, int, Block]:
-        return number, task.first, task.samples.block(task.rows)  # names and ranges, never contents
+    def sent(self, number: int, task: TarTask, parts: Sequence[PartName]) -> tuple[int, int, Block] | None:
+        # Names and ranges, never contents.
+        return None if is_complete(parts) else (number, task.first, task.samples.block(task.rows))
 
     def part_fn(self, work: SharedWork) -> Callable[[tuple[int, int, Block]], object]:
         targets = tuple(output.place for output in self.outputs)

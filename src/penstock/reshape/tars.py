@@ -150,7 +150,7 @@ class MergeTars(TarJob):
     def rehearse(self) -> tuple[Written, ...]:
         self.require_writable()
         self.announce()
-        count = self.counter.total
+        count = sum(map(len, self.by_split.values()))
         return (Written(self.output.path, FORMAT, count, None, self.total_bytes, excluded=self.excluded),)
 
     def write(self) -> tuple[Written, ...]:

@@ -25,7 +25,7 @@ from penstock.engine.options import Counter, NumberCounter, RunOptions
 from penstock.engine.parts import PartName, made_of
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Job, run
-from penstock.engine.shared import OF_METADATA, SharedWork, open_shared, peek, work_folder
+from penstock.engine.shared import OF_METADATA, SharedWork, is_complete, open_shared, peek, work_folder
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.executors import AnyExecutor
 from penstock.formats.samples.folder.files import INDEX
@@ -313,8 +313,8 @@ class MediaJob(Job[MediaSummary]):
         if num_files := sum(count for count, _ in sizes):
             self._before_counting(num_files, sum(size_bytes for _, size_bytes in sizes))
 
-    def sent(self, number: int, task: Task) -> Task:
-        return task
+    def sent(self, number: int, task: Task, parts: Sequence[PartName]) -> Task | None:
+        return None if is_complete(parts) else task
 
     def part_fn(self, work: SharedWork) -> Callable[[Task], PartName]:
         return functools.partial(run_task, work.parts)
