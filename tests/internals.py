@@ -66,7 +66,6 @@ compat.modalities.commands.pack: ModalitiesTokenizer=Tokenizer read_settings
 compat.modalities.registry: continuous multi_dim_sampler
 compat.streaming.epochs: StreamingEpochs=Epochs StreamingWorker=Worker
 convert.columns: GROUPED choose_columns
-convert.groups: GroupPass=_Pass
 convert.plan_samples: plan_samples
 convert.rows: FolderRows SourceRows converted_sample_digest=sample_digest
 convert.samples: verify_samples write_samples

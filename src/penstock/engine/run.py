@@ -249,9 +249,7 @@ def _run_once(job: Job[ReportT]) -> ReportT | None:
         here = options.no_work and not job.commits_with_workers
         places: dict[str, Any] = {"reads": job.opened, "writes": [folder.place]}
         pool = stack.enter_context(
-            make_executor("inline", None)
-            if here
-            else open_pool(options, job.preload, most=job.most_workers, **places)
+            make_executor("inline", None) if here else open_pool(options, job.preload, most=job.most_workers, **places)
         )
         job.start(work, pool)
         _make_parts(job, work, pool)

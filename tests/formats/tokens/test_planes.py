@@ -413,8 +413,6 @@ def test_what_can_not_take_them_refuses(tmp_path: Path) -> None:
         lambda: ps.convert(path, str(tmp_path / "x.mds"), to="mds"),
         lambda: ps.convert(path, str(tmp_path / "x.pbin"), eos=("add", 0)),
         lambda: ps.merge([path, bare], str(tmp_path / "x.pbin")),
-        lambda: ps.filter(path, str(tmp_path / "x.pbin"), min_tokens=2, part=(1, 2)),
-        lambda: ps.split(path, str(tmp_path / "x"), ratio=[0.5, 0.5], by="content", part=(1, 2)),
         lambda: opened([path]),
         lambda: opened(str(tmp_path)),
     ]
@@ -424,6 +422,21 @@ def test_what_can_not_take_them_refuses(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("[xy]*"))
     ps.shuffle(path, str(tmp_path / "x.pbin"), seed=1, drop_planes=True)
     assert len(opened(str(tmp_path / "x.pbin"))) == len(LENGTHS)
+
+
+def test_distributed_jobs_take_them_along(tmp_path: Path) -> None:
+    path = made(tmp_path)
+
+    def run(name: str, **options: Any) -> list[str]:
+        filtered = ps.filter(path, str(tmp_path / f"{name}.pbin"), min_tokens=2, **options).output
+        parts = ps.split(path, str(tmp_path / name), ratio=[0.5, 0.5], by="content", **options)
+        return [one.path for one in (filtered, *parts)]
+
+    expected = [held(one) for one in run("alone")]
+    for part in (0, 1):
+        run("shared", part=(part, 2))
+    assert [held(one) for one in run("shared", finish=True)] == expected
+    assert [held(one) for one in run("workers", workers=2)] == expected
 
 
 def held(path: str) -> list[list[Any]]:
