@@ -55,6 +55,9 @@ TARGETS = (*GROUPED, *PART_FORMATS, "jsonl")
 FIRST_SAMPLES = 1000
 """Samples that tell what columns are, where no schema does."""
 
+_RECORDED_VERSION = 2
+"""Version of the plan whose digest side files hold; not that of unfinished work."""
+
 _FIRST_BYTES = 1 << 26
 _GROUP_SHARDS = 4
 _LEAST_GROUP_BYTES = 1 << 16
@@ -150,7 +153,8 @@ def plan_samples(asked: Asked) -> SamplePlan:
     what = {"to": to, "source": source, "columns": written, "options": options, "group_rows": group_rows, "version": 1}
     output = Output(dataset, options, asked.how.overwrite, None if given.rows is None else what)
     shared = _shared(what)
-    recorded["options"] = {"command": "convert", "group_rows": group_rows, "plan": shared.digest(), **given.left_out}
+    known_by = replace(shared, version=_RECORDED_VERSION).digest()
+    recorded["options"] = {"command": "convert", "group_rows": group_rows, "plan": known_by, **given.left_out}
     recorded["inputs"] = given.inputs
     shared = replace(shared, options={**shared.options, "--overwrite": asked.how.overwrite})
     shape = (given, maker, mean_bytes, group_rows, output, recorded, tuple(lost))

@@ -50,6 +50,8 @@ def open_jsonl(
         Unsupported: a compressed file by Energon's rules, or mapped.
     """
     require_flavor(path, options.flavor)
+    if isinstance(store, Text):  # as a worker gets it
+        return open_text(store, path, options)
     store.size(path)
     if compression_of(path) is not None:
         return open_text(Text(store, path, [path]), path, options)
