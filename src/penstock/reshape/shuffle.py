@@ -149,23 +149,20 @@ def _job(
     """Return the cheapest job that gives this order."""
     how: RunOptions = common["options"]
     common["counter"] = Counter(len(rows), how.progress)
-    passes = None if order is None else passes_of(rows, order, memory_bytes)
+    if order is None:
+        return ShuffleJob(**common, make=Copy(), laid=[], order=None, passes=None)
+    passes, everything = passes_of(rows, order, memory_bytes), list(ranges_of(0, rows))
+    by_workers = how.is_distributed or how.has_workers
+    picked = by_workers and _is_picked(rows, passes, distributed=how.is_distributed)
+    common["announced"] = _told(announce, rows, None if picked else passes)
     if how.is_inline:
-        tell = _told(announce, rows, passes)
-        return ShuffleJob(
-            **common, make=Copy(), laid=list(ranges_of(0, rows)), announced=tell, order=order, passes=passes
-        )
-    if order is None or passes is None:
-        return RowJob(**common, make=Copy(), laid=[])
-    if _is_picked(rows, passes, distributed=how.is_distributed):
-        task_bytes = TASK_BYTES if memory_bytes is None else min(TASK_BYTES, memory_bytes // 2)
-        laid = [_places(rows, one) for one in windows_of(rows, order, task_bytes)]
-        return RowJob(
-            **common, make=Pick(order), laid=laid, announced=_told(announce, rows, None), task_bytes=task_bytes
-        )
-    laid, make = list(ranges_of(0, rows)), Bucket(order, bucket_borders(passes))
-    tell = _told(announce, rows, passes)
-    return BucketJob(**common, make=make, laid=laid, announced=tell, order=order, passes=passes)
+        return ShuffleJob(**common, make=Copy(), laid=everything, order=order, passes=passes)
+    if not picked:
+        make = Bucket(order, bucket_borders(passes))
+        return BucketJob(**common, make=make, laid=everything, order=order, passes=passes)
+    task_bytes = TASK_BYTES if memory_bytes is None else min(TASK_BYTES, memory_bytes // 2)
+    laid = [_places(rows, one) for one in windows_of(rows, order, task_bytes)]
+    return RowJob(**common, make=Pick(order), laid=laid, task_bytes=task_bytes)
 
 
 def _is_picked(rows: AnyRows, passes: Passes, *, distributed: bool) -> bool:

@@ -22,7 +22,7 @@ from penstock.engine.options import Counter, NumberCounter, RunOptions
 from penstock.engine.parts import PartName, made_of
 from penstock.engine.plan import Plan
 from penstock.engine.run import Job
-from penstock.engine.shared import SCRATCH, SharedWork, scratch
+from penstock.engine.shared import SCRATCH, SharedWork, is_complete, scratch
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.formats.samples.webdataset.find import are_as_indexed, require_random_access
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -208,8 +208,8 @@ class PrepareJob(Job[PrepareSummary]):
                 what, hint = "a shard changed after it was scanned", "Discard the finished work: restart (--restart)"
                 raise PrepareError(what, path=self.output.child(task.shard).path, hint=hint)
 
-    def sent(self, number: int, task: ShardTask) -> ShardTask:
-        return task
+    def sent(self, number: int, task: ShardTask, parts: Sequence[PartName]) -> ShardTask | None:
+        return None if is_complete(parts) else task
 
     def part_fn(self, work: SharedWork) -> Callable[[ShardTask], PartName]:
         return functools.partial(scan_task, work.parts)
