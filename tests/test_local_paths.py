@@ -34,7 +34,7 @@ _PART = "the file of a part on this machine, which our own work made"
 _LOOKED_AT = "looks into a folder of which `is_local`, or LocalStore, was asked"
 KNOWN: dict[str, str] = {
     "formats/_excluded.py": "lists beside the files of a dataset on this machine",
-    "check/recipes.py": "looks at the first bytes of a file; a URL is not one, and is verified as a dataset",
+    "cli/cmd_verify.py": "looks at the first bytes of a file; a URL is not one, and is verified as a dataset",
     "_settings.py": "the settings file is on this machine",
     "cli/_heartbeat.py": "what the system says of our processes",
     "_paths_as_given.py": "compares paths that were made absolute, which URLs never are",
