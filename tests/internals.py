@@ -434,7 +434,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "describe_input": ("prepare.tokens.inputs:_describe",),
     "sample_fingerprint": ("prepare.tokens.inputs:sample_fingerprint",),
     "try_gigatoken": ("prepare.tokens.oracle:try_gigatoken",),
-    "open_work_of_pack": ("prepare.tokens.pipeline:open_shared",),
+    "open_work_of_pack": ("engine.run:open_shared",),
     "plan_of_pack": ("prepare.tokens.planned:Plan",),
     "default_task_bytes": ("prepare.tokens.planned:default_task_bytes",),
     "load_table_blocks": ("prepare.tokens.tables:load_blocks",),

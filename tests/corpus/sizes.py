@@ -21,7 +21,7 @@ _SIZES: dict[str, Any] = {
     "penstock.reshape.rows runs.__defaults__": (0, None, _TASK_BYTES),
     "penstock.convert.plan TASK_TOKENS": 30,
     "penstock.prepare.tokens.planned default_task_bytes": lambda total_bytes: 200,
-    "penstock.prepare.tokens.pipeline default_task_bytes": lambda total_bytes: 200,
+    "penstock.prepare.tokens.job default_task_bytes": lambda total_bytes: 200,
 }
 
 

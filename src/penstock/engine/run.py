@@ -79,7 +79,7 @@ class Job(BaseJob[ReportT]):
 
     Attributes:
         output: what the job makes. Its work folder is next to it.
-        counter: counts finished samples.
+        counter: counts finished samples, for the default `make_parts`.
         commits_with_workers: whether the commit has work for workers, too.
     """
 
@@ -149,10 +149,10 @@ class Job(BaseJob[ReportT]):
         return contextlib.nullcontext()
 
     def adopt(self, work: SharedWork) -> bool:
-        """Take over or discard what unfinished work of another plan left, before this job joins the work.
+        """Take over, discard or compare unfinished work, before this job joins it. `plan` and `tasks` are used later.
 
         Returns:
-            Whether earlier parts are kept if this run fails, because jobs with other inputs can take them over.
+            Whether parts are kept if this run fails in any way, as other jobs can take them over or they are expensive.
         """
         return False
 
@@ -168,6 +168,17 @@ class Job(BaseJob[ReportT]):
 
     def require_beginning(self, *, left: bool) -> None:
         """Raise `ConfigError` if new work would collide with existing objects; `left`: discarded work left some."""
+
+    def workers(self) -> contextlib.AbstractContextManager[Executor]:
+        """Return the executor that runs the tasks. It is entered once this run has joined the work."""
+        if self.options.no_work and not self.commits_with_workers:
+            return make_executor("inline", None)
+        places: dict[str, Any] = {"reads": self.opened, "writes": [self.folder.place]}
+        return open_pool(self.options, self.preload, most=self.most_workers, **places)
+
+    def make_parts(self, work: SharedWork, pool: Executor) -> None:
+        """Do this run's tasks whose parts don't exist. Override it to use parts while later ones are made."""
+        _make_parts(self, work, pool)
 
     def sent(self, number: int, task: Any, parts: Sequence[PartName]) -> Any:
         """Return what a worker receives of a task, or None if its parts, as far as they exist, are all it makes."""
@@ -213,8 +224,9 @@ def _run_in_parts(job: Job[ReportT]) -> ReportT:
             with plain_errors(job.output, job.folder), job.hold():
                 report = _run_once(job)
         except (PenstockError, OSError) as error:
-            # Another finisher of the same plan may have been first.
-            report = _finished(job) if job.options.is_distributed else None
+            # Another finisher of the same plan may have been first. An error while looking must not hide this one.
+            with contextlib.suppress(PenstockError, OSError):
+                report = _finished(job) if job.options.is_distributed else None
             waited = isinstance(error, PrepareError) and any(
                 wait_for_another(file, job.folder, job.options) for file in job.first_files()
             )
@@ -246,13 +258,9 @@ def _run_once(job: Job[ReportT]) -> ReportT | None:
         stack.enter_context(kept_or_not(work, joins=options.is_distributed or keeps))
         if options.no_work and (missing := work.missing()):
             return job.unfinished(work, work.shares_of(missing))
-        here = options.no_work and not job.commits_with_workers
-        places: dict[str, Any] = {"reads": job.opened, "writes": [folder.place]}
-        pool = stack.enter_context(
-            make_executor("inline", None) if here else open_pool(options, job.preload, most=job.most_workers, **places)
-        )
+        pool = stack.enter_context(job.workers())
         job.start(work, pool)
-        _make_parts(job, work, pool)
+        job.make_parts(work, pool)
         work.require_unchanged_inputs()
         if options.part is not None and work.missing():
             return job.unfinished(work)

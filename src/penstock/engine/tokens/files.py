@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -13,6 +13,7 @@ from penstock.abc import Executor
 from penstock.engine.ended import end_made, sweep_made
 from penstock.engine.parts import PartName
 from penstock.engine.plan import RESTART
+from penstock.engine.run import Wave
 from penstock.engine.shared import SharedWork
 from penstock.engine.tokens.assemble import FileJob, FileMark, FileTask, assemble_file, cut_files
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
@@ -117,15 +118,19 @@ class TokenFiles:
 
     def missing_shares(self, parts: Sequence[PartName] | None) -> tuple[int, ...]:
         """The shares of which a token file is missing."""
-        marks = self._marks()
-        return self.work.shares_of(task.number for task in self._tasks(parts or ()) if task.number not in marks)
+        marks = self.marks()
+        return self.work.shares_of(task.number for task in self.tasks(parts or ()) if task.number not in marks)
 
     def make(self, parts: Sequence[PartName], share: tuple[int, int] | None = None) -> None:
         """Assemble the token files that are missing, of a share or of all."""
         index, count = share or (0, 1)
-        marks = self._marks()
-        tasks = (task for task in self._tasks(parts) if task.number % count == index and task.number not in marks)
-        for done in self.executor.map(functools.partial(assemble_file, self.job), tasks):
+        marks = self.marks()
+        tasks = (task for task in self.tasks(parts) if task.number % count == index and task.number not in marks)
+        self.assemble(self.executor, tasks)
+
+    def assemble(self, pool: Executor, tasks: Iterable[FileTask]) -> None:
+        """Make token files and record each; raises as `refuse` if engines disagree on one."""
+        for done in pool.map(functools.partial(assemble_file, self.job), tasks):
             if done.differs is not None and self.refuse is not None:
                 raise self.refuse(*done.differs)
             put(self.work.folder.store, self._mark(done.number).path, msgspec.json.encode(done.mark))
@@ -136,8 +141,8 @@ class TokenFiles:
         Raises:
             PrepareError: files that were made of the parts are no longer marked: another finisher was first.
         """
-        output, count = self.job.output, len(self._tasks(parts))
-        marks = self._marks()
+        output, count = self.job.output, len(self.tasks(parts))
+        marks = self.marks()
         if marks.keys() != set(range(count)):  # an index of fewer files would take the place of what that one made
             what, hint = "the records of finished token files are missing", "Run it again"
             raise PrepareError(what, path=output.path, found=len(marks), expected=count, hint=hint)
@@ -208,12 +213,13 @@ class TokenFiles:
             put(note.store, note.path, msgspec.json.encode(old))
         return _replaced(self.work)
 
-    def _tasks(self, parts: Sequence[PartName]) -> list[FileTask]:
+    def tasks(self, parts: Sequence[PartName]) -> list[FileTask]:
+        """Return the token files that consist of these parts, in order."""
         cut = cut_files(parts, self.file_tokens, self.job.parts, self.job.token_bytes)
         return [FileTask(number, ranges) for number, ranges in enumerate(cut)]
 
-    def _marks(self) -> dict[int, FileMark]:
-        """The marks of token files that are there."""
+    def marks(self) -> dict[int, FileMark]:
+        """Return the records of the existing token files, by number."""
         found: dict[int, FileMark] = {}
         there = set(self.job.output.names())
         with contextlib.suppress(NotFound):
@@ -227,3 +233,19 @@ class TokenFiles:
 
     def _mark(self, number: int) -> Place:
         return self.work.place.child(f"files/{number:05d}.json")
+
+
+class FileWave(Wave):
+    """Second wave: each task makes a token file of a folder."""
+
+    def __init__(self, files: TokenFiles, parts: Sequence[PartName]) -> None:
+        self.files = files
+        self.tasks = files.tasks(parts)
+
+    def done(self) -> Mapping[int, FileMark]:
+        """Return the finished token files by number."""
+        return self.files.marks()
+
+    def run(self, pool: Executor, tasks: Sequence[FileTask]) -> None:
+        """Make token files and record them."""
+        self.files.assemble(pool, tasks)

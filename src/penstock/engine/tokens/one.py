@@ -14,8 +14,9 @@ from typing import Any
 from penstock._kinds import JoinsRows
 from penstock.abc import Executor
 from penstock.engine.parts import PartName
+from penstock.engine.run import Wave
 from penstock.engine.shared import SharedWork
-from penstock.engine.tokens.blocks import BlockJob, digest_block
+from penstock.engine.tokens.blocks import BlockJob, BlockMark, digest_block
 from penstock.engine.tokens.layout import Layout, marks_in
 from penstock.formats import get_format
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
@@ -48,26 +49,28 @@ class OneFile:
 
     def digest(self, parts: Sequence[PartName]) -> None:
         """Digest what is missing of the blocks of this share, when all parts are there."""
-        self._digest(self._layout(parts))
+        self._digest(self.layout(parts))
 
     def write(self, writer: JoinsRows, parts: Sequence[PartName]) -> None:
         """Give all parts to the file's writer, with the digests of all blocks; raises as `JoinsRows.write_joined`."""
-        layout = self._layout(parts)
+        layout = self.layout(parts)
         self._digest(layout)
-        writer.write_joined(layout.joined(marks_in(self._marks), None))
+        writer.write_joined(layout.joined(marks_in(self.marks), None))
 
     @property
-    def _marks(self) -> Place:
+    def marks(self) -> Place:
+        """Folder of the records of finished blocks."""
         return self.work.place.child("files")
 
     def _digest(self, layout: Layout) -> None:
-        done = marks_in(self._marks)
+        done = marks_in(self.marks)
         missing = (block for block in layout.blocks() if block.number not in done and self.takes(block.number))
-        job = BlockJob(layout.stores, self._marks, self.token_bytes)
+        job = BlockJob(layout.stores, self.marks, self.token_bytes)
         for _ in self.pool.map(functools.partial(digest_block, job), missing):
             pass
 
-    def _layout(self, parts: Sequence[PartName]) -> Layout:
+    def layout(self, parts: Sequence[PartName]) -> Layout:
+        """Return where the parts are in the file."""
         width = self.token_bytes
         return Layout.of(parts, self.work.parts, width, width, 0, self._head)
 
@@ -102,3 +105,18 @@ def joined_file(
     place = Place(joining(output.store, None if overwrite else work.digest), output.path)
     found = OneFile(chosen, place, options, token_bytes, work, pool, takes)
     return found if found.fits() else None
+
+
+class BlockWave(Wave):
+    """Second wave: each task computes the digests of a block of a joined file."""
+
+    def __init__(self, file: OneFile, parts: Sequence[PartName]) -> None:
+        layout = file.layout(parts)
+        self._marks = file.marks
+        self.tasks = list(layout.blocks())
+        job = BlockJob(layout.stores, file.marks, file.token_bytes)
+        self.fn: Callable[[Any], object] = functools.partial(digest_block, job)
+
+    def done(self) -> Mapping[int, BlockMark]:
+        """Return the finished blocks by number."""
+        return marks_in(self._marks)

@@ -6,27 +6,29 @@ import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
-from penstock.abc import Executor
 from penstock.engine.parts import BadLine, PartMeta, PartName, read_part
-from penstock.engine.plan import Plan
 from penstock.engine.shared import SharedWork, is_complete
 from penstock.errors import PrepareError
 from penstock.executors import HERE
 from penstock.prepare.tokens.assemble import bad_line
-from penstock.prepare.tokens.engines import EngineName, Reference
+from penstock.prepare.tokens.engines import Reference
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.oracle import check_probes
 from penstock.prepare.tokens.report import Dropped, PackProgress
 from penstock.prepare.tokens.rows import keeps_rows
-from penstock.prepare.tokens.tasks import Task, cut_parts, cut_tasks, text_bytes
+from penstock.prepare.tokens.tasks import Task, cut_parts, text_bytes
 from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done, Job, Result, encode_task, is_compared_by_worker
 from penstock.prepare.tokens.understand import Material, Request
 
+if TYPE_CHECKING:
+    from penstock.prepare.tokens.job import PackJob
+
 
 @dataclass(slots=True)
-class Books:
-    """The account of the parts so far.
+class Counts:
+    """What the parts so far hold.
 
     Attributes:
         request: what was asked for; `material` and `work` what it turned out to mean, and where it is done.
@@ -112,6 +114,22 @@ class Books:
         lines = self._lines_before(task, len(made), all_before=all_before) if first else 0
         return bad_line(self.material.inputs[piece.file], bad, lines)
 
+    def reported(self) -> dict[str, Any]:
+        """Return the fields of a report that tell of lines and tasks."""
+        return {
+            "num_dropped": self.num_dropped,
+            "dropped": tuple(self.dropped),
+            "num_unmasked": self.num_unmasked,
+            "unmasked": tuple(self.unmasked),
+            "num_endless": self.num_endless,
+            "endless": tuple(self.endless),
+            "null_fields": tuple(sorted(self.null_fields)),
+            "unknown_tokens": self.unknown_tokens,
+            "dropped_characters": self.dropped_characters,
+            "tasks": self.tasks,
+            "reused_tasks": self.reused_tasks,
+        }
+
     def _drop(self, task: Task, part: PartName, *, all_before: bool) -> None:
         if self.request.skip and len(self.dropped) >= MOST_DROPPED:
             return
@@ -151,23 +169,17 @@ def _dropped(one: InputFile, base: int | None, bad: BadLine) -> Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """One pass over the tasks.
+    """One pass over the tasks of a run: missing parts are encoded, existing ones are counted.
 
     Attributes:
-        request: what was asked for; `material`, `plan` and `work` what it turned out to mean, and where it is done.
-        executor: encodes what is missing.
-        chosen: which tasks, by their numbers.
+        job: what to encode, and with which workers.
+        work: where the parts are.
     """
 
-    request: Request
-    material: Material
-    plan: Plan
+    job: PackJob
     work: SharedWork
-    executor: Executor
-    engine: EngineName
-    chosen: Callable[[int], bool]
 
-    def run(self, books: Books) -> Iterator[tuple[PartName, bool]]:
+    def run(self, counts: Counts) -> Iterator[tuple[PartName, bool]]:
         """The parts of the chosen tasks, in order, once they are there, and whether they were made now.
 
         Raises:
@@ -175,11 +187,11 @@ class Encoding:
         """
         listed = self.work.listed()
         there = {task: parts for task, parts in listed.items() if is_complete(parts)}
-        results = self._results(listed, there)
+        results = self.job.pool.map(encode_fn(self.job, self.work), self._missing(listed, there))
         held: list[Result] = []
         all_before = True
-        for task in self._tasks():
-            if not self.chosen(task.number):
+        for task in self.job.tasks:
+            if not self.job.options.takes(task.number):
                 all_before = False
                 continue
             old, count, is_over = listed.get(task.number, []), 0, False
@@ -189,17 +201,17 @@ class Encoding:
                 for result in self._of_task(task, results, held, sent=sent)
                 for done in result.parts
             )
-            for part, meta in self._in_order(task, old, new, books, all_before=all_before):
+            for part, meta in self._in_order(task, old, new, counts, all_before=all_before):
                 if part.piece != count:
                     break
-                books.add(task, part, meta, all_before=all_before)
+                counts.add(task, part, meta, all_before=all_before)
                 count, is_over = count + 1, part.last
                 yield part, meta is not None
             if not is_over:
                 raise PrepareError("a task ended without a part", path=task.pieces[0].place.path)
 
     def _in_order(
-        self, task: Task, old: Sequence[PartName], new: Iterator[tuple[Done, str]], books: Books, *, all_before: bool
+        self, task: Task, old: Sequence[PartName], new: Iterator[tuple[Done, str]], counts: Counts, *, all_before: bool
     ) -> Iterator[tuple[PartName, PartMeta | None]]:
         """The parts of a task that were there, and those that are made, by their numbers."""
         waiting = list(reversed(old))
@@ -207,50 +219,38 @@ class Encoding:
             if done.bad is not None or done.meta is None or done.name is None:
                 while waiting:
                     yield waiting.pop(), None
-                raise books.refuse(task, done, all_before=all_before)
-            here = worker not in books.compared or not is_compared_by_worker(task.number, done.name.piece)
+                raise counts.refuse(task, done, all_before=all_before)
+            here = worker not in counts.compared or not is_compared_by_worker(task.number, done.name.piece)
             if self.reference is not None and here:
-                books.compared.add(worker)
-                check_probes(self.reference, done.meta.probes, self.material.inputs)
+                counts.compared.add(worker)
+                check_probes(self.reference, done.meta.probes, self.job.material.inputs)
             while waiting and waiting[-1].piece < done.name.piece:
                 yield waiting.pop(), None
             yield done.name, done.meta
         while waiting:
             yield waiting.pop(), None
 
-    def _tasks(self) -> Iterator[Task]:
-        return cut_tasks(self.material.inputs, self.plan.task_bytes)
-
     def _trusts(self, task: Task) -> bool:
         """Whether what is finished needs no look at its input: its whole digest, or its time of change, says so."""
         known = self.work.plan
         if known is None:
             return True
-        inputs = self.material.inputs
+        inputs = self.job.material.inputs
         return all(
             inputs[piece.file].digested_whole or known.inputs[piece.file].mtime_ns == inputs[piece.file].mtime_ns
             for piece in task.pieces
         )
 
-    def _results(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Result]:
-        spec, plan = self.material.spec, self.plan
-        request, parts = self.request, self.work.parts
-        compared = self.engine == "gigatoken"
-        excluded = {file: one.excluded for file, one in enumerate(self.material.inputs) if one.excluded}
-        how = (request.skip, parts, plan.task_bytes, keeps_rows(request, self.material), compared, excluded or None)
-        job = Job(spec, self.engine, self.material.selection, *how, fill_in=self.material.fill_in)
-        return self.executor.map(functools.partial(encode_task, job), self._missing(listed, there))
-
     def _missing(self, listed: Mapping[int, list[PartName]], there: Mapping[int, list[PartName]]) -> Iterator[Task]:
-        for task in self._tasks():
-            if not self.chosen(task.number):
+        for task in self.job.tasks:
+            if not self.job.options.takes(task.number):
                 continue
             parts, trusted = listed.get(task.number, []), self._trusts(task)
             if task.number in there:
                 if not trusted:
                     yield replace(task, look=tuple(parts))
-            elif task.in_parts and self.request.options.executor in HERE:
-                yield from cut_parts(task, self.plan.task_bytes, parts, trusted=trusted)
+            elif task.in_parts and self.job.options.executor in HERE:
+                yield from cut_parts(task, self.job.plan().task_bytes, parts, trusted=trusted)
             else:
                 yield replace(task, done=tuple(part.piece for part in parts))
 
@@ -258,7 +258,7 @@ class Encoding:
         """The results of a task: one, or as many as a large compressed file was cut into."""
         if not sent:
             return
-        many = task.in_parts and self.request.options.executor in HERE
+        many = task.in_parts and self.job.options.executor in HERE
         for result in itertools.chain(held[:], results):
             held.clear()
             if result.task != task.number:
@@ -271,4 +271,14 @@ class Encoding:
     @property
     def reference(self) -> Reference | None:
         """What parts are compared with; None where it encoded them itself."""
-        return self.material.reference if self.engine == "gigatoken" else None
+        return self.job.material.reference if self.job.engine == "gigatoken" else None
+
+
+def encode_fn(job: PackJob, work: SharedWork) -> Callable[[Task], Result]:
+    """Return the function by which workers encode a task."""
+    material, compared = job.material, job.engine == "gigatoken"
+    excluded = {file: one.excluded for file, one in enumerate(material.inputs) if one.excluded}
+    remember = keeps_rows(job.request, material)
+    of_parts = (job.request.skip, work.parts, job.plan().task_bytes, remember, compared, excluded or None)
+    shared = Job(material.spec, job.engine, material.selection, *of_parts, fill_in=material.fill_in)
+    return functools.partial(encode_task, shared)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
-from penstock.abc import Store
+from penstock.abc import Format, Store
 from penstock.errors import ConfigError
+from penstock.formats import BUILT_IN, format_names, get_format, usable_format
 from penstock.formats.tokens.folder.index import SUFFIXES
-from penstock.prepare.tokens.understand import format_of, no_format, require_packed
 from penstock.store.outputs import output_path
 from penstock.store.place import Given, Place, place_of
 
@@ -60,3 +61,42 @@ def _is_elsewhere(given: Given) -> bool:
 
 def _is_folder(place: Place) -> bool:
     return place.is_local and place.is_folder()
+
+
+def format_of(output: Place) -> str | None:
+    """The token format whose suffix an output has."""
+    for one in _packed():
+        if output.path.rstrip("/").endswith(one.traits.suffixes or ("\0",)):
+            return one.name
+    return None
+
+
+def no_format(output: Place) -> ConfigError:
+    """The error for an output that is neither a folder nor named like a file of a format."""
+    packed = list(_packed())
+    suffixes = ", ".join(sorted({suffix for one in packed for suffix in one.traits.suffixes}))
+    names = ", ".join(sorted({one.name for one in packed} | {"mds"}))
+    return ConfigError(
+        "the format isn't clear from the name of the output",
+        path=output.path,
+        expected=suffixes,
+        hint=f"End it with a slash for a folder of token files, or specify the format with to= (--to): {names}",
+    )
+
+
+def require_packed(to: str, output: Place) -> None:
+    """That a format which is written holds tokens; raises `ConfigError`. Others say themselves why they can't."""
+    traits = get_format(to).traits
+    if traits.write and not traits.tokens and to != "mds":
+        names = " | ".join(sorted({one.name for one in _packed()} | {"mds"}))
+        raise ConfigError("not a format for packed tokens", path=output.path, found=to, expected=names)
+
+
+def _packed() -> Iterator[Format]:
+    """Token formats that can be written; plug-ins last, as looking for them takes time."""
+    asked: set[str] = set()
+    for names in (BUILT_IN, format_names):
+        for one in (usable_format(name, []) for name in (names() if callable(names) else names)):
+            if one is not None and one.traits.tokens and one.traits.write and one.name not in asked:
+                asked.add(one.name)
+                yield one

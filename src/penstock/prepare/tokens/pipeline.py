@@ -8,66 +8,33 @@ all parts are there. Nothing is visible before the commit.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
-import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Literal
 
-from penstock._kinds import JoinsRows
-from penstock.abc import Executor
 from penstock.engine.options import RunOptions
-from penstock.engine.parts import PartName
-from penstock.engine.plan import require_same
-from penstock.engine.shared import SharedWork, is_complete, open_shared, peek, work_folder
-from penstock.engine.sharing import plain_errors, wait_for_another
-from penstock.engine.tokens.assemble import as_parts
-from penstock.engine.tokens.files import held_folder
-from penstock.engine.tokens.one import joined_file
-from penstock.errors import ConfigError, PenstockError, PrepareError
-from penstock.executors import AnyExecutor, make_executor
+from penstock.engine.run import run
+from penstock.errors import ConfigError
+from penstock.executors import AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._planed_writer import replacing_planes
-from penstock.formats._planes import base_at, side_path_of
-from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.formats.tokens.folder.side import NAME as FOLDER
-from penstock.prepare.tokens.assemble import create_writer, writer_options
 from penstock.prepare.tokens.chat.ends import ChatEos
 from penstock.prepare.tokens.chat.rows import CHAT_FORMATS, ChatFormat
-from penstock.prepare.tokens.complete import find_complete, made_by_another, require_unmade
-from penstock.prepare.tokens.encode import Books, Encoding
-from penstock.prepare.tokens.engines import encode_each
-from penstock.prepare.tokens.files import held_output, token_files
 from penstock.prepare.tokens.fill_in import asked_of
-from penstock.prepare.tokens.inputs import STDIN, InputFormat, changed_since, spooled, with_digests
-from penstock.prepare.tokens.one_file import append_shuffled, parts_in_order, take_parts
+from penstock.prepare.tokens.inputs import STDIN, InputFormat, spooled
+from penstock.prepare.tokens.job import make_job
 from penstock.prepare.tokens.oracle import EngineChoice
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
-from penstock.prepare.tokens.planes import kept_mask, require_place_of_mask
-from penstock.prepare.tokens.planned import Planned, asked_for, choose, make_plan
+from penstock.prepare.tokens.planes import require_place_of_mask
 from penstock.prepare.tokens.report import PackProgress, PackReport
-from penstock.prepare.tokens.rows import kept_rows, settle_rows
-from penstock.prepare.tokens.sample import estimate
 from penstock.prepare.tokens.select import DEFAULT_JOIN, select
-from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokens.tokenizer import NO_EOS
-from penstock.prepare.tokens.understand import Found, Material, Request, find_inputs, recorded_of, understand
-from penstock.prepare.tokens.unknown import count_in_parts
-from penstock.store._keeping import keeping_nothing
-from penstock.store.dry import dry_place
-from penstock.store.local import LocalStore, output_exists
-from penstock.store.object_folder import require_no_writer
-from penstock.store.outputs import output_path
-from penstock.store.place import Given, Place, place_of
-from penstock.store.side_file import record_in_side_file
-from penstock.types import Manifest
+from penstock.prepare.tokens.understand import Request
+from penstock.store.local import LocalStore
+from penstock.store.place import Given, place_of
 
 OnError = Literal["raise", "skip"]
-
-_PRELOAD = ("penstock.prepare.tokens.tokenize", "gigatoken")
 
 
 def pack(
@@ -267,287 +234,7 @@ def pack(
         what = "standard input must be copied into a file first"
         raise ConfigError(what, found="dry_run (--dry-run)", hint="Name files")
     with spooled(request.given) as given:
-        return _pack(dataclasses.replace(request, given=given, started=time.perf_counter()))
-
-
-def _pack(request: Request) -> PackReport:
-    if request.options.dry_run:
-        with keeping_nothing():
-            return _rehearsed(request)
-    done = made_by_another(request) if request.options.overwrite else find_complete(request)
-    while done is None:
-        try:
-            return _run(request)
-        except (PenstockError, OSError) as error:
-            # Another finisher of the same plan may have been first, and then there is nothing left to read or to write.
-            done = made_by_another(request)
-            if done is None and not (isinstance(error, PrepareError) and _waited(request)):
-                raise
-            done = done or made_by_another(request)
-    return done
-
-
-def _waited(request: Request) -> bool:
-    """Whether another finisher of the same plan wrote the output meanwhile; token files are made side by side."""
-    folder = work_folder(request.output, inside=request.is_folder)
-    first = Place(request.output.store, request.outputs[0])
-    return not request.is_folder and wait_for_another(first, folder, request.options)
-
-
-def _run(request: Request) -> PackReport:
-    found = find_inputs(request)
-    folder = work_folder(request.output, inside=request.is_folder)
-    options = request.options
-    with plain_errors(request.output, folder), contextlib.ExitStack() as workers:
-        executor = workers.enter_context(_workers_for(request, found))
-        material = understand(request, found, None if options.restart else peek(folder))
-        held = held_output(request)
-        opened = open_shared(request.output, folder, restart=options.restart, shared=options.is_distributed)
-        # Workers end before the work folder is left: nothing more comes into it then.
-        with held, opened as work, workers.pop_all():
-            engine = choose(request, material, work.plan, executor)
-            inputs = with_digests(material.inputs, executor.map)  # workers are there: what they share is loaded
-            material = dataclasses.replace(material, inputs=inputs)
-            planned = make_plan(request, material, work, *engine)
-            require_unmade(request, material, work)
-            pass_ = _Pass(request, material, planned, work, executor)
-            if request.is_folder:
-                return _into_files(pass_)
-            return _into_one(pass_)
-
-
-def _rehearsed(request: Request) -> PackReport:
-    """About what would be written; the output is opened in a store that writes nothing."""
-    if not (request.options.overwrite or request.is_folder) and request.output.exists():
-        raise output_exists(request.output.path)
-    before = None if request.options.restart else peek(work_folder(request.output, inside=request.is_folder))
-    material = understand(request, find_inputs(request), before)
-    if before is not None:
-        material = dataclasses.replace(material, inputs=with_digests(material.inputs))
-        require_same(before, asked_for(request, material, before), request.output.path)
-    dry, recorded = dry_place(request.output), recorded_of(request, material)
-    if request.is_folder:
-        with held_folder(dry, overwrite=request.options.overwrite, shared=False):
-            pass
-    else:
-        writer = create_writer(request.to, dry, material.spec, recorded, overwrite=request.options.overwrite)
-        as_parts(writer)
-        writer.abort()
-    with make_executor("inline", None) as executor:
-        engine, note = choose(request, material, None, executor)
-    documents, tokens = estimate(
-        material.inputs,
-        material.selection,
-        lambda texts: encode_each(material.reference, texts)[0],
-        with_eos=material.spec.eos is not None,
-    )
-    return PackReport(
-        output=request.output.path, documents=documents, tokens=tokens, input_files=len(material.inputs),
-        input_bytes=sum(one.size_bytes for one in material.inputs), num_dropped=0, dropped=(), engine=engine,
-        engine_note=note, tasks=0, reused_tasks=0, seconds={"start": time.perf_counter() - request.started},
-        eos=material.spec.eos,
-    )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """What a run works with, once all is understood and planned."""
-
-    request: Request
-    material: Material
-    planned: Planned
-    work: SharedWork
-    executor: Executor
-
-    def books(self) -> Books:
-        """The account of it, where nothing is booked yet."""
-        options, inputs = self.request.options, self.material.inputs
-        sizes = (one.size_bytes for one in inputs)
-        if options.part is not None:
-            tasks = cut_tasks(inputs, self.planned.plan.task_bytes)
-            sizes = (one.size_bytes for one in tasks if options.takes(one.number))
-        return Books(self.request, self.material, self.work, sum(sizes))
-
-    def encoding(self, *, only_share: bool = False) -> Encoding:
-        """What is to be encoded: all, or a share."""
-        planned, takes = self.planned, self.request.options.takes
-        return Encoding(
-            self.request,
-            self.material,
-            planned.plan,
-            self.work,
-            self.executor,
-            planned.engine,
-            takes if only_share else lambda task: True,
-        )
-
-
-# --- work ------------------------------------------------------------------------------------------------------------
-
-
-def _workers_for(request: Request, found: Found) -> AbstractContextManager[Executor]:
-    """Workers start first: their imports then take no time of their own."""
-    files, sizes = found.files, [text_bytes(*one) for one in found.sizes()]
-    task_bytes = request.task_bytes or default_task_bytes(sum(sizes))
-    n_tasks = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
-    options = request.options
-    alone, executor = n_tasks <= 1 or options.no_work, options.executor or "processes"
-    places = {"reads": files, "writes": [request.output]}
-    return make_executor(executor, options.workers, _PRELOAD, alone=alone, most=n_tasks, **places)
-
-
-def _into_one(run: _Pass) -> PackReport:
-    """Encode what is missing, append every part in its turn, and make the dataset visible."""
-    request, material, work = run.request, run.material, run.work
-    books, times = run.books(), [time.perf_counter()]
-    recorded, spec = recorded_of(request, material), material.spec
-    about = (request.output, writer_options(request.to, spec, recorded), spec.token_bytes, work, run.executor)
-    joined = joined_file(request.to, *about, request.options.takes, overwrite=request.options.overwrite)
-    if request.options.part is not None:
-        for _ in run.encoding(only_share=True).run(books):
-            pass
-        if joined is not None and request.shuffle is None and (all_parts := _all_parts(run)):
-            joined.digest(all_parts)
-        return _unfinished(run, books, [*times, time.perf_counter()], ())
-    if request.options.no_work and (missing := work.shares_of(work.missing())):
-        return _unfinished(run, books, times, missing)
-    joined = joined if request.shuffle is None else None
-    place = request.output if joined is None else joined.output
-    with create_writer(request.to, place, spec, recorded, overwrite=request.options.overwrite) as writer:
-        parts = take_parts(run.encoding(), books, writer, joined)
-        _require_documents(run, books)
-        if request.shuffle is not None:
-            append_shuffled(run.encoding(), writer, parts)
-        if joined is not None and isinstance(writer, JoinsRows):
-            joined.write(writer, parts)
-        times.append(time.perf_counter())
-        books.unknown_tokens, books.dropped_characters = count_in_parts(spec, work.parts, parts)
-        with kept_rows(request, material, work, parts), kept_mask(request, material, work, parts, books):
-            manifest = writer.commit()
-    return _finished(run, books, manifest, times)
-
-
-def _into_files(run: _Pass) -> PackReport:
-    """Encode what is missing, then assemble the token files that are, and make the folder visible."""
-    request, work = run.request, run.work
-    books, times = run.books(), [time.perf_counter()]
-    about = (request, run.material, work, run.executor, run.planned.engine, books)
-    files = token_files(*about)
-    require_no_writer(request.output.store, request.output.child(INDEX_NAME).path)  # now our plan is there to be seen
-    if request.options.no_work:
-        missing = work.shares_of(work.missing())
-        if not missing and request.shuffle is None:  # else who finishes makes all files
-            missing = files.missing_shares(_all_parts(run))
-        if missing:
-            return _unfinished(run, books, times, missing)
-    for _ in run.encoding(only_share=True).run(books):  # of what is there it tells what was left out
-        pass
-    times.append(time.perf_counter())
-    parts, files = _all_parts(run), token_files(*about)  # whose parts are of others is known now
-    if request.options.part is not None:
-        if parts is not None and request.shuffle is None:
-            files.make(parts, request.options.part)
-        return _unfinished(run, books, [*times, time.perf_counter()], ())
-    _require_documents(run, books, parts)
-    in_order = parts_in_order(run.encoding(), parts or [])
-    files.make(in_order)
-    times.append(time.perf_counter())
-    of_run = (request, run.material, work, parts or [])
-    books.unknown_tokens, books.dropped_characters = count_in_parts(run.material.spec, work.parts, parts or [])
-    with kept_rows(*of_run), kept_mask(*of_run, books):
-        manifest = files.commit(in_order)
-    return _finished(run, books, manifest, times)
-
-
-def _all_parts(run: _Pass) -> list[PartName] | None:
-    """All parts in order; None where some are missing."""
-    listed, found = run.work.listed(), list[PartName]()
-    for task in cut_tasks(run.material.inputs, run.planned.plan.task_bytes):
-        parts = listed.get(task.number, [])
-        if not is_complete(parts):
-            return None
-        found += parts
-    return found
-
-
-def _require_documents(run: _Pass, books: Books, parts: Sequence[PartName] | None = None) -> None:
-    """That there is something to commit, and that its inputs are still what they were."""
-    request = run.request
-    documents = books.documents if parts is None else sum(part.documents for part in parts)
-    if not documents:
-        run.work.clear()  # whoever mends the inputs begins anew
-        found = f"{books.num_dropped} lines skipped" if books.num_dropped else "no line"
-        inputs = run.material.inputs
-        path = inputs[0].path if len(inputs) == 1 else request.output.path
-        raise PrepareError("the inputs contain no documents", path=path, found=found)
-    changed = changed_since(run.material.inputs)
-    if changed is not None:
-        raise PrepareError(
-            "the input changed while it was being read",
-            path=changed.path,
-            hint="Don't change inputs during a run. Discard the finished work: restart (--restart)",
-        )
-
-
-# --- commit ----------------------------------------------------------------------------------------------------------
-
-
-def _finished(run: _Pass, books: Books, manifest: Manifest, times: Sequence[float]) -> PackReport:
-    settle_rows(run.request, manifest)
-    manifest = _record_unknown(run.request, books, manifest)
-    with contextlib.suppress(OSError, PenstockError):
-        run.work.clear()  # the output is complete: what can't be removed now is removed by the next run
-    report = _unfinished(run, books, times, ())
-    return dataclasses.replace(
-        report, manifest=manifest, documents=manifest.num_samples, tokens=manifest.num_tokens or books.tokens
-    )
-
-
-def _record_unknown(request: Request, books: Books, manifest: Manifest) -> Manifest:
-    """Record in the side file how much text the tokenizer doesn't know, if there is any."""
-    if not books.unknown_tokens and not books.dropped_characters:
-        return manifest
-    counts = {"unknown_tokens": books.unknown_tokens, "dropped_characters": books.dropped_characters}
-    output, name = request.output, FOLDER if request.is_folder else request.to
-    base = base_at(name, output.store, output_path(output.store, output.path))
-    side_path = output.child(".penstock").path if base is None else side_path_of(name, base)
-    record_in_side_file(output.store, side_path, unknown_text=counts)
-    return dataclasses.replace(manifest, unknown_text=counts)
-
-
-def _unfinished(run: _Pass, books: Books, times: Sequence[float], missing: tuple[int, ...]) -> PackReport:
-    """What there is to say; of a share, about that share."""
-    request = run.request
-    names = ("start", "encode", "assemble", "commit") if request.is_folder else ("start", "encode", "commit")
-    stages = zip(names, [request.started, *times], [*times, time.perf_counter()], strict=False)
-    return PackReport(
-        output=request.output.path,
-        documents=books.documents,
-        tokens=books.tokens,
-        input_files=len(run.material.inputs),
-        input_bytes=books.total_bytes,
-        excluded=sum(len(one.excluded) for one in run.material.inputs),
-        num_dropped=books.num_dropped,
-        dropped=tuple(books.dropped),
-        num_unmasked=books.num_unmasked,
-        unknown_tokens=books.unknown_tokens,
-        dropped_characters=books.dropped_characters,
-        unmasked=tuple(books.unmasked),
-        num_endless=books.num_endless,
-        endless=tuple(books.endless),
-        null_fields=tuple(sorted(books.null_fields)),
-        eos=run.material.spec.eos,
-        engine=run.planned.engine,
-        engine_note=run.planned.note,
-        tasks=books.tasks,
-        reused_tasks=books.reused_tasks,
-        seconds={stage: after - before for stage, before, after in stages},
-        part=request.options.part,
-        missing=missing,
-    )
-
-
-# --- odds and ends -------------------------------------------------------------------------------------------------
+        return run(make_job(dataclasses.replace(request, given=given)))
 
 
 def _require(option: str, found: str, allowed: Sequence[str]) -> None:

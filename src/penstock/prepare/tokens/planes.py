@@ -20,16 +20,21 @@ from penstock.formats import get_format
 from penstock.formats._planed_writer import planes_beside, settle_planes
 from penstock.formats._planes import EDGE_TOKENS, base_at
 from penstock.formats.tokens.folder.side import NAME as FOLDER
-from penstock.prepare.tokens.encode import Books
-from penstock.prepare.tokens.one_file import shuffled_place
+from penstock.prepare.tokens.encode import Counts
 from penstock.prepare.tokens.report import Dropped
 from penstock.prepare.tokens.understand import Material, Request
 from penstock.store.outputs import output_path
 from penstock.store.place import Place
 
+_SHUFFLED = "shuffled"
 _PLANES = {LOSS_MASK: "bool"}
 _MOST_UNMASKED = 100  # one of so many conversations may have no token that is generated
 _LISTED = 5
+
+
+def shuffled_place(request: Request, work: SharedWork) -> Place:
+    """Return the folder of the parts of which the output consists."""
+    return work.parts if request.shuffle is None else work.place.child(_SHUFFLED)
 
 
 def require_place_of_mask(request: Request) -> str:
@@ -45,7 +50,7 @@ def require_place_of_mask(request: Request) -> str:
 
 @contextlib.contextmanager
 def kept_mask(
-    request: Request, material: Material, work: SharedWork, parts: Sequence[PartName], books: Books
+    request: Request, material: Material, work: SharedWork, parts: Sequence[PartName], counts: Counts
 ) -> Generator[None]:
     """Write the loss mask of an output that the block makes visible: it is there before, and counts with the tokens.
 
@@ -59,13 +64,13 @@ def kept_mask(
         return
     require_place_of_mask(request)
     settle_mask(request)
-    tally, joins = _Tally(material, books), request.options.is_distributed and request.is_folder
+    tally, joins = _Tally(material, counts), request.options.is_distributed and request.is_folder
     with planes_beside(_masked(request), request.output.store, request.output.path, _PLANES, joins=joins) as files:
         for part in parts:
             mask = tally.mask_of(work, part)
             if request.shuffle is None:
                 files.write({LOSS_MASK: mask})
-        _require_masks(request, work, books, sum(part.documents for part in parts))
+        _require_masks(request, work, counts, sum(part.documents for part in parts))
         folder, width = shuffled_place(request, work), material.spec.token_bytes
         made = parts if request.shuffle is None else in_order(folder)
         for part in made if request.shuffle is not None else ():
@@ -90,7 +95,7 @@ class _Tally:
     """Reads masks of parts in their order, and notes conversations of which no token is generated."""
 
     material: Material
-    books: Books
+    counts: Counts
     file: int = -1
     lines: int = 0
 
@@ -101,11 +106,11 @@ class _Tally:
             if piece.file != self.file:
                 self.file, self.lines = piece.file, 0
             name = self.material.inputs[piece.file].name
-            books = self.books
-            books.num_unmasked += piece.num_unmasked
-            books.num_endless += piece.num_endless
-            books.null_fields.update(piece.null_fields)
-            for listed, noted in ((books.unmasked, piece.unmasked), (books.endless, piece.endless)):
+            counts = self.counts
+            counts.num_unmasked += piece.num_unmasked
+            counts.num_endless += piece.num_endless
+            counts.null_fields.update(piece.null_fields)
+            for listed, noted in ((counts.unmasked, piece.unmasked), (counts.endless, piece.endless)):
                 room = _LISTED - len(listed)
                 listed += (Dropped(name, self.lines + one.line + 1, one.reason) for one in noted[:room])
             self.lines += piece.lines
@@ -117,14 +122,14 @@ def _bits(meta: PartMeta) -> NDArray[np.bool_]:
     return bits.view(np.bool_)
 
 
-def _require_masks(request: Request, work: SharedWork, books: Books, documents: int) -> None:
-    if books.num_unmasked * _MOST_UNMASKED <= documents:
+def _require_masks(request: Request, work: SharedWork, counts: Counts, documents: int) -> None:
+    if counts.num_unmasked * _MOST_UNMASKED <= documents:
         return
     work.clear()  # whoever mends inputs or template begins anew
-    first = "; ".join(f"{one.file} line {one.line}" for one in books.unmasked)
-    more = ", …" if books.num_unmasked > len(books.unmasked) else ""
+    first = "; ".join(f"{one.file} line {one.line}" for one in counts.unmasked)
+    more = ", …" if counts.num_unmasked > len(counts.unmasked) else ""
     raise PrepareError(
-        f"no token is generated in {books.num_unmasked} of {documents} conversations (the limit is 1 %)",
+        f"no token is generated in {counts.num_unmasked} of {documents} conversations (the limit is 1 %)",
         path=request.output.path,
         found=first + more,
         hint="Add an assistant message to each, or check which text the chat template marks: {% generation %}",

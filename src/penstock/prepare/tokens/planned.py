@@ -1,36 +1,22 @@
-"""What is to be done: the plan of a run, compared with the work that is there, and who encodes."""
+"""Plan of a run of `pack`, and the engine that encodes."""
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
-
 from penstock._secrets import logger
 from penstock.abc import Executor
-from penstock.engine.plan import Plan, PlannedInput, require_same
-from penstock.engine.shared import SharedWork
-from penstock.engine.sharing import join
-from penstock.errors import ConfigError, PrepareError
+from penstock.engine.plan import Plan, PlannedInput
+from penstock.errors import ConfigError
 from penstock.prepare.tokens.chat.mask import find_mask_difference
 from penstock.prepare.tokens.chat.vocabulary import load_vocabulary
 from penstock.prepare.tokens.engines import EngineName, TokenizersEngine, load_engine
 from penstock.prepare.tokens.oracle import EngineChoice, choose_engine
 from penstock.prepare.tokens.rows import keeps_rows
 from penstock.prepare.tokens.sample import sample_texts
-from penstock.prepare.tokens.tasks import cut_tasks, default_task_bytes, text_bytes
+from penstock.prepare.tokens.tasks import default_task_bytes, text_bytes
 from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec
 from penstock.prepare.tokens.understand import Material, Request, filled_in, left_out, split_markers
 
 _log = logger()
-
-
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """What is to be done: the plan, and why its engine was chosen."""
-
-    plan: Plan
-    engine: EngineName
-    note: str | None
 
 
 def choose(
@@ -67,24 +53,8 @@ def _without_gigatoken(request: Request, spec: TokenizerSpec, reason: str) -> tu
     return spec.kind, reason
 
 
-def make_plan(request: Request, material: Material, work: SharedWork, engine: EngineName, note: str | None) -> Planned:
-    """Compare what is asked for with the work that is there, and make the plan durable."""
-    before = work.plan
-    asked = asked_for(request, material, before)
-    require_same(before, asked, request.output.path)
-    plan = dataclasses.replace(asked, engine=engine)
-    if before is not None and engine != before.engine:
-        raise PrepareError(
-            f"finished tasks were encoded by {before.engine}, which is no longer valid: {note}",
-            path=request.output.path,
-            hint="Discard the finished work: restart (--restart)",
-        )
-    join(work, plan, sum(1 for _ in cut_tasks(material.inputs, plan.task_bytes)), request.options)
-    return Planned(plan, engine, note)
-
-
-def asked_for(request: Request, material: Material, before: Plan | None) -> Plan:
-    """The plan, but for its engine."""
+def make_plan(request: Request, material: Material, before: Plan | None) -> Plan:
+    """Return the plan without its engine. It continues the plan of unfinished work, if there is one."""
     total_bytes = sum(text_bytes(one.name, one.size_bytes) for one in material.inputs)
     kept = before.task_bytes if before is not None else default_task_bytes(total_bytes)
     return Plan(

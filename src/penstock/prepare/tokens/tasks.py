@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from penstock.engine.parts import PartName
 from penstock.formats.jsonl.decompress import cut_stream
@@ -103,6 +104,23 @@ def default_task_bytes(total_bytes: int) -> int:
 def text_bytes(name: str, size_bytes: int) -> int:
     """Roughly how much text a file holds."""
     return size_bytes * (_EXPANSION if name.endswith((".gz", ".zst")) else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks(Sequence[Task]):
+    """All tasks in input order. Each iteration cuts them anew, so that they take no memory."""
+
+    inputs: Sequence[InputFile]
+    task_bytes: int
+
+    def __iter__(self) -> Iterator[Task]:
+        return cut_tasks(self.inputs, self.task_bytes)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
 
 
 def cut_tasks(inputs: Sequence[InputFile], task_bytes: int) -> Iterator[Task]:

@@ -6,17 +6,16 @@ import contextlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from penstock.abc import Format
 from penstock.engine.folder import local_store
 from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
 from penstock.errors import ConfigError, Corrupt, FormatError
 from penstock.executors import HERE
-from penstock.formats import BUILT_IN, SUFFIXES, files_at, format_names, get_format, usable_format
+from penstock.formats import SUFFIXES, files_at
 from penstock.formats._unrecognised import UNKNOWN, is_tokenizer, of_binary, of_text
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.index import is_megatrons, load_lines
@@ -77,7 +76,6 @@ class Request:
     keep_control_tokens: bool
     shuffle: int | None
     fill_in: FillInAsked | None
-    started: float = 0.0
 
     @property
     def store(self) -> LocalStore:
@@ -295,42 +293,3 @@ def recorded_of_output(request: Request, material: Material) -> dict[str, Any]:
     if request.is_folder:
         recorded["options"] |= {"file_tokens": request.file_tokens, "to": request.to}
     return recorded
-
-
-def format_of(output: Place) -> str | None:
-    """The token format whose suffix an output has."""
-    for one in _packed():
-        if output.path.rstrip("/").endswith(one.traits.suffixes or ("\0",)):
-            return one.name
-    return None
-
-
-def no_format(output: Place) -> ConfigError:
-    """The error for an output that is neither a folder nor named like a file of a format."""
-    packed = list(_packed())
-    suffixes = ", ".join(sorted({suffix for one in packed for suffix in one.traits.suffixes}))
-    names = ", ".join(sorted({one.name for one in packed} | {"mds"}))
-    return ConfigError(
-        "the format isn't clear from the name of the output",
-        path=output.path,
-        expected=suffixes,
-        hint=f"End it with a slash for a folder of token files, or specify the format with to= (--to): {names}",
-    )
-
-
-def require_packed(to: str, output: Place) -> None:
-    """That a format which is written holds tokens; raises `ConfigError`. Others say themselves why they can't."""
-    traits = get_format(to).traits
-    if traits.write and not traits.tokens and to != "mds":
-        names = " | ".join(sorted({one.name for one in _packed()} | {"mds"}))
-        raise ConfigError("not a format for packed tokens", path=output.path, found=to, expected=names)
-
-
-def _packed() -> Iterator[Format]:
-    """Token formats that can be written; plug-ins last, as looking for them takes time."""
-    asked: set[str] = set()
-    for names in (BUILT_IN, format_names):
-        for one in (usable_format(name, []) for name in (names() if callable(names) else names)):
-            if one is not None and one.traits.tokens and one.traits.write and one.name not in asked:
-                asked.add(one.name)
-                yield one

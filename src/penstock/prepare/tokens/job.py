@@ -1,0 +1,565 @@
+"""`pack` as a job: its plan, its parts, and how they become one dataset or a folder of token files."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from penstock._kinds import JoinsRows
+from penstock.abc import Executor, Writer
+from penstock.engine.folder import WorkFolder
+from penstock.engine.parts import PartName, read_part
+from penstock.engine.plan import Plan, require_same
+from penstock.engine.run import Job, Wave
+from penstock.engine.shared import SCRATCH, SharedWork, is_complete, open_shared, peek, work_folder
+from penstock.engine.tokens.assemble import FileJob, append_range, as_parts
+from penstock.engine.tokens.files import (
+    FileWave,
+    TokenFiles,
+    end_killed_commit,
+    held_folder,
+    sweep_killed_tokens,
+)
+from penstock.engine.tokens.join import PartRange
+from penstock.engine.tokens.one import BlockWave, OneFile, joined_file
+from penstock.engine.tokens.shuffled import shuffled_parts
+from penstock.errors import PenstockError, PrepareError
+from penstock.executors import make_executor
+from penstock.formats import get_format
+from penstock.formats._manifest import Provenance
+from penstock.formats._planes import base_at, side_path_of
+from penstock.formats.tokens.folder.files import read_index
+from penstock.formats.tokens.folder.index import INDEX_NAME
+from penstock.formats.tokens.folder.side import NAME as FOLDER
+from penstock.formats.tokens.folder.side import read_manifest
+from penstock.order.permutation import GlobalOrder
+from penstock.prepare.tokens.assemble import bos_of, create_writer, differs, writer_options
+from penstock.prepare.tokens.encode import Counts, Encoding, encode_fn
+from penstock.prepare.tokens.engines import EngineName, encode_each
+from penstock.prepare.tokens.inputs import changed_since, with_digests
+from penstock.prepare.tokens.oracle import check_probes, disagreed
+from penstock.prepare.tokens.planes import kept_mask, settle_mask, shuffled_place
+from penstock.prepare.tokens.planned import choose, make_plan
+from penstock.prepare.tokens.report import PackReport
+from penstock.prepare.tokens.rows import kept_rows, settle_rows
+from penstock.prepare.tokens.sample import estimate
+from penstock.prepare.tokens.tasks import Tasks, default_task_bytes, text_bytes
+from penstock.prepare.tokens.understand import (
+    Found,
+    Material,
+    Request,
+    find_inputs,
+    material_of,
+    named_inputs,
+    recorded_of,
+    recorded_of_output,
+    understand,
+)
+from penstock.prepare.tokens.unknown import count_in_parts
+from penstock.store._files import require_movable
+from penstock.store._keeping import keeping_nothing
+from penstock.store.dry import dry_place
+from penstock.store.local import output_exists
+from penstock.store.object_folder import require_no_writer
+from penstock.store.outputs import output_path, sweep_killed
+from penstock.store.place import Place
+from penstock.store.side_file import record_in_side_file
+from penstock.types import Manifest, OpenOptions
+
+
+def make_job(request: Request) -> PackJob:
+    """Return the job that does what is requested."""
+    return PackFolderJob(request) if request.is_folder else PackDatasetJob(request)
+
+
+@dataclass
+class PackJob(Job[PackReport]):
+    """Tokenizes text to parts, and makes an output of them.
+
+    Attributes:
+        request: arguments of `pack`.
+        started: when the job started, as `time.perf_counter()`.
+        pool: runs tasks; known once the output is held, as `material`.
+        material: tokenizer and inputs.
+        engine: encodes the text; known once the work is open, as `engine_note` and the plan.
+        engine_note: why it isn't gigatoken.
+        counts: what this run's parts hold.
+        times: when each stage of the job ended.
+    """
+
+    request: Request
+    started: float = field(default_factory=time.perf_counter)
+    pool: Executor = field(init=False)
+    material: Material = field(init=False)
+    engine: EngineName = field(init=False)
+    engine_note: str | None = None
+    counts: Counts = field(init=False)
+    times: list[float] = field(default_factory=list[float])
+    _plan: Plan = field(init=False)
+    _pools: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    _writers: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    preload = ("penstock.prepare.tokens.tokenize", "gigatoken")
+
+    def __post_init__(self) -> None:
+        self.output = self.request.output
+        self.options = self.request.options
+
+    # --- what differs between one dataset and a folder of token files
+
+    @property
+    @abstractmethod
+    def format(self) -> str:
+        """Format of the whole output."""
+
+    @abstractmethod
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Return what keeps other writers of the output out."""
+
+    @abstractmethod
+    def published(self) -> Manifest | None:
+        """Return the side file of the output if it exists; raises if it can't be read."""
+
+    @abstractmethod
+    def rehearse_output(self, place: Place, material: Material) -> None:
+        """Check that the output can be written; `place` is in a store that writes nothing."""
+
+    @abstractmethod
+    def publish(self, work: SharedWork, wave: Any) -> Manifest:
+        """Make the output visible."""
+
+    # --- plan
+
+    @contextlib.contextmanager
+    def hold(self) -> Generator[None]:
+        found = find_inputs(self.request)
+        with contextlib.ExitStack() as self._pools:
+            # Workers start first. They import their modules while this process reads tokenizer and inputs.
+            self.pool = self._pools.enter_context(self._start_workers(found))
+            before = None if self.options.restart else peek(self.folder)
+            self.material = understand(self.request, found, before)
+            with self.held():
+                yield
+
+    def _start_workers(self, found: Found) -> contextlib.AbstractContextManager[Executor]:
+        options, sizes = self.options, [text_bytes(*one) for one in found.sizes()]
+        task_bytes = self.request.task_bytes or default_task_bytes(sum(sizes))
+        most = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
+        executor, alone = options.executor or "processes", most <= 1 or options.no_work
+        places = {"reads": found.files, "writes": [self.output]}
+        return make_executor(executor, options.workers, self.preload, alone=alone, most=most, **places)
+
+    @contextlib.contextmanager
+    def workers(self) -> Generator[Executor]:
+        # They end before the work folder is left, so that no more parts get into it. The writer ends before them.
+        with self._pools.pop_all(), contextlib.ExitStack() as self._writers:
+            yield self.pool
+
+    def adopt(self, work: SharedWork) -> bool:
+        before, material = work.plan, self.material
+        self.engine, self.engine_note = choose(self.request, material, before, self.pool)
+        inputs = with_digests(material.inputs, self.pool.map)  # the workers' modules are imported by now
+        self.material = dataclasses.replace(material, inputs=inputs)
+        plan = make_plan(self.request, self.material, before)
+        require_same(before, plan, self.output.path)
+        if before is not None and self.engine != before.engine:
+            raise PrepareError(
+                f"finished tasks were encoded by {before.engine}, which is no longer valid: {self.engine_note}",
+                path=self.output.path,
+                hint="Discard the finished work: restart (--restart)",
+            )
+        self._plan = dataclasses.replace(plan, engine=self.engine)
+        self.times = [time.perf_counter()]
+        return True
+
+    def plan(self) -> Plan:
+        return self._plan
+
+    @property
+    def tasks(self) -> Tasks:
+        return Tasks(self.material.inputs, self._plan.task_bytes)
+
+    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+        return encode_fn(self, work)
+
+    def is_current(self, work: SharedWork) -> bool:
+        if not self.options.is_distributed or self.options.restart:
+            return True
+        manifest = self._manifest()
+        return manifest is None or not self._is_requested(self.material, manifest)
+
+    # --- parts
+
+    def new_counts(self, work: SharedWork) -> Counts:
+        """Return counts of no parts."""
+        sizes = (one.size_bytes for one in self.material.inputs)
+        if self.options.part is not None:
+            sizes = (one.size_bytes for one in self.tasks if self.options.takes(one.number))
+        return Counts(self.request, self.material, work, sum(sizes))
+
+    def parts_of_all(self, work: SharedWork) -> list[PartName]:
+        """Return all parts in order, which must exist."""
+        listed, found = work.listed(), list[PartName]()
+        for task in self.tasks:
+            parts = listed.get(task.number, [])
+            if not is_complete(parts):
+                raise PrepareError("a task ended without a part", path=task.pieces[0].place.path)
+            found += parts
+        return found
+
+    def require_documents(self, work: SharedWork) -> None:
+        """Raise `PrepareError` if there is nothing to commit, or an input has changed."""
+        counts, inputs = self.counts, self.material.inputs
+        if not counts.documents:
+            work.clear()  # the inputs must be changed, so that this work is of no use
+            found = f"{counts.num_dropped} lines skipped" if counts.num_dropped else "no line"
+            path = inputs[0].path if len(inputs) == 1 else self.output.path
+            raise PrepareError("the inputs contain no documents", path=path, found=found)
+        changed = changed_since(inputs)
+        if changed is not None:
+            raise PrepareError(
+                "the input changed while it was being read",
+                path=changed.path,
+                hint="Don't change inputs during a run. Discard the finished work: restart (--restart)",
+            )
+
+    def in_order(self, work: SharedWork, parts: Sequence[PartName]) -> Sequence[PartName]:
+        """Return the parts of which the output consists: these, or shuffled ones that are made of them."""
+        seed, width = self.request.shuffle, self.material.spec.token_bytes
+        if seed is None:
+            return parts
+        reference = Encoding(self, work).reference
+        if reference is not None:  # shuffled parts hold no probes
+            for part in parts:
+                probes = read_part(work.parts.child(part.path), width)[0].probes
+                check_probes(reference, probes, self.material.inputs)
+        # That of `penstock.shuffle`.
+        order = GlobalOrder(sum(part.documents for part in parts), seed).order
+        return shuffled_parts(work.parts, parts, shuffled_place(self.request, work), order, width, self.pool)
+
+    # --- commit
+
+    def commit(self, work: SharedWork, wave: Any) -> PackReport:
+        manifest = self.publish(work, wave)
+        settle_rows(self.request, manifest)
+        manifest = self._record_unknown(manifest)
+        tokens = manifest.num_tokens or self.counts.tokens
+        report = self._report(self.counts)
+        return dataclasses.replace(report, manifest=manifest, documents=manifest.num_samples, tokens=tokens)
+
+    @contextlib.contextmanager
+    def sidecars(self, work: SharedWork, parts: Sequence[PartName]) -> Generator[None]:
+        """Write what belongs to an output that the block makes visible: row map, exclude list and loss mask."""
+        counts, spec = self.counts, self.material.spec
+        self.times.append(time.perf_counter())
+        counts.unknown_tokens, counts.dropped_characters = count_in_parts(spec, work.parts, parts)
+        of_run = (self.request, self.material, work, parts)
+        with kept_rows(*of_run), kept_mask(*of_run, counts):
+            yield
+
+    def _record_unknown(self, manifest: Manifest) -> Manifest:
+        """Record in the side file how much text the tokenizer doesn't know, if there is any."""
+        counts, output = self.counts, self.output
+        if not counts.unknown_tokens and not counts.dropped_characters:
+            return manifest
+        unknown = {"unknown_tokens": counts.unknown_tokens, "dropped_characters": counts.dropped_characters}
+        base = base_at(self.format, output.store, output_path(output.store, output.path))
+        side_path = output.child(".penstock").path if base is None else side_path_of(self.format, base)
+        record_in_side_file(output.store, side_path, unknown_text=unknown)
+        return dataclasses.replace(manifest, unknown_text=unknown)
+
+    # --- an output that exists
+
+    def finished(self) -> PackReport | None:
+        manifest = self._manifest()
+        if manifest is None:
+            return None
+        request, output = self.request, self.output
+        sweep_killed_tokens(output, request.to, is_folder=request.is_folder)
+        material = material_of(request, named_inputs(request))
+        if not self._is_requested(material, manifest):
+            return None
+        settle_rows(request, manifest)
+        settle_mask(request)
+        engine = ""
+        with (
+            contextlib.suppress(PrepareError),
+            open_shared(output, self.folder, restart=False, shared=False) as work,
+        ):
+            engine = "" if work.plan is None else work.plan.engine
+            end_killed_commit(work, request.to, is_folder=request.is_folder)
+            work.clear()
+        unknown = manifest.unknown_text or {}
+        return dataclasses.replace(
+            self._report_on(material, manifest.num_samples, manifest.num_tokens, engine),
+            manifest=manifest,
+            unknown_tokens=unknown.get("unknown_tokens", 0),
+            dropped_characters=unknown.get("dropped_characters", 0),
+            excluded=sum(len(one.excluded) for one in material.inputs),
+            part=self.options.part,
+            was_complete=True,
+        )
+
+    def require_free(self) -> None:
+        request, options = self.request, self.options
+        if options.overwrite:
+            return
+        may_exist = not options.restart and (options.is_distributed or self.folder.is_there())
+        manifest = self._manifest() if may_exist else None
+        if manifest is not None:
+            self._discard_work_of(manifest)
+            raise output_exists(self.output.path)
+        if not request.is_folder and self.output.exists():
+            sweep_killed(self.output.store, request.outputs)
+            raise output_exists(self.output.path)
+
+    def _manifest(self) -> Manifest | None:
+        """Return the side file of the output if that exists and can be read."""
+        with contextlib.suppress(PenstockError, OSError):
+            return self.published()
+        return None
+
+    def _is_requested(self, material: Material, manifest: Manifest) -> bool:
+        """Return whether a side file describes the requested output."""
+        recorded = recorded_of_output(self.request, material)
+        return recorded == {
+            "tokenizer_digest": manifest.tokenizer_digest,
+            "inputs": dict(manifest.inputs),
+            "options": {name: manifest.options.get(name) for name in recorded["options"]},
+        }
+
+    def _discard_work_of(self, manifest: Manifest) -> None:
+        """Remove the rest of the work by which an output was made that isn't the requested one."""
+        with (
+            contextlib.suppress(PenstockError, OSError),
+            open_shared(self.output, self.folder, restart=False, shared=False) as work,
+        ):
+            plan = work.plan
+            if plan is None:
+                return
+            recorded = {f"--{name.replace('_', '-')}": value for name, value in manifest.options.items()}
+            recorded["--tokenizer"] = manifest.tokenizer_digest
+            same_options = all(plan.options[name] == value for name, value in recorded.items() if name in plan.options)
+            if same_options and dict(manifest.inputs) == {one.name: one.digest for one in plan.inputs}:
+                work.clear()
+
+    # --- reports
+
+    def rehearse(self) -> PackReport:
+        with keeping_nothing():
+            return self._rehearse()
+
+    def _rehearse(self) -> PackReport:
+        request = self.request
+        if not (self.options.overwrite or request.is_folder) and self.output.exists():
+            raise output_exists(self.output.path)
+        before = None if self.options.restart else peek(self.folder)
+        material = understand(request, find_inputs(request), before)
+        if before is not None:
+            material = dataclasses.replace(material, inputs=with_digests(material.inputs))
+            require_same(before, make_plan(request, material, before), self.output.path)
+        self.rehearse_output(dry_place(self.output), material)
+        with make_executor("inline", None) as executor:
+            engine, note = choose(request, material, None, executor)
+        documents, tokens = estimate(
+            material.inputs,
+            material.selection,
+            lambda texts: encode_each(material.reference, texts)[0],
+            with_eos=material.spec.eos is not None,
+        )
+        return dataclasses.replace(self._report_on(material, documents, tokens, engine), engine_note=note)
+
+    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> PackReport:
+        if self.options.part is not None:
+            self.times.append(time.perf_counter())
+        report = self._report(self.new_counts(work) if missing else self.counts)
+        return dataclasses.replace(report, part=self.options.part, missing=missing)
+
+    def _report(self, counts: Counts) -> PackReport:
+        names = ("start", "encode", "assemble", "commit") if self.request.is_folder else ("start", "encode", "commit")
+        stages = zip(names, [self.started, *self.times], [*self.times, time.perf_counter()], strict=False)
+        return dataclasses.replace(
+            self._report_on(self.material, counts.documents, counts.tokens, self.engine),
+            **counts.reported(),
+            engine_note=self.engine_note,
+            input_bytes=counts.total_bytes,
+            excluded=sum(len(one.excluded) for one in self.material.inputs),
+            seconds={stage: after - before for stage, before, after in stages},
+        )
+
+    def _report_on(self, material: Material, documents: int, tokens: int | None, engine: str) -> PackReport:
+        """Return a report on an output of so many documents and tokens that this run hasn't encoded."""
+        return PackReport(
+            output=self.output.path, documents=documents, tokens=tokens, input_files=len(material.inputs),
+            input_bytes=sum(one.size_bytes for one in material.inputs), num_dropped=0, dropped=(), engine=engine,
+            engine_note=None, tasks=0, reused_tasks=0, seconds={"start": time.perf_counter() - self.started},
+            eos=material.spec.eos,
+        )  # fmt: skip
+
+
+@dataclass
+class PackDatasetJob(PackJob):
+    """Makes one dataset: its writer takes each part while later ones are encoded, or its store joins them."""
+
+    _parts: list[PartName] = field(default_factory=list[PartName])
+    _writer: Writer = field(init=False)
+    _joined: OneFile | None = None
+
+    @property
+    def format(self) -> str:
+        return self.request.to
+
+    def first_files(self) -> list[Place]:
+        return [Place(self.output.store, self.request.outputs[0])]
+
+    @contextlib.contextmanager
+    def held(self) -> Generator[None]:
+        for path in self.request.outputs if self.options.overwrite and self.output.is_local else ():
+            require_movable(path)
+        yield  # the writer holds it
+
+    def published(self) -> Manifest | None:
+        source = get_format(self.request.to).open(self.output.store, self.output.path, OpenOptions())
+        manifest = getattr(source, "manifest", None)
+        return manifest if isinstance(manifest, Manifest) else None
+
+    def rehearse_output(self, place: Place, material: Material) -> None:
+        writer = self._create_writer(place, material)
+        as_parts(writer)
+        writer.abort()
+
+    def make_parts(self, work: SharedWork, pool: Executor) -> None:
+        self.counts, encoding = self.new_counts(work), Encoding(self, work)
+        if self.options.part is not None:
+            for _ in encoding.run(self.counts):
+                pass
+            return
+        self._joined = None if self.request.shuffle is not None else self._joined_file(work, pool)
+        place = self.output if self._joined is None else self._joined.output
+        self._writer = self._writers.enter_context(self._create_writer(place, self.material))
+        self._parts = self._take_parts(encoding)
+        self.require_documents(work)
+
+    def _take_parts(self, encoding: Encoding) -> list[PartName]:
+        """Encode missing parts. The writer takes each in turn, unless parts are joined or shuffled.
+
+        Raises:
+            PrepareError: a part that another run made isn't what the tokenizer's own library encodes.
+        """
+        folder, width, parts = encoding.work.parts, self.material.spec.token_bytes, list[PartName]()
+        for name, is_new in encoding.run(self.counts):
+            parts.append(name)
+            reference = None if is_new else encoding.reference
+            if self._joined is None and self.request.shuffle is None:
+                meta = append_range(as_parts(self._writer), folder, PartRange(name, 0, name.documents), width)
+            elif reference is not None:
+                meta = read_part(folder.child(name.path), width)[0]
+            else:
+                continue
+            if reference is not None:
+                check_probes(reference, meta.probes, self.material.inputs)
+        return parts
+
+    def wave(self, work: SharedWork) -> Wave:
+        if self.options.part is None:
+            joined, parts = self._joined, self._parts
+        else:
+            joined = None if self.request.shuffle is not None else self._joined_file(work, self.pool)
+            parts = [] if joined is None else self.parts_of_all(work)
+        # With no_work, the digests that are missing are still computed, by the commit.
+        return Wave() if joined is None or self.options.no_work else BlockWave(joined, parts)
+
+    def publish(self, work: SharedWork, wave: Any) -> Manifest:
+        writer, width = self._writer, self.material.spec.token_bytes
+        if self.request.shuffle is not None:
+            folder = shuffled_place(self.request, work)
+            for name in self.in_order(work, self._parts):
+                append_range(as_parts(writer), folder, PartRange(name, 0, name.documents), width)
+        if self._joined is not None and isinstance(writer, JoinsRows):
+            self._joined.write(writer, self._parts)
+        with self.sidecars(work, self._parts):
+            manifest = writer.commit()
+        self._writers.close()
+        return manifest
+
+    def _create_writer(self, place: Place, material: Material) -> Writer:
+        recorded = recorded_of(self.request, material)
+        return create_writer(self.request.to, place, material.spec, recorded, overwrite=self.options.overwrite)
+
+    def _joined_file(self, work: SharedWork, pool: Executor) -> OneFile | None:
+        to, spec = self.request.to, self.material.spec
+        options = writer_options(to, spec, recorded_of(self.request, self.material))
+        of_parts = (spec.token_bytes, work, pool, self.options.takes)
+        return joined_file(to, self.output, options, *of_parts, overwrite=self.options.overwrite)
+
+
+@dataclass
+class PackFolderJob(PackJob):
+    """Makes a folder of token files, which are assembled side by side when all parts exist."""
+
+    @property
+    def format(self) -> str:
+        return FOLDER
+
+    @property
+    def folder(self) -> WorkFolder:
+        return work_folder(self.output, inside=True)
+
+    def first_files(self) -> list[Place]:
+        return []  # token files are made by all runs at once, and none waits
+
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        return held_folder(self.output, overwrite=self.options.overwrite, shared=self.options.is_distributed)
+
+    def published(self) -> Manifest | None:
+        store, path = self.output.store, self.output.path
+        return read_manifest(store, path, store.get(f"{path}/{INDEX_NAME}"), read_index(store, path))
+
+    def rehearse_output(self, place: Place, material: Material) -> None:
+        with held_folder(place, overwrite=self.options.overwrite, shared=False):
+            pass
+
+    def make_parts(self, work: SharedWork, pool: Executor) -> None:
+        require_no_writer(self.output.store, self.output.child(INDEX_NAME).path)  # now others can see this plan
+        self.counts = self.new_counts(work)
+        for _ in Encoding(self, work).run(self.counts):
+            pass
+        self.times.append(time.perf_counter())
+        if self.options.part is None:
+            self.require_documents(work)
+
+    def wave(self, work: SharedWork) -> Wave:
+        # Files of shuffled documents are made by the commit.
+        return Wave() if self.request.shuffle is not None else FileWave(self._files(work), self.parts_of_all(work))
+
+    def publish(self, work: SharedWork, wave: Any) -> Manifest:
+        parts, files = self.parts_of_all(work), self._files(work)
+        in_order = self.in_order(work, parts)
+        if self.request.shuffle is not None:
+            files.make(in_order)
+        self.times.append(time.perf_counter())
+        with self.sidecars(work, parts):
+            return files.commit(in_order)
+
+    def _files(self, work: SharedWork) -> TokenFiles:
+        """Return the token files that are made of parts. Of these, only parts of other runs are compared again."""
+        request, material, spec = self.request, self.material, self.material.spec
+        of_file, of_folder = recorded_of(request, material), recorded_of_output(request, material)
+        options = writer_options(request.to, spec, of_file | {"inputs": {}})  # the folder's own side file names them
+        has_others = self.options.is_distributed or self.counts.reused_tasks > 0
+        compare = functools.partial(differs, spec) if self.engine == "gigatoken" and has_others else None
+        parts, scratch = shuffled_place(request, work), work.place.child(SCRATCH)
+        job = FileJob(self.output, parts, scratch, request.to, spec.token_bytes, options, compare)
+        digests, recorded = (of_folder["tokenizer_digest"], of_folder["inputs"]), of_folder["options"] | bos_of(spec)
+        provenance = Provenance(spec.eos_id, spec.name, *digests, recorded)
+
+        def refuse(file: int, difference: str) -> PrepareError:
+            return disagreed(material.inputs[file].path, difference)
+
+        file_tokens = request.file_tokens or 1
+        return TokenFiles(job, file_tokens, self.options.overwrite, provenance, work, self.pool, refuse)
