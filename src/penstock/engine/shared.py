@@ -170,6 +170,8 @@ class SharedWork:
 
     def require_unchanged_inputs(self) -> None:
         """Raise `Corrupt` if an input file changed while it was read; its parts are never used then."""
+        if not self.reads:
+            return
         before, now = self._recorded_inputs(), self._input_states()
         path = find_changed(before or {}, now)
         if before is not None and path is not None:

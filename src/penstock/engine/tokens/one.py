@@ -111,12 +111,16 @@ class BlockWave(Wave):
     """Second wave: each task computes the digests of a block of a joined file."""
 
     def __init__(self, file: OneFile, parts: Sequence[PartName]) -> None:
-        layout = file.layout(parts)
+        self._layout = file.layout(parts)
         self._marks = file.marks
-        self.tasks = list(layout.blocks())
-        job = BlockJob(layout.stores, file.marks, file.token_bytes)
+        self.tasks = list(self._layout.blocks())
+        job = BlockJob(self._layout.stores, file.marks, file.token_bytes)
         self.fn: Callable[[Any], object] = functools.partial(digest_block, job)
 
     def done(self) -> Mapping[int, BlockMark]:
         """Return the finished blocks by number."""
         return marks_in(self._marks)
+
+    def write(self, writer: JoinsRows) -> None:
+        """Give all parts to the file's writer, with the digests of all blocks; raises as `JoinsRows.write_joined`."""
+        writer.write_joined(self._layout.joined(self.done(), None))

@@ -102,6 +102,7 @@ class PackJob(Job[PackReport]):
     counts: Counts = field(init=False)
     times: list[float] = field(default_factory=list[float])
     _plan: Plan = field(init=False)
+    _other: Manifest | None = None
     _pools: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _writers: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     preload = ("penstock.prepare.tokens.tokenize", "gigatoken")
@@ -283,6 +284,7 @@ class PackJob(Job[PackReport]):
         sweep_killed_tokens(output, request.to, is_folder=request.is_folder)
         material = material_of(request, named_inputs(request))
         if not self._is_requested(material, manifest):
+            self._other = manifest
             return None
         settle_rows(request, manifest)
         settle_mask(request)
@@ -306,13 +308,11 @@ class PackJob(Job[PackReport]):
         )
 
     def require_free(self) -> None:
-        request, options = self.request, self.options
-        if options.overwrite:
+        request = self.request
+        if self.options.overwrite:
             return
-        may_exist = not options.restart and (options.is_distributed or self.folder.is_there())
-        manifest = self._manifest() if may_exist else None
-        if manifest is not None:
-            self._discard_work_of(manifest)
+        if self._other is not None:
+            self._discard_work_of(self._other)
             raise output_exists(self.output.path)
         if not request.is_folder and self.output.exists():
             sweep_killed(self.output.store, request.outputs)
@@ -481,7 +481,10 @@ class PackDatasetJob(PackJob):
             for name in self.in_order(work, self._parts):
                 append_range(as_parts(writer), folder, PartRange(name, 0, name.documents), width)
         if self._joined is not None and isinstance(writer, JoinsRows):
-            self._joined.write(writer, self._parts)
+            if isinstance(wave, BlockWave):
+                wave.write(writer)
+            else:
+                self._joined.write(writer, self._parts)
         with self.sidecars(work, self._parts):
             manifest = writer.commit()
         self._writers.close()
