@@ -186,7 +186,7 @@ store._objects: Objects
 store._ranges: MOST_PARTS plan_requests
 store._remote_claims: RemoteClaim
 store._remote_options: RemoteOptions
-store._replaced: is_staged_name replaced_mark=mark_path
+store._replaced: replaced_mark=mark_path
 store.cache: CachedStore
 store.compose: ObjectPart compose_client=_client
 store.exclude_list: ExcludeEntry=Entry ExcludeList NO_LIST
@@ -258,6 +258,13 @@ def verify_shared(
 
     how = RunOptions(executor, part=part, finish=part is None, no_work=no_work, restart=restart)
     return verify_in_parts(path, how, **options)
+
+
+def is_staged_name(name: str) -> bool:
+    """Return whether a writer that isn't done leaves a file or directory of this name next to its output."""
+    from penstock.store._replaced import is_staged_name
+
+    return is_staged_name(name) or (name.startswith(".") and name.endswith(".new"))
 
 
 def understand_conversion(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,19 +24,20 @@ from penstock.abc import Executor
 from penstock.codec.tokens import check_ids, dtype_for
 from penstock.convert.documents import runs_of
 from penstock.convert.eos import EosRule
-from penstock.convert.output import Advance, Written
+from penstock.convert.output import Written
 from penstock.convert.plan import TokenPlan
 from penstock.convert.planes import planes_along, settle_again
 from penstock.convert.rows import Dataset
 from penstock.engine.folder import WorkFolder
-from penstock.engine.parts import PartMeta, PartName, encode_end
-from penstock.engine.run import open_pool
-from penstock.engine.shared import SCRATCH, SharedWork, open_shared, work_folder
-from penstock.engine.sharing import join, kept_or_not, plain_errors, wait_for_another
+from penstock.engine.options import Counter, RunOptions
+from penstock.engine.parts import PartMeta, PartName, encode_end, made_of
+from penstock.engine.plan import Plan
+from penstock.engine.run import Job, Wave
+from penstock.engine.shared import SCRATCH, SharedWork, is_complete, open_shared, work_folder
 from penstock.engine.tokens.assemble import FileJob, append_range, as_parts
-from penstock.engine.tokens.files import TokenFiles, end_killed_commit, held_folder, sweep_killed_tokens
+from penstock.engine.tokens.files import FileWave, TokenFiles, end_killed_commit, held_folder, sweep_killed_tokens
 from penstock.engine.tokens.join import PartRange
-from penstock.engine.tokens.one import joined_file
+from penstock.engine.tokens.one import BlockWave, OneFile, joined_file
 from penstock.engine.tokens.runs import DocumentRuns
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.formats import files_at
@@ -51,125 +52,196 @@ from penstock.store.place import Place
 from penstock.store.put import aborting, commit_as
 from penstock.types import IntArray, Manifest
 
-_PRELOAD = ("penstock.convert.parts",)
 
+@dataclass(kw_only=True)
+class TokenJob(Job[Written]):
+    """A conversion of documents in parts.
 
-def write_parts(plan: TokenPlan, advance: Advance, verify: Callable[[Written], None]) -> Written:
-    """Do this run's share of the work, and make the output visible where it has all of it.
-
-    Args:
-        plan: what is written.
-        advance: told of documents.
-        verify: reads the output back, before the work is thrown away.
-
-    Raises:
-        ConfigError: the output exists, or unfinished work was asked for otherwise.
-        PrepareError: another run writes it.
-        Unsupported: its format takes no parts.
+    Attributes:
+        conversion: what is written.
+        output: the dataset.
+        options: how to run it.
+        counter: counts documents.
+        verify: reads the output back, before the work is discarded.
+        pool: runs tasks; known once they start.
     """
-    plan = _plain(plan)
-    if not plan.token_bytes:
-        hint = "Omit workers and distributed options"
-        raise Unsupported(f"the format {plan.to!r} can't be written in parts", path=plan.output.place.path, hint=hint)
-    while True:
-        made = None if plan.how.restart else _made(plan)
-        if made is not None:
-            return _known_again(plan, made, verify)
-        try:
-            return _write(plan, advance, verify)
-        except (PenstockError, OSError) as error:
-            # Another finisher of the same plan may have been first, and then there is nothing left to do.
-            if plan.how.is_distributed and _made(plan) is not None:
-                continue
-            if not (isinstance(error, PrepareError) and _waited(plan)):
-                raise
 
+    conversion: TokenPlan
+    output: Place
+    options: RunOptions
+    counter: Counter
+    verify: Callable[[Written], object]
+    pool: Executor = field(init=False)
+    preload = (__name__,)
 
-def _plain(plan: TokenPlan) -> TokenPlan:
-    """Without the store that finds again what a writer of one stream had written when it was killed: parts are that."""
-    dataset = plan.output.dataset
-    if not dataset.place.is_local:
-        return plan
-    place = replace(dataset.place, store=LocalStore())
-    return replace(plan, output=replace(plan.output, dataset=replace(dataset, place=place)))
+    @classmethod
+    def of(cls, plan: TokenPlan, verify: Callable[[Written], object]) -> TokenJob:
+        """Return the job of a conversion; raises `Unsupported` if the format takes no parts."""
+        dataset = plan.output.dataset
+        if dataset.place.is_local:
+            # Without the store that continues the staged file of a killed writer: parts are continued instead.
+            place = replace(dataset.place, store=LocalStore())
+            plan = replace(plan, output=replace(plan.output, dataset=replace(dataset, place=place)))
+        output, how = plan.output.place, plan.how
+        if not plan.token_bytes:
+            hint = "Omit workers and distributed options"
+            raise Unsupported(f"the format {plan.to!r} can't be written in parts", path=output.path, hint=hint)
+        counter = Counter(len(plan.source), how.progress)
+        return cls(conversion=plan, output=output, options=how, counter=counter, verify=verify)
 
+    @property
+    def is_folder(self) -> bool:
+        """Whether the output is a folder of token files, which are made side by side."""
+        return self.conversion.file_tokens is not None
 
-def _write(plan: TokenPlan, advance: Advance, verify: Callable[[Written], None]) -> Written:
-    place, sharing, folder = plan.output.place, plan.how, _folder(plan)
-    _require_free(plan)
-    held: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
-    if plan.file_tokens:
-        held = held_folder(place, overwrite=plan.output.overwrite, shared=sharing.is_distributed)
-    opened = open_shared(place, folder, restart=sharing.restart, shared=sharing.is_distributed)
-    with plain_errors(place, folder), held, opened as work:
-        tasks = cut_documents(plan)
-        join(work, plan.shared, len(tasks), sharing, [plan.dataset.place])
-        with kept_or_not(work, joins=sharing.is_distributed), _executor(plan, len(tasks)) as pool:
-            written = _Pass(plan, work, tasks, advance, pool).run()
-            if written.manifest is not None:
-                verify(written)
-                with contextlib.suppress(OSError, PenstockError):
-                    work.clear()  # the output is complete: what can't be removed now is removed by the next run
-            return written
+    @property
+    def folder(self) -> WorkFolder:
+        return work_folder(self.output, inside=self.is_folder)
 
+    @property
+    def reads(self) -> list[Place]:
+        return [self.conversion.dataset.place]
 
-# --- what is there ---------------------------------------------------------------------------------------------------
+    @functools.cached_property
+    def _tasks(self) -> list[Documents]:
+        return cut_documents(self.conversion)
 
+    @property
+    def tasks(self) -> list[Documents]:
+        return self._tasks
 
-def _folder(plan: TokenPlan) -> WorkFolder:
-    return work_folder(plan.output.place, inside=plan.file_tokens is not None)
+    def plan(self) -> Plan:
+        return self.conversion.shared
 
+    def first_files(self) -> list[Place]:
+        files = files_at(self.conversion.output.dataset.format, self.output.path)
+        return [] if self.is_folder else [Place(self.output.store, files[0])]
 
-def _require_free(plan: TokenPlan) -> None:
-    """That no dataset is there that is not to be replaced: said before the work, and not when it is done."""
-    place = plan.output.place
-    if plan.file_tokens or plan.output.overwrite or plan.output.split is not None:
-        return  # whoever holds the folder looks; and a split joins what is there
-    if not place.is_local and place.is_folder():
-        return  # in an object store a killed writer may have left some of it, and goes on
-    if any(place.store.exists(path) for path in files_at(plan.output.dataset.format, place.path)[-1:]):
-        raise output_exists(place.path)
+    def hold(self) -> contextlib.AbstractContextManager[object]:
+        if not self.is_folder:
+            return contextlib.nullcontext()
+        return held_folder(self.output, overwrite=self.options.overwrite, shared=self.options.is_distributed)
 
-
-def _made(plan: TokenPlan) -> Manifest | None:
-    """The side file of the output, where that is what was asked for, and somebody may come late for it, or again."""
-    if not (plan.how.is_distributed or (_folder(plan).is_there() and not plan.output.overwrite)):
-        return None
-    place, asked = plan.output.place, plan.output.options
-    with contextlib.suppress(PenstockError, OSError):
-        if plan.file_tokens:
-            index = read_index_bytes(place.store, place.path)
-            found = read_manifest(place.store, place.path, index, read_index(place.store, place.path))
-        else:
-            found = getattr(plan.output.dataset.open(), "manifest", None)
-        if not isinstance(found, Manifest) or dict(found.inputs) != asked["inputs"]:
+    def finished(self) -> Written | None:
+        plan, made, format = self.conversion, self._published(), self.conversion.output.dataset.format
+        if made is None:
             return None
-        known = (found.eos_id, found.tokenizer_digest, dict(found.options))
-        return found if known == (asked["eos_id"], asked["tokenizer_digest"], _recorded(plan)) else None
-    return None
+        written = Written(made.digest, made, made.num_samples, was_complete=True)
+        sweep_killed_tokens(self.output, format, is_folder=self.is_folder)
+        settle_again(plan)
+        if not self.options.is_distributed:
+            self.verify(written)
+        if self.folder.is_there():
+            opened = open_shared(self.output, self.folder, restart=False, shared=False)
+            with contextlib.suppress(PrepareError), opened as work:
+                if work.head is None or work.head.digest == plan.shared.digest():
+                    end_killed_commit(work, format, is_folder=self.is_folder)
+                    work.clear()
+        return written
+
+    def _published(self) -> Manifest | None:
+        """Return the side file of the output if it exists and is exactly this job's."""
+        plan, place, asked = self.conversion, self.output, self.conversion.output.options
+        with contextlib.suppress(PenstockError, OSError):
+            if self.is_folder:
+                index = read_index_bytes(place.store, place.path)
+                found = read_manifest(place.store, place.path, index, read_index(place.store, place.path))
+            else:
+                found = getattr(plan.output.dataset.open(), "manifest", None)
+            if not isinstance(found, Manifest) or dict(found.inputs) != asked["inputs"]:
+                return None
+            known = (found.eos_id, found.tokenizer_digest, dict(found.options))
+            return found if known == (asked["eos_id"], asked["tokenizer_digest"], _recorded(plan)) else None
+        return None
+
+    def require_free(self) -> None:
+        output, place = self.conversion.output, self.output
+        if self.is_folder or self.options.overwrite or output.split is not None:
+            return  # whoever holds the folder looks; and a split joins what is there
+        if not place.is_local and place.is_folder():
+            return  # in an object store a killed writer may have left some of it, and goes on
+        if any(place.store.exists(path) for path in files_at(output.dataset.format, place.path)[-1:]):
+            raise output_exists(place.path)
+
+    def start(self, work: SharedWork, pool: Executor) -> None:
+        self.pool = pool
+        if self.is_folder:
+            require_no_writer(self.output.store, self.output.child("index.json").path)
+
+    def sent(self, number: int, task: Documents, parts: Sequence[PartName]) -> Documents | None:
+        return None if is_complete(parts) else task
+
+    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+        plan = self.conversion
+        limit = min(1 << 8 * plan.token_bytes, plan.output.options.get("vocab_size") or 1 << 32)
+        about = (plan.dataset, plan.rule, plan.shown, self.output.path)
+        return functools.partial(write_part, PartJob(*about, work.parts, plan.token_bytes, limit))
+
+    def wave(self, work: SharedWork) -> Wave:
+        if self.is_folder:
+            return FileWave(self._files(work), self._parts(work))
+        joined = self._joined(work)
+        # With no_work, the digests that are missing are still computed, by the commit.
+        return Wave() if joined is None or self.options.no_work else BlockWave(joined, self._parts(work))
+
+    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> Written:
+        listed = {} if missing else work.listed()
+        names = [parts[0] for task, parts in listed.items() if self.options.takes(task)]
+        return Written(None, None, sum(one.documents for one in names), len(names), work.reused, missing=missing)
+
+    def commit(self, work: SharedWork, wave: Any) -> Written:
+        plan, names = self.conversion, self._parts(work)
+        if not self.is_folder:
+            made = self._publish(work, wave, names)
+        elif names:
+            with planes_along(plan):
+                made = self._files(work).commit(names)
+        else:
+            hint = "A folder needs at least one token file"
+            raise ConfigError("the source has no documents", path=plan.shown, hint=hint)
+        written = Written(made.digest, made, sum(one.documents for one in names), len(names), work.reused)
+        self.verify(written)
+        return written
+
+    def _publish(self, work: SharedWork, wave: Any, names: Sequence[PartName]) -> Manifest:
+        """Make one dataset of all parts visible."""
+        plan, joined, output = self.conversion, self._joined(work), self.conversion.output
+        if joined is not None:
+            output = replace(output, dataset=replace(output.dataset, place=joined.output))
+        with replace(output, planes={}).create() as writer:
+            if joined is not None and isinstance(writer, JoinsRows):
+                _ = wave.write(writer) if isinstance(wave, BlockWave) else joined.write(writer, names)
+            else:
+                for name in names:
+                    append_range(as_parts(writer), work.parts, PartRange(name, 0, name.documents), plan.token_bytes)
+            with planes_along(plan):
+                return writer.commit()
+
+    def _parts(self, work: SharedWork) -> list[PartName]:
+        """Return all parts in order."""
+        listed = work.listed()
+        return [made_of(listed, task.number, self.output)[0] for task in self.tasks]
+
+    def _joined(self, work: SharedWork) -> OneFile | None:
+        plan, output = self.conversion, self.conversion.output
+        if output.split is not None:
+            return None
+        about = (dict(output.options), plan.token_bytes, work, self.pool, self.options.takes)
+        return joined_file(plan.to, self.output, *about, overwrite=self.options.overwrite)
+
+    def _files(self, work: SharedWork) -> TokenFiles:
+        plan, options = self.conversion, dict(self.conversion.output.options)
+        said = {name: options[name] for name in ("eos_id", "tokenizer", "tokenizer_digest", "inputs")}
+        given = Provenance(**said, options=_recorded(plan))
+        options["inputs"] = {}  # the folder's own side file names them
+        job = FileJob(self.output, work.parts, work.place.child(SCRATCH), plan.to, plan.token_bytes, options)
+        return TokenFiles(job, plan.file_tokens or 1, self.options.overwrite, given, work, self.pool)
 
 
-def _known_again(plan: TokenPlan, made: Manifest, verify: Callable[[Written], None]) -> Written:
-    """Say that the output is there; who has it alone reads it back, and sweeps what a killed run left."""
-    place, folder = plan.output.place, _folder(plan)
-    written = Written(made.digest, made, made.num_samples, was_complete=True)
-    sweep_killed_tokens(place, plan.output.dataset.format, is_folder=plan.file_tokens is not None)
-    settle_again(plan)
-    if not plan.how.is_distributed:
-        verify(written)
-    if folder.is_there():
-        with contextlib.suppress(PrepareError), open_shared(place, folder, restart=False, shared=False) as work:
-            if work.head is None or work.head.digest == plan.shared.digest():
-                end_killed_commit(work, plan.output.dataset.format, is_folder=plan.file_tokens is not None)
-                work.clear()
-    return written
-
-
-def _waited(plan: TokenPlan) -> bool:
-    """Whether another finisher of the same plan wrote the output meanwhile; token files are made side by side."""
-    place = plan.output.place
-    first = Place(place.store, files_at(plan.output.dataset.format, place.path)[0])
-    return not plan.file_tokens and wait_for_another(first, _folder(plan), plan.how)
+def _recorded(plan: TokenPlan) -> dict[str, Any]:
+    """Return what the side file records of the options; of a folder also how it is cut."""
+    plain = msgspec.json.decode(msgspec.json.encode(dict(plan.recorded), enc_hook=str))
+    return {**plain, "file_tokens": plan.file_tokens, "to": plan.to} if plan.file_tokens else plain
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
@@ -187,6 +259,11 @@ class Documents:
     def described(self) -> str:
         """What an error calls it."""
         return f"documents {self.first} to {self.stop}"
+
+    @property
+    def num_samples(self) -> int:
+        """Number of documents."""
+        return self.stop - self.first
 
 
 def cut_documents(plan: TokenPlan) -> list[Documents]:
@@ -270,121 +347,3 @@ def write_part(job: PartJob, task: Documents) -> PartName:
         name = PartName(task.number, 0, True, meta.documents, meta.tokens, 0, content.hexdigest())
         commit_as(staged, job.folder.child(name.path).path)
     return name
-
-
-# --- one run ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Pass:
-    """A run whose plan is there."""
-
-    plan: TokenPlan
-    work: SharedWork
-    tasks: Sequence[Documents]
-    advance: Advance
-    pool: Executor
-
-    def run(self) -> Written:
-        """Do what is to be done; see `write_parts`."""
-        plan, work, sharing = self.plan, self.work, self.plan.how
-        listed = {task: parts[0] for task, parts in work.listed().items()}
-        if plan.file_tokens:
-            require_no_writer(plan.output.place.store, plan.output.place.child("index.json").path)
-        missing = [task.number for task in self.tasks if task.number not in listed]
-        if sharing.no_work and missing:
-            return self._told([], listed, missing)
-        if plan.file_tokens:
-            return self._into_files(listed)
-        output = plan.output
-        about = (dict(output.options), plan.token_bytes, work, self.pool, sharing.takes)
-        to = (plan.to, output.place)
-        joined = None if output.split is not None else joined_file(*to, *about, overwrite=output.overwrite)
-        if sharing.part is not None:
-            names = list(self._parts(listed))
-            there = work.listed()
-            if joined is not None and len(there) == len(self.tasks):
-                joined.digest([there[task][0] for task in sorted(there)])
-            return self._told(names, listed)
-        if joined is not None:
-            output = replace(output, dataset=replace(output.dataset, place=joined.output))
-        with replace(output, planes={}).create() as writer:
-            names = list[PartName]()
-            for name in self._parts(listed):
-                if joined is None:
-                    append_range(as_parts(writer), work.parts, PartRange(name, 0, name.documents), plan.token_bytes)
-                names.append(name)
-            if joined is not None and isinstance(writer, JoinsRows):
-                joined.write(writer, names)
-            with planes_along(plan):
-                manifest = writer.commit()
-        return replace(self._told(names, listed), digest=manifest.digest, manifest=manifest)
-
-    def _parts(self, listed: dict[int, PartName]) -> Iterator[PartName]:
-        """The parts of a share, or of all, in order, once they are there."""
-        plan, mine = self.plan, [task for task in self.tasks if self.plan.how.takes(task.number)]
-        limit = min(1 << 8 * plan.token_bytes, plan.output.options.get("vocab_size") or 1 << 32)
-        about = (plan.dataset, plan.rule, plan.shown, plan.output.place.path)
-        job = PartJob(*about, self.work.parts, plan.token_bytes, limit)
-        made = iter(
-            self.pool.map(functools.partial(write_part, job), (one for one in mine if one.number not in listed))
-        )
-        done = 0
-        for task in mine:
-            name = listed[task.number] if task.number in listed else next(made)
-            done += name.documents
-            self.advance(done, f"of {len(plan.source):,}")
-            yield name
-        self.work.listed()  # raises where a task ran twice, and two things came out
-        self.work.require_unchanged_inputs()
-
-    def _into_files(self, listed: dict[int, PartName]) -> Written:
-        """Token files side by side, where all parts are there; then the index, which makes them one dataset."""
-        plan, sharing, files = self.plan, self.plan.how, self._files()
-        if sharing.no_work:
-            missing = files.missing_shares([listed[task] for task in sorted(listed)])
-            if missing:
-                return replace(self._told([], listed), missing=missing)
-        mine = list(self._parts(listed))
-        # Another finisher may sweep by now: what was there is not missing.
-        there = {name.task: name for name in mine} | {task: parts[0] for task, parts in self.work.listed().items()}
-        names = [there[task] for task in sorted(there)]
-        if len(names) < len(self.tasks):
-            return self._told(mine, listed)
-        files.make(names, sharing.part)
-        if sharing.part is not None:
-            return self._told(mine, listed)
-        if not names:
-            raise ConfigError(
-                "the source has no documents", path=plan.shown, hint="A folder needs at least one token file"
-            )
-        with planes_along(plan):
-            manifest = files.commit(names)
-        return replace(self._told(names, listed), digest=manifest.digest, manifest=manifest)
-
-    def _files(self) -> TokenFiles:
-        plan, options, work = self.plan, dict(self.plan.output.options), self.work
-        said = {name: options[name] for name in ("eos_id", "tokenizer", "tokenizer_digest", "inputs")}
-        given = Provenance(**said, options=_recorded(plan))
-        options["inputs"] = {}  # the folder's own side file names them
-        scratch = work.place.child(SCRATCH)
-        job = FileJob(plan.output.place, work.parts, scratch, plan.to, plan.token_bytes, options)
-        overwrite = plan.output.overwrite
-        return TokenFiles(job, plan.file_tokens or 1, overwrite, given, work, self.pool)
-
-    def _told(self, names: Sequence[PartName], listed: dict[int, PartName], missing: Sequence[int] = ()) -> Written:
-        """What there is to say of a share, or of work that is not all there."""
-        reused = sum(name.task in listed for name in names)
-        samples = sum(name.documents for name in names)
-        return Written(None, None, samples, len(names), reused, missing=self.work.shares_of(missing) if missing else ())
-
-
-def _recorded(plan: TokenPlan) -> dict[str, Any]:
-    """What the side file of the output says of the options: of a folder also how it is cut."""
-    plain = msgspec.json.decode(msgspec.json.encode(dict(plan.recorded), enc_hook=str))
-    return {**plain, "file_tokens": plan.file_tokens, "to": plan.to} if plan.file_tokens else plain
-
-
-def _executor(plan: TokenPlan, count: int) -> contextlib.AbstractContextManager[Executor]:
-    reads, writes = [plan.dataset.place], [plan.output.place]
-    return open_pool(plan.how, _PRELOAD, most=count, reads=reads, writes=writes)

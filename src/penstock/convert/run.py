@@ -17,7 +17,7 @@ from penstock.convert.columns import Missing
 from penstock.convert.documents import verify_tokens, write_tokens
 from penstock.convert.groups import SampleJob
 from penstock.convert.output import Advance, ReadBack, Written
-from penstock.convert.parts import write_parts
+from penstock.convert.parts import TokenJob
 from penstock.convert.plan import TokenPlan, plan_tokens
 from penstock.convert.plan_samples import SamplePlan, plan_samples
 from penstock.convert.rehearsal import rehearse
@@ -239,7 +239,7 @@ def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> Con
         replaced = stack.enter_context(_replaced(plan))
         stack.enter_context(_going_along(plan))
         if isinstance(plan, TokenPlan):
-            written = write_parts(plan, advance, verify)
+            written = TokenJob.of(plan, verify).write_in_parts()
         else:
             place = plan.output.place
             if not asked.how.is_distributed:
