@@ -374,7 +374,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "convert_verify_tokens": ("convert.run:verify_tokens",),
     "write_tokens": ("convert.run:write_tokens",),
     "clear_work": ("engine.shared:SharedWork.clear",),
-    "wait_for_others": ("engine.sharing:sleep",),
+    "wait_for_others": ("engine.run:sleep",),
     "plan_status": ("engine.status:status_of",),
     "time_of_status": ("engine.status:time.time",),
     "digest_block_bytes": (

@@ -12,21 +12,26 @@ from __future__ import annotations
 import collections
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+from penstock._ending import sleep
 from penstock.abc import Executor
 from penstock.engine.folder import WorkFolder
 from penstock.engine.options import Counter, RunOptions
 from penstock.engine.parts import PartName
-from penstock.engine.plan import Plan
+from penstock.engine.plan import RESTART, Plan, require_same
 from penstock.engine.shared import HEAD_NAME, SharedWork, is_complete, open_shared, work_folder
-from penstock.engine.sharing import join, kept_or_not, plain_errors, wait_for_another
-from penstock.errors import ConfigError, PenstockError, PrepareError
+from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.executors import make_executor
+from penstock.store._named import named
+from penstock.store.outputs import is_held
 from penstock.store.place import Place
 
 ReportT = TypeVar("ReportT")
+
+_POLL_SECONDS = 0.1
+_KEPT = "Finished parts are kept: run the same command again to resume"
 
 
 class Wave:
@@ -221,14 +226,14 @@ def _run_in_parts(job: Job[ReportT]) -> ReportT:
     while report is None:
         try:
             job.require_free()
-            with plain_errors(job.output, job.folder), job.hold():
+            with _explain_errors(job.output, job.folder), job.hold():
                 report = _run_once(job)
         except (PenstockError, OSError) as error:
             # Another finisher of the same plan may have been first. An error while looking must not hide this one.
             with contextlib.suppress(PenstockError, OSError):
                 report = _finished(job) if job.options.is_distributed else None
             waited = isinstance(error, PrepareError) and any(
-                wait_for_another(file, job.folder, job.options) for file in job.first_files()
+                _wait_for_finisher(file, job) for file in job.first_files()
             )
             if report is None and not waited:
                 raise
@@ -251,11 +256,11 @@ def _run_once(job: Job[ReportT]) -> ReportT | None:
         if work.head is None:
             job.require_beginning(left=had)
         keeps = job.adopt(work)
-        join(work, job.plan(), job.num_tasks or 0, options, job.reads)
+        _join(work, job)
         if not job.is_current(work):
             work.clear()
             return None
-        stack.enter_context(kept_or_not(work, joins=options.is_distributed or keeps))
+        stack.enter_context(_keep_parts(work, always=options.is_distributed or keeps))
         if options.no_work and (missing := work.missing()):
             return job.unfinished(work, work.shares_of(missing))
         pool = stack.enter_context(job.workers())
@@ -325,3 +330,92 @@ def _run_wave(wave: Wave, options: RunOptions, pool: Executor) -> list[int]:
         return [task.number for task in missing]
     wave.run(pool, [task for task in missing if options.takes(task.number)])
     return []
+
+
+# --- other runs, and what is kept after an error ----------------------------------------------------------------------
+
+
+def _join(work: SharedWork, job: Job[Any]) -> None:
+    """Start the work of a job, or join it.
+
+    Raises:
+        ConfigError: unfinished work has other options or another number of parts, or an input has changed since.
+        Corrupt: unfinished work has another number of tasks.
+        PrepareError: other work began in the meantime.
+        Unsupported: the store can't create files exclusively.
+    """
+    plan, num_tasks, options = job.plan(), job.num_tasks or 0, job.options
+    work.reads = tuple(job.reads)
+    work.require_recorded_inputs()
+    require_same(work.plan, plan, work.output.path)
+    if work.head is not None and work.head.tasks != num_tasks:
+        what, found = "the plan of unfinished work is damaged", f"{work.head.tasks} tasks"
+        path = work.folder.file(HEAD_NAME).path
+        raise Corrupt(what, path=path, found=found, expected=str(num_tasks), hint=RESTART)
+    work.begin(plan, num_tasks)
+    work.record_inputs()
+    if options.part is not None:
+        work.share_among(options.part[1])
+    if options.is_distributed:
+        work.tell_begin(options.part)
+
+
+def _wait_for_finisher(file: Place, job: Job[Any]) -> bool:
+    """Wait while another run finishes the same job.
+
+    Args:
+        file: the first file of an output.
+        job: the job.
+
+    Returns:
+        Whether another run did. The output exists then, or this run continues the work.
+    """
+    waited, folder = False, job.folder
+    while job.options.finish and folder.is_there() and is_held(file.store, file.path):
+        with folder.tried() as alone:
+            if alone and folder.place.is_local and not waited:  # the writer isn't a run of this job
+                return False
+        waited = True
+        if sleep(_POLL_SECONDS):
+            return False
+    return waited
+
+
+def wait_for_writer(output: Place) -> bool:
+    """Wait while another run writes an output; return whether one did."""
+    waited = False
+    while is_held(output.store, output.path) and not sleep(_POLL_SECONDS):
+        waited = True
+    return waited
+
+
+@contextlib.contextmanager
+def _keep_parts(work: SharedWork, *, always: bool) -> Generator[None]:
+    """Keep finished parts if the run is interrupted or workers die; discard them on other errors unless `always`."""
+    try:
+        yield
+    except (OSError, KeyboardInterrupt, PrepareError):
+        raise
+    except BaseException:
+        if not always:
+            with contextlib.suppress(OSError, PenstockError):
+                work.clear()
+        raise
+
+
+@contextlib.contextmanager
+def _explain_errors(output: Place, folder: WorkFolder) -> Generator[None]:
+    """Have errors of the system name a file, and these and each `PrepareError` say that parts are kept."""
+    try:
+        yield
+    except PrepareError as error:
+        if folder.is_there() and "--restart" not in (error.hint or ""):
+            error.hint = f"{error.hint}. {_KEPT}" if error.hint else _KEPT
+        raise
+    except PenstockError:
+        raise
+    except OSError as error:
+        explained = named(error, output.path)
+        if explained.errno is not None and folder.is_there():
+            explained.strerror = f"{explained.strerror}. {_KEPT}"
+        raise explained from None

@@ -16,8 +16,7 @@ from typing import Any
 
 from penstock._secrets import logger, redacted_repr
 from penstock.engine.options import RunOptions
-from penstock.engine.run import BaseJob, run
-from penstock.engine.sharing import wait_for_writer
+from penstock.engine.run import BaseJob, run, wait_for_writer
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.executors import AnyExecutor, make_executor
 from penstock.formats.jsonl.energon import read_energon_index

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from penstock.abc import Executor
+from penstock.engine.options import RunOptions
 from penstock.engine.parts import BadLine, PartMeta, PartName, read_part
+from penstock.engine.plan import Plan
 from penstock.engine.shared import SharedWork, is_complete
 from penstock.errors import PrepareError
 from penstock.executors import HERE
 from penstock.prepare.tokens.assemble import bad_line
-from penstock.prepare.tokens.engines import Reference
+from penstock.prepare.tokens.engines import EngineName, Reference
 from penstock.prepare.tokens.inputs import InputFile
 from penstock.prepare.tokens.oracle import check_probes
 from penstock.prepare.tokens.report import Dropped, PackProgress
@@ -21,9 +24,6 @@ from penstock.prepare.tokens.rows import keeps_rows
 from penstock.prepare.tokens.tasks import Task, cut_parts, text_bytes
 from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done, Job, Result, encode_task, is_compared_by_worker
 from penstock.prepare.tokens.understand import Material, Request
-
-if TYPE_CHECKING:
-    from penstock.prepare.tokens.job import PackJob
 
 
 @dataclass(slots=True)
@@ -167,6 +167,21 @@ def _dropped(one: InputFile, base: int | None, bad: BadLine) -> Dropped:
     return Dropped(one.name, 0 if base is None else base + bad.line + 1, bad.reason)
 
 
+class EncodingJob(Protocol):
+    """What encoding needs of a job; see `penstock.prepare.tokens.job.PackJob`."""
+
+    request: Request
+    options: RunOptions
+    pool: Executor
+    material: Material
+    engine: EngineName
+
+    @property
+    def tasks(self) -> Iterable[Task]: ...
+
+    def plan(self) -> Plan: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Encoding:
     """One pass over the tasks of a run: missing parts are encoded, existing ones are counted.
@@ -176,7 +191,7 @@ class Encoding:
         work: where the parts are.
     """
 
-    job: PackJob
+    job: EncodingJob
     work: SharedWork
 
     def run(self, counts: Counts) -> Iterator[tuple[PartName, bool]]:
@@ -274,7 +289,7 @@ class Encoding:
         return self.job.material.reference if self.job.engine == "gigatoken" else None
 
 
-def encode_fn(job: PackJob, work: SharedWork) -> Callable[[Task], Result]:
+def encode_fn(job: EncodingJob, work: SharedWork) -> Callable[[Task], Result]:
     """Return the function by which workers encode a task."""
     material, compared = job.material, job.engine == "gigatoken"
     excluded = {file: one.excluded for file, one in enumerate(material.inputs) if one.excluded}
