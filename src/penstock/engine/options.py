@@ -1,4 +1,4 @@
-"""Options that every job has: where its tasks run, which of them, and what becomes of an existing output."""
+"""Options of all jobs: executor, part of a distributed job, and handling of an existing output."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class RunOptions:
 
     @property
     def is_inline(self) -> bool:
-        """Whether this process does the whole job alone."""
+        """Whether the job runs in this process only."""
         return not self.is_distributed and (self.dry_run or not self.has_workers)
 
     def takes(self, task: int) -> bool:

@@ -56,7 +56,7 @@ class Wave:
 
 
 class BaseJob(ABC, Generic[ReportT]):
-    """What a command does, as tasks.
+    """A command that can be run with workers.
 
     Attributes:
         options: how to run it.
@@ -83,7 +83,7 @@ class Job(BaseJob[ReportT]):
     """A job whose tasks make parts of an output.
 
     Attributes:
-        output: what the job makes. Its work folder is next to it.
+        output: the dataset. Its work folder is next to it.
         counter: counts finished samples, for the default `make_parts`.
         commits_with_workers: whether the commit has work for workers, too.
     """
@@ -120,7 +120,7 @@ class Job(BaseJob[ReportT]):
 
     @property
     def num_tasks(self) -> int | None:
-        """Number of tasks; None if only reading all samples tells."""
+        """Number of tasks; None if it is unknown before all samples are read."""
         return sum(1 for _ in self.tasks)
 
     @property
@@ -130,7 +130,7 @@ class Job(BaseJob[ReportT]):
 
     @abstractmethod
     def plan(self) -> Plan:
-        """Return all that determines the output; raises what an inline run raises for invalid arguments."""
+        """Return the options and inputs that determine the output. Raises what an inline run raises."""
 
     @abstractmethod
     def first_files(self) -> Sequence[Place]:
@@ -143,7 +143,7 @@ class Job(BaseJob[ReportT]):
 
     @abstractmethod
     def finished(self) -> ReportT | None:
-        """Return the report if the output exists and is exactly this job's; remove what is left of its work."""
+        """Return the report if this job's output exists; remove the rest of its work."""
 
     @abstractmethod
     def require_free(self) -> None:
@@ -182,11 +182,11 @@ class Job(BaseJob[ReportT]):
         return open_pool(self.options, self.preload, most=self.most_workers, **places)
 
     def make_parts(self, work: SharedWork, pool: Executor) -> None:
-        """Do this run's tasks whose parts don't exist. Override it to use parts while later ones are made."""
+        """Make the missing parts of this run. Override it to use parts while later ones are made."""
         _make_parts(self, work, pool)
 
     def sent(self, number: int, task: Any, parts: Sequence[PartName]) -> Any:
-        """Return what a worker receives of a task, or None if its parts, as far as they exist, are all it makes."""
+        """Return the argument for a worker, or None if the task is finished. `parts`: its existing parts."""
         return None if is_complete(parts) else (number, task)
 
     @abstractmethod
@@ -276,7 +276,7 @@ def _run_once(job: Job[ReportT]) -> ReportT | None:
             return job.unfinished(work, work.shares_of(missing))
         report = job.commit(work, wave)
         with contextlib.suppress(OSError, PenstockError):
-            work.clear()  # the output is complete: what can't be removed now is removed by the next run
+            work.clear()  # the output is complete; the next run removes the rest
         return report
 
 
@@ -296,7 +296,7 @@ def open_pool(
 
 
 def _make_parts(job: Job[Any], work: SharedWork, pool: Executor) -> None:
-    """Do this run's tasks whose parts don't exist."""
+    """Make the missing parts of this run."""
     if job.num_tasks == 0:
         return
     listed, at_work = work.listed(), collections.deque[Any]()
@@ -332,7 +332,7 @@ def _run_wave(wave: Wave, options: RunOptions, pool: Executor) -> list[int]:
     return []
 
 
-# --- other runs, and what is kept after an error ----------------------------------------------------------------------
+# --- other runs and errors ----------------------------------------------------------------------
 
 
 def _join(work: SharedWork, job: Job[Any]) -> None:
@@ -405,7 +405,7 @@ def _keep_parts(work: SharedWork, *, always: bool) -> Generator[None]:
 
 @contextlib.contextmanager
 def _explain_errors(output: Place, folder: WorkFolder) -> Generator[None]:
-    """Have errors of the system name a file, and these and each `PrepareError` say that parts are kept."""
+    """Add the file to operating system errors, and to these and each `PrepareError` that parts are kept."""
     try:
         yield
     except PrepareError as error:

@@ -1,4 +1,4 @@
-"""Jobs whose outputs are datasets: known again when complete, and made visible one after another."""
+"""Jobs whose outputs are datasets: complete ones are recognised, and several are committed one by one."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ class DatasetJob(Job[tuple[Written, ...]]):
 
     @abstractmethod
     def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
-        """Return what the given parts of an output hold."""
+        """Return a report on the given parts of an output."""
 
     def parts_done(self, work: SharedWork) -> list[PartName]:
         """Return the finished parts of this run's tasks."""
         return [name for task, names in work.listed().items() if self.options.takes(task) for name in names]
 
     def settle(self, output: Output, made: Manifest) -> None:
-        """Complete what goes along with an output that a killed run made visible."""
+        """Complete the row map, exclude list and planes of an output that a killed run made visible."""
 
     def announce(self) -> None:
         if self.announced is not None:
@@ -130,7 +130,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
         return tuple(replace(one, part=self.options.part, missing=missing) for one in found)
 
     def _sweep(self, output: Output, made: Manifest) -> None:
-        """Remove what a killed run left next to an output that it made visible."""
+        """Remove temporary files of a killed run next to an output that it made visible."""
         sweep_made(output.place, made.format)
         remove_mark(output.place.store, output.place.path)
         self.settle(output, made)

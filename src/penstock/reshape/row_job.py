@@ -1,7 +1,7 @@
 """Jobs that make datasets of rows: documents of tokens, lines, or samples of shards.
 
-A task is a range of rows and makes a part for each output. Rows that already lie in a file of the output's own store as
-its writer would store them need no task.
+A task is a range of rows and makes a part for each output. No task is needed for rows that are already stored, in the
+store of the output, as its writer would store them.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RowRange:
         source: number of the source.
         first, stop: the rows `[first, stop)`; of a shuffle, of the output.
         described: what errors call it.
-        bits: one bit per row, if the command has something to say of each.
+        bits: one bit per row, if the command needs one.
     """
 
     source: int
@@ -131,14 +131,14 @@ class Made(NamedTuple):
 
 
 class Make:
-    """What a command does with a range of rows; picklable."""
+    """Makes the rows of the outputs from a range of rows; picklable."""
 
     @abstractmethod
     def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
         """Return the rows made of a range."""
 
     def counted(self, rows: AnyRows, task: RowRange) -> Iterator[tuple[int, IntArray]]:
-        """Return outputs and lengths alone, for a dry run."""
+        """Return only the outputs and lengths, for a dry run."""
         return ((made.output, made.lengths) for made in self(rows, task))
 
 
@@ -165,7 +165,7 @@ class Run(NamedTuple):
 
 
 class Assign(Protocol):
-    """Says which output each row goes to; picklable."""
+    """Assigns rows to outputs; picklable."""
 
     @property
     def by_content(self) -> bool:
@@ -232,8 +232,8 @@ class RowJob(DatasetJob):
         sources: the opened datasets.
         opened_with: options of `penstock.open`, with which workers open them.
         command: command and options, for the side files.
-        make: what is done with a range.
-        laid: all rows of the outputs in order: ranges, and files that lie where they can stay.
+        make: makes the rows of the outputs from a range.
+        laid: all rows of the outputs in order: ranges, and files that can be used in place.
         digest: gives the document digest, if it is known without reading tokens.
         task_bytes: size of a task.
     """
@@ -294,7 +294,7 @@ class RowJob(DatasetJob):
         return something_goes_along(self.sources, keep_map=self.options.keep_map)
 
     def along(self, output: Output, rows: RowNumbers | None = None) -> Along:
-        """Return what goes along with an output, whose row numbers are known once it is written."""
+        """Return the row map, exclude list and planes of an output. `rows` gives row numbers once it is written."""
         return along_with(output, self.sources, self.made_by, rows, keep_map=self.options.keep_map)
 
     # --- in this process
@@ -396,7 +396,7 @@ class RowJob(DatasetJob):
             self.counter.add(task.num_samples)
 
     def expect_digest(self, writer: Writer) -> None:
-        """Tell a writer the digest of all documents, if it is known."""
+        """Pass the digest of all documents to a writer, if it is known."""
         if self.digest is not None and isinstance(writer, ExpectsDigest):
             writer.expect_digest(self.digest)
 
@@ -404,7 +404,7 @@ class RowJob(DatasetJob):
 
     def plan(self) -> Plan:
         for output in self.outputs:
-            writer_options(output, self.sources, self.made_by)  # what an inline run refuses
+            writer_options(output, self.sources, self.made_by)  # raises the errors of an inline run
             self.along(output).require_possible()
             if planes := planes_in(self.sources):
                 require_place_of_planes(output.place, format_for(output, self.sources), planes)
@@ -467,7 +467,7 @@ class RowJob(DatasetJob):
     def commit_output(
         self, work: SharedWork, group: int, once: Once[Manifest], commit: Callable[[], Manifest]
     ) -> Manifest:
-        """Make an output visible, with what goes along with it."""
+        """Make an output visible, with its row map, exclude list and planes."""
         numbers = functools.partial(self.row_numbers, work, group)
         return self.along(self.outputs[group], numbers).commit(once, commit)
 
@@ -481,7 +481,7 @@ class RowJob(DatasetJob):
                 yield before + read_row_numbers(work.parts.child(name.path), self.unit_bytes)
 
     def in_order(self, work: SharedWork, group: int) -> Iterator[tuple[RowRange | InPlace, PartName | None]]:
-        """Return what an output consists of, in order, with the part of each range."""
+        """Return the ranges and files of an output in order, with the part of each range."""
         listed, task = work.listed(), 0
         for one in self.laid:
             if isinstance(one, InPlace):
@@ -574,7 +574,7 @@ class PartWriter:
 
 
 def head_of(job: RowJob, output: Output, rows_bytes: int) -> bytes | None:
-    """Return what precedes rows of so many bytes in an output; None if they don't become the file as they are."""
+    """Return the header of an output with `rows_bytes` of rows; None if its file isn't header plus rows."""
     if not job.token_bytes:
         return b""
     to = get_format(format_for(output, job.sources))
@@ -586,7 +586,7 @@ def head_of(job: RowJob, output: Output, rows_bytes: int) -> bytes | None:
 
 
 class Appended(Wave):
-    """Outputs whose writer changes what it is given: it takes all parts at the end."""
+    """Outputs whose writer encodes rows: it takes all parts at the end."""
 
     def __init__(self, job: RowJob, work: SharedWork) -> None:
         self.job = job

@@ -166,10 +166,10 @@ def _job(
 
 
 def _is_picked(rows: AnyRows, passes: Passes, *, distributed: bool) -> bool:
-    """Return whether rows are read where they lie: by parts always, by workers of one run if nothing else reads less.
+    """Return whether rows are read one by one: always in parts, with workers of one run if nothing else reads less.
 
     Raises:
-        Unsupported: a distributed job whose rows can't be read so.
+        Unsupported: the job is distributed, and the format has no random access.
     """
     can = rows.can_view() or rows.can_pick()
     if distributed and not can:
@@ -182,7 +182,7 @@ def _is_picked(rows: AnyRows, passes: Passes, *, distributed: bool) -> bool:
 
 
 def _told(announce: Announce | None, rows: AnyRows, passes: Passes | None) -> Callable[[], None] | None:
-    """Return what reports the cost of reading: in passes, or of each row where it lies."""
+    """Return a callback that reports the cost of reading, in passes or row by row."""
     if announce is None:
         return None
     remote = not rows.place.is_local
@@ -209,9 +209,9 @@ class ShuffleJob(RowJob):
     """A shuffle in one process.
 
     Attributes:
-        order: of the rows; None if there are none.
+        order: of the rows; None for an empty source.
         passes: how they get into it.
-        rows: what is ordered, if not the one source as it is.
+        rows: the rows to put in order; by default those of the one source.
     """
 
     order: RowOrder | None
@@ -240,7 +240,7 @@ class ShuffleJob(RowJob):
 
 @dataclass(frozen=True, slots=True)
 class Pick(Make):
-    """Collects the rows of a range of places in the output from wherever they lie."""
+    """Collects the rows of a range of the output by random access."""
 
     order: RowOrder
 
@@ -260,7 +260,7 @@ class Bucket(Make):
 
     Attributes:
         order: of all rows.
-        borders: int64[n_windows + 1]: where the windows begin in the output.
+        borders: int64[n_windows + 1]: first row of each window in the output.
     """
 
     order: RowOrder
