@@ -15,7 +15,6 @@ Way = Literal["workers", "parts", "killed"]
 ALL: tuple[Way, ...] = ("workers", "parts", "killed")
 _WAYS: dict[str, tuple[Way, ...]] = {"verify": ("workers",)}
 LIFTABLE = (
-    ("workers parts", "incorrect header check", "a compressed JSONL file isn't read by several processes"),
     (
         "parts",
         "rows can't be tracked|doesn't keep row numbers|can't be copied with their entries here",
@@ -24,7 +23,6 @@ LIFTABLE = (
     ("parts", "needs random access to rows", "shuffle by parts of formats without random access"),
     ("parts", "jsonl is written by a single process", "JSONL is converted to in one process"),
     ("parts", "a dry run always covers the whole job", "a dry run of a part"),
-    ("workers parts", r"plane loss_mask.*differs|loss_mask\"", "planes of a split are found out too late"),
 )
 """Ways, pattern of their result, and why. Later engines may do better; the result must then be the inline one."""
 

@@ -40,8 +40,9 @@ from penstock.engine.tokens.join import PartRange
 from penstock.engine.tokens.one import BlockWave, OneFile, joined_file
 from penstock.engine.tokens.runs import DocumentRuns
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
-from penstock.formats import files_at
+from penstock.formats import files_at, get_format
 from penstock.formats._manifest import Provenance
+from penstock.formats._planed_writer import require_place_for_planes
 from penstock.formats._proof import DocumentsProof
 from penstock.formats._token_column import ColumnTokens
 from penstock.formats.tokens.folder.files import read_index, read_index_bytes
@@ -76,7 +77,7 @@ class TokenJob(Job[Written]):
 
     @classmethod
     def of(cls, plan: TokenPlan, verify: Callable[[Written], object]) -> TokenJob:
-        """Return the job of a conversion; raises `Unsupported` if the format takes no parts."""
+        """Return the job of a conversion; raises `Unsupported` if the format takes no parts, or no planes."""
         dataset = plan.output.dataset
         if dataset.place.is_local:
             # Without the store that continues the staged file of a killed writer: parts are continued instead.
@@ -86,6 +87,9 @@ class TokenJob(Job[Written]):
         if not plan.token_bytes:
             hint = "Omit workers and distributed options"
             raise Unsupported(f"the format {plan.to!r} can't be written in parts", path=output.path, hint=hint)
+        if planes := plan.output.planes:
+            chosen = get_format(plan.output.dataset.format)
+            require_place_for_planes(chosen, output.store, output.path, plan.output.options, planes)
         counter = Counter(len(plan.source), how.progress)
         return cls(conversion=plan, output=output, options=how, counter=counter, verify=verify)
 

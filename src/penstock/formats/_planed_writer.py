@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
@@ -47,6 +47,21 @@ _COPY_BYTES = 1 << 24
 _PLACES = "pbin, megatron, or flat-tokens without splits"
 
 
+def require_place_for_planes(
+    chosen: Format, store: Store, path: str, options: Mapping[str, Any], planes: Iterable[str]
+) -> str:
+    """Return the path that planes of a dataset are named after.
+
+    Raises:
+        Unsupported: the format can't have planes, or the output is a split of a dataset.
+    """
+    base = base_at(chosen.name, store, output_path(store, path))
+    if base is None or options.get("split") is not None:
+        what = f"{'a split' if base is not None else f'the format {chosen.name!r}'} can't have planes"
+        raise Unsupported(what, path=path, found=", ".join(planes), expected=_PLACES)
+    return base
+
+
 def create_planed(
     chosen: Format, store: Store, path: str, options: Mapping[str, Any], planes: Mapping[str, str], *, overwrite: bool
 ) -> PlanedWriter:
@@ -65,10 +80,7 @@ def create_planed(
         ConfigError: a name or dtype that a plane can't have; and what the format's own writer refuses.
     """
     planes = require_planes(planes, path)
-    base = base_at(chosen.name, store, output_path(store, path))
-    if base is None or options.get("split") is not None:
-        what = f"{'a split' if base is not None else f'the format {chosen.name!r}'} can't have planes"
-        raise Unsupported(what, path=path, found=", ".join(planes), expected=_PLACES)
+    base = require_place_for_planes(chosen, store, path, options, planes)
     store = replacing_planes(store)
     writer = chosen.create(store, path, options, overwrite=overwrite)
     try:
