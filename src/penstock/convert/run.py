@@ -234,6 +234,7 @@ def _shared(asked: Asked, plan: TokenPlan | SamplePlan, advance: Advance) -> Con
                 found.append(verify_tokens(plan, plan.output, written))
             else:
                 found.append(verify_samples(plan, plan.output, written, advance))
+        _settle_list(plan)  # before the work is discarded: a killed run is recognised by it
 
     with contextlib.ExitStack() as stack:
         replaced = stack.enter_context(_replaced(plan))
@@ -269,6 +270,13 @@ def _verifying(plan: TokenPlan | SamplePlan, written: Written, replaced: Replace
         raise
 
 
+def _settle_list(plan: TokenPlan | SamplePlan) -> None:
+    """Put the exclude list next to the output, if one waits for it."""
+    if plan.carried if isinstance(plan, TokenPlan) else plan.given.carried:
+        dataset = plan.output.dataset
+        settle_waiting(get_format(dataset.format), plan.output.place, dataset.options.split)
+
+
 @contextlib.contextmanager
 def _going_along(plan: TokenPlan | SamplePlan) -> Generator[None]:
     """Let the exclude list of what is copied although it is excluded wait until the block has made the data."""
@@ -281,7 +289,7 @@ def _going_along(plan: TokenPlan | SamplePlan) -> Generator[None]:
         put_waiting(chosen, place, entries)
     try:
         yield
-        settle_waiting(chosen, place, plan.output.dataset.options.split)
+        _settle_list(plan)
     except BaseException:
         if not place.exists():
             place.store.delete(waiting_list(chosen.name, place.path))
