@@ -16,7 +16,7 @@ import numcodecs
 import xxhash
 import zstandard
 
-VOLATILE = re.compile(r"tool|check|binding|plan|time|host|who|(.*_)?seconds")
+VOLATILE = re.compile(r"tool|check|binding|plan|time|host|who|began_s|rate|(.*_)?seconds")
 """Keys of side files and reports: versions, names of work, digests that cover these, times, people and machines."""
 _SIDE = re.compile(r"\.penstock$|\.certificate\.json$|\.exclude\.jsonl$|\.info\.json$")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
