@@ -151,15 +151,16 @@ def _job(
     common["counter"] = Counter(len(rows), how.progress)
     if order is None:
         return ShuffleJob(**common, make=Copy(), laid=[], order=None, passes=None)
-    passes, everything = passes_of(rows, order, memory_bytes), list(ranges_of(0, rows))
+    passes = passes_of(rows, order, memory_bytes)
     by_workers = how.is_distributed or how.has_workers
     picked = by_workers and _is_picked(rows, passes, distributed=how.is_distributed)
     common["announced"] = _told(announce, rows, None if picked else passes)
     if how.is_inline:
-        return ShuffleJob(**common, make=Copy(), laid=everything, order=order, passes=passes)
+        laid = list(ranges_of(0, rows)) if how.dry_run else []  # the writer gets rows in passes
+        return ShuffleJob(**common, make=Copy(), laid=laid, order=order, passes=passes)
     if not picked:
         make = Bucket(order, bucket_borders(passes))
-        return BucketJob(**common, make=make, laid=everything, order=order, passes=passes)
+        return BucketJob(**common, make=make, laid=list(ranges_of(0, rows)), order=order, passes=passes)
     task_bytes = TASK_BYTES if memory_bytes is None else min(TASK_BYTES, memory_bytes // 2)
     laid = [_places(rows, one) for one in windows_of(rows, order, task_bytes)]
     return RowJob(**common, make=Pick(order), laid=laid, task_bytes=task_bytes)
