@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -243,3 +244,14 @@ def test_no_hard_links_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     assert sorted(os.listdir(again)) == ["a.bin", "a.idx", "a.idx.penstock"]
     assert read(again / "a") == NEW
     assert ps.verify(again / "a", depth="full") == []
+
+
+def test_no_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "no hard links")
+
+    monkeypatch.setattr(os, "link", refuse)
+    write(tmp_path / "a", OLD)
+    write(tmp_path / "a", NEW, overwrite=True)
+    assert read(tmp_path / "a") == NEW
+    assert sorted(os.listdir(tmp_path)) == ["a.bin", "a.idx", "a.idx.penstock"]
