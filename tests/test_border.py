@@ -145,7 +145,7 @@ ALLOWED: dict[str, str] = {
     "check/lint:_of_lines": "names a file in findings",
     "engine/inputs:read_input_states": "asks for the state of a local file, of which `is_local` was asked",
     "check/verify:_planes_to_record": "formats are called with store and path",
-    "convert/media:_suffix_of": "a name that a row of data states; nothing is opened",
+    "convert/values:_suffix_of": "a name that a row of data states; nothing is opened",
     "convert/tables:_suffixes_of": "the name of a file",
     "convert/tables:_bounded_lines": "names a file in an error",
     **dict.fromkeys(

@@ -13,11 +13,14 @@ import numpy as np
 
 from penstock.codec.fields import mds_field, split_list, text_field
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
-from penstock.convert.forms import Convert, converter, kind_of, stored_class, suffix_of
-from penstock.convert.media import (
+from penstock.convert.rows import KEY, STORED
+from penstock.convert.values import (
+    Convert,
+    converter,
     first_number,
     is_media,
     is_media_list,
+    kind_of,
     media_list,
     media_part,
     media_parts,
@@ -25,8 +28,9 @@ from penstock.convert.media import (
     numbered_images,
     numbered_values,
     stem_of_numbered,
+    stored_class,
+    suffix_of,
 )
-from penstock.convert.rows import KEY, STORED
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.types import Sample
 

@@ -16,7 +16,6 @@ from penstock._planes import require_no_planes
 from penstock.abc import Source
 from penstock.convert.asked import Asked, can_be_shared
 from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, Column, RowMaker, choose_columns
-from penstock.convert.media import field_map_of
 from penstock.convert.output import Output
 from penstock.convert.rows import (
     KEY,
@@ -33,6 +32,7 @@ from penstock.convert.rows import (
     own_copy,
 )
 from penstock.convert.tables import TABLE, TableRows
+from penstock.convert.values import field_map_of
 from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
 from penstock.engine.shared import work_folder

@@ -1,4 +1,4 @@
-"""How values stand in a format, and the way from one form to another without decoding where the bytes are the same.
+"""Convert values from one form to another, without decoding if the bytes are the same; recognize media files.
 
 | form | a value is |
 |---|---|
@@ -16,18 +16,19 @@ import datetime
 import decimal
 import io
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from penstock.codec.fields import mds_field
-from penstock.codec.parts import encode_part
+from penstock.codec.parts import IMAGE_SUFFIXES, encode_part
 from penstock.errors import ConfigError, Corrupt, PenstockError
 
 Convert = Callable[[Any], Any]
-"""A value as it was read → the value for the writer."""
+"""Function from a value of the source to the value for the writer."""
 
 _PART_CLASSES = {
     **dict.fromkeys(("txt", "text", "transcript"), "utf8"),
@@ -44,12 +45,12 @@ _KINDS = {"utf8": "text", "json": "json", "decimal": "int", "jpeg": "jpeg", "png
 
 
 def suffix_of(part: str) -> str:
-    """`"img.JPG"` → `"jpg"`."""
+    """Return the extension of a part: `"img.JPG"` → `"jpg"`."""
     return part.rpartition(".")[2].lower()
 
 
 def stored_class(form: str) -> str:
-    """What the bytes of a form are: forms of one class have the same bytes for the same value."""
+    """Return the class of a form; forms of one class have the same bytes for the same value."""
     side, _, name = form.partition(":")
     if side == "part":
         return _PART_CLASSES.get(suffix_of(name), "bytes")
@@ -62,7 +63,7 @@ def stored_class(form: str) -> str:
 
 
 def kind_of(form: str) -> str:
-    """What values of a stored form are: `text int float json bytes array jpeg png pickle`, or `opaque`."""
+    """Return the kind of values of a stored form: `text int float json bytes array jpeg png pickle`, or `opaque`."""
     found = stored_class(form)
     if found in _KINDS:
         return _KINDS[found]
@@ -76,10 +77,7 @@ def kind_of(form: str) -> str:
 
 
 def converter(read: str, write: str) -> Convert | None:
-    """The way from a form that is read to one that is written; None where there is none.
-
-    The functions are picklable. Their errors are `PenstockError` without a path.
-    """
+    """Return a picklable converter between two forms, whose errors have no path; None if it is impossible."""
     if read == "file":
         rest = converter("part:bin" if write == "mds:bytes" else _as_stored(write), write)
         return None if rest is None else partial(_of_file, rest)
@@ -244,7 +242,7 @@ def _to_float(value: Any) -> float:
 
 
 def _exact_float(value: int) -> float:
-    """The float that equals an integer; raises `ConfigError` if there is none."""
+    """Return the float that equals an integer, or raise `ConfigError`."""
     try:
         made = float(value)
     except OverflowError:
@@ -257,7 +255,7 @@ def _exact_float(value: int) -> float:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON can hold; raises `ConfigError`."""
+    """Return a value that JSON can hold, or raise `ConfigError`."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, datetime.date | datetime.time | decimal.Decimal):
@@ -269,3 +267,188 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]  # pyright: ignore[reportUnknownVariableType]
     return value
+
+
+# --- media -----------------------------------------------------------------------------------------------------------
+
+_BEGINNINGS: tuple[tuple[bytes, str], ...] = (
+    (b"\xff\xd8\xff", "jpg"),
+    (b"\x89PNG\r\n\x1a\n", "png"),
+    (b"GIF87a", "gif"),
+    (b"GIF89a", "gif"),
+    (b"II*\0", "tif"),
+    (b"MM\0*", "tif"),
+    (b"\0\0\0\x0cjP  ", "jp2"),
+    (b"\xff\x4f\xff\x51", "j2k"),
+    (b"fLaC", "flac"),
+    (b"ID3", "mp3"),
+    (b"\xff\xfb", "mp3"),
+    (b"\xff\xf3", "mp3"),
+    (b"\xff\xf2", "mp3"),
+    (b"FLV\x01", "flv"),
+)
+_RIFF = {b"WEBP": "webp", b"WAVE": "wav", b"AVI ": "avi"}
+_BRANDS = {b"avif": "avif", b"avis": "avif", b"qt  ": "mov"}
+_STILL_BRANDS = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+"""Brands of HEIF; a file of AVIF may begin with one too, and names its own brand among the compatible ones."""
+
+_SVG = re.compile(
+    rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*\?>\s*)?((<!--.*?-->|<!DOCTYPE\s+svg[^>]*>)\s*)*<svg[\s>]", re.DOTALL
+)
+_SVG_BYTES = 1 << 12
+_UNDECODED = ("heic", "svg")
+_BMP_HEADERS = (12, 40, 52, 56, 64, 108, 124)
+_USUAL_SUFFIXES = {"jpeg": "jpg", "jpe": "jpg", "jfif": "jpg", "tiff": "tif"}
+_NUMBERED = re.compile(r"(?:(.+)\.)?(\d+)\.([^.]+)", re.DOTALL)
+_PART_HINT = "Specify its part with --columns NAME=PART (columns=), such as image=image.jpg"
+
+
+def media_suffix(data: bytes) -> str | None:
+    """Return the extension of a media file by its first bytes; None if they are unknown."""
+    for beginning, suffix in _BEGINNINGS:
+        if data.startswith(beginning):
+            return suffix
+    if data.startswith(b"RIFF"):
+        return _RIFF.get(data[8:12])
+    if data[4:8] == b"ftyp":
+        return _still_suffix(data) if data[8:12] in _STILL_BRANDS else _BRANDS.get(data[8:12], "mp4")
+    if data.startswith(b"\x1a\x45\xdf\xa3"):
+        return "webm" if b"webm" in data[:64] else "mkv"
+    if data.startswith(b"BM") and int.from_bytes(data[14:18], "little") in _BMP_HEADERS:
+        return "bmp"
+    return "svg" if _SVG.match(data[:_SVG_BYTES]) else None
+
+
+def _still_suffix(data: bytes) -> str:
+    brands = data[16 : min(int.from_bytes(data[:4], "big"), 1 << 8)]
+    compatible = [brands[at : at + 4] for at in range(0, len(brands), 4)]
+    return "avif" if data[8:12] not in (b"heic", b"heix") and b"avif" in compatible else "heic"
+
+
+def is_media(value: Any) -> bool:
+    """Return whether a value is a media file, as bytes or as Hugging Face stores it."""
+    data, path = _content(value)
+    return isinstance(data, bytes) and (media_suffix(data) is not None or _suffix_of(path) in IMAGE_SUFFIXES)
+
+
+def is_media_list(value: Any) -> bool:
+    """Return whether a value is a list of media files that decoders can read; it may be empty."""
+    return isinstance(value, list | tuple) and all(
+        is_media(one) and media_suffix(_content(one)[0]) not in _UNDECODED
+        for one in value  # pyright: ignore[reportUnknownVariableType]
+    )
+
+
+def media_part(name: str) -> Convert:
+    """Return the converter of a media file to its part: `{part: bytes}`."""
+    return partial(_media_part, name)
+
+
+def media_parts(name: str) -> Convert:
+    """Return the converter of a list of media files to numbered parts: `{"name.0.jpg": bytes, …}`."""
+    return partial(_media_parts, name)
+
+
+def media_list(value: Any) -> list[bytes]:
+    """Return the bytes of the media files in a list."""
+    files: list[bytes] = []
+    for number, one in enumerate(value):
+        data, _ = _content(one)
+        if not isinstance(data, bytes):
+            raise ConfigError(f"item {number} is not a file in the dataset", found=repr(one)[:80])
+        files.append(data)
+    return files
+
+
+def numbered_images(names: Sequence[str]) -> dict[str, list[str]]:
+    """Group numbered parts that are images: `images.0.jpg`, `images.1.png` → `{"images": […]}`.
+
+    The numbers of a list start at 0 or 1. Other numbers, such as `256.jpg`, are sizes or years.
+    """
+    found: dict[str, list[str]] = {}
+    for name in names:
+        stem = stem_of_numbered(name)
+        if stem is not None:
+            found.setdefault(stem, []).append(name)
+    return {stem: parts for stem, parts in found.items() if first_number(parts) <= 1}
+
+
+def first_number(parts: Sequence[str]) -> int:
+    """Return the lowest number of numbered parts."""
+    return min(map(_number_of, parts))
+
+
+def stem_of_numbered(name: str) -> str | None:
+    """Return the stem of a numbered part: `"images.3.jpg"` or `"3.jpg"` → `"images"`; None for other names."""
+    match = _NUMBERED.fullmatch(name)
+    if match is None or match[3].lower() not in IMAGE_SUFFIXES:
+        return None
+    return match[1] or "images"
+
+
+def numbered_values(stem: str, first: int, sample: Mapping[str, Any]) -> list[Any]:
+    """Return the numbered parts of a sample with this stem in order; raise `Corrupt` unless they count from `first`."""
+    found = sorted(
+        (_number_of(name), name) for name in sample if stem_of_numbered(name) == stem and sample[name] is not None
+    )
+    numbers = [number for number, _ in found]
+    if numbers != [*range(first, first + len(found))]:
+        raise Corrupt(
+            f"the numbered parts {stem!r} don't form a list",
+            found=", ".join(name for _, name in found),
+            expected=f"consecutive numbers starting at {first}",
+            hint="Rename the parts of this sample, or choose other columns with --columns (columns=)",
+        )
+    return [sample[name] for _, name in found]
+
+
+def _number_of(name: str) -> int:
+    match = _NUMBERED.fullmatch(name)
+    return 0 if match is None else int(match[2])
+
+
+def field_map_of(columns: Sequence[str], parts: Sequence[str]) -> dict[str, str]:
+    """Return field → its parts, for columns whose extension depends on the sample."""
+    found: dict[str, str] = {}
+    for column in columns:
+        named = [part for part in parts if part == column or part.rpartition(".")[0] == column]
+        if named:
+            found[column.replace(".", "_")] = ",".join(sorted(named))
+    return found
+
+
+def _media_part(name: str, value: Any) -> dict[str, bytes]:
+    data, path = _content(value)
+    if not isinstance(data, bytes):
+        raise ConfigError("a path to a file that isn't in the dataset", found=repr(value)[:80])
+    suffix = media_suffix(data) or _suffix_of(path)
+    if not suffix:
+        raise ConfigError("content of an unknown kind", found=f"{len(data)} bytes, {data[:12]!r}…", hint=_PART_HINT)
+    own = _suffix_of(name) or name
+    return {name if _usual_suffix(own) == _usual_suffix(suffix) else f"{name}.{suffix}": data}
+
+
+def _media_parts(name: str, value: Any) -> dict[str, bytes]:
+    parts: dict[str, bytes] = {}
+    for number, one in enumerate(value):
+        try:
+            parts |= _media_part(f"{name}.{number}", one)
+        except PenstockError as error:
+            error.what = f"item {number}: {error.what}"
+            raise
+    return parts
+
+
+def _content(value: Any) -> tuple[Any, str | None]:
+    if isinstance(value, dict):
+        return value.get("bytes"), value.get("path")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return (bytes(value), None) if isinstance(value, bytearray | memoryview) else (value, None)
+
+
+def _suffix_of(path: str | None) -> str:
+    base = (path or "").rpartition("/")[2]
+    return base.rpartition(".")[2].lower() if "." in base else ""
+
+
+def _usual_suffix(suffix: str) -> str:
+    return _USUAL_SUFFIXES.get(suffix.lower(), suffix.lower())
