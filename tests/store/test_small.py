@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import NotFound, UnsafeData
-from penstock.store._claims import lock_path
 from penstock.store.local import TOGETHER, LocalStore
+from penstock.store.lock import lock_path
 from penstock.store.memory import MemoryStore
 from penstock.store.small import HIDDEN, SMALL_BYTES, NamesBeside, read_small
 from penstock.testing.faults import FaultStore

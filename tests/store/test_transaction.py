@@ -40,7 +40,7 @@ from tests.store.transactions import (
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError, UnsafeData, Unsupported
-from penstock.store import _claims
+from penstock.store import lock
 from penstock.store._leftovers import Kept
 from penstock.store.commit_log import CommitLog, OutputFiles, paths_of, read_committed, read_log
 from penstock.store.transaction import Transaction, require_no_old_work

@@ -10,7 +10,6 @@ from typing import Any
 from penstock._buffers import byte_view
 from penstock._regular import open_descriptor, require_regular
 from penstock.errors import ConfigError, Truncated
-from penstock.store._claims import lock_path
 from penstock.store._files import (
     NO_SECOND_NAME,
     copy_range,
@@ -35,6 +34,7 @@ from penstock.store._leftovers import (
 from penstock.store._named import NamingOs, raised
 from penstock.store._replaced import Owned, drop_replaced
 from penstock.store._status import is_there
+from penstock.store.lock import lock_path
 from penstock.types import Buffer
 
 TOGETHER = "penstock-files"

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from penstock._regular import open_descriptor, require_regular
 from penstock.abc import Staged
 from penstock.errors import NotFound, Truncated
-from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._files import (
     NO_SECOND_NAME,
     TAKEN,
@@ -56,6 +55,7 @@ from penstock.store._named import NamingOs
 from penstock.store._replaced import Owned, require_replaceable
 from penstock.store._status import is_folder, is_link, is_there, status_of
 from penstock.store.commit_log import OutputFiles, output_files, paths_of, read_committed
+from penstock.store.lock import JoinedClaim, LocalClaim
 from penstock.store.mapped import map_open
 from penstock.store.transaction import Transaction, complete_commit
 

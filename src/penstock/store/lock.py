@@ -1,4 +1,10 @@
-"""Locks between processes of one host."""
+"""Locks between processes of one host, and claims on outputs.
+
+A claim holds a local output for one writer, from the first byte to the commit. `.<name>.lock.staged` is next to the
+output meanwhile, under `flock`, and names the writer, who removes it at the end. The lock file of a killed writer is
+free, and the next one removes it. A forked child releases its copy at once, so that no child keeps the lock of a parent
+that died.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,16 @@ import contextlib
 import errno
 import fcntl
 import os
+import socket
 import stat
+import weakref
 from collections.abc import Generator
 from typing import Any
 
+from penstock.errors import ConfigError, PrepareError
+from penstock.store._files import make_folders, sync_folder
 from penstock.store._named import named
+from penstock.store._replaced import hidden_stem
 
 _ANOTHER_THING = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 
@@ -109,3 +120,200 @@ def _is_file_of(fd: int, path: str) -> bool:
         return False
     except OSError as error:
         raise named(error, path) from None
+
+
+_MOST_HOLDER_BYTES = 300
+LOCK_NAME = ".lock"
+"""Second name of a lock in the staging directory."""
+_OPEN_TRIES = 10  # the holder may give the file its second name meanwhile
+_held: weakref.WeakSet[LocalClaim] = weakref.WeakSet()
+
+
+def lock_path(path: str) -> str:
+    """Where the lock of a local output stands."""
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, f".{hidden_stem(name)}.lock.staged")
+
+
+def block_old_writers(os_module: Any, path: str) -> None:
+    """Give the lock of a local output a second name: version 0.2 then refuses to write; see `store.transaction`."""
+    with contextlib.suppress(OSError):  # a file system without second names
+        os_module.link(lock_path(path), _second_name(path))
+
+
+def _second_name(path: str) -> str:
+    folder, name = os.path.split(os.path.abspath(path))
+    return os.path.join(folder, f".{hidden_stem(name)}.new", LOCK_NAME)
+
+
+class LocalClaim:
+    """The claim of one writer to a local output; see `penstock.store.outputs.claim`.
+
+    Args:
+        os_module: does the work.
+        path: the output.
+        shared: others that claim it shared are let in.
+
+    Raises:
+        PrepareError: another writer holds this output.
+        ConfigError: what stands in the place of the lock is no file.
+    """
+
+    __slots__ = ("__weakref__", "_fd", "_lock_path", "_made", "_os", "path")
+
+    def __init__(self, os_module: Any, path: str, *, shared: bool = False) -> None:
+        self.path = path
+        self._os = os_module
+        self._fd = -1
+        self._lock_path = lock_path(path)
+        self._made = make_folders(os_module, os.path.dirname(self._lock_path))
+        try:
+            for one in self._made:
+                sync_folder(os_module, os.path.dirname(one))
+            while not self._lock(fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
+                pass  # its holder removed the file between our two steps: now there is another one, or none
+            _held.add(self)
+            with contextlib.suppress(OSError):  # a full disk: then others don't learn who we are
+                os_module.pwrite(self._fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Release the output for other writers; a second call does nothing."""
+        if self._fd >= 0:
+            try:
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others that share it need the file still
+                    if self._is_ours() and os.fstat(self._fd).st_nlink == 1:  # else a commit is to be completed
+                        self._remove(self._os.unlink, self._lock_path)
+            finally:  # also after an interrupt
+                with contextlib.suppress(OSError):
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)  # also that of the copies in other processes
+                self._close()
+        made, self._made = self._made, []
+        for folder in reversed(made):
+            self._remove(self._os.rmdir, folder)
+
+    def __del__(self) -> None:
+        # Of a writer that was dropped, not closed, maybe so late that contextlib is gone.
+        try:  # noqa: SIM105
+            self.release()
+        except Exception:
+            pass
+
+    def _lock(self, how: int) -> bool:
+        """One try; False where the file that was locked is no longer the one of this name."""
+        self._fd = self._open()
+        try:
+            fcntl.flock(self._fd, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            who = os.pread(self._fd, _MOST_HOLDER_BYTES, 0).decode(errors="replace").strip() or None
+            self._close()
+            raise PrepareError(
+                "another run is writing this output",
+                path=self.path,
+                found=who,
+                hint="Wait for it, or choose another output",
+            ) from None
+        except BaseException:
+            self._close()
+            raise
+        if self._is_ours():
+            return True
+        self._close()
+        return False
+
+    def _open(self) -> int:
+        tries = 0
+        while True:
+            try:
+                self._remove_second_name()
+                return open_lock(self._lock_path, self._os)
+            except FileExistsError as error:
+                tries += 1
+                if tries == _OPEN_TRIES:
+                    hint = "Remove it, or choose another output"
+                    raise ConfigError(str(error.strerror), path=self._lock_path, hint=hint) from None
+
+    def _remove_second_name(self) -> None:
+        """Undo `block_old_writers` of a writer that was killed."""
+        second = _second_name(self.path)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            status = os.lstat(self._lock_path)
+            if status.st_nlink > 1 and os.path.samestat(status, os.lstat(second)):
+                self._os.unlink(second)
+
+    def _is_ours(self) -> bool:
+        try:
+            return os.path.samestat(self._os.fstat(self._fd), self._os.lstat(self._lock_path))
+        except FileNotFoundError:
+            return False
+
+    def _remove(self, remove: Any, path: str) -> None:
+        try:
+            remove(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                remove(path)
+
+    def _close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            with contextlib.suppress(OSError):
+                self._os.close(fd)
+
+    def give_back(self) -> None:
+        """In a forked child: the parent's lock is the parent's."""
+        if self._fd >= 0:
+            fd, self._fd, self._made = self._fd, -1, []
+            os.close(fd)
+
+
+class JoinedClaim:
+    """The claim of a writer that works for the holder of the output."""
+
+    def release(self) -> None:
+        """Does nothing: the holder releases it."""
+
+
+class MemoryClaim:
+    """The claim of one writer to an output of a `MemoryStore`; as `LocalClaim`.
+
+    Args:
+        taken: outputs that are claimed → by how many that share; -1 for one alone.
+        path: the output.
+        shared: as there.
+    """
+
+    __slots__ = ("_taken", "path")
+
+    def __init__(self, taken: dict[str, int], path: str, *, shared: bool = False) -> None:
+        self.path = path
+        self._taken: dict[str, int] | None = None
+        if path in taken and not (shared and taken[path] > 0):
+            hint = "Wait for it, or choose another output"
+            raise PrepareError("another run is writing this output", path=path, hint=hint)
+        taken[path] = taken.get(path, 0) + 1 if shared else -1
+        self._taken = taken
+
+    def release(self) -> None:
+        """Release the output for other writers; a second call does nothing."""
+        if self._taken is not None:
+            taken, self._taken = self._taken, None
+            taken[self.path] -= 1
+            if taken[self.path] <= 0:
+                del taken[self.path]
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _after_fork() -> None:
+    for claim in list(_held):
+        with contextlib.suppress(OSError):
+            claim.give_back()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

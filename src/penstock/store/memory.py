@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, Truncated
-from penstock.store._claims import MemoryClaim
 from penstock.store._replaced import Owned, listed, refuse_unlisted
 from penstock.store.local import LocalStore, output_exists
+from penstock.store.lock import MemoryClaim
 from penstock.types import Buffer
 
 

@@ -19,7 +19,6 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
-from penstock.store._claims import JoinedClaim, LocalClaim
 from penstock.store._files import require_replaceable_file
 from penstock.store._remote_claims import RemoteClaim, is_at_work, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
@@ -29,6 +28,7 @@ from penstock.store.exclude_list import require_no_list
 from penstock.store.find import find_files
 from penstock.store.joining import JoiningStore
 from penstock.store.local import LocalStore, output_exists
+from penstock.store.lock import JoinedClaim, LocalClaim
 from penstock.store.object_folder import open_objects, require_no_writer
 from penstock.store.patterns import is_pattern
 from penstock.store.powers import FolderStore, StagedFolder

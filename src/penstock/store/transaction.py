@@ -29,7 +29,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 from penstock.errors import ConfigError, PrepareError
-from penstock.store._claims import LOCK_NAME, JoinedClaim, LocalClaim, block_old_writers, lock_path
 from penstock.store._files import output_exists, remove_tree, require_movable, require_replaceable_file, sync_folder
 from penstock.store._leftovers import Kept, take_leftovers
 from penstock.store._local_staged import LocalStaged
@@ -37,7 +36,7 @@ from penstock.store._named import NamingOs
 from penstock.store._replaced import hidden_stem
 from penstock.store._status import is_folder, is_link, is_there
 from penstock.store.commit_log import CommitLog, OutputFiles, read_log
-from penstock.store.lock import hold_lock
+from penstock.store.lock import LOCK_NAME, JoinedClaim, LocalClaim, block_old_writers, hold_lock, lock_path
 
 _NEW_LOG = ".log"
 _OLD_WORK = re.compile(r"lock|plan|probe-.*|[0-9a-f]{16,32}|\..*\.staged")
