@@ -9,7 +9,7 @@ import pytest
 from penstock.abc import Store
 from penstock.store import LocalStore, MemoryStore
 from penstock.store._leftovers import nth_staged_name
-from penstock.store.backup import back_up
+from penstock.store.put import back_up
 from penstock.testing.counting import CountingStore
 
 

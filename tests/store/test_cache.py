@@ -19,8 +19,8 @@ import pytest
 from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unreachable
 from penstock.store import _copies
+from penstock.store._leftovers import sweep
 from penstock.store._remote_options import RemoteOptions
-from penstock.store._sweep import sweep
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore

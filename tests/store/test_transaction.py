@@ -40,7 +40,7 @@ from tests.store.transactions import (
 
 import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError, UnsafeData, Unsupported
-from penstock.store import lock
+from penstock.store import lock as claims
 from penstock.store._leftovers import Kept
 from penstock.store.commit_log import CommitLog, OutputFiles, paths_of, read_committed, read_log
 from penstock.store.transaction import Transaction, require_no_old_work
@@ -258,7 +258,7 @@ def test_rival_threads_and_processes(folder: Path) -> None:
 
 def test_a_lock_that_was_removed_meanwhile_is_not_held(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another writer removes its lock file between our `open` and our `flock`, and a third one makes a new one."""
-    opened, real = [], _claims.open_lock
+    opened, real = [], claims.open_lock
 
     def open_lock(path: str, os_module: Any) -> int:
         fd = real(path, os_module)
@@ -267,7 +267,7 @@ def test_a_lock_that_was_removed_meanwhile_is_not_held(folder: Path, monkeypatch
             os.unlink(path)
         return fd
 
-    monkeypatch.setattr(_claims, "open_lock", open_lock)
+    monkeypatch.setattr(claims, "open_lock", open_lock)
     with Transaction(files_in(folder), "plan"):
         assert len(opened) == 2
         with pytest.raises(PrepareError, match="another run is writing"), Transaction(files_in(folder), "plan"):
@@ -275,7 +275,7 @@ def test_a_lock_that_was_removed_meanwhile_is_not_held(folder: Path, monkeypatch
 
 
 def test_the_lock_of_another_writer_is_not_removed(folder: Path) -> None:
-    lock = Path(_claims.lock_path(files_in(folder).path))
+    lock = Path(claims.lock_path(files_in(folder).path))
     with Transaction(files_in(folder), "plan"):
         lock.unlink()
         with Transaction(files_in(folder), "other"):

@@ -148,7 +148,7 @@ def _prepare(
     from penstock.prepare.energon.run import prepare_webdataset
     from penstock.prepare.media.rows import ShardMedia, media_depth, media_filter
     from penstock.store.place import dataset_at
-    from penstock.store.writable import require_writable
+    from penstock.store.put import require_writable
 
     folder = dataset_at(path, follow_links=options["follow_links"]).bare()
     require_writable(folder.store, folder.path)

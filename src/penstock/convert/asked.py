@@ -18,8 +18,7 @@ from penstock.formats.tokens.folder.index import SUFFIXES
 from penstock.store._files import require_movable
 from penstock.store.local import Kept
 from penstock.store.memory import MemoryStore
-from penstock.store.other_name import require_other_name
-from penstock.store.outputs import output_path, require_other
+from penstock.store.outputs import output_path, require_other, require_other_name
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
 from penstock.types import OpenOptions, Sample

@@ -29,7 +29,7 @@ from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
 from penstock.store._keeping import keeping_nothing
 from penstock.store.outputs import claimed
 from penstock.store.place import Place, dataset_at, is_data, place_of
-from penstock.store.retract import FAILED, Replaced, keeping, restoring
+from penstock.store.unfinished import FAILED, Replaced, keeping, restoring
 from penstock.types import Sample
 
 

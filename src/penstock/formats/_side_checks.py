@@ -11,7 +11,7 @@ import numpy as np
 from penstock._secrets import redact
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
-from penstock.store.backup import back_up
+from penstock.store.put import back_up
 from penstock.store.side_file import NEXT, REPLACE, Facts, is_damaged, judged_manifest
 from penstock.types import Action, Finding, Manifest
 

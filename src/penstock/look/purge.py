@@ -30,7 +30,7 @@ from penstock.store.exclude_list import CERTIFICATE, ExcludeList, indices_of, re
 from penstock.store.local import output_exists
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.store.put import put
-from penstock.store.retract import keeping
+from penstock.store.unfinished import keeping
 from penstock.types import IntArray, OpenOptions
 
 _MERGED = ("jsonl", "pbin", "megatron", "flat-tokens", "mds", "csv", "tsv", "xsv", "json-shards", "webdataset")

@@ -24,8 +24,7 @@ from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, 
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.tally import Tally
 from penstock.store.dry import dry_place
-from penstock.store.other_name import require_other_name
-from penstock.store.outputs import require_other
+from penstock.store.outputs import require_other, require_other_name
 from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest

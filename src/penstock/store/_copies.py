@@ -30,6 +30,7 @@ from penstock._digest import digest
 from penstock._secrets import logger, redact
 from penstock.codec.hashes import hasher, hex_digest
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated
+from penstock.store._leftovers import sweep
 from penstock.store._published import (
     DIGEST,
     Published,
@@ -40,7 +41,6 @@ from penstock.store._published import (
     write_record,
 )
 from penstock.store._room import COPY_NAME, room_in
-from penstock.store._sweep import sweep
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock

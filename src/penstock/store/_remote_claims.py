@@ -22,7 +22,7 @@ from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
-from penstock.store.writable import require_writable
+from penstock.store.put import require_writable
 
 _WAIT = "Wait for it, or choose another output"
 

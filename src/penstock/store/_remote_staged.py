@@ -14,8 +14,7 @@ from penstock._digest import digest
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound
 from penstock.store._copies import in_cache_folder
-from penstock.store._leftovers import staged_name
-from penstock.store._sweep import sweep
+from penstock.store._leftovers import staged_name, sweep
 from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStaged, LocalStore, output_exists
 from penstock.types import Buffer

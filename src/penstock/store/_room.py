@@ -21,8 +21,8 @@ from typing import TypeAlias
 import msgspec
 
 from penstock._digest import digest
+from penstock.store._leftovers import remove_if_dead
 from penstock.store._published import remove_published
-from penstock.store._sweep import remove_if_dead
 from penstock.store.lock import locked_file
 
 COPY_NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")

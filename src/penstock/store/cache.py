@@ -33,12 +33,12 @@ from penstock.store._copies import RUN, Copies, NoCopy, copy_name, in_memory, sh
 from penstock.store._costs import Beginnings, Costs
 from penstock.store._forgetting import Forgetting
 from penstock.store._heads import Heads
+from penstock.store._leftovers import sweep_folder, sweep_output
 from penstock.store._noted import deciding_path, drop_lock
 from penstock.store._objects import Head, RangesIgnored
 from penstock.store._published import InUse, Published
 from penstock.store._ranges import Range, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
-from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store._traffic import Traffic
 from penstock.store.lock import hold_lock
 from penstock.store.powers import FetchesStarts, ListsHeads, ListsLevels, PeekingStore, Remote

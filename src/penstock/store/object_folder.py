@@ -23,15 +23,14 @@ from penstock._buffers import byte_view
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PrepareError, Truncated
 from penstock.store._copies import NoCopy, in_cache_folder
+from penstock.store._leftovers import sweep_folder
 from penstock.store._remote_claims import is_dead, upload_lock
 from penstock.store._replaced import mark_path, piece_path
-from penstock.store._sweep import sweep_folder
 from penstock.store.cache import CachedStore
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.lock import hold_lock
-from penstock.store.put import put
-from penstock.store.writable import require_writable
+from penstock.store.put import put, require_writable
 from penstock.types import Buffer
 
 UNFINISHED = "a write is running or was interrupted"

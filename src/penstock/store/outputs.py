@@ -20,10 +20,10 @@ from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.store._files import require_replaceable_file
+from penstock.store._leftovers import sweep_folder, sweep_output
 from penstock.store._remote_claims import RemoteClaim, is_at_work, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
 from penstock.store._status import is_folder, is_link, is_there, leads_somewhere, status_of
-from penstock.store._sweep import sweep_folder, sweep_output
 from penstock.store.exclude_list import require_no_list
 from penstock.store.find import find_files
 from penstock.store.joining import JoiningStore
@@ -263,6 +263,19 @@ def require_other(
             raise ConfigError(
                 "the output is inside an input", path=output, found=named, hint="Choose one outside that dataset"
             )
+
+
+def require_other_name(inputs: Iterable[str], output: str) -> None:
+    """Raise `ConfigError` if the output has the name of an input, such as `m` of `m.bin` and `m.idx`."""
+
+    def named(path: str) -> str:  # a last part that is a link is its own name
+        folder, name = os.path.split(path.rstrip("/"))
+        return path if is_url(path) else os.path.join(os.path.realpath(folder), name)
+
+    same = next((one for one in inputs if named(one) == named(output)), None)
+    if same is not None:
+        what, hint = "the output is one of the inputs", "Choose another output"
+        raise ConfigError(what, path=output, found=same, hint=hint)
 
 
 def _files_of(named: str) -> Sequence[str]:

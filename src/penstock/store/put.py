@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Generator
 from typing import TypeVar
 
 from penstock.abc import Staged, Store
-from penstock.errors import ConfigError, Unsupported
+from penstock.errors import ConfigError, Denied, PenstockError, Unreachable, Unsupported
 from penstock.store._files import files_below
+from penstock.store._leftovers import sweep_output
 from penstock.store._status import is_folder
 from penstock.store.local import LocalStore
 from penstock.store.powers import NamedLate, StagedFolder
@@ -84,3 +86,67 @@ def _upload(store: Store, path: str, target: str) -> bool:
             raise
         return False
     return True
+
+
+def require_writable(store: Store, path: str) -> None:
+    """Refuse to write into a store that is only read, before anything of it is.
+
+    Raises:
+        Unsupported: the store is only read.
+    """
+    if not isinstance(store, LocalStore):
+        store.stage(path, overwrite=True).abort()
+
+
+def beginning_of(store: Store, path: str, length_bytes: int) -> bytes | None:
+    """Up to so many bytes; None where no file of this name is, or the store lets nobody see one.
+
+    Raises:
+        OSError: it is there and can't be read, or the store does not answer: nobody knows what it is.
+    """
+    try:
+        return store.get(path, 0, length_bytes)
+    except Denied:  # some stores say so of what is not there, too
+        return None
+    except Unreachable:
+        raise
+    except (PenstockError, IsADirectoryError, NotADirectoryError):
+        return None
+
+
+_STEP_BYTES = 1 << 22
+
+
+def back_up(store: Store, path: str) -> str:
+    """Copy a file, durably, to `<path>.bak`, or to the first of `.bak1`, `.bak2`, … that is free; returns that path.
+
+    A backup with the same bytes is taken as it is: a repair that was killed and is run again adds none.
+    """
+    name = path
+    for number in itertools.count():
+        name = f"{path}.bak{number or ''}"
+        sweep_output(store, name)
+        if not store.exists(name):
+            break
+        if _is_same(store, path, name):
+            return name
+    with aborting(store.stage(name)) as copy:
+        _copy(store, path, copy)
+        copy.commit()
+    return name
+
+
+def _is_same(store: Store, path: str, name: str) -> bool:
+    size_bytes = store.size(path)
+    if store.is_folder(name) or store.size(name) != size_bytes:
+        return False
+    starts = range(0, size_bytes, _STEP_BYTES)
+    return all(store.get(path, start, _STEP_BYTES) == store.get(name, start, _STEP_BYTES) for start in starts)
+
+
+def _copy(store: Store, path: str, copy: Staged) -> None:
+    if isinstance(store, LocalStore):
+        copy.append_file(store.real_path(path))  # by the kernel
+        return
+    for start_bytes in range(0, store.size(path), _STEP_BYTES):
+        copy.write(store.get(path, start_bytes, _STEP_BYTES))

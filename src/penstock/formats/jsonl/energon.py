@@ -33,11 +33,10 @@ from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats._unrecognised import LINES_OF_A_LIST
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
-from penstock.store.backup import back_up
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key, files_key
 from penstock.store.held import Held
-from penstock.store.put import put
+from penstock.store.put import back_up, put
 from penstock.store.side_file import file_facts
 from penstock.types import (
     Action,

@@ -13,8 +13,7 @@ from penstock.formats._manifest import DATA, file_digests, side_path
 from penstock.formats.jsonl.build import IndexedLines, index_path_for, write_index
 from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.source import open_jsonl
-from penstock.store.backup import back_up
-from penstock.store.put import aborting
+from penstock.store.put import aborting, back_up
 from penstock.store.side_file import file_binding, file_facts, is_next, replace_side_file, sweep_next
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions
 

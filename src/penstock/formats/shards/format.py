@@ -22,7 +22,7 @@ from penstock.formats.shards.repair import repair_shards
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
 from penstock.formats.shards.source import CodecMaker, ShardSource
 from penstock.formats.shards.writer import RowEncoder, ShardWriter, create_shards
-from penstock.store.beginning import beginning_of
+from penstock.store.put import beginning_of
 from penstock.types import OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16

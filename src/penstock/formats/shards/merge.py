@@ -29,7 +29,7 @@ from penstock.formats.shards.index_json import (
 from penstock.formats.shards.names import numeric_order
 from penstock.formats.shards.output import open_output
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.store._sweep import sweep_output
+from penstock.store._leftovers import sweep_output
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim, require_file_or_none

@@ -30,8 +30,7 @@ from penstock.formats.shards.index_json import (
 )
 from penstock.formats.shards.names import numeric_order, parse_shard_name, shards_in
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
-from penstock.store.backup import back_up
-from penstock.store.put import put
+from penstock.store.put import back_up, put
 from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, OpenOptions
 

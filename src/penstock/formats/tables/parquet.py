@@ -40,11 +40,11 @@ from penstock.formats.tables.arrow import (
 )
 from penstock.formats.tables.check import check_blocks
 from penstock.store._links import walk_files
-from penstock.store.beginning import beginning_of
 from penstock.store.find import files_of_all, find_files, one_store, select_files, survey
 from penstock.store.local import LocalStore
 from penstock.store.patterns import is_pattern
 from penstock.store.powers import PeekingStore
+from penstock.store.put import beginning_of
 from penstock.store.resolve import absolute
 from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 

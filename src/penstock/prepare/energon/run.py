@@ -22,7 +22,7 @@ from penstock.prepare.energon.request import MetadataOptions, PrepareSummary, Pr
 from penstock.prepare.energon.scan import MediaReader
 from penstock.prepare.raw import IndexReport, build_index
 from penstock.store.place import Given, dataset_at
-from penstock.store.writable import require_writable
+from penstock.store.put import require_writable
 
 
 def prepare_webdataset(

@@ -39,7 +39,7 @@ from penstock.prepare.media.units import Unit, folder_units, newest, tar_units
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
-from penstock.store.writable import require_writable
+from penstock.store.put import require_writable
 
 Progress = Callable[[int, int], None]
 """Called with the number of files done, and their total number."""

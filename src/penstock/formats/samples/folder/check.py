@@ -19,10 +19,9 @@ from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_bytes, c
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.media_index import MediaRow, other_header, read_rows
 from penstock.formats.samples.sqlite import connect, connect_to_write, damage, system_errors
-from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore
-from penstock.store.put import aborting
+from penstock.store.put import aborting, back_up
 from penstock.store.side_file import Facts, load_manifest
 from penstock.types import Action, Depth, Finding, Manifest, OpenOptions
 

@@ -34,9 +34,8 @@ from penstock.formats.samples.webdataset.shards import (
 )
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
 from penstock.store._named import naming
-from penstock.store.backup import back_up
 from penstock.store.local import LocalStore
-from penstock.store.put import aborting, put
+from penstock.store.put import aborting, back_up, put
 from penstock.types import Action, Finding
 
 _INDEX, _SQLITE, _COUNT = "webdataset.index", "webdataset.sqlite", "webdataset.count"

@@ -33,9 +33,9 @@ from penstock.formats.tokens.folder.repair import repair_token_files
 from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.source import TokenFilesSource, open_token_files
 from penstock.formats.tokens.folder.unfinished import find_unfinished, first_token_file
-from penstock.store.beginning import beginning_of
 from penstock.store.find import one_store
 from penstock.store.place import place_of
+from penstock.store.put import beginning_of
 from penstock.types import OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16

@@ -45,7 +45,6 @@ from penstock.formats.tokens.csv_borders import table_path
 from penstock.formats.tokens.folder.files import data_names, manifest_of, read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
-from penstock.store.beginning import beginning_of
 from penstock.store.derived import DerivedCache
 from penstock.store.find import find_files, peek_names, survey, warn_of_links
 from penstock.store.fingerprint import files_key
@@ -53,6 +52,7 @@ from penstock.store.local import LocalStore
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Place
 from penstock.store.powers import CopyingStore
+from penstock.store.put import beginning_of
 from penstock.store.state import FileState, states_at_opening
 from penstock.types import IntArray, Manifest, OpenOptions, Sniff
 

@@ -28,8 +28,7 @@ from penstock.formats.tokens.folder.index import (
     encode_index,
 )
 from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
-from penstock.store.backup import back_up
-from penstock.store.put import put
+from penstock.store.put import back_up, put
 from penstock.store.side_file import NEXT, encode_manifest, is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, Manifest, OpenOptions
 

@@ -23,7 +23,7 @@ from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, U
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.levanter.ledger import LEDGER, looks_like, read_ledger, require_ledger
 from penstock.formats.tokens.levanter.rows import LevanterRows, check_rows
-from penstock.store.beginning import beginning_of
+from penstock.store.put import beginning_of
 from penstock.types import Depth, Finding, OpenOptions, Sample, Sniff, Traits
 
 _HEAD_BYTES = 4096

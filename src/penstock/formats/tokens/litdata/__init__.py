@@ -29,7 +29,7 @@ from penstock.formats.tokens.litdata.ids import ChunkIds
 from penstock.formats.tokens.litdata.index import INDEX, Index, looks_like, read_index, require_index, size_problem
 from penstock.formats.tokens.litdata.rows import LitdataRows, chunk_files
 from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, OneDocument, Opening, RunSource
-from penstock.store.beginning import beginning_of
+from penstock.store.put import beginning_of
 from penstock.types import Depth, Finding, OpenOptions, Sample, Sniff, Traits
 
 _HEAD_BYTES = 4096

@@ -13,7 +13,7 @@ from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, PenstockError, Truncated, Unsupported
 from penstock.formats._problems import Problem
 from penstock.formats.tokens.ids import id_limit, ids_dtype
-from penstock.store.beginning import beginning_of
+from penstock.store.put import beginning_of
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1

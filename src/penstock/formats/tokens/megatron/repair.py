@@ -46,8 +46,7 @@ from penstock.formats.tokens.megatron.layout import (
 from penstock.formats.tokens.megatron.manifest import side_file_path
 from penstock.formats.tokens.megatron.source import last_sequence_problem
 from penstock.formats.tokens.megatron.tokens import file_ids
-from penstock.store.backup import back_up
-from penstock.store.put import aborting
+from penstock.store.put import aborting, back_up
 from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions, TokenArray
 

@@ -39,7 +39,7 @@ from penstock.formats.tokens.writer import (
     write_document,
     write_document_batch,
 )
-from penstock.store._sweep import sweep_output
+from penstock.store._leftovers import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path, settled
 from penstock.types import IntArray, Manifest

@@ -34,7 +34,7 @@ from penstock.formats.tokens.pbin.layout import (
 )
 from penstock.formats.tokens.pbin.source import pbin_facts
 from penstock.formats.tokens.pbin.writer import PbinWriter
-from penstock.store.backup import back_up
+from penstock.store.put import back_up
 from penstock.store.side_file import is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions
 
