@@ -70,7 +70,7 @@ def run(options: Options) -> Result:
 def _rows() -> Path:
     path = DATA / "energon_rows.jsonl"
     if not path.exists():
-        from penstock.prepare.raw import build_index
+        from penstock.prepare.jsonl_index import build_index
 
         DATA.mkdir(exist_ok=True)
         text = "so many words of a text that is to be read "

@@ -53,7 +53,7 @@ def run(options: Options) -> Result:
 
 def index(jsonl: str) -> dict[str, Any]:
     """Time only the index builder; runs in a child process."""
-    from penstock.prepare.raw import build_index
+    from penstock.prepare.jsonl_index import build_index
 
     started = time.perf_counter()
     build_index(jsonl, overwrite=True)

@@ -38,7 +38,7 @@ def run(options: Options) -> Result:
 
 def both(jsonl: str, count: int) -> list[tuple[float, float]]:
     """Return pairs of MB/s; runs in a child process."""
-    from penstock.prepare.raw import build_index
+    from penstock.prepare.jsonl_index import build_index
 
     scan(jsonl)
     pairs: list[tuple[float, float]] = []

@@ -70,7 +70,7 @@ def prepare(path: str) -> dict[str, float]:
 
 def jsonl(path: str, count: int) -> list[tuple[float, float]]:
     """Return pairs of MB/s; runs in a child process."""
-    from penstock.prepare.raw import build_index
+    from penstock.prepare.jsonl_index import build_index
 
     size_mb = Path(path).stat().st_size / 1e6
     _seconds(lambda: index_1gb_no_validate.scan(path))

@@ -150,7 +150,7 @@ prepare.energon.run: DatasetOptions peek_webdataset plan_webdataset prepare_json
 prepare.energon.work: metadata_work_folder=folder_of
 prepare.media.rows: ShardMedia media_filter
 prepare.media.run: MediaSummary
-prepare.raw: build_index
+prepare.jsonl_index: build_index
 prepare.tokens.chat.reader: ChatReader
 prepare.tokens.chat.render: Conversation Renderer UnusableError
 prepare.tokens.chat.sandbox: Meter
@@ -287,7 +287,7 @@ CLI_MODULE = "penstock.cli.main"
 """Module of the command line, the first of weight that a command imports."""
 
 WRITER_MODULES = (
-    "penstock.prepare.raw",
+    "penstock.prepare.jsonl_index",
     "penstock.formats.tokens.pbin",
     "penstock.prepare.tokens.pipeline",
     "penstock.prepare.tokens.tokenize",
@@ -303,7 +303,7 @@ PLAN_MODULE = "penstock.load.plan"
 ROW_MODULE = "penstock.reshape.row_job"
 """Module with the tasks of rows."""
 
-RAW_MODULE = "penstock.prepare.raw"
+RAW_MODULE = "penstock.prepare.jsonl_index"
 """Module with the writer of indexes."""
 
 
@@ -427,11 +427,11 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "open_work_of_media": ("engine.run:open_shared",),
     "files_a_task": ("prepare.media.tasks:FILES_A_TASK",),
     "read_media_rows": ("prepare.media.tasks:read_rows",),
-    "lines_to_index": ("prepare.raw:IndexedLines",),
-    "place_of_index": ("prepare.raw:place_of",),
-    "large_lines_bytes": ("prepare.raw_many:_LARGE_BYTES",),
-    "index_task_bytes": ("prepare.raw_many:_TASK_BYTES",),
-    "encode_lines_index": ("prepare.raw_many:encode_index",),
+    "lines_to_index": ("prepare.jsonl_index:IndexedLines",),
+    "place_of_index": ("prepare.jsonl_index:place_of",),
+    "large_lines_bytes": ("prepare.jsonl_index:_LARGE_BYTES",),
+    "index_task_bytes": ("prepare.jsonl_index:_TASK_BYTES",),
+    "encode_lines_index": ("prepare.jsonl_index:_index_small",),
     "format_of_packed_files": ("prepare.tokens.assemble:get_format",),
     "rendered_text": ("prepare.tokens.chat.render:Renderer._text",),
     "make_bordered": ("prepare.tokens.chat.render:make_bordered",),

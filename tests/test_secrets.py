@@ -18,7 +18,7 @@ from penstock.check.verify import verify
 from penstock.cli.main import main
 from penstock.convert import convert
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable
-from penstock.prepare.raw import build_index
+from penstock.prepare.jsonl_index import build_index
 from penstock.reshape.merge import merge
 from penstock.store.fsspec_store import FsspecStore
 from penstock.store.resolve import resolve

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from penstock.pack import PackByLength as PackByLength
     from penstock.pack import Whole as Whole
     from penstock.prepare.energon.verb import prepare as prepare
+    from penstock.prepare.jsonl_index import index as index
     from penstock.prepare.media.run import prepare_media as prepare_media
-    from penstock.prepare.raw_many import index as index
     from penstock.prepare.tokens.pipeline import pack as pack
     from penstock.recipe import open_metadataset as open_metadataset
     from penstock.recipe import open_recipe as open_recipe

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from penstock.look.purge import PurgeReport
     from penstock.look.trace import lineage as lineage
     from penstock.prepare.energon.run import PrepareSummary
+    from penstock.prepare.jsonl_index import IndexReport
+    from penstock.prepare.jsonl_index import index as index
     from penstock.prepare.media.run import prepare_media as prepare_media
-    from penstock.prepare.raw import IndexReport
-    from penstock.prepare.raw_many import index as index
     from penstock.prepare.tokens.pipeline import pack as pack
     from penstock.reshape.filter import filter as filter
     from penstock.reshape.merge import merge as merge

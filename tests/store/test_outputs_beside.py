@@ -16,8 +16,8 @@ from penstock.check.verify import write_side_file
 from penstock.compat.modalities.commands.data import shuffle_jsonl_data
 from penstock.errors import ConfigError, PrepareError
 from penstock.prepare.energon.run import DatasetOptions, prepare_webdataset
+from penstock.prepare.jsonl_index import build_index
 from penstock.prepare.media.run import prepare_media
-from penstock.prepare.raw import build_index
 from penstock.reshape.merge import merge
 from penstock.store import LocalStore
 from penstock.store.outputs import claim

@@ -103,7 +103,7 @@ def _gather(text_path: str, max_mb: float | None) -> tuple[str, float, str]:
 
 
 def _index(text_path: str) -> tuple[str, float, str]:
-    from penstock.prepare.raw import build_index
+    from penstock.prepare.jsonl_index import build_index
 
     build_index(text_path, overwrite=True)
     from penstock.formats import open_source

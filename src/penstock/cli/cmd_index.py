@@ -12,8 +12,7 @@ from penstock.cli._output import counted, follow_links_option, human_bytes, json
 from penstock.cli._sharing import end_unfinished, part_option
 
 if TYPE_CHECKING:
-    from penstock.prepare.raw import IndexReport
-    from penstock.prepare.raw_many import IndexSummary
+    from penstock.prepare.jsonl_index import IndexReport, IndexSummary
 
 _SHOWN = 10
 
@@ -49,8 +48,7 @@ def command(paths: tuple[str, ...], no_validate: bool, as_json: bool, **options:
     """
     import msgspec
 
-    from penstock.prepare.raw import IndexReport
-    from penstock.prepare.raw_many import index
+    from penstock.prepare.jsonl_index import IndexReport, index
     from penstock.store.place import place_of
 
     place = place_of(paths[0])
@@ -75,7 +73,7 @@ def _list_dropped(report: IndexReport) -> None:
 
 
 def _text(made: IndexReport | IndexSummary) -> str:
-    from penstock.prepare.raw import IndexReport
+    from penstock.prepare.jsonl_index import IndexReport
 
     lines = f"{counted(made.num_lines, 'line')}, {human_bytes(made.size_bytes)}"
     dropped = f"; {counted(made.num_dropped, 'invalid line')} skipped" if made.num_dropped else ""

@@ -264,7 +264,7 @@ def _prepare_jsonl(path: str, options: dict[str, Any], as_json: bool) -> None:
     """Write the index of a JSONL file by Energon's rule; like Energon, over one that is there."""
     import msgspec
 
-    from penstock.prepare.raw import build_index
+    from penstock.prepare.jsonl_index import build_index
 
     report = build_index(
         path, flavor="energon", overwrite=True, workers=options["workers"], executor=options["executor"]

@@ -118,7 +118,7 @@ def _prepare_media(corpus: Corpus, output: Path | str, executor: Any, workers: i
 
 
 def _index(corpus: Corpus, output: Path, executor: Any, workers: int) -> None:
-    from penstock.prepare.raw import build_index
+    from penstock.prepare.jsonl_index import build_index
 
     build_index(f"{corpus.root}/a.jsonl", index_path=output, executor=executor, workers=workers)
 

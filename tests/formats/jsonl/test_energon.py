@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats import get_format
 from penstock.formats.jsonl.energon import EnergonJsonlSource, encode_energon_index, scan_energon
-from penstock.prepare.raw import build_index
+from penstock.prepare.jsonl_index import build_index
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.testing import FileServer

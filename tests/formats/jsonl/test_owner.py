@@ -14,7 +14,7 @@ import pytest
 import penstock as ps
 from penstock.errors import ConfigError
 from penstock.formats.jsonl import owner
-from penstock.prepare.raw import build_index
+from penstock.prepare.jsonl_index import build_index
 from penstock.testing.datasets import files_in
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.errors import Corrupt
-from penstock.prepare.raw import IndexReport, build_index
+from penstock.prepare.jsonl_index import IndexReport, build_index
 
 
 class FaultyLine(Corrupt, ValueError):

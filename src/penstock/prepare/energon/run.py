@@ -20,7 +20,7 @@ from penstock.prepare.energon.plan import (
 )
 from penstock.prepare.energon.request import MetadataOptions, PrepareSummary, Progress
 from penstock.prepare.energon.scan import MediaReader
-from penstock.prepare.raw import IndexReport, build_index
+from penstock.prepare.jsonl_index import IndexReport, build_index
 from penstock.store.place import Given, dataset_at
 from penstock.store.put import require_writable
 
@@ -104,7 +104,7 @@ def prepare_webdataset(
 
 
 def prepare_jsonl(path: Given, *, workers: int | None = None, overwrite: bool = False) -> IndexReport:
-    """Write the index `<path>.idx` of a JSONL file, as Energon does; see `penstock.prepare.raw.build_index`.
+    """Write the index `<path>.idx` of a JSONL file, as Energon does; see `penstock.prepare.jsonl_index.build_index`.
 
     Raises:
         NotFound: the file doesn't exist.

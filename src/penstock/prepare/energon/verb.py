@@ -12,8 +12,8 @@ from penstock.prepare.energon.guess import CRUDE, check_field_map, dataset_optio
 from penstock.prepare.energon.plan import DatasetOptions, peek_webdataset, plan_webdataset
 from penstock.prepare.energon.request import PrepareSummary
 from penstock.prepare.energon.run import prepare_jsonl, prepare_webdataset
+from penstock.prepare.jsonl_index import IndexReport
 from penstock.prepare.media.rows import ShardMedia, media_depth, media_filter
-from penstock.prepare.raw import IndexReport
 from penstock.store.place import Given, place_of
 
 _PEEKED = 2

@@ -1,45 +1,99 @@
-"""Build the raw indexes of many JSONL files: small files in runs, each large file by all workers.
+"""Index JSONL files: the offset and length of each line.
 
-A valid index next to a file shows that the file is done. That is all a run that was killed, or a part of a distributed
-job, needs to know, so the job has no work folder.
+Small files are indexed in runs, and each large file by all workers. A valid index next to its file shows that the file
+is done. That is all that a killed run or a part of a distributed job needs to know, so the job has no work folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import msgspec
+
+from penstock._pool import thread_pool
 from penstock._secrets import logger, redacted_repr
+from penstock.abc import Staged
 from penstock.engine.options import RunOptions
 from penstock.engine.run import BaseJob, run, wait_for_writer
 from penstock.errors import ConfigError, PenstockError, PrepareError
-from penstock.executors import AnyExecutor, make_executor
-from penstock.formats.jsonl.energon import read_energon_index
+from penstock.executors import HERE, AnyExecutor, make_executor
+from penstock.formats.jsonl.build import (
+    DroppedLine,
+    IndexedLines,
+    Run,
+    encode_lines,
+    index_path_for,
+    require_plain,
+)
+from penstock.formats.jsonl.energon import (
+    encode_energon_index,
+    energon_index_path,
+    read_energon_index,
+    scan_energon,
+)
 from penstock.formats.jsonl.index import load_lines
-from penstock.prepare.raw import IndexReport, LineOptions, OnError, encode_index, write_index
+from penstock.formats.jsonl.owner import require_own_index
+from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
+from penstock.formats.jsonl.source import require_flavor
 from penstock.store._named import named
+from penstock.store.dry import dry_place
 from penstock.store.local import TOGETHER, LocalStore
 from penstock.store.memory import MemoryStore
-from penstock.store.outputs import sweep_killed
+from penstock.store.outputs import claim, output_path, require_file_or_none, require_other, sweep_killed
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Given, Place, place_of, places_of
+from penstock.store.put import aborting
 from penstock.store.resolve import absolute
+from penstock.store.side_file import file_binding
 from penstock.store.small import HIDDEN, NamesBeside, read_small
 from penstock.store.state import states_of
-from penstock.store.unfinished import mark_path, remove_mark
+from penstock.store.unfinished import Once, mark_path, remove_mark
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+OnError = Literal["raise", "skip"]
 
 _log = logger()
+_WORKER_BYTES = 1 << 28
 _LARGE_BYTES = 1 << 28
 _TASK_BYTES = 1 << 26
 _TASK_FILES = 1 << 10
 _TOGETHER_FILES = 4
 _PLAIN = (".jsonl", ".ndjson")
 _SHOWN = 9
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class IndexReport:
+    """Result of `index` for one file.
+
+    Attributes:
+        path: the JSONL file.
+        index_path: the index.
+        size_bytes: size of the file.
+        index_bytes: size of the index.
+        num_lines: number of lines in the index.
+        num_dropped: number of invalid lines skipped.
+        dropped: the first 100 of them.
+    """
+
+    path: str
+    index_path: str
+    size_bytes: int
+    index_bytes: int
+    num_lines: int
+    num_dropped: int
+    dropped: tuple[DroppedLine, ...]
 
 
 @redacted_repr
@@ -75,6 +129,45 @@ class IndexSummary:
         return sum(one.size_bytes for one in self.indexes)
 
 
+@dataclass(frozen=True, slots=True)
+class LineOptions:
+    """How the lines of a file are indexed; see `index`."""
+
+    flavor: str = "modalities"
+    on_error: OnError = "raise"
+    validate: bool = True
+
+    def require_valid(self, data: Place | None = None) -> None:
+        """Raise `ConfigError` if the flavor doesn't exist or doesn't support the other options."""
+        path = None if data is None else data.path
+        require_flavor(path, self.flavor)
+        if self.on_error not in get_args(OnError):
+            raise ConfigError("unknown on_error", path=path, found=self.on_error, expected="raise | skip")
+        if self.flavor == "energon" and not self.validate:
+            what = "Energon's index lists samples, so each line must be validated"
+            raise ConfigError(what, path=path, hint="Omit validate=False (--no-validate)")
+        if self.flavor == "energon" and self.on_error == "skip":
+            hint = "Fix the lines, or filter them out"
+            raise ConfigError("Energon's index can't skip lines", path=path, hint=hint)
+
+    def require_alone(self, data: Place, executor: AnyExecutor, workers: int | None) -> None:
+        """Raise `ConfigError` if several workers were to build the Energon index of one file."""
+        if self.flavor != "energon":
+            return
+        error = ConfigError("Energon's index is built in a single process", path=data.path)
+        if not (isinstance(executor, str) and executor in HERE):
+            error.found, error.hint = f"executor={executor!r}", "Omit executor= (--executor)"
+            raise error
+        if workers not in (None, 1):
+            error.found = f"workers={workers}"
+            error.hint = "Omit workers= (--workers). Several files are indexed in parallel"
+            raise error
+
+    def index_of(self, data: Place) -> Place:
+        """Return the default place of the index of a file."""
+        return Place(data.store, (energon_index_path if self.flavor == "energon" else index_path_for)(data.path))
+
+
 def index(
     paths: Given | Sequence[Given],
     index_path: Given | None = None,
@@ -95,7 +188,8 @@ def index(
     """Write the index of a JSONL file, or of several files, directories and patterns, also at URLs.
 
     With several files, existing indexes that match their files are kept. An error in one file doesn't stop the others;
-    the first error is raised at the end.
+    the first error is raised at the end. If the process is killed, the same call finishes the indexes, or finds them
+    complete. Memory: 100 MB per process, and 16 bytes per line of 16 MiB, however long a line is.
 
     Args:
         paths: a file; or a directory, a pattern, or a list of files, directories and patterns. Directories are searched
@@ -139,17 +233,40 @@ def index(
         hint = "Omit overwrite (--overwrite): the parts applied it already"
         raise ConfigError("the finalize step doesn't replace valid indexes", hint=hint)
     if is_single:
-        index = None if index_path is None else place_of(index_path)
-        return write_index(place_of(inputs[0]), lines, options, index)
+        return _write_single(place_of(inputs[0]), None if index_path is None else place_of(index_path), lines, options)
     if index_path is not None:
         what = "index_path (--index-path) only works with one file"
         raise ConfigError(what, found=f"{len(inputs)} inputs", hint="Omit it: each index is written next to its file")
     lines.require_valid()
-    named = [os.fspath(one.path if isinstance(one, Place) else one) for one in inputs]
-    files, statuses = _files_of(named, follow_links)
+    files, statuses = _files_of(
+        [os.fspath(one.path if isinstance(one, Place) else one) for one in inputs], follow_links
+    )
     chosen = [file for number, file in enumerate(files) if options.takes(number)]
     sizes = [state.size_bytes for state in states_of(chosen, statuses)]
     return run(IndexJob(files=chosen, sizes_bytes=sizes, lines=lines, options=options))
+
+
+def build_index(
+    path: Given,
+    index_path: Given | None = None,
+    *,
+    workers: int | None = None,
+    executor: AnyExecutor = "processes",
+    overwrite: bool = False,
+    dry_run: bool = False,
+    progress: Callable[[int], None] | None = None,
+    **lines: Any,
+) -> IndexReport:
+    """Write the index of one file, which is never searched; arguments as of `index`, with `lines` of `LineOptions`."""
+    data, of_lines = place_of(path), LineOptions(**lines)
+    of_lines.require_alone(data, executor, workers)
+    options = RunOptions(executor, workers, dry_run=dry_run, overwrite=overwrite, progress=progress)
+    return _write_single(data, None if index_path is None else place_of(index_path), of_lines, options)
+
+
+def _write_single(data: Place, index: Place | None, lines: LineOptions, options: RunOptions) -> IndexReport:
+    job = IndexJob(files=(data,), sizes_bytes=(), lines=lines, options=options, is_single=True, index=index)
+    return run(job).indexes[0]
 
 
 def _is_search(path: Given) -> bool:
@@ -175,6 +292,124 @@ def _files_of(inputs: Sequence[str], follow_links: bool) -> tuple[list[Place], M
     return places_of(chosen), statuses
 
 
+# --- one file --------------------------------------------------------------------------------------------------------
+
+
+def _write_index(
+    data: Place, lines: LineOptions, options: RunOptions, index: Place | None = None, run: Run | None = None
+) -> IndexReport:
+    """Write the index of a file; nothing is visible before it is complete.
+
+    Args:
+        data: the file.
+        lines: how to index lines.
+        options: how to run.
+        index: where the index goes; by default next to the file.
+        run: maps over ranges of the file; by default on workers as in `options`.
+    """
+    lines.require_valid(data)
+    own, index = data.path if index is None else None, index or lines.index_of(data)
+    if index.absolute == data.absolute:
+        raise ConfigError("the index would replace its own file", path=data.path)
+    index = Place(index.store, output_path(index.store, index.path))
+    require_file_or_none(index.store, index.path)
+    require_other([data.path], index.path)
+    size_bytes = data.store.size(data.path)
+    if data.path.endswith((".gz", ".zst")):  # before errors about the index: that of `a.jsonl.gz` is that of `a.jsonl`
+        require_plain(data.store, data.path)
+    once = _once(data, size_bytes, index, lines)
+    if options.dry_run:
+        index = dry_place(index)
+    elif not options.overwrite and (report := once.made()) is not None:
+        return report
+    held = claim(index.store, index.path)
+    try:
+        require_own_index(index.store, own, index.path, lines.flavor, has_data=True)
+        with contextlib.ExitStack() as stack:
+            run = run or stack.enter_context(_workers(data, size_bytes, lines, options))
+            staged = stack.enter_context(aborting(index.store.stage(index.path, overwrite=options.overwrite)))
+            counts = _encode_index(data, size_bytes, lines, staged.write, run, options.progress)
+            report = IndexReport(data.path, index.path, size_bytes, staged.tell(), *counts)
+            return report if options.dry_run else _commit(once, staged, report)
+    finally:
+        held.release()
+
+
+def _encode_index(
+    data: Place,
+    size_bytes: int,
+    lines: LineOptions,
+    write: Callable[[bytes], object],
+    run: Run = map,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[int, int, tuple[DroppedLine, ...]]:
+    """Write the index of a file with `write`; return the number of lines and of skipped lines, and the first of these.
+
+    Raises what `index` does for invalid lines.
+    """
+    if lines.flavor == "energon":
+        starts = scan_energon(data.store, data.path, progress)
+        write(encode_energon_index(starts))
+        return len(starts) - 1, 0, ()
+    skips = lines.on_error == "skip"
+    found = IndexedLines(data.store, data.path, size_bytes, lines.validate, skips, run, progress)
+    for piece in encode_lines(found):
+        write(piece)
+    return found.num_lines, found.num_dropped, tuple(found.dropped)
+
+
+def _once(data: Place, size_bytes: int, index: Place, lines: LineOptions) -> Once[IndexReport]:
+    """Identify the work that makes an index, so that a re-run can detect it by the index and its mark."""
+
+    def published(mark: Any) -> IndexReport | None:
+        with contextlib.suppress(msgspec.ValidationError):
+            report = msgspec.convert(mark, IndexReport)
+            if index.exists() and index.store.size(index.path) == report.index_bytes:
+                return report
+        return None
+
+    source = [data.shown, size_bytes, file_binding(data.store, data.path)]
+    key = {"command": "index", **dataclasses.asdict(lines), "source": source}
+    return Once(index.store, index.path, key, [index.path], published)
+
+
+def _commit(once: Once[IndexReport], staged: Staged, report: IndexReport) -> IndexReport:
+    def commit() -> IndexReport:
+        staged.commit()
+        return report
+
+    return once.commit(commit, told=msgspec.to_builtins(report))
+
+
+@contextlib.contextmanager
+def _workers(data: Place, size_bytes: int, lines: LineOptions, options: RunOptions) -> Generator[Run]:
+    """Yield a `map`: over threads if numpy does the work, over an executor if Python's JSON reader may."""
+    executor, count = options.executor or "processes", options.workers
+    if options.dry_run or lines.flavor == "energon":
+        executor, count = "inline", None
+    if executor == "processes" and count is None:
+        count = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
+    if executor == "processes" and not lines.validate and count is not None and count > 1:
+        with thread_pool(count) as pool:
+            yield functools.partial(_map_ahead, pool, 2 * count)
+    else:
+        with make_executor(executor, count, [scan_lines.__module__], alone=count == 1, reads=[data]) as made:
+            yield made.map
+
+
+def _map_ahead(
+    pool: ThreadPoolExecutor, most: int, fn: Callable[[LineRange], Lines], tasks: Iterable[LineRange]
+) -> Iterator[Lines]:
+    """Yield results in order, with at most `most` tasks started ahead."""
+    pending: deque[Future[Lines]] = deque()
+    for task in tasks:
+        pending.append(pool.submit(fn, task))
+        if len(pending) > most:
+            yield pending.popleft().result()
+    while pending:
+        yield pending.popleft().result()
+
+
 # --- the job ---------------------------------------------------------------------------------------------------------
 
 
@@ -198,11 +433,6 @@ class _Task:
     size_bytes: int
 
     @property
-    def is_large(self) -> bool:
-        """Whether it is one file that all workers index together."""
-        return self.size_bytes > _LARGE_BYTES
-
-    @property
     def described(self) -> str:
         return f"{len(self.files)} files from {self.files[0].place.shown} to {self.files[-1].place.shown}"
 
@@ -215,52 +445,53 @@ class _Done:
     reused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Missing:
-    """A file without an index."""
-
-    path: str
-
-
-_Result = _Done | _Missing | PenstockError | OSError
+_Result = _Done | str | PenstockError | OSError
+"""An index, a file without one (with `no_work`), or what is wrong with a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexJob(BaseJob[IndexSummary]):
-    """Indexes of several files. Each task commits its own: a file with a valid index is done, and needs no record.
+    """Indexes of one file or several. Each task commits its own: a file with a valid index is done.
 
     Attributes:
         files: the files of this run's part.
         sizes_bytes: their sizes.
         lines: how to index lines.
         options: how to run it.
+        is_single: there is one file, whose index must be new. An error is that of the file.
+        index: where the index of a single file goes; by default next to it.
     """
 
     files: Sequence[Place]
     sizes_bytes: Sequence[int]
     lines: LineOptions
     options: RunOptions
+    is_single: bool = False
+    index: Place | None = None
     preload = (__name__,)
 
     def rehearse(self) -> IndexSummary:
         return self.write()  # each index is rehearsed
 
     def write(self) -> IndexSummary:
-        options, done_bytes = self.options, 0
+        if self.is_single:
+            return IndexSummary((_write_index(self.files[0], self.lines, self.options, self.index),), 0)
+        options = self.options
         tasks = list(_tasks(_looked_at(self.lines, options, self.files), self.sizes_bytes))
-        small, large = ([n for n, one in enumerate(tasks) if one.is_large == is_large] for is_large in (False, True))
+        small, large = [], list[int]()
+        for number, task in enumerate(tasks):
+            (large if task.size_bytes > _LARGE_BYTES else small).append(number)
         executor, workers = options.executor or "processes", options.workers
         if workers is None and executor == "processes":
             workers = max(1, min(len(os.sched_getaffinity(0)), sum(self.sizes_bytes) // _TASK_BYTES))
         places: dict[str, Any] = {"reads": self.files, "writes": self.files[:1]}
         found: dict[int, list[_Result]] = {}
-        inline = replace(options, executor="inline", workers=None, progress=None)
+        done_bytes, quiet = 0, replace(options, executor="inline", workers=None, progress=None)
         with make_executor(executor, workers, self.preload, alone=workers == 1, **places) as pool:
-            is_alone = self.lines.flavor == "energon" or workers == 1
-            by_all = inline if is_alone else replace(inline, executor=pool, workers=workers)
+            run = map if options.dry_run or workers == 1 else pool.map
             results = itertools.chain(
-                pool.map(functools.partial(_index_some, self.lines, inline), [tasks[n] for n in small]),
-                ([_index_one(self.lines, by_all, tasks[n].files[0])] for n in large),
+                pool.map(functools.partial(_index_some, self.lines, quiet), [tasks[n] for n in small]),
+                ([_index_one(self.lines, quiet, tasks[n].files[0], run)] for n in large),
             )
             for number, result in zip((*small, *large), results, strict=True):
                 found[number] = result
@@ -270,7 +501,7 @@ class IndexJob(BaseJob[IndexSummary]):
         results = [one for number in range(len(tasks)) for one in found[number]]
         _raise_first([one for one in results if isinstance(one, Exception)], len(results))
         done = [one for one in results if isinstance(one, _Done)]
-        missing = tuple(one.path for one in results if isinstance(one, _Missing))
+        missing = tuple(one for one in results if isinstance(one, str))
         return IndexSummary(tuple(one.report for one in done), sum(one.reused for one in done), options.part, missing)
 
 
@@ -315,12 +546,12 @@ def _index_some(lines: LineOptions, options: RunOptions, task: _Task) -> list[_R
             new.setdefault(file.place.folder().path, []).append(file)
     several = [some for some in new.values() if len(some) >= _TOGETHER_FILES]
     done = {path: one for some in several for path, one in _index_together(lines, some).items()}
-    return [done.get(file.place.path) or _index_one(lines, options, file) for file in task.files]
+    return [done.get(file.place.path) or _index_one(lines, options, file, map) for file in task.files]
 
 
 def _index_together(lines: LineOptions, files: Sequence[_File]) -> dict[str, _Result]:
     """Write new indexes of small files of one directory, with one sync for all; files left out are indexed alone."""
-    made: dict[str, tuple[str, IndexReport]] = {}
+    done: dict[str, tuple[str, IndexReport]] = {}
     folder = files[0].place.folder()
     if not isinstance(folder.store, LocalStore):
         return {}
@@ -329,41 +560,49 @@ def _index_together(lines: LineOptions, files: Sequence[_File]) -> dict[str, _Re
             staged = folder.store.stage_files(folder.path)
             stack.callback(staged.abort)
             for file in files:
-                store = read_small(file.place.store, file.place.path)
+                path = file.place.path
+                store = read_small(file.place.store, path)
                 if not isinstance(store, MemoryStore):
                     continue
                 with contextlib.suppress(PenstockError, OSError):  # raised again when the file is indexed alone
-                    data, report = encode_index(Place(store, file.place.path), lines)
+                    data, report = _index_small(Place(store, path), lines)
                     name = Place(folder.store, report.index_path).name
                     staged.write(name, data)
-                    made[name] = (file.place.path, report)
+                    done[name] = path, report
         except (PenstockError, OSError):
             return {}
         try:
-            left = staged.commit()
+            left_out = staged.commit()
         except OSError as error:
-            return {path: named(error, path) for path, _ in made.values()}
-    return {path: _Done(report) for name, (path, report) in made.items() if name not in left}
+            return {path: named(error, path) for path, _ in done.values()}
+    return {path: _Done(report) for name, (path, report) in done.items() if name not in left_out}
 
 
-def _index_one(lines: LineOptions, options: RunOptions, file: _File) -> _Result:
+def _index_small(file: Place, lines: LineOptions) -> tuple[bytes, IndexReport]:
+    """Return the index of a file in memory, and its report."""
+    size_bytes, index_path = file.store.size(file.path), lines.index_of(file).path
+    pieces: list[bytes] = []
+    counts = _encode_index(file, size_bytes, lines, pieces.append)
+    data = b"".join(pieces)
+    return data, IndexReport(file.path, index_path, size_bytes, len(data), *counts)
+
+
+def _index_one(lines: LineOptions, options: RunOptions, file: _File, run: Run) -> _Result:
     """Index a file unless it has a valid index; return the error if that fails."""
-    result = _try_index(lines, options, file)
+    result = _try_index(lines, options, file, run)
     index = lines.index_of(file.place)
     while options.is_distributed and isinstance(result, PrepareError) and wait_for_writer(index):
-        result = _try_index(lines, options, file)
+        result = _try_index(lines, options, file, run)
     return result
 
 
-def _try_index(lines: LineOptions, options: RunOptions, file: _File) -> _Result:
+def _try_index(lines: LineOptions, options: RunOptions, file: _File, run: Run) -> _Result:
     place = file.place
     try:
         existing = None if options.overwrite else _existing(lines, options, file)
         if existing is not None:
             return _Done(existing, reused=True)
-        if options.no_work:
-            return _Missing(place.shown)
-        return _Done(write_index(place, lines, options))
+        return place.shown if options.no_work else _Done(_write_index(place, lines, options, run=run))
     except PenstockError as error:
         with contextlib.suppress(PenstockError, OSError):  # another worker may have made it meanwhile
             existing = None if options.overwrite else _existing(lines, options, _File(place, None))
