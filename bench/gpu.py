@@ -16,7 +16,7 @@ TARGET = 0.99  # of the steps per second without a loader
 VOCABULARY, LENGTH, WIDTH, LAYERS, HEADS = 50_304, 1_024, 768, 12, 12
 """A decoder of 125 million parameters."""
 
-_WARM_STEPS, _STEPS = 10, 100
+_WARM_STEPS = 10
 _BATCHES = (4, 8, 16, 32, 64, 128, 256)
 
 
@@ -28,12 +28,11 @@ def run(options: Options) -> Result:
         raise NotRun("torch is not installed") from None
     if not torch.cuda.is_available():
         raise NotRun("no CUDA device")
-    steps = 20 if options.quick else _STEPS
     rows: list[Row] = []
-    for kind, path in (("tokens", data.packed_tokens()), ("images", images.dataset())):
+    for kind, path, steps in (("tokens", data.packed_tokens(), 50), ("images", images.dataset(), 100)):
         given = {"kind": kind, "path": path, "device": "cuda"}
         batch = int(child(PYTHON, __file__, "largest", **given)["batch"])
-        given |= {"batch": batch, "steps": steps}
+        given |= {"batch": batch, "steps": 20 if options.quick else steps}
         pairs = alternate(
             lambda g=given: child(PYTHON, __file__, "step", loads=True, **g),
             lambda g=given: child(PYTHON, __file__, "step", loads=False, **g),
@@ -59,14 +58,16 @@ def run(options: Options) -> Result:
 
 
 def largest(kind: str, path: str, device: str) -> dict[str, float]:
-    """Return the largest batch size of `_BATCHES` whose step fits into the memory of the device."""
+    """Return the largest batch size of `_BATCHES` with which steps fit into the memory of the device."""
     import torch
 
     fits = _BATCHES[0]
     for batch in _BATCHES:
         try:
             train = _trainer(kind, device)
-            train(_fixed_batch(kind, path, batch, device))
+            fixed = _fixed_batch(kind, path, batch, device)
+            for _ in range(2):  # the optimizer allocates its state at the end of the first step
+                train(fixed)
             fits = batch
         except torch.cuda.OutOfMemoryError:
             break
