@@ -49,6 +49,7 @@ LAYERS: dict[str, int] = {
     "_numbers": 0,
     "_ending": 0,
     "_pool": 0,
+    "node": 0,
     "_recycled": 0,
     "store": 1,
     "codec": 1,
@@ -80,7 +81,6 @@ BESIDE: dict[tuple[str, str], str] = {
     ("mix", "order"): "mixing is arithmetic over the same blocks and permutations",
     ("cook", "mix"): "a cook function gets the auxiliary stores of what is cooked",
     ("view", "look"): "pages show what find and diff found",
-    ("cook", "order"): "a cooked source has the blocks of what is cooked",
 }
 """Imports between packages of one layer → the reason."""
 

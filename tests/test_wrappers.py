@@ -1,16 +1,17 @@
 """Wrappers of sources and streams pass on every optional capability, or the table below says why not.
 
-Wrappers are the classes of the package with `children()` and `recipe()`, apart from those without children.
-Capabilities are the names that the package looks up by `getattr`, `hasattr` or a runtime-checkable Protocol, if one of
-these classes has them. Expected answers are computed from plain lists: which sample of which source each sample of a
-wrapper is.
+Wrappers are the subclasses of `Node` with a kind, and the classes of the package with `children()` and `recipe()`,
+apart from those without children. Capabilities are the names that the package looks up by `capability`, `getattr`,
+`hasattr` or a runtime-checkable Protocol, if one of these classes has them. Expected answers are computed from plain
+lists: which sample of which source each sample of a wrapper is.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable
+import importlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from penstock.compat.streaming.own import OwnSamples
 from penstock.cook import Crude, cook
 from penstock.errors import NotFound
 from penstock.mix.streaming import StreamingOrder
+from penstock.node.over import HANDED_ON, Node
 from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
 from penstock.recipe.flavored import Flavored
 from penstock.testing import MemorySource, MemoryTokens
@@ -553,7 +555,6 @@ ABSENT: dict[tuple[str, str], str] = {
     ("Balance", "expect_lanes"): "one lane",
     ("Balance", "seeded"): "streams saved by version 0.2 keep the seed of the balanced order",
     ("OrderedStream", "horizon"): "an order depends on all of its source",
-    ("Encoded", "seeded"): "built by the loader, after seeds are set",
 }  # fmt: skip
 """Capabilities that a wrapper doesn't pass on, each with its reason."""
 
@@ -584,7 +585,7 @@ NOT_PASSED_ON: dict[str, str] = {
         "proof", "raw", "size_bytes", "split", "stored_source", "text", "token_run", "whole",
     ), _STORED),
     **dict.fromkeys((
-        "_children", "_file", "_files", "batch", "borders", "child_notes", "dtype", "gather", "outputs",
+        "_children", "_file", "_files", "batch", "borders", "child_notes", "dtype", "gather", "kind", "outputs",
         "outputs_after", "seed", "size", "source", "stream", "summary", "version", "window",
     ), _PROTOCOL),
     **dict.fromkeys(("pass_batch", "pass_location", "pass_samples"), "of Epochs, which Shuffle reads directly"),
@@ -600,14 +601,30 @@ NOT_PASSED_ON: dict[str, str] = {
 
 
 @functools.cache
+def nodes() -> frozenset[type[Node]]:
+    """Return the subclasses of `Node`; the modules that define them are imported first."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        if "from penstock.node.over import" in path.read_text():
+            importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
+    return frozenset(_below(Node))
+
+
+def _below(kind: type[Node]) -> Iterator[type[Node]]:
+    for one in kind.__subclasses__():
+        yield from (one, *_below(one))
+
+
+@functools.cache
 def classes() -> list[ast.ClassDef]:
-    """Return the definition of each class of the package with `children()` and `recipe()`."""
+    """Return the definition of each source and stream of the package, and of their bases."""
     found: list[ast.ClassDef] = []
+    known = {kind.__name__ for kind in nodes()} | {"Node"}
     for text in (path.read_text() for path in sorted(PACKAGE.rglob("*.py"))):
-        for node in ast.walk(ast.parse(text if "def recipe(" in text else "")):
+        is_needed = "def recipe(" in text or "penstock.node.over" in text
+        for node in ast.walk(ast.parse(text if is_needed else "")):
             if isinstance(node, ast.ClassDef) and not _is_protocol(node):
                 names = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
-                if "recipe" in names and ("children" in names or node.bases):
+                if node.name in known or ("recipe" in names and ("children" in names or node.bases)):
                     found.append(node)
     return found
 
@@ -623,11 +640,12 @@ def _is_leaf(node: ast.ClassDef) -> bool:
 
 def looked_up() -> set[str]:
     """The names that the package looks up without knowing whether they exist."""
-    found: set[str] = set()
+    found = set(HANDED_ON)
     for text in (path.read_text() for path in PACKAGE.rglob("*.py")):
-        is_needed = any(name in text for name in ("getattr", "hasattr", "runtime_checkable"))
+        is_needed = any(name in text for name in ("getattr", "hasattr", "capability", "runtime_checkable"))
         for node in ast.walk(ast.parse(text if is_needed else "")):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("getattr", "hasattr") and len(node.args) > 1:
+            called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
+            if isinstance(node, ast.Call) and called in ("getattr", "hasattr", "capability") and len(node.args) > 1:
                 name = node.args[1]
                 found |= {str(name.value)} if isinstance(name, ast.Constant) else set()
             if isinstance(node, ast.ClassDef) and _is_protocol(node) and "runtime_checkable" in _decorators(node):
@@ -653,10 +671,12 @@ def provided() -> set[str]:
 
 
 def test_every_wrapper_is_covered() -> None:
-    wrappers = {node.name for node in classes() if not _is_leaf(node)}
+    bases = {kind.__name__ for kind in nodes() if not hasattr(kind, "kind") or kind.__name__.startswith("_")} | {"Node"}
+    wrappers = {node.name for node in classes() if not _is_leaf(node)} - bases
     covered = {name for cases, _ in CASES.values() for name in cases}
-    # A subclass of one that is covered is covered; `recipe` of the others is not a wrapper's.
-    assert wrappers - covered - OTHERS.keys() - {"WrappedSource"} == set(), "give them a case in SOURCES, STREAMS, …"
+    # A subclass of one that is covered is covered.
+    kinds = {kind.__name__ for kind in nodes() if covered & {base.__name__ for base in kind.__mro__[1:]}}
+    assert wrappers - covered - OTHERS.keys() - kinds == set(), "give them a case in SOURCES, STREAMS, …"
     assert covered | OTHERS.keys() <= wrappers
 
 

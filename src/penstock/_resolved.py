@@ -17,6 +17,11 @@ Prefetch: TypeAlias = Callable[..., None]
 """`prefetch` of `penstock.abc.SupportsPrefetch`."""
 
 
+def capability(node: Any, name: str) -> Any:
+    """Return an optional attribute of any source or stream; None if it has none, as plug-ins need no base class."""
+    return getattr(node, name, None)
+
+
 def samples_of(source: Source[Any], indices: IntArray) -> list[Any]:
     """The samples of a source at `indices`: int64[k], in that order."""
     # Not isinstance(): of Protocols it takes longer than a small batch.

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
+from penstock.node.blocks import blocks_of
 from penstock.order.blocks import MOST_TAPES, BlockOrder
-from penstock.order.borders import blocks_of
 from penstock.testing.memory import MemorySource
 from penstock.types import IntArray
 

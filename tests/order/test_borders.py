@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.mix import Concat, Epochs, Map
+from penstock.node.blocks import Blocks, EvenBlocks, StoredBlocks, blocks_of, even_blocks, joined
 from penstock.order import Sequential, Shuffle, Take, blocks
 from penstock.order.blocks import BlockOrder
-from penstock.order.borders import Blocks, EvenBlocks, StoredBlocks, blocks_of, even_blocks, joined
 from penstock.testing.memory import MemorySource
 from penstock.types import IntArray
 

@@ -10,20 +10,18 @@ from typing import Any, Protocol, overload
 import numpy as np
 
 from penstock._columns import stack
-from penstock._digest import digest
-from penstock._index import as_index, as_indices, as_position, as_positions
-from penstock._kinds import Seedable, is_stream
-from penstock._resolved import Ahead, samples_of, substitutes_of
+from penstock._index import as_positions
+from penstock._kinds import is_stream
+from penstock._resolved import Ahead
 from penstock._stages import report
-from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.cook.cookers import Bound, Cooker, Cookers, CookFn
 from penstock.cook.crude import CrudeSample, Origin
 from penstock.cook.stores import FileStore, stores_of
 from penstock.errors import ConfigError
 from penstock.mix.auxiliary import aux_of
-from penstock.order.wrapped import WrappedSource
-from penstock.types import Batch, IntArray, Location, Schema
+from penstock.node.over import ChangedStream, ChangedView, Changes
+from penstock.types import Batch, IntArray
 
 RESTORE_KIND = "cook"
 SAMPLE = "sample"
@@ -136,7 +134,46 @@ class CookerDispatch:
         return [self._names, self.seed]
 
 
-class CookedSource(WrappedSource):
+class _Cooked(Changes):
+    """Cook functions that are applied to samples."""
+
+    kind, title = "cook", "Cook"
+    cooks: Cooks
+
+    def __reduce__(self) -> tuple[object, ...]:
+        [below] = self.children().values()
+        return (type(self), (below, self.cooks))
+
+    def own(self) -> dict[str, Any]:
+        return {"cookers": self.cooks.identity}
+
+    def shown(self) -> dict[str, Any]:
+        first = self.cooks.identity[0]
+        return {"fn": ",".join(name for name, _ in first) if isinstance(first, list) else str(first)}
+
+    def change(self, sample: Any, number: int) -> Any:
+        return self.cooks(_own(sample), number)
+
+    def change_all(self, samples: list[Any], numbers: IntArray) -> list[Any]:
+        """Cook each sample, and report the time separately from reading."""
+        began = time.perf_counter()
+        # Crude samples are made anew for every read.
+        own = [one if type(one) is CrudeSample else _own(one) for one in samples]
+        made = self.cooks.cook_all(own, numbers.tolist())
+        report(_STAGE, time.perf_counter() - began)
+        return made
+
+    def columns(self, samples: list[Any]) -> Batch:
+        """Return cooked samples as columns; non-dict samples form one column, `sample`."""
+        return columns_of(samples)
+
+    def restore(self, key: tuple[Any, ...]) -> Any:
+        """Return the sample with this `__restore_key__`, or with that of a sample made from it."""
+        cooked: Any = self
+        return cooked[position_of(key)]
+
+
+class CookedSource(_Cooked, ChangedView):
     """Source of cooked samples, as returned by `cook`. A sample's position is its index.
 
     Examples:
@@ -154,53 +191,9 @@ class CookedSource(WrappedSource):
     def __init__(self, source: Source[Any], cooks: Cooks) -> None:
         super().__init__(source)
         self.cooks = cooks
-        self._fingerprint: str | None = None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (CookedSource, (self.source, self.cooks))
-
-    @property
-    def schema(self) -> Schema:
-        """Open schema: the fields that the functions return are unknown."""
-        return Schema((), open=True)
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint, the functions' names and the seed."""
-        if self._fingerprint is None:
-            self._fingerprint = digest("cook", self.cooks.identity, self.source.fingerprint)
-        return self._fingerprint
-
-    def __getitem__(self, index: int, /) -> Any:
-        index = as_index(index, len(self))
-        return self.cooks(_own(self.source[index]), index)
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns; non-dict samples form one column, `sample`."""
-        return columns_of(self.get_samples(as_indices(indices, len(self))))
-
-    def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """Return the samples at `indices` (int64[k]), in that order."""
-        return _cooked(self.cooks, samples_of(self.source, indices), indices)
-
-    def restore(self, key: tuple[Any, ...]) -> Any:
-        """Return the sample with this `__restore_key__`, or with that of a sample made from it."""
-        return self[position_of(key)]
-
-    def recipe(self) -> dict[str, Any]:
-        """Return the cook functions, the seed and the source's recipe as plain JSON."""
-        return {"kind": "cook", "cookers": self.cooks.identity, "source": self.source.recipe()}
-
-    def summary(self) -> str:
-        """Return one line: the functions."""
-        return line("Cook", {"fn": _names(self.cooks)}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
 
-class CookedStream:
+class CookedStream(_Cooked, ChangedStream):
     """Stream of cooked samples, as returned by `cook`.
 
     Examples:
@@ -214,92 +207,23 @@ class CookedStream:
     """
 
     def __init__(self, stream: Stream[Any], cooks: Cooks) -> None:
-        self.stream = stream
+        super().__init__(stream)
         self.cooks = cooks
-        self._fingerprint: str | None = None
-        self._held = Held(stream)
+        self._held = Held(self._ahead)
         self.prefetch = self._held.prefetch
-        self.expect_lanes = getattr(stream, "expect_lanes", None)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (CookedStream, (self.stream, self.cooks))
-
-    @property
-    def lanes(self) -> int:
-        """That of the stream."""
-        return self.stream.lanes
-
-    @property
-    def schema(self) -> Schema:
-        """Open schema: the fields that the functions return are unknown."""
-        return Schema((), open=True)
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the stream's fingerprint, the functions' names and the seed."""
-        if self._fingerprint is None:
-            self._fingerprint = digest("cook", self.cooks.identity, self.stream.fingerprint)
-        return self._fingerprint
-
-    def __getitem__(self, position: int, /) -> Any:
-        position = as_position(position)
-        return self.cooks(_own(self.stream[position]), position)
+    def over(self, stream: Any) -> CookedStream:
+        return CookedStream(stream, self.cooks)
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `positions` (int64[k]) as columns; non-dict samples form one column, `sample`."""
-        return columns_of(self.get_resolved_samples(as_positions(positions)))
+        return self.get_resolved(as_positions(positions))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
         """Return int64[k]: the positions; the stream's own resolution is kept for the calling thread."""
         return self._held.resolve(as_positions(positions))
 
-    def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Return the samples at resolved positions as columns."""
-        return columns_of(self.get_resolved_samples(resolved))
-
     def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
-        """Return the samples at resolved positions."""
-        return _cooked(self.cooks, self._held.samples(resolved), resolved)
-
-    def restore(self, key: tuple[Any, ...]) -> Any:
-        """Return the sample with this `__restore_key__`, or with that of a sample made from it."""
-        return self[position_of(key)]
-
-    def locate(self, position: int, /) -> Location:
-        """Return the stream's location of `position`."""
-        return self.stream.locate(position)
-
-    def substitute(self, position: int, attempt: int, /) -> int:
-        """Return a position with a substitute for the sample at `position`.
-
-        Raises:
-            ConfigError: the stream has no substitutes, or no more of them.
-        """
-        return substitutes_of(self.stream).substitute(position, attempt)
-
-    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """Return what determines the positions `[0, stop)`: the functions, and as many positions of the stream."""
-        return {"kind": "cook", "cookers": self.cooks.identity}, {"stream": stop}
-
-    def seeded(self, seed: int, /) -> CookedStream:
-        """Return this with `seed`, if the stream was made without a seed."""
-        return CookedStream(self.stream.seeded(seed), self.cooks) if isinstance(self.stream, Seedable) else self
-
-    def children(self) -> Mapping[str, Stream[Any]]:
-        """Return the stream, under the name `stream`."""
-        return {"stream": self.stream}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return the cook functions, the seed and the stream's recipe as plain JSON."""
-        return {"kind": "cook", "cookers": self.cooks.identity, "stream": self.stream.recipe()}
-
-    def summary(self) -> str:
-        """Return one line: the functions."""
-        return line("Cook", {"fn": _names(self.cooks)}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+        return self.change_all(self._held.samples(resolved), resolved)
 
 
 class Held:
@@ -309,15 +233,10 @@ class Held:
     held for each thread, from its last `resolve` on; others are resolved when they are read.
     """
 
-    def __init__(self, stream: Stream[Any]) -> None:
-        self._stream = stream
-        self._ahead = Ahead(stream)
+    def __init__(self, ahead: Ahead) -> None:
+        self._ahead = ahead
         self._local = threading.local()
-        # An optional power: None stands for "not supported".
-        self.prefetch = self._prefetch if self._ahead.prefetch is not None else None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Held, (self._stream,))
+        self.prefetch = self._prefetch if ahead.prefetch is not None else None
 
     def resolve(self, positions: IntArray) -> IntArray:
         """int64[k]: the positions; memory: 16 bytes each until the next call."""
@@ -379,21 +298,6 @@ def _own(sample: Any) -> Any:
     if isinstance(sample, CrudeSample):
         return sample  # made anew for every read
     return dict(sample) if isinstance(sample, dict) else sample
-
-
-def _cooked(cooks: Cooks, samples: list[Any], positions: IntArray) -> list[Any]:
-    """Cook each sample, and report the time apart from reading."""
-    began = time.perf_counter()
-    # Crude samples are made anew for every read.
-    own = [one if type(one) is CrudeSample else _own(one) for one in samples]
-    made = cooks.cook_all(own, positions.tolist())
-    report(_STAGE, time.perf_counter() - began)
-    return made
-
-
-def _names(cooks: Cooks) -> str:
-    first = cooks.identity[0]
-    return ",".join(name for name, _ in first) if isinstance(first, list) else str(first)
 
 
 def _origin_of(below: Any) -> Origin:

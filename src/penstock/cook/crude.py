@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import ItemsView, Iterator, Mapping, ValuesView
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
-import numpy as np
-
-from penstock._columns import stack
-from penstock._digest import digest
-from penstock._index import as_index, as_indices
-from penstock._resolved import samples_of
-from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsFiles
 from penstock.codec.parts import DecodeOptions, Refused, decode_parts
 from penstock.cook.stores import Described, FileStore, stores_of
 from penstock.errors import PenstockError, UnsafeData
 from penstock.mix.auxiliary import aux_of
-from penstock.order.wrapped import WrappedSource
-from penstock.types import Batch, IntArray, Schema
+from penstock.node.over import ChangedView
+from penstock.types import IntArray, Schema
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +97,7 @@ class _Guarded(CrudeSample):
 _NAMED = ("trust", "most_pixels", "most_bytes", "frames", "sound")
 
 
-class Crude(WrappedSource):
+class Crude(ChangedView):
     """Source of `CrudeSample`s: the samples of `source`, decoded, each with its dataset's properties.
 
     Args:
@@ -123,6 +117,8 @@ class Crude(WrappedSource):
         b'picture 1'
     """
 
+    kind = "crude"
+
     def __init__(
         self,
         source: Source[Any],
@@ -137,49 +133,35 @@ class Crude(WrappedSource):
         super().__init__(source)
         self._decode = decode
         self._decode_parts = decode_parts and decode is not None
-        self._fingerprint: str | None = None
         self._described = described
         primary = FileStore(source, decode, described=described) if isinstance(source, SupportsFiles) else None
         stores = stores_of(aux_of(source), decode, described)
         self.origin = Origin(dict(subflavors or {}), stores, primary, kind, sample_class)
 
     def __reduce__(self) -> tuple[object, ...]:
-        of_type = (self.origin.kind, self.origin.sample_class, self._described)
-        return (_again, (self.source, self.origin.subflavors, self._decode, self._decode_parts, *of_type))
+        options: dict[str, Any] = {"subflavors": self.origin.subflavors, "decode": self._decode}
+        options |= {"decode_parts": self._decode_parts, "described": self._described}
+        options |= {"kind": self.origin.kind, "sample_class": self.origin.sample_class}
+        return (partial(Crude, **options), (self.source,))
 
     @property
     def schema(self) -> Schema:
-        """That of the source, open for further fields."""
         return Schema(self.source.schema.fields, open=True)
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint, the subflavors and the way of decoding."""
-        if self._fingerprint is None:
-            how = [self._decode.image if self._decode is not None else None, self._decode_parts]
-            self._fingerprint = digest("crude", dict(self.origin.subflavors), how, self.source.fingerprint)
-        return self._fingerprint
+    def identity(self) -> tuple[Any, ...]:
+        decoding = [self._decode.image if self._decode is not None else None, self._decode_parts]
+        return ("crude", dict(self.origin.subflavors), decoding, self.source.fingerprint)
 
-    def __getitem__(self, index: int, /) -> Any:
-        return self._made(self.source[as_index(index, len(self))])
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns, in that order."""
-        return stack(self.get_samples(as_indices(indices, len(self))))
-
-    def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """Return the samples at `indices` (int64[k]), in that order."""
-        raws = samples_of(self.source, np.asarray(indices))
-        if self.origin.subflavors or self._decode_parts or self._described or set(map(type, raws)) != {dict}:
-            return list(map(self._made, raws))
-        made = list(map(CrudeSample, raws))
+    def change_all(self, samples: list[Any], numbers: IntArray) -> list[Any]:
+        if self.origin.subflavors or self._decode_parts or self._described or set(map(type, samples)) != {dict}:
+            return super().change_all(samples, numbers)
+        made = list(map(CrudeSample, samples))
         for one in made:
             one.origin = self.origin
         return list(map(self._guarded, made))
 
-    def recipe(self) -> dict[str, Any]:
-        """Return the source's recipe, the subflavors and the decoding options as plain JSON, without defaults."""
-        own: dict[str, Any] = {"kind": "crude", "subflavors": dict(self.origin.subflavors), "decode": None}
+    def own(self) -> dict[str, Any]:
+        own: dict[str, Any] = {"subflavors": dict(self.origin.subflavors), "decode": None}
         if self._decode is not None:
             usual = DecodeOptions()
             given = {name: getattr(self._decode, name) for name in _NAMED}
@@ -188,19 +170,13 @@ class Crude(WrappedSource):
             own |= {} if self._decode_parts else {"decode_parts": False}
         if self.origin.kind is not None:
             own["sample_type"] = self.origin.kind
-        return {**own, "source": self.source.recipe()}
+        return own
 
-    def summary(self) -> str:
-        """Return one line: subflavors and stores."""
-        return line("Crude", {**self.origin.subflavors, "aux": ",".join(self.origin.aux) or None}, self._fingerprint)
+    def shown(self) -> dict[str, Any]:
+        return {**self.origin.subflavors, "aux": ",".join(self.origin.aux) or None}
 
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
-    def _made(self, raw: Any) -> Any:
-        if self._described is not None:
-            raw = _redescribed(raw, self._described)
+    def change(self, sample: Any, number: int) -> Any:
+        raw = sample if self._described is None else _redescribed(sample, self._described)
         if not isinstance(raw, dict):
             return raw  # a joiner made it
         made = CrudeSample(raw)
@@ -228,11 +204,6 @@ class Crude(WrappedSource):
         except PenstockError as error:
             error.what = f"sample {made.get('__key__')!r}: {error.what}"
             raise
-
-
-def _again(source: Any, subflavors: Any, decode: Any, decode_parts: bool, *of_type: Any) -> Crude:
-    how = dict(zip(("kind", "sample_class", "described"), of_type, strict=True))
-    return Crude(source, subflavors=subflavors, decode=decode, decode_parts=decode_parts, **how)
 
 
 def _redescribed(raw: Any, described: Described) -> Any:

@@ -17,8 +17,8 @@ from penstock.load.excluded import lists_of
 from penstock.mix import Blend, Epochs, Stages
 from penstock.mix.repeats import repeats_by_content
 from penstock.mix.shares import requested_shares
+from penstock.node.blocks import own_blocks
 from penstock.order import OrderedStream
-from penstock.order.borders import own_blocks
 from penstock.types import IntArray
 
 MOST_EPOCHS = 10.0

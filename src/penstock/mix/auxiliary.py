@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast, overload
 
-from penstock._digest import digest
-from penstock._kinds import Seedable, is_stream
-from penstock._resolved import Ahead, samples_of, substitutes_of
-from penstock._tree import brief, html, line, tree
+from penstock._kinds import is_stream
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.errors import ConfigError
-from penstock.order.wrapped import WrappedSource
-from penstock.types import Batch, IntArray, Location, Sample, Schema
+from penstock.node.over import Node, StreamOver, View
 
 _TAKEN = ("source", "stream")
 
@@ -79,13 +75,44 @@ def aux_of(node: Any) -> dict[str, Any]:
         >>> list(aux_of(ps.Shuffle(chats, seed=0)))
         ['pictures']
     """
-    if isinstance(node, (AuxSource, AuxStream)):
+    if isinstance(node, _WithAux):
         return {**aux_of(node.below), **node.aux}
     children: Mapping[str, Any] = node.children() if hasattr(type(node), "children") else {}
     return aux_of(next(iter(children.values()))) if len(children) == 1 else {}
 
 
-class AuxSource(WrappedSource):
+class _WithAux(Node):
+    """Named stores next to a source or stream."""
+
+    kind = "aux"
+    aux: dict[str, Source[Any]]
+
+    @property
+    def below(self) -> Any:
+        """The source or stream itself."""
+        return super().children()[self._name]
+
+    @property
+    def _name(self) -> str:
+        return next(iter(super().children()))
+
+    def children(self) -> Mapping[str, Any]:
+        """Return the source or stream, and the stores under their names."""
+        return {**super().children(), **self.aux}
+
+    def identity(self) -> tuple[Any, ...]:
+        stores = [[name, store.fingerprint] for name, store in sorted(self.aux.items())]
+        return ("aux", self.below.fingerprint, stores)
+
+    def recipe(self) -> dict[str, Any]:
+        stores = {name: store.recipe() for name, store in self.aux.items()}
+        return {"kind": "aux", self._name: self.below.recipe(), "aux": stores}
+
+    def shown(self) -> dict[str, Any]:
+        return {"aux": ",".join(self.aux)}
+
+
+class AuxSource(_WithAux, View[Any]):
     """Source with auxiliary stores, as returned by `WithAux`.
 
     Attributes:
@@ -101,51 +128,10 @@ class AuxSource(WrappedSource):
 
     def __init__(self, source: Source[Any], aux: Mapping[str, Source[Any]]) -> None:
         super().__init__(source)
-        self.below = source
         self.aux = dict(aux)
-        self._fingerprint: str | None = None
-
-    @property
-    def schema(self) -> Schema:
-        """That of the source."""
-        return self.below.schema
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the fingerprints of the source and the stores."""
-        if self._fingerprint is None:
-            self._fingerprint = _fingerprint(self.below, self.aux)
-        return self._fingerprint
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return self.below[index]
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns, in that order."""
-        return self.below.get_batch(indices)
-
-    def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """Return the samples at `indices` (int64[k]), in that order."""
-        return samples_of(self.below, indices)
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return the source, under the name `source`, and the stores under their names."""
-        return {"source": self.below, **self.aux}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which this can be rebuilt."""
-        return {"kind": "aux", "source": self.below.recipe(), "aux": _recipes(self.aux)}
-
-    def summary(self) -> str:
-        """Return one line: the stores' names."""
-        return line("AuxSource", {"aux": ",".join(self.aux)}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
 
-class AuxStream:
+class AuxStream(_WithAux, StreamOver[Any]):
     """Stream with auxiliary stores, as returned by `WithAux`.
 
     Attributes:
@@ -160,89 +146,12 @@ class AuxStream:
     """
 
     def __init__(self, stream: Stream[Any], aux: Mapping[str, Source[Any]]) -> None:
-        self.below = stream
+        super().__init__(stream)
         self.aux = dict(aux)
-        self._fingerprint: str | None = None
-        self._ahead = Ahead(stream)
-        self.prefetch = self._ahead.prefetch
-        self.expect_lanes = getattr(stream, "expect_lanes", None)
 
-    @property
-    def lanes(self) -> int:
-        """That of the stream."""
-        return self.below.lanes
-
-    @property
-    def schema(self) -> Schema:
-        """That of the stream."""
-        return self.below.schema
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the fingerprints of the stream and the stores."""
-        if self._fingerprint is None:
-            self._fingerprint = _fingerprint(self.below, self.aux)
-        return self._fingerprint
-
-    def __getitem__(self, position: int, /) -> Sample:
-        return self.below[position]
-
-    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `positions` (int64[k]) as columns, in that order."""
-        return self.below.get_batch(positions)
-
-    def resolve(self, positions: IntArray, /) -> IntArray:
-        """Return int64[k]: a number per position, for `get_resolved`."""
-        return self._ahead.resolve(positions)
-
-    def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Return the samples at resolved positions as columns."""
-        return self._ahead.batch(resolved)
-
-    def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
-        """Return the samples at resolved positions."""
-        return self._ahead.samples(resolved)
-
-    def locate(self, position: int, /) -> Location:
-        """Return the stream's location of `position`."""
-        return self.below.locate(position)
-
-    def substitute(self, position: int, attempt: int, /) -> int:
-        """Return a position with a substitute for the sample at `position`.
-
-        Raises:
-            ConfigError: the stream has no substitutes, or no more of them.
-        """
-        return substitutes_of(self.below).substitute(position, attempt)
+    def over(self, stream: Any) -> AuxStream:
+        return AuxStream(stream, self.aux)
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """Return what determines the positions `[0, stop)`: as many of the stream, and the stores."""
         return {"kind": "aux"}, {"stream": stop, **{name: len(store) for name, store in self.aux.items()}}
-
-    def seeded(self, seed: int, /) -> AuxStream:
-        """Return this with `seed`, if the stream was made without a seed."""
-        return AuxStream(self.below.seeded(seed), self.aux) if isinstance(self.below, Seedable) else self
-
-    def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
-        """Return the stream, under the name `stream`, and the stores under their names."""
-        return {"stream": self.below, **self.aux}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which this can be rebuilt."""
-        return {"kind": "aux", "stream": self.below.recipe(), "aux": _recipes(self.aux)}
-
-    def summary(self) -> str:
-        """Return one line: the stores' names."""
-        return line("AuxStream", {"aux": ",".join(self.aux)}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
-
-def _fingerprint(below: Any, aux: Mapping[str, Source[Any]]) -> str:
-    return digest("aux", below.fingerprint, [[name, store.fingerprint] for name, store in sorted(aux.items())])
-
-
-def _recipes(aux: Mapping[str, Source[Any]]) -> dict[str, Any]:
-    return {name: store.recipe() for name, store in aux.items()}

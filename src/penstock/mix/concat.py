@@ -24,7 +24,7 @@ from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsFiles, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._branches import Widths, common, widened
-from penstock.order.borders import Blocks, blocks_of, joined
+from penstock.node.blocks import Blocks, blocks_of, joined
 from penstock.store.derived import DerivedCache, Put
 from penstock.types import Batch, Extent, IntArray, MediaMetadata, Place, Sample, Schema, TokenArray
 
@@ -161,7 +161,7 @@ class ConcatSource:
         return self.storage_blocks().starts()
 
     def storage_blocks(self) -> Blocks:
-        """Return the storage blocks; see `penstock.order.borders`."""
+        """Return the storage blocks; see `penstock.node.blocks`."""
         return joined(map(blocks_of, self.sources))
 
     def __len__(self) -> int:
@@ -351,7 +351,7 @@ class ConcatTokens:
         return self._rows.block_starts
 
     def storage_blocks(self) -> Blocks:
-        """Return the storage blocks; see `penstock.order.borders`."""
+        """Return the storage blocks; see `penstock.node.blocks`."""
         return self._rows.storage_blocks()
 
     @property

@@ -20,7 +20,7 @@ from penstock.mix._branches import Branches
 from penstock.mix.auxiliary import AuxStream
 from penstock.mix.mapped import MappedStream
 from penstock.mix.shares import Weight, exactly
-from penstock.order.borders import Blocks, EvenBlocks, StoredBlocks, blocks_of, even_blocks, joined
+from penstock.node.blocks import Blocks, EvenBlocks, StoredBlocks, blocks_of, even_blocks, joined
 from penstock.order.permutation import MAX_SIZE
 from penstock.order.sequential import Sequential
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
@@ -105,7 +105,7 @@ class Epochs:
         return self.storage_blocks().starts()
 
     def storage_blocks(self) -> Blocks:
-        """Return the storage blocks; see `penstock.order.borders`."""
+        """Return the storage blocks; see `penstock.node.blocks`."""
         sizes = zip(self._names, self._sizes.tolist(), strict=True)
         return joined([_blocks(self._children[name], self.first_pass * size, size) for name, size in sizes])
 

@@ -19,7 +19,7 @@ from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._join_index import How, join_rows
-from penstock.order.borders import blocks_of
+from penstock.node.blocks import blocks_of
 from penstock.store.derived import DerivedCache
 from penstock.types import Batch, Field, IntArray, Place, Sample, Schema
 

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, overload
 
-from penstock._columns import stack
-from penstock._digest import digest
-from penstock._index import as_index, as_indices, as_positions
-from penstock._kinds import Seedable, is_stream
+from penstock._kinds import is_stream
 from penstock._naming import function_name
-from penstock._resolved import Ahead, excluded_below, keep_mark, samples_of, substitutes_of
+from penstock._resolved import excluded_below, keep_mark
 from penstock._stages import report
-from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream
 from penstock.mix.auxiliary import aux_of
-from penstock.order.wrapped import WrappedSource
-from penstock.types import Batch, IntArray, Location, Sample, Schema
+from penstock.node.over import ChangedStream, ChangedView, Changes
+from penstock.types import IntArray, Sample
 
 SampleFn = Callable[..., Sample]
 """sample, and each auxiliary store by its name → sample."""
@@ -56,7 +52,37 @@ def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> 
     return MappedStream(x, fn, name) if is_stream(x) else MappedSource(x, fn, name)  # pyright: ignore[reportArgumentType]
 
 
-class MappedSource(WrappedSource):
+class _Mapped(Changes):
+    """A function that is applied to samples."""
+
+    kind, title = "map", "Map"
+    fn: SampleFn
+    name: str
+    _aux: dict[str, Any]
+
+    def own(self) -> dict[str, Any]:
+        return {"fn": self.name}
+
+    def change(self, sample: Any, number: int) -> Sample:
+        del number
+        return self.fn(sample, **self._aux)
+
+    def change_all(self, samples: list[Any], numbers: IntArray) -> list[Sample]:
+        """Apply the function to each sample, and report its time separately from reading."""
+        del numbers
+        began = time.perf_counter()
+        made: list[Sample] = []
+        try:
+            for sample in samples:
+                made.append(self.fn(sample, **self._aux))
+        except Exception as error:
+            error.add_note(f"In {self.summary()}, {_named(samples[len(made)])}")
+            raise
+        report(f"Map {self.name}", time.perf_counter() - began)
+        return made
+
+
+class MappedSource(_Mapped, ChangedView):
     """Source of samples to which a function has been applied, as returned by `Map`.
 
     Examples:
@@ -68,48 +94,10 @@ class MappedSource(WrappedSource):
 
     def __init__(self, source: Source[Any], fn: SampleFn, name: str) -> None:
         super().__init__(source)
-        self.fn = fn
-        self.name = name
-        self._aux = aux_of(source)
-        self._fingerprint: str | None = None
-
-    @property
-    def schema(self) -> Schema:
-        """Open schema: the fields that `fn` returns are unknown."""
-        return Schema((), open=True)
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint and the function's name."""
-        if self._fingerprint is None:
-            self._fingerprint = digest("map", self.name, self.source.fingerprint)
-        return self._fingerprint
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return self.fn(self.source[as_index(index, len(self))], **self._aux)
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns, in that order."""
-        return stack(self.get_samples(as_indices(indices, len(self))))
-
-    def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """Return the samples at `indices` (int64[k]), in that order."""
-        return _applied(self, samples_of(self.source, indices))
-
-    def recipe(self) -> dict[str, Any]:
-        """Return the function's name and the source's recipe as plain JSON."""
-        return {"kind": "map", "fn": self.name, "source": self.source.recipe()}
-
-    def summary(self) -> str:
-        """Return one line: the function's name."""
-        return line("Map", {"fn": self.name}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+        self.fn, self.name, self._aux = fn, name, aux_of(source)
 
 
-class MappedStream:
+class MappedStream(_Mapped, ChangedStream):
     """Stream of samples to which a function has been applied, as returned by `Map`.
 
     Examples:
@@ -121,112 +109,23 @@ class MappedStream:
     """
 
     def __init__(self, stream: Stream[Any], fn: SampleFn, name: str) -> None:
-        self.stream = stream
-        self.fn = fn
-        self.name = name
-        self._ahead = Ahead(stream)
-        self._aux = aux_of(stream)
-        self._fingerprint: str | None = None
-        self.prefetch = self._ahead.prefetch
-        self.expect_lanes = getattr(stream, "expect_lanes", None)
+        super().__init__(stream)
+        self.fn, self.name, self._aux = fn, name, aux_of(stream)
         self._has_marks = excluded_below(stream)
 
-    @property
-    def lanes(self) -> int:
-        """That of the stream."""
-        return self.stream.lanes
+    def over(self, stream: Any) -> MappedStream:
+        return MappedStream(stream, self.fn, self.name)
 
-    @property
-    def schema(self) -> Schema:
-        """Open schema: the fields that `fn` returns are unknown."""
-        return Schema((), open=True)
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the stream's fingerprint and the function's name."""
-        if self._fingerprint is None:
-            self._fingerprint = digest("map", self.name, self.stream.fingerprint)
-        return self._fingerprint
-
-    def __getitem__(self, position: int, /) -> Sample:
-        sample = self.stream[position]
-        made = self.fn(sample, **self._aux)
+    def change(self, sample: Any, number: int) -> Sample:
+        made = super().change(sample, number)
         return keep_mark(sample, made) if self._has_marks else made
 
-    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `positions` (int64[k]) as columns, in that order."""
-        return self.get_resolved(self.resolve(as_positions(positions)))
-
-    def resolve(self, positions: IntArray, /) -> IntArray:
-        """Return int64[k]: a number per position, for `get_resolved`."""
-        return self._ahead.resolve(positions)
-
-    def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Return the samples at resolved positions as columns."""
-        return stack(self.get_resolved_samples(resolved))
-
-    def get_resolved_samples(self, resolved: IntArray, /) -> list[Sample]:
-        """Return the samples at resolved positions."""
-        samples = self._ahead.samples(resolved)
+    def change_all(self, samples: list[Any], numbers: IntArray) -> list[Sample]:
         if not self._has_marks:
-            return _applied(self, samples)
-        plain = [
-            dict(sample) if isinstance(sample, dict) else sample for sample in samples
-        ]  # a function may take it out
-        return list(map(keep_mark, plain, _applied(self, samples)))
-
-    def locate(self, position: int, /) -> Location:
-        """Return the stream's location of `position`."""
-        return self.stream.locate(position)
-
-    def substitute(self, position: int, attempt: int, /) -> int:
-        """Return a position with a substitute for the sample at `position`.
-
-        Raises:
-            ConfigError: the stream has no substitutes, or no more of them.
-        """
-        return substitutes_of(self.stream).substitute(position, attempt)
-
-    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """Return what determines the positions `[0, stop)`: the function, and as many positions of the stream."""
-        return {"kind": "map", "fn": self.name}, {"stream": stop}
-
-    def seeded(self, seed: int, /) -> MappedStream:
-        """Return this with `seed`, if the stream was made without a seed."""
-        if not isinstance(self.stream, Seedable):
-            return self
-        return MappedStream(self.stream.seeded(seed), self.fn, self.name)
-
-    def children(self) -> Mapping[str, Stream[Any]]:
-        """Return the stream, under the name `stream`."""
-        return {"stream": self.stream}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return the function's name and the stream's recipe as plain JSON."""
-        return {"kind": "map", "fn": self.name, "stream": self.stream.recipe()}
-
-    def summary(self) -> str:
-        """Return one line: the function's name."""
-        return line("Map", {"fn": self.name}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
-
-def _applied(x: MappedSource | MappedStream, samples: list[Any]) -> list[Sample]:
-    """Apply the function to each sample, and report its time apart from reading."""
-    fn, aux = x.fn, x._aux  # pyright: ignore[reportPrivateUsage]
-    began = time.perf_counter()
-    made: list[Sample] = []
-    try:
-        for sample in samples:
-            made.append(fn(sample, **aux))
-    except Exception as error:
-        error.add_note(f"In {x.summary()}, {_named(samples[len(made)])}")
-        raise
-    report(f"Map {x.name}", time.perf_counter() - began)
-    return made
+            return super().change_all(samples, numbers)
+        # The function may remove the mark.
+        plain = [dict(sample) if isinstance(sample, dict) else sample for sample in samples]
+        return list(map(keep_mark, plain, super().change_all(samples, numbers)))
 
 
 def _named(sample: Any) -> str:

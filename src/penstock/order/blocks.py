@@ -20,7 +20,7 @@ import numpy as np
 from penstock._digest import derive_key
 from penstock._index import as_indices, as_position, as_positions
 from penstock.errors import ConfigError
-from penstock.order.borders import Blocks, EvenBlocks, StoredBlocks
+from penstock.node.blocks import Blocks, EvenBlocks, StoredBlocks
 from penstock.order.lanes import check_lanes, lane_place_one, lane_places, positions_at, tape_starts
 from penstock.order.permutation import check_size, permute, permute_one, subkey, subkeys, unpermute
 from penstock.types import IntArray

@@ -8,8 +8,8 @@ from typing import Literal
 
 from penstock.abc import Source
 from penstock.errors import ConfigError
+from penstock.node.blocks import blocks_of
 from penstock.order.blocks import OPEN_BLOCKS, BlockOrder
-from penstock.order.borders import blocks_of
 from penstock.order.lanes import check_lanes
 from penstock.order.ordered import OrderedStream, T
 from penstock.order.permutation import GlobalOrder, check_size, size_of

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._borders import borders_of, document_flags, had_eos_borders
-from penstock._digest import digest
 from penstock._hidden import NO_RUNS, Hidden, stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
-from penstock._places import by_name, extents_of_tokens, keys_of, place_of, token_extents
+from penstock._places import keys_of, token_extents
 from penstock._planes import Plane, planes_of
-from penstock._resolved import excluded_of, prefetch_of, samples_of
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, SupportsKeys, TokenSource
+from penstock._resolved import capability, excluded_of
+from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError, NotFound
-from penstock.order.borders import Blocks, EvenBlocks, StoredBlocks, blocks_of
+from penstock.node.blocks import Blocks, EvenBlocks, StoredBlocks, blocks_of
+from penstock.node.over import Finder, View
 from penstock.order.permutation import size_of
-from penstock.types import Batch, Extent, IntArray, Place, Sample, Schema, TokenArray
+from penstock.types import Extent, IntArray, Sample, TokenArray
 
 T = TypeVar("T")
 
@@ -55,17 +53,18 @@ def Take(source: Any, start: int, stop: int) -> Any:
         >>> part[0]["tokens"]
         array([301, 302, 303, 304, 305, 306,   0], dtype=uint16)
     """
-    rows = TakenSource[Any](source, operator.index(start), operator.index(stop))
-    return TakenTokens(source, rows) if is_token_source(source) else rows
+    kind = TakenTokens if is_token_source(source) else TakenSource[Any]
+    return kind(source, operator.index(start), operator.index(stop))
 
 
-class TakenSource(Generic[T]):
+class TakenSource(View[T]):
     """The contiguous part of a source of samples that `Take` returns.
 
     Attributes:
-        chosen: how the range was named, where it was not by its places; see `penstock.mix.subset`.
+        chosen: how the range was named, if not by its places; see `penstock.mix.subset`.
     """
 
+    kind, title = "take", "Take"
     chosen: Any = None
 
     def __init__(self, source: Source[T], start: int, stop: int) -> None:
@@ -74,20 +73,21 @@ class TakenSource(Generic[T]):
             raise ConfigError(
                 "the range is not inside the source", found=f"[{start}, {stop})", expected=f"inside [0, {size})"
             )
-        self.source = source
+        super().__init__(source)
         self.start = start
         self.stop = stop
-        self._fingerprint: str | None = None
-        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
-        keys = isinstance(source, SupportsKeys)
-        self.index_of = self._index_of if keys else None
-        self.key_of = self._key_of if keys else None
-        self.key_run = self._key_run if keys else None
-        self.get, self.get_media_metadata = by_name(source)[2:]
-        self.get_with_shard = getattr(source, "get_with_shard", None)
-        self.prefetch = self._prefetch if prefetch_of(source) is not None else None
-        self.expect_parts = self._expect_parts if getattr(source, "expect_parts", None) is not None else None
-        self.block_files = self._block_files if getattr(source, "block_files", None) is not None else None
+        self.kept_before = None  # it counts samples of a whole split
+        self.key_run = self._key_run if self.key_of is not None else None
+
+    def own(self) -> dict[str, Any]:
+        return {"start": self.start, "stop": self.stop}
+
+    def source_index(self, index: Any) -> Any:
+        return index + self.start
+
+    def find(self, finder: Finder) -> IntArray:
+        below = finder.indices(self.source)
+        return below[(below >= self.start) & (below < self.stop)] - self.start
 
     @property
     def excluded_indices(self) -> IntArray | None:
@@ -98,38 +98,10 @@ class TakenSource(Generic[T]):
     @property
     def costs(self) -> IntArray | None:
         """Work per sample, int64[n]; None if unknown."""
-        found: IntArray | None = getattr(self.source, "costs", None)
+        found: IntArray | None = capability(self.source, "costs")
         return None if found is None else found[self.start : self.stop]
 
-    @property
-    def path(self) -> Any:
-        """Path of the dataset; None if the source has none."""
-        return getattr(self.source, "path", None)
-
-    @property
-    def schema(self) -> Schema:
-        """That of the source."""
-        return self.source.schema
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint and the range."""
-        if self._fingerprint is None:
-            self._fingerprint = digest("take", self.start, self.stop, self.source.fingerprint)
-        return self._fingerprint
-
-    @property
-    def preferred_mode(self) -> str:
-        """Default mode of `Shuffle`: that of the source."""
-        return getattr(self.source, "preferred_mode", "global")
-
-    @property
-    def block_starts(self) -> IntArray:
-        """Starts of the source's storage blocks within the range, int64[n_blocks + 1]."""
-        return self.storage_blocks().starts()
-
     def storage_blocks(self) -> Blocks:
-        """Return the storage blocks; see `penstock.order.borders`."""
         blocks = blocks_of(self.source)
         if isinstance(blocks, EvenBlocks):
             return blocks.cut(self.start, self.stop)
@@ -141,40 +113,15 @@ class TakenSource(Generic[T]):
     def __len__(self) -> int:
         return self.stop - self.start
 
-    def __getitem__(self, index: int, /) -> T:
-        return self.source[self.start + as_index(index, len(self))]
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns, in that order."""
-        return self.source.get_batch(as_indices(indices, len(self)) + self.start)
-
-    def get_samples(self, indices: IntArray, /) -> list[T]:
-        """Return the samples at `indices` (int64[k]), in that order."""
-        return samples_of(self.source, as_indices(indices, len(self)) + self.start)
-
-    def place_of(self, index: int, /) -> Place:
-        """Return the source's place of the sample."""
-        return place_of(self.source, self.start + as_index(index, len(self)))
-
-    def children(self) -> Mapping[str, Source[T]]:
-        """Return the source, under the name `source`."""
-        return {"source": self.source}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which the part can be rebuilt."""
-        return {"kind": "take", "start": self.start, "stop": self.stop, "source": self.source.recipe()}
-
-    def summary(self) -> str:
-        """Return one line: the range."""
-        return line("Take", {"start": self.start, "stop": self.stop}, self._fingerprint)
-
     def _key_of(self, index: int, /) -> str:
         """Return the key of sample `index`."""
-        return cast(SupportsKeys, self.source).key_of(self.start + as_index(index, len(self)))
+        source: Any = self.source
+        return source.key_of(self.start + as_index(index, len(self)))
 
     def _index_of(self, key: str, /) -> int:
-        """Index of the sample with this key; raises `NotFound`, also where only the rest of the source has it."""
-        index = cast(SupportsKeys, self.source).index_of(key)
+        """Return the index of the sample with this key; raise `NotFound` if the part doesn't contain it."""
+        source: Any = self.source
+        index = source.index_of(key)
         if not self.start <= index < self.stop:
             raise NotFound(
                 f"no sample of this part has the key {key!r}",
@@ -184,12 +131,13 @@ class TakenSource(Generic[T]):
         return index - self.start
 
     def _key_run(self, start: int, stop: int, /) -> list[str]:
-        """Keys of the samples `[start, stop)`."""
-        return keys_of(cast(SupportsKeys, self.source), self.start + start, self.start + stop)
+        """Return the keys of the samples `[start, stop)`."""
+        source: Any = self.source
+        return keys_of(source, self.start + start, self.start + stop)
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        if (prefetch := prefetch_of(self.source)) is not None:
-            prefetch(batches + self.start, whole=whole)
+        source: Any = self.source
+        source.prefetch(batches + self.start, whole=whole)
 
     def _expect_parts(self, first: IntArray, stop: IntArray, /) -> None:
         source: Any = self.source
@@ -201,62 +149,19 @@ class TakenSource(Generic[T]):
 
     @cached_property
     def _source_blocks(self) -> IntArray:
-        """int64[n_blocks]: number of the source's block that each block is a part of."""
+        """int64[n_blocks]: the source's block of which each block is a part."""
         return blocks_of(self.source).block_of(self.block_starts[:-1] + self.start)
 
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
+class TakenTokens(TakenSource[Sample]):
+    """The documents `[start, stop)` of a token source, with the run of their tokens, that `Take` returns."""
 
-class TakenTokens:
-    """The documents `[start, stop)` of a token source, with the run of their tokens, that `Take` returns.
+    source: TokenSource
 
-    Attributes:
-        chosen: as in `TakenSource`.
-    """
-
-    chosen: Any = None
-
-    def __init__(self, source: TokenSource, rows: TakenSource[Sample]) -> None:
-        self.source = source
-        self.start, self.stop = rows.start, rows.stop
-        self._rows = rows
-        self._range: tuple[int, int] | None = None
-        self.index_of, self.key_of, self.key_run = rows.index_of, rows.key_of, rows.key_run
-        self.prefetch, self.expect_parts, self.block_files = rows.prefetch, rows.expect_parts, rows.block_files
-        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
-        self.token_extent = None if extents_of_tokens(source) is None else self._token_extent
-        self.stored_tokens = self._stored_tokens if getattr(source, "stored_tokens", None) else None
-
-    @property
-    def excluded_indices(self) -> IntArray | None:
-        """Excluded samples in the range, int64[k] ascending; None without an exclude list."""
-        return self._rows.excluded_indices
-
-    @property
-    def schema(self) -> Schema:
-        """That of the source."""
-        return self.source.schema
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint and the range."""
-        return self._rows.fingerprint
-
-    @property
-    def preferred_mode(self) -> str:
-        """Default mode of `Shuffle`: that of the source."""
-        return self._rows.preferred_mode
-
-    @property
-    def block_starts(self) -> IntArray:
-        """Starts of the source's storage blocks within the range, int64[n_blocks + 1]."""
-        return self._rows.block_starts
-
-    def storage_blocks(self) -> Blocks:
-        """Return the storage blocks; see `penstock.order.borders`."""
-        return self._rows.storage_blocks()
+    def __init__(self, source: TokenSource, start: int, stop: int) -> None:
+        super().__init__(source, start, stop)
+        self.token_extent = None if capability(source, "token_extent") is None else self._token_extent
+        self.stored_tokens = None if capability(source, "stored_tokens") is None else self._stored_tokens
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -266,20 +171,20 @@ class TakenTokens:
     @property
     def num_tokens(self) -> int:
         """Total number of tokens; needs the source's document starts."""
-        start, stop = self._tokens_taken()
+        start, stop = self._token_range
         return stop - start
 
     @property
     def doc_starts(self) -> IntArray:
         """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
-        taken = self.source.doc_starts[self._rows.start : self._rows.stop + 1]
+        taken = self.source.doc_starts[self.start : self.stop + 1]
         starts = taken - taken[0]
         starts.flags.writeable = False
         return starts
 
     @property
     def eos_id(self) -> int | None:
-        """That of the source."""
+        """Id that ends every document; None if there is none or it is unknown."""
         return self.source.eos_id
 
     @property
@@ -289,18 +194,8 @@ class TakenTokens:
 
     @property
     def tokenizer_digest(self) -> str | None:
-        """That of the source."""
-        return getattr(self.source, "tokenizer_digest", None)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return self._rows[index]
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the documents at `indices` (int64[k]) as columns, in that order."""
-        return self._rows.get_batch(indices)
+        """Digest of the tokenizer; None if unknown."""
+        return capability(self.source, "tokenizer_digest")
 
     @property
     def planes(self) -> dict[str, Plane]:
@@ -311,8 +206,7 @@ class TakenTokens:
         """Return the tokens `[start, stop)`, uint[stop - start]."""
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
-        begin, _ = self._tokens_taken()
-        return self.source.tokens(begin + start, begin + stop)
+        return self.source.tokens(self.first_token + start, self.first_token + stop)
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
         """Return one window per row, uint[len(starts), length], written into `out` if given."""
@@ -322,62 +216,38 @@ class TakenTokens:
         """Return bool[len(starts), length]: whether each token of the windows starts a document."""
         return document_flags(self.source, self._shifted(starts, length), length)
 
-    def place_of(self, index: int, /) -> Place:
-        """Return the source's place of the document."""
-        return self._rows.place_of(index)
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return the source, under the name `source`."""
-        return self._rows.children()
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which the part can be rebuilt."""
-        return self._rows.recipe()
-
-    def summary(self) -> str:
-        """Return one line: the range."""
-        return self._rows.summary()
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
     @property
     def first_token(self) -> int:
         """Number of the first token in the source."""
-        return self._tokens_taken()[0]
+        return self._token_range[0]
+
+    @cached_property
+    def _token_range(self) -> tuple[int, int]:
+        begin, end = (int(borders_of(self.source, one, one)[0]) for one in (self.start, self.stop))
+        return begin, end
 
     @cached_property
     def _as_stored(self) -> tuple[TakenTokens, Hidden]:
         source, hidden = stored_tokens(self.source)
-        begin, end = self._tokens_taken()
+        begin, end = self._token_range
         taken = (NO_RUNS if hidden is None else hidden).shifted(-begin, begin, end)
-        return TakenTokens(source, TakenSource(source, self._rows.start, self._rows.stop)), taken
+        return TakenTokens(source, self.start, self.stop), taken
 
     def _stored_tokens(self) -> tuple[TakenTokens, Hidden]:
-        """The tokens as they are stored, for borders alone, and which of them are hidden."""
+        """Return the tokens as they are stored, for borders alone, and which of them are hidden."""
         return self._as_stored
 
     def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
-        """File ranges that hold tokens `[start, stop)`."""
-        begin, _ = self._tokens_taken()
-        return token_extents(self.source, begin + start, begin + stop) or ()
+        """Return the file ranges of the tokens `[start, stop)`."""
+        return token_extents(self.source, self.first_token + start, self.first_token + stop) or ()
 
     def _shifted(self, starts: IntArray, length: int) -> IntArray:
-        begin, _ = self._tokens_taken()
-        return as_indices(starts, self.num_tokens - length + 1) + begin
-
-    def _tokens_taken(self) -> tuple[int, int]:
-        if self._range is None:
-            ends = (self._rows.start, self._rows.stop)
-            begin, end = (int(borders_of(self.source, one, one)[0]) for one in ends)
-            self._range = begin, end
-        return self._range
+        return as_indices(starts, self.num_tokens - length + 1) + self.first_token
 
 
 @dataclass(frozen=True, slots=True)
 class _TakenPlane:
-    """A plane of the tokens that are taken."""
+    """Plane of a part of the tokens."""
 
     plane: Plane
     source: TakenTokens

@@ -2,72 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from penstock._columns import stack
-from penstock._digest import digest
-from penstock._index import as_index, as_indices
-from penstock._resolved import samples_of
-from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
-from penstock.order.wrapped import WrappedSource
-from penstock.types import Batch, IntArray, Sample, Schema
+from penstock.node.over import ChangedView
+from penstock.types import Sample, Schema
 
 FIELD = "__subflavors__"
 
 
-class Flavored(WrappedSource):
-    """A source whose samples carry `subflavors` besides their own; where both name a key, these win.
+class Flavored(ChangedView):
+    """Source whose samples carry `subflavors` in addition to their own, which they override.
 
     Attributes:
-        source: what is read.
+        source: the source.
         subflavors: plain JSON.
     """
+
+    kind, title = "subflavors", "Subflavors"
 
     def __init__(self, source: Source[Sample], subflavors: Mapping[str, Any]) -> None:
         super().__init__(source)
         self.subflavors = dict(subflavors)
-        self._fingerprint: str | None = None
+
+    def own(self) -> dict[str, Any]:
+        return {"subflavors": self.subflavors}
+
+    def shown(self) -> dict[str, Any]:
+        return self.subflavors
 
     @property
     def schema(self) -> Schema:
-        """That of the source, open for further fields."""
         return Schema(self.source.schema.fields, open=True)
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint and the subflavors."""
-        if self._fingerprint is None:
-            self._fingerprint = digest("subflavors", self.subflavors, self.source.fingerprint)
-        return self._fingerprint
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return self._flavored(self.source[as_index(index, len(self))])
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns, in that order."""
-        return stack(self.get_samples(as_indices(indices, len(self))))
-
-    def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """Return the samples at `indices` (int64[k]), in that order."""
-        return [self._flavored(sample) for sample in samples_of(self.source, np.asarray(indices))]
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which this can be rebuilt."""
-        return {"kind": "subflavors", "subflavors": self.subflavors, "source": self.source.recipe()}
-
-    def summary(self) -> str:
-        """One line: the subflavors."""
-        return line("Subflavors", self.subflavors, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
-    def _flavored(self, sample: Any) -> Any:
+    def change(self, sample: Any, number: int) -> Any:
         if isinstance(sample, dict):
             return {**sample, FIELD: {**(sample.get(FIELD) or {}), **self.subflavors}}
         return sample

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Self
 
 import numpy as np
 
 from penstock._index import as_positions
-from penstock._tree import brief, html, line, tree
 from penstock.abc import Stream
 from penstock.compat.energon.work import Work
 from penstock.compat.energon.worker import Index, batch_index
 from penstock.cook import CookedStream
 from penstock.errors import ConfigError, FormatError
-from penstock.types import Batch, IntArray, Location, Schema
+from penstock.node.over import OPEN, StreamOver
+from penstock.types import Batch, IntArray, Schema
 
 OK = "ok"
 SAMPLE = "sample"
@@ -27,34 +27,34 @@ _STAND_INS = 1000
 _UNREADABLE = object()
 
 
-class Encoded:
+class Encoded(StreamOver[Any]):
     """The task encoder's output for each position; a sample that can't be read gives none, and is counted."""
 
+    kind = "cook"
+
     def __init__(self, stream: Stream[Any], work: Work) -> None:
-        self.stream = stream
+        super().__init__(stream)
         self.work = work
         self._cooked = CookedStream(stream, work)
         self._raw = CookedStream(stream, Uncooked())
         self.prefetch = self._cooked.prefetch
-        self.expect_lanes = self._cooked.expect_lanes
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Encoded, (self.stream, self.work))
+        return (type(self), (self.stream, self.work))
 
-    @property
-    def lanes(self) -> int:
-        """As the stream's."""
-        return self.stream.lanes
+    def over(self, stream: Any) -> Self:
+        return type(self)(stream, self.work)
+
+    def own(self) -> dict[str, Any]:
+        return self._cooked.own()
+
+    def shown(self) -> dict[str, Any]:
+        return {"by": self.work.identity[0]}
 
     @property
     def schema(self) -> Schema:
-        """Open: it is up to the task encoder."""
-        return Schema((), open=True)
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the stream's fingerprint and the task encoder's names."""
-        return self._cooked.fingerprint
+        """Open schema: the fields that the task encoder returns are unknown."""
+        return OPEN
 
     def __getitem__(self, position: int, /) -> tuple[Any, ...]:
         try:
@@ -96,11 +96,9 @@ class Encoded:
         return {SAMPLE: self.get_resolved_samples(as_positions(positions))}
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: the positions; their order is held."""
         return self._cooked.resolve(positions)
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """As `get_batch`, of resolved positions."""
         return {SAMPLE: self.get_resolved_samples(resolved)}
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[tuple[Any, ...]]:
@@ -111,34 +109,6 @@ class Encoded:
             # One of them can't be read: which one shows when they are read one by one.
             return [self[position] for position in resolved.tolist()]
 
-    def locate(self, position: int, /) -> Location:
-        """As the stream says."""
-        return self.stream.locate(position)
-
-    def substitute(self, position: int, attempt: int, /) -> int:
-        """As the stream says."""
-        return self._cooked.substitute(position, attempt)
-
-    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """What decides the positions `[0, stop)`."""
-        return self._cooked.horizon(stop)
-
-    def children(self) -> Mapping[str, Stream[Any]]:
-        """The stream, under the name `stream`."""
-        return {"stream": self.stream}
-
-    def recipe(self) -> dict[str, Any]:
-        """Plain JSON: names of the task encoder's functions, and the stream."""
-        return self._cooked.recipe()
-
-    def summary(self) -> str:
-        """One line: the task encoder."""
-        return line("Encoded", {"by": self.work.identity[0]})
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
 
 class Filled(Encoded):
     """As `Encoded`, with one sample at every position: for one that was skipped or failed, another of its child.
@@ -146,9 +116,6 @@ class Filled(Encoded):
     Columns are `sample`, each in a tuple, so that arrays among them are not taken for columns; `turn`: int64[k]; and
     `ok`: bool[k], False where another stands in, if any does.
     """
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (Filled, (self.stream, self.work))
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
         """Columns of the samples at `positions`: int64[k], in that order."""

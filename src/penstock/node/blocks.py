@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._resolved import capability
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.types import IntArray
@@ -173,12 +174,17 @@ def blocks_of(source: Source[Any], block_size: int | None = None) -> Blocks:
 
 
 def own_blocks(source: Source[Any]) -> Blocks | None:
-    """The blocks that a source knows; None where it knows none."""
-    known = getattr(source, "storage_blocks", None)
+    """Return the blocks that a source knows; None if it knows none."""
+    known = capability(source, "storage_blocks")
     if known is not None:
         return known()
-    starts = getattr(source, "block_starts", None)
+    starts = capability(source, "block_starts")
     return None if starts is None else StoredBlocks(np.asarray(starts, dtype=np.int64))
+
+
+def preferred_mode(*sources: Source[Any]) -> str:
+    """Return the default mode of `Shuffle`: `"blocks"` if one of the sources prefers it."""
+    return "blocks" if any(capability(source, "preferred_mode") == "blocks" for source in sources) else "global"
 
 
 def joined(parts: Iterable[Blocks]) -> Blocks:
