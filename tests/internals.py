@@ -151,21 +151,21 @@ prepare.energon.work: metadata_work_folder=folder_of
 prepare.media.rows: ShardMedia media_filter
 prepare.media.run: MediaSummary
 prepare.jsonl_index: build_index
-prepare.tokens.chat.reader: ChatReader
+prepare.tokens.chat.rows: ChatReader
 prepare.tokens.chat.render: Conversation Renderer UnusableError
 prepare.tokens.chat.sandbox: Meter
-prepare.tokens.chat.template: ChatTemplate load_template
+prepare.tokens.chat.render: ChatTemplate load_template
 prepare.tokens.decode: load_decoder
 prepare.tokens.documents: extractor=_extractor
 prepare.tokens.engines: GigatokenEngine TokenizersEngine load_engine
 prepare.tokens.inputs: InputFile find_paths without_excluded
-prepare.tokens.load_tokenizer: load_tokenizer
-prepare.tokens.tables: open_table row_groups_in=groups_in
+prepare.tokens.engines: load_tokenizer
+prepare.tokens.reading: open_table row_groups_in=groups_in
 prepare.tokens.tasks: Piece
-prepare.tokens.tiktoken_ranks: TIKTOKEN_PATTERNS=PATTERNS
+prepare.tokens.model_files: TIKTOKEN_PATTERNS=PATTERNS
 prepare.tokens.tokenize: Tally=_Tally
 prepare.tokens.tokenizer: TokenizerSpec load_spec
-prepare.tokens.tokenizer_json: MOST_TOKEN_ID no_panics require_loadable
+prepare.tokens.tokenizer: MOST_TOKEN_ID no_panics require_loadable
 recipe.flavored: Flavored
 recipe.kinds: RECIPE_KINDS=KINDS
 recipe.metadataset: read_metadataset
@@ -432,7 +432,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "large_lines_bytes": ("prepare.jsonl_index:_LARGE_BYTES",),
     "index_task_bytes": ("prepare.jsonl_index:_TASK_BYTES",),
     "encode_lines_index": ("prepare.jsonl_index:_index_small",),
-    "format_of_packed_files": ("prepare.tokens.assemble:get_format",),
+    "format_of_packed_files": ("prepare.tokens.output:get_format",),
     "rendered_text": ("prepare.tokens.chat.render:Renderer._text",),
     "make_bordered": ("prepare.tokens.chat.render:make_bordered",),
     "encode_task": ("prepare.tokens.encode:encode_task",),
@@ -440,18 +440,18 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "whole_digest_bytes": ("prepare.tokens.inputs:WHOLE_DIGEST_BYTES",),
     "describe_input": ("prepare.tokens.inputs:_describe",),
     "sample_fingerprint": ("prepare.tokens.inputs:sample_fingerprint",),
-    "try_gigatoken": ("prepare.tokens.oracle:try_gigatoken",),
+    "try_gigatoken": ("prepare.tokens.engine_choice:try_gigatoken",),
     "open_work_of_pack": ("engine.run:open_shared",),
-    "plan_of_pack": ("prepare.tokens.planned:Plan",),
-    "default_task_bytes": ("prepare.tokens.planned:default_task_bytes",),
-    "load_table_blocks": ("prepare.tokens.tables:load_blocks",),
+    "plan_of_pack": ("prepare.tokens.request:Plan",),
+    "default_task_bytes": ("prepare.tokens.request:default_task_bytes",),
+    "load_table_blocks": ("prepare.tokens.reading:load_blocks",),
     "cut_stream": ("prepare.tokens.tasks:cut_stream",),
     "task_bytes_of_pack": ("prepare.tokens.tasks:default_task_bytes",),
     "long_tokens": ("prepare.tokens.tokenize:_LONG_TOKENS",),
     "load_engine": ("prepare.tokens.tokenize:load_engine",),
-    "most_token_id": ("prepare.tokens.tokenizer_json:MOST_TOKEN_ID",),
-    "probe_bytes": ("prepare.tokens.tokenizer_json:_PROBE_BYTES",),
-    "bytes_held_by_pack": ("prepare.tokens.understand:_HELD_BYTES",),
+    "most_token_id": ("prepare.tokens.tokenizer:MOST_TOKEN_ID",),
+    "probe_bytes": ("prepare.tokens.tokenizer:_PROBE_BYTES",),
+    "bytes_held_by_pack": ("prepare.tokens.request:_HELD_BYTES",),
     "read_document": ("recipe.budget:read_document",),
     "expression_seconds": ("reshape.filter:EXPRESSION_SECONDS",),
     "each_at_most": ("reshape.filter:each_at_most",),

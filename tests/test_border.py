@@ -57,8 +57,8 @@ BORDERS: dict[str, set[str]] = {
         "prepare/tokens/inputs:_saved",
         "prepare/tokens/inputs:find_files",
         "prepare/tokens/inputs:find_paths",
-        "prepare/tokens/load_tokenizer:load_tokenizer",
-        "prepare/tokens/load_tokenizer:tokenizer_files",
+        "prepare/tokens/engines:load_tokenizer",
+        "prepare/tokens/engines:tokenizer_files",
         "prepare/tokens/output:_is_elsewhere",
         "prepare/tokens/output:understand_output",
         "prepare/tokens/pipeline:pack",
@@ -111,19 +111,19 @@ EDGES = ("cli", "compat")
 """Packages that are border as a whole: they take texts and hand them on, resolved at most; they touch no path."""
 
 NAMED_IN_ERRORS = (
-    "sp_model:_load",
-    "sp_model:sentencepiece_spec",
-    "tiktoken_ranks:_added_tokens",
-    "tiktoken_ranks:_bad_line",
-    "tiktoken_ranks:_config_path",
-    "tiktoken_ranks:parse_ranks",
-    "tiktoken_ranks:tiktoken_spec",
+    "model_files:_load",
+    "model_files:sentencepiece_spec",
+    "model_files:_added_tokens",
+    "model_files:_bad_line",
+    "model_files:_config_path",
+    "model_files:parse_ranks",
+    "model_files:tiktoken_spec",
     "tokenizer:_apply_config",
     "tokenizer:_find_eos",
     "tokenizer:_new_eos",
-    "tokenizer_json:no_panics",
-    "tokenizer_json:parse_tokenizer",
-    "tokenizer_json:require_loadable",
+    "tokenizer:no_panics",
+    "tokenizer:parse_tokenizer",
+    "tokenizer:require_loadable",
 )
 """Of the tokenizer's own file, whose name is part of what it says."""
 
@@ -152,7 +152,7 @@ ALLOWED: dict[str, str] = {
         ("convert/tables:_Pieces.__init__", "convert/tables:_open_plain"), "a file of this machine, or a local copy"
     ),
     **dict.fromkeys(("mix/repeats:_location", "mix/repeats:_listed"), "compares paths of recipes with links resolved"),
-    "prepare/tokens/chat/normalize:NullFields._without": "the names of nested fields of a row",
+    "prepare/tokens/chat/rows:NullFields._without": "the names of nested fields of a row",
     "prepare/tokens/engines:_typed_errors": "names the tokenizer in an error",
     "view/mount:_serve_detached": "opens the null device",
     "check/verify:_ChecksByTasks.check_by_tasks": "what a format implements: formats are called with store and path",
@@ -203,8 +203,8 @@ ALLOWED: dict[str, str] = {
     "prepare/media/units:_stamp": "asks when a local file was changed",
     "reshape/in_place:in_place": "names a file whose ranges a writer takes",
     "engine/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
-    "prepare/tokens/columns:ColumnParts.write_part": "what writers of formats take, in their words",
-    "prepare/tokens/oracle:disagreed": "names an input in an error",
+    "prepare/tokens/output:ColumnParts.write_part": "what writers of formats take, in their words",
+    "prepare/tokens/engine_choice:disagreed": "names an input in an error",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
         (
@@ -216,14 +216,14 @@ ALLOWED: dict[str, str] = {
     "engine/shared:scratch": "makes a scratch folder of this machine",
     "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
     **dict.fromkeys(
-        (f"prepare/tokens/{one}" for one in ("load_tokenizer:_model_in", "tokenizer:_find_json")),
+        (f"prepare/tokens/{one}" for one in ("engines:_model_in", "tokenizer:_find_json")),
         "finds the files of a local tokenizer",
     ),
     **dict.fromkeys(
         (f"prepare/tokens/{one}" for one in NAMED_IN_ERRORS),
         "gets the bytes of a tokenizer, and says in errors where they came from",
     ),
-    "prepare/tokens/understand:named_inputs": "makes places of what `find_files` found",
+    "prepare/tokens/request:named_inputs": "makes places of what `find_files` found",
     "executors/on_ray:run_task": "the folder in which a driver on this machine looks for its workers",
     **dict.fromkeys(
         (f"executors/seen:{one}" for one in ("_file_of", "_probe", "_seen")),

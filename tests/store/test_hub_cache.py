@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import NotFound
 from penstock.prepare.tokens.decode import load_decoder
-from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
+from penstock.prepare.tokens.engines import load_tokenizer, tokenizer_files
 from penstock.store.hub_cache import located
 from penstock.store.local import LocalStore
 

@@ -13,9 +13,9 @@ from tests.prepare.conftest import write_lines
 
 import penstock as ps
 from penstock.prepare.tokens.chat.mask import encode_spans, encode_spans_by_bytes
-from penstock.prepare.tokens.chat.vocabulary import load_vocabulary
 from penstock.prepare.tokens.engines import TokenizersEngine, odd_texts
 from penstock.prepare.tokens.tokenizer import load_spec
+from penstock.prepare.tokens.vocabulary import load_token_table
 from penstock.store.local import LocalStore
 
 TRIMS = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -34,7 +34,7 @@ def test_every_part_of_every_text(name: str, bpe2: Path, tmp_path: Path) -> None
     model = json.loads((folder / "tokenizer.json").read_text())
     (folder / "tokenizer.json").write_text(json.dumps(model | CHANGES[name]))
     spec, _ = load_spec(folder, LocalStore(), eos=None, special_tokens=False)
-    engine, vocabulary = TokenizersEngine(spec), load_vocabulary(spec)
+    engine, vocabulary = TokenizersEngine(spec), load_token_table(spec)
     parts = [
         (text, [(start, stop)])
         for text in TEXTS

@@ -13,7 +13,7 @@ from tests.prepare.conftest import write_lines
 
 from penstock.errors import PrepareError
 from penstock.prepare import pack
-from penstock.prepare.tokens import encode, engines, inputs, oracle, tokenize
+from penstock.prepare.tokens import encode, engine_choice, engines, inputs, tokenize
 from penstock.prepare.tokens.engines import load_engine
 from penstock.store.local import LocalStore
 
@@ -121,7 +121,7 @@ def test_parts_of_others_are_compared_when_files_are_made(
     with pytest.MonkeyPatch.context() as there:
         wrong_from(there, 0)
         there.setattr(tokenize, "disagreement", lambda *given: None)
-        there.setattr(oracle, "disagreement", lambda *given: None)
+        there.setattr(engine_choice, "disagreement", lambda *given: None)
         pack(path, f"{tmp_path}/out/", **how, part=(0, 2))
     load_engine.cache_clear()
     with pytest.raises(PrepareError, match="own library disagree"):

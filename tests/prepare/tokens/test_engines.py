@@ -13,7 +13,9 @@ from penstock.engine.parts import Probe
 from penstock.errors import ConfigError, PrepareError
 from penstock.executors import InlineExecutor
 from penstock.prepare.tokens import engines as module
+from penstock.prepare.tokens.engine_choice import check_probes, choose_engine
 from penstock.prepare.tokens.engines import (
+    EngineChoice,
     GigatokenEngine,
     TokenizersEngine,
     find_difference,
@@ -22,7 +24,6 @@ from penstock.prepare.tokens.engines import (
     try_gigatoken,
 )
 from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.oracle import EngineChoice, check_probes, choose_engine
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
 from penstock.prepare.tokens.documents import Texts
-from penstock.prepare.tokens.select import JqReader, Selection, compile_path, make_reader, select
+from penstock.prepare.tokens.reading import JqReader, Selection, compile_path, make_reader, select
 
 
 def read(selection: Selection, *lines: object) -> Texts:

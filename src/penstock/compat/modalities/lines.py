@@ -16,7 +16,7 @@ from penstock.compat.unused import refuse_overrides
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.index import load_lines
 from penstock.prepare.jsonl_index import build_index
-from penstock.prepare.tokens.select import make_reader, select
+from penstock.prepare.tokens.reading import make_reader, select
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.place import fixed_path

@@ -11,7 +11,7 @@ from typing import Any
 from penstock._limits import MOST_TOKEN_ID
 from penstock._optional import require
 from penstock.errors import Corrupt, NotFound, PenstockError
-from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable, tokenizer_digest
+from penstock.prepare.tokens.tokenizer import parse_tokenizer, require_loadable, tokenizer_digest
 from penstock.store.hub_cache import located
 from penstock.store.local import LocalStore
 from penstock.store.resolve import local_path

@@ -15,15 +15,13 @@ from penstock.engine.plan import Plan
 from penstock.engine.shared import SharedWork, is_complete
 from penstock.errors import PrepareError
 from penstock.executors import HERE
-from penstock.prepare.tokens.assemble import bad_line
+from penstock.prepare.tokens.engine_choice import check_probes
 from penstock.prepare.tokens.engines import EngineName, Reference
-from penstock.prepare.tokens.inputs import InputFile
-from penstock.prepare.tokens.oracle import check_probes
+from penstock.prepare.tokens.inputs import TABLES, InputFile
 from penstock.prepare.tokens.report import Dropped, PackProgress
-from penstock.prepare.tokens.rows import keeps_rows
+from penstock.prepare.tokens.request import Material, Request, keeps_rows
 from penstock.prepare.tokens.tasks import Task, cut_parts, text_bytes
 from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done, Job, Result, encode_task, is_compared_by_worker
-from penstock.prepare.tokens.understand import Material, Request
 
 
 @dataclass(slots=True)
@@ -297,3 +295,21 @@ def encode_fn(job: EncodingJob, work: SharedWork) -> Callable[[Task], Result]:
     of_parts = (job.request.skip, work.parts, job.plan().task_bytes, remember, compared, excluded or None)
     shared = Job(material.spec, job.engine, material.selection, *of_parts, fill_in=material.fill_in)
     return functools.partial(encode_task, shared)
+
+
+def bad_line(one: InputFile, bad: BadLine, before: int | None) -> PrepareError:
+    """The error for a line that gives no document.
+
+    Args:
+        one: the input.
+        bad: the line, by its number in its piece.
+        before: lines of the input before the piece; None where that is not known here.
+    """
+    unit = "row" if one.kind in TABLES else "line"
+    number = f"{unit} {before + bad.line + 1}" if before is not None else f"a {unit}"
+    return PrepareError(
+        bad.reason if one.kind == "whole" else f"{number}: {bad.reason}",
+        path=one.path,
+        offset_bytes=bad.offset_bytes if one.compression == "none" and one.kind == "lines" else None,
+        hint="Fix it, or skip and list invalid lines: on_error='skip' (--on-error skip)",
+    )

@@ -39,29 +39,27 @@ from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.formats.tokens.folder.side import read_manifest
 from penstock.order.permutation import GlobalOrder
-from penstock.prepare.tokens.assemble import bos_of, create_writer, differs, writer_options
 from penstock.prepare.tokens.encode import Counts, Encoding, encode_fn
+from penstock.prepare.tokens.engine_choice import check_probes, choose, differs, disagreed, estimate
 from penstock.prepare.tokens.engines import EngineName, encode_each
 from penstock.prepare.tokens.inputs import changed_since, with_digests
-from penstock.prepare.tokens.oracle import check_probes, disagreed
-from penstock.prepare.tokens.planes import kept_mask, settle_mask, shuffled_place
-from penstock.prepare.tokens.planned import choose, make_plan
+from penstock.prepare.tokens.output import bos_of, create_writer, writer_options
 from penstock.prepare.tokens.report import PackReport
-from penstock.prepare.tokens.rows import kept_rows, settle_rows
-from penstock.prepare.tokens.sample import estimate
-from penstock.prepare.tokens.tasks import Tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.understand import (
+from penstock.prepare.tokens.request import (
     Found,
     Material,
     Request,
     find_inputs,
+    make_plan,
     material_of,
     named_inputs,
     recorded_of,
     recorded_of_output,
     understand,
 )
-from penstock.prepare.tokens.unknown import count_in_parts
+from penstock.prepare.tokens.sidecars import kept_mask, kept_rows, settle_mask, settle_rows, shuffled_place
+from penstock.prepare.tokens.tasks import Tasks, default_task_bytes, text_bytes
+from penstock.prepare.tokens.vocabulary import count_in_parts
 from penstock.store._files import require_movable
 from penstock.store._keeping import keeping_nothing
 from penstock.store.dry import dry_place

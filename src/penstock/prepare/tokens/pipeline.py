@@ -19,18 +19,18 @@ from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
 from penstock.formats import get_format
 from penstock.formats._planed_writer import replacing_planes
-from penstock.prepare.tokens.chat.ends import ChatEos
+from penstock.prepare.tokens.chat.mask import ChatEos
 from penstock.prepare.tokens.chat.rows import CHAT_FORMATS, ChatFormat
+from penstock.prepare.tokens.engines import EngineChoice
 from penstock.prepare.tokens.fill_in import asked_of
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, spooled
 from penstock.prepare.tokens.job import make_job
-from penstock.prepare.tokens.oracle import EngineChoice
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
-from penstock.prepare.tokens.planes import require_place_of_mask
+from penstock.prepare.tokens.reading import DEFAULT_JOIN, select
 from penstock.prepare.tokens.report import PackProgress, PackReport
-from penstock.prepare.tokens.select import DEFAULT_JOIN, select
+from penstock.prepare.tokens.request import Request
+from penstock.prepare.tokens.sidecars import require_place_of_mask
 from penstock.prepare.tokens.tokenizer import NO_EOS
-from penstock.prepare.tokens.understand import Request
 from penstock.store.local import LocalStore
 from penstock.store.place import Given, place_of
 

@@ -20,12 +20,11 @@ from penstock.engine.tokens.runs import DocumentRuns
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks
-from penstock.prepare.tokens.chat.ends import end_conversations
-from penstock.prepare.tokens.chat.mask import encode_spans, encode_spans_by_bytes
-from penstock.prepare.tokens.chat.normalize import NullFields
+from penstock.prepare.tokens.chat.mask import encode_spans, encode_spans_by_bytes, end_conversations
 from penstock.prepare.tokens.chat.render import Spans
-from penstock.prepare.tokens.chat.vocabulary import load_vocabulary
+from penstock.prepare.tokens.chat.rows import NullFields
 from penstock.prepare.tokens.documents import Texts
+from penstock.prepare.tokens.engine_choice import disagreed, disagreement
 from penstock.prepare.tokens.engines import (
     Encoded,
     EngineName,
@@ -37,12 +36,10 @@ from penstock.prepare.tokens.engines import (
 )
 from penstock.prepare.tokens.fill_in import FillIn
 from penstock.prepare.tokens.inputs import TABLES
-from penstock.prepare.tokens.oracle import disagreed, disagreement
-from penstock.prepare.tokens.select import Reader, Selection, make_reader
-from penstock.prepare.tokens.tables import table_lines
+from penstock.prepare.tokens.reading import Reader, Selection, make_reader, table_lines
 from penstock.prepare.tokens.tasks import Piece, Task, cut_parts
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.prepare.tokens.unknown import count_dropped, count_unknown
+from penstock.prepare.tokens.vocabulary import count_dropped, count_unknown, load_token_table
 from penstock.store.place import Place
 from penstock.store.put import aborting, commit_as
 from penstock.types import Buffer, IntArray
@@ -352,7 +349,7 @@ class _Tally:
                 return encode_spans(engine, texts, spans)
             if spans is not None:
                 reference = functools.partial(load_reference, self.job.spec)
-                return encode_spans_by_bytes(engine, load_vocabulary(self.job.spec), reference, texts, spans)
+                return encode_spans_by_bytes(engine, load_token_table(self.job.spec), reference, texts, spans)
             return engine.encode(texts), None
         except (PenstockError, KeyboardInterrupt, SystemExit, MemoryError):
             raise
@@ -374,7 +371,7 @@ class _Tally:
         whole = lengths[filled]
         stops = np.cumsum(whole)
         none = np.logical_or.reduceat(mask, stops - whole) == 0 if len(whole) else np.empty(0, np.bool_)
-        vocabulary, rule = load_vocabulary(spec), self.job.selection.chat_eos
+        vocabulary, rule = load_token_table(spec), self.job.selection.chat_eos
         ids, whole, mask, endless = end_conversations(vocabulary, spec.eos_id, rule, ids, whole, mask)
         self.masks.append(mask)
         self.num_unmasked += self._note(offset_bytes, found, filled[none], self.unmasked, "no token is generated")

@@ -23,9 +23,8 @@ from penstock.formats import create
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
 from penstock.formats.jsonl.index import load_lines, remake
 from penstock.prepare import PackProgress, PackReport, pack
-from penstock.prepare.tokens.load_tokenizer import load_tokenizer
-from penstock.prepare.tokens.tokenizer import NO_EOS
-from penstock.prepare.tokens.tokenizer_json import parse_tokenizer, require_loadable
+from penstock.prepare.tokens.engines import load_tokenizer
+from penstock.prepare.tokens.tokenizer import NO_EOS, parse_tokenizer, require_loadable
 from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore

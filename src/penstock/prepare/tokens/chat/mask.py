@@ -6,21 +6,26 @@ templates. A token whose characters a tokenizer trimmed away stands at the last 
 The tokenizer's own library knows the characters of each token. gigatoken doesn't, but the ids of a byte-level
 tokenizer stand for all bytes of a text in order, so the lengths of their texts add up to offsets. A text whose lengths
 don't add up is encoded by the library.
+
+The ends of conversations: which ones get an EOS token, and whether it is trained on.
+
+A model learns to stop from the token that ends its answers. Templates write one, such as `<|im_end|>`, or none. So an
+EOS token is appended, and belongs to the loss only if the answer has no end token of its own.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PrepareError
 from penstock.prepare.tokens.chat.render import Spans
-from penstock.prepare.tokens.chat.vocabulary import Vocabulary
 from penstock.prepare.tokens.engines import Encoded, Engine, TokenizersEngine, find_difference
+from penstock.prepare.tokens.vocabulary import TokenTable
 from penstock.types import IntArray
 
 _SPACE = b" "
@@ -39,7 +44,7 @@ def encode_spans(
 
 
 def encode_spans_by_bytes(
-    engine: Engine, vocabulary: Vocabulary, reference: Any, texts: Sequence[bytes], spans: Sequence[Spans]
+    engine: Engine, vocabulary: TokenTable, reference: Any, texts: Sequence[bytes], spans: Sequence[Spans]
 ) -> tuple[Encoded, NDArray[np.bool_]]:
     """Return what `encode_spans` does, from an engine that tells ids alone.
 
@@ -95,7 +100,7 @@ def encode_spans_by_bytes(
 
 
 def find_mask_difference(
-    engine: Engine, vocabulary: Vocabulary, reference: TokenizersEngine, texts: Sequence[bytes]
+    engine: Engine, vocabulary: TokenTable, reference: TokenizersEngine, texts: Sequence[bytes]
 ) -> str | None:
     """Return where the two ways to make masks differ, for parts all over some texts; None if they agree."""
     spans: list[Spans] = [
@@ -126,7 +131,7 @@ def _in_bytes(text: bytes, spans: Spans) -> IntArray:
     return np.append(first_bytes, len(text))[found]
 
 
-def _is_normal(text: bytes, vocabulary: Vocabulary) -> bool:
+def _is_normal(text: bytes, vocabulary: TokenTable) -> bool:
     form = vocabulary.form
     return form is None or text.isascii() or unicodedata.is_normalized(form, text.decode())
 
@@ -140,3 +145,58 @@ def _trim(text: bytes, starts: IntArray, ends: IntArray, borders: IntArray) -> N
         token = text[start:end]
         starts[place] = min(start + len(token) - len(token.lstrip(_SPACE)), end - 1)
         ends[place] = max(end - len(token) + len(token.rstrip(_SPACE)), int(starts[place]) + 1)
+
+
+ChatEos = Literal["auto", "always", "never"]
+
+
+def end_conversations(
+    vocabulary: TokenTable,
+    eos_id: int | None,
+    rule: ChatEos,
+    ids: NDArray[np.uint32],
+    lengths: IntArray,
+    mask: NDArray[np.bool_],
+) -> tuple[NDArray[np.uint32], IntArray, NDArray[np.bool_], NDArray[np.bool_]]:
+    """Append EOS tokens to conversations.
+
+    Args:
+        vocabulary: of the tokenizer.
+        eos_id: the EOS token; None if there is none, with the rule `"never"`.
+        rule: `"auto"` appends it to conversations that don't end in it, white space ignored; `"always"` to those whose
+            last token is another; `"never"` to none.
+        ids: uint32[n_ids] of all conversations, one after another.
+        lengths: int64[n], of each; none is 0.
+        mask: bool[n_ids], whether a token is trained on.
+
+    Returns:
+        The same ids, lengths and mask with the EOS tokens, and bool[n]: the conversations in which no trained token
+        ends the last answer.
+    """
+    if not len(lengths):
+        return ids, lengths, mask, np.empty(0, np.bool_)
+    stops = np.cumsum(lengths)
+    starts = stops - lengths
+    last = _skip_blanks(vocabulary, ids, stops - 1, starts)
+    is_ended = vocabulary.is_special[ids[last]]
+    appended = np.zeros(len(lengths), np.bool_)
+    if eos_id is not None and rule != "never":
+        appended = ids[last if rule == "auto" else stops - 1] != eos_id
+    trained = appended & mask[last] & ~is_ended
+    # The last answer is followed by other messages if the last token isn't generated.
+    generated = np.flatnonzero(mask)
+    place = np.searchsorted(generated, stops) - 1
+    answer = generated[np.maximum(place, 0)] if len(generated) else np.zeros(len(lengths), np.int64)
+    has_answer = (place >= 0) & (answer >= starts) if len(generated) else np.zeros(len(lengths), np.bool_)
+    answer = _skip_blanks(vocabulary, ids, np.where(has_answer, answer, starts), starts)
+    endless = has_answer & ~trained & ~(vocabulary.is_special[ids[answer]] & mask[answer])
+    places = stops[appended]
+    return np.insert(ids, places, eos_id or 0), lengths + appended, np.insert(mask, places, trained[appended]), endless
+
+
+def _skip_blanks(vocabulary: TokenTable, ids: NDArray[np.uint32], places: IntArray, first: IntArray) -> IntArray:
+    """Return the last place at or before each of `places` whose token is not white space, and at least `first`."""
+    places = places.copy()
+    while (blank := vocabulary.is_blank[ids[places]] & (places > first)).any():
+        places[blank] -= 1
+    return places

@@ -1,4 +1,7 @@
-"""What a request for packing means: its inputs, its tokenizer, and its format."""
+"""What a request for packing means: its inputs, its tokenizer, and its format.
+
+Plan of a run of `pack`, and the engine that encodes.
+"""
 
 from __future__ import annotations
 
@@ -10,30 +13,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from penstock._secrets import logger
 from penstock.engine.folder import local_store
 from penstock.engine.options import RunOptions
-from penstock.engine.plan import Plan
+from penstock.engine.plan import Plan, PlannedInput
 from penstock.errors import ConfigError, Corrupt, FormatError
 from penstock.executors import HERE
 from penstock.formats import SUFFIXES, files_at
 from penstock.formats._unrecognised import UNKNOWN, is_tokenizer, of_binary, of_text
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.index import is_megatrons, load_lines
-from penstock.prepare.tokens.chat.markers import missing_markers
-from penstock.prepare.tokens.chat.template import ChatTemplate, load_template
-from penstock.prepare.tokens.engines import Reference
+from penstock.prepare.tokens.chat.render import ChatTemplate, load_template, missing_markers
+from penstock.prepare.tokens.engines import (
+    EngineChoice,
+    Reference,
+    load_tokenizer,
+    tokenizer_files,
+)
 from penstock.prepare.tokens.fill_in import FillIn, FillInAsked, fill_in_of
 from penstock.prepare.tokens.inputs import TABLES, InputFile, InputFormat, describe_inputs, find_files, without_excluded
-from penstock.prepare.tokens.load_tokenizer import load_tokenizer, tokenizer_files
-from penstock.prepare.tokens.oracle import EngineChoice
-from penstock.prepare.tokens.select import Selection, make_reader
-from penstock.prepare.tokens.tables import require_columns
+from penstock.prepare.tokens.reading import Selection, make_reader, require_columns
+from penstock.prepare.tokens.tasks import default_task_bytes, text_bytes
 from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec
 from penstock.store.find import survey_all
 from penstock.store.local import LocalStore
 from penstock.store.outputs import require_other, require_outside
 from penstock.store.place import Place, places_of
 from penstock.store.resolve import is_url
+from penstock.store.row_map import require_own_row_map
 
 _HELD_BYTES = 1 << 27
 """Of small inputs that are kept from the reading that digests them, and go to a worker of this machine."""
@@ -293,3 +300,42 @@ def recorded_of_output(request: Request, material: Material) -> dict[str, Any]:
     if request.is_folder:
         recorded["options"] |= {"file_tokens": request.file_tokens, "to": request.to}
     return recorded
+
+
+_log = logger()
+
+
+def make_plan(request: Request, material: Material, before: Plan | None) -> Plan:
+    """Return the plan without its engine. It continues the plan of unfinished work, if there is one."""
+    total_bytes = sum(text_bytes(one.name, one.size_bytes) for one in material.inputs)
+    kept = before.task_bytes if before is not None else default_task_bytes(total_bytes)
+    return Plan(
+        options={
+            "--to": request.to,
+            "--file-tokens": request.file_tokens,
+            "--tokenizer": material.spec.digest,
+            **material.selection.options(),
+            "--eos": material.spec.eos or NO_EOS,
+            "--special-tokens": request.special_tokens,
+            "--engine": request.engine,
+            "--overwrite": request.options.overwrite,
+            **{f"--{name}": value for name, value in left_out(material).items()},
+            **({} if request.shuffle is None else {"--shuffle": request.shuffle}),
+            **filled_in(request),
+            **({"--keep-map": True} if keeps_rows(request, material) else {}),
+        },
+        inputs=tuple(PlannedInput(one.name, one.size_bytes, one.digest, one.mtime_ns) for one in material.inputs),
+        task_bytes=request.task_bytes or kept,
+        engine="",
+    )
+
+
+def keeps_rows(request: Request, material: Material) -> bool:
+    """Whether it is to be known which line each document was; raises `ConfigError` where nobody could be told."""
+    if request.options.keep_map:
+        require_own_row_map(request.output)
+    carries = any(one.carried for one in material.inputs)
+    if carries and not request.output.is_local:
+        what, hint = "exclude lists next to remote data aren't read", "Pack locally and copy the result"
+        raise ConfigError(what, path=request.output.path, hint=f"{hint}, or omit --keep-excluded (keep_excluded=)")
+    return request.options.keep_map or carries
