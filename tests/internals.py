@@ -70,15 +70,14 @@ convert.plan_samples: plan_samples
 convert.rows: FolderRows SourceRows converted_sample_digest=sample_digest
 convert.samples: verify_samples write_samples
 convert.tables: TableOptions TableRows
-engine.log: begin_log=begin end_log=end log_entries=entries unsettled_work=unsettled
 engine.options: RunOptions
 engine.parts: PartMeta PartName encode_end
 engine.plan: PLAN_VERSION=VERSION Plan require_same
-engine.shared: OF_METADATA SharedWork open_shared work_folder
+engine.work: OF_METADATA SharedWork=Work begin_log end_log log_entries open_shared=open_work
+    unsettled_work=unfinished_entries work_folder
 engine.status: WorkStatus status_of sweep
-engine.tokens.assemble: cut_files
-engine.tokens.files: TokenFiles
-engine.tokens.layout: Layout
+engine.token_files: TokenFiles cut_files
+engine.token_blocks: Layout
 formats._manifest: FileDigests
 formats._planes: DTYPES PlaneEntry decode_planes encode_planes
 formats._side_checks: MOST_FINDINGS
@@ -170,17 +169,14 @@ recipe.flavored: Flavored
 recipe.kinds: RECIPE_KINDS=KINDS
 recipe.metadataset: read_metadataset
 recipe.schema: read_schema recipe_schema schema_text
-reshape.chunk: chunk chunk_range
-reshape.cost: ShuffleCost
-reshape.expression: compile_expression
+reshape.expression: Clock TookTooLong compile_expression each_at_most
 reshape.filter: read_indices=_read_indices
 reshape.outputs: RewriteOutput=Output Written once_of
-reshape.reorder: SeededOrder
+reshape.reorder: SeededOrder ShuffleCost
 reshape.row_job: CopyRows=Copy PartWriter SharedBlocks=_Blocks
 reshape.rows: open_rows
 reshape.shuffle: write_in_order
-reshape.split: part_counts split
-reshape.time_limit: Clock TookTooLong each_at_most
+reshape.split: chunk chunk_range part_counts split
 store._leftovers: KeptFiles=Kept nth_staged_name
 store._objects: Objects
 store._ranges: MOST_PARTS plan_requests
@@ -373,19 +369,15 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "verify_tokens": ("convert.run:verify_tokens",),
     "convert_verify_tokens": ("convert.run:verify_tokens",),
     "write_tokens": ("convert.run:write_tokens",),
-    "clear_work": ("engine.shared:SharedWork.clear",),
+    "clear_work": ("engine.work:Work.clear",),
     "wait_for_others": ("engine.run:sleep",),
     "plan_status": ("engine.status:status_of",),
     "time_of_status": ("engine.status:time.time",),
-    "digest_block_bytes": (
-        "engine.tokens.blocks:BLOCK_BYTES",
-        "engine.tokens.layout:BLOCK_BYTES",
-        "formats._proof:BLOCK_BYTES",
-    ),
-    "digest_block_tokens": ("engine.tokens.blocks:BLOCK_TOKENS", "codec.hashes:BLOCK_TOKENS"),
-    "put_token_file": ("engine.tokens.files:put",),
-    "shuffled_part_tokens": ("engine.tokens.shuffled:_PART_TOKENS",),
-    "shuffle_part": ("engine.tokens.shuffled:shuffle_part",),
+    "digest_block_bytes": ("engine.token_blocks:BLOCK_BYTES", "formats._proof:BLOCK_BYTES"),
+    "digest_block_tokens": ("engine.token_blocks:BLOCK_TOKENS", "codec.hashes:BLOCK_TOKENS"),
+    "put_token_file": ("engine.token_files:put",),
+    "shuffled_part_tokens": ("engine.token_shuffle:_PART_TOKENS",),
+    "shuffle_part": ("engine.token_shuffle:shuffle_part",),
     "checked_block_bytes": ("formats._side_checks:BLOCK_BYTES",),
     "hash_blocks": ("formats._side_checks:hash_blocks",),
     "jsonl_lines_to_index": ("formats.jsonl.build:IndexedLines",),
@@ -420,11 +412,11 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "large_energon_index_bytes": ("prepare.energon.index:LARGE_BYTES",),
     "energon_group_samples": ("prepare.energon.index:_GROUP_SAMPLES",),
     "energon_group_shards": ("prepare.energon.index:_GROUP_SHARDS",),
-    "open_work_of_prepare": ("engine.run:open_shared",),
+    "open_work_of_prepare": ("engine.run:open_work",),
     "scan_shard_of_prepare": ("prepare.energon.scan:scan_shard",),
-    "clear_work_of_media": ("engine.shared:SharedWork.clear",),
+    "clear_work_of_media": ("engine.work:Work.clear",),
     "dataset_of_media": ("prepare.media.run:dataset_at",),
-    "open_work_of_media": ("engine.run:open_shared",),
+    "open_work_of_media": ("engine.run:open_work",),
     "files_a_task": ("prepare.media.tasks:FILES_A_TASK",),
     "read_media_rows": ("prepare.media.tasks:read_rows",),
     "lines_to_index": ("prepare.jsonl_index:IndexedLines",),
@@ -441,7 +433,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "describe_input": ("prepare.tokens.inputs:_describe",),
     "sample_fingerprint": ("prepare.tokens.inputs:sample_fingerprint",),
     "try_gigatoken": ("prepare.tokens.engine_choice:try_gigatoken",),
-    "open_work_of_pack": ("engine.run:open_shared",),
+    "open_work_of_pack": ("engine.run:open_work",),
     "plan_of_pack": ("prepare.tokens.request:Plan",),
     "default_task_bytes": ("prepare.tokens.request:default_task_bytes",),
     "load_table_blocks": ("prepare.tokens.reading:load_blocks",),
@@ -456,9 +448,9 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "expression_seconds": ("reshape.filter:EXPRESSION_SECONDS",),
     "each_at_most": ("reshape.filter:each_at_most",),
     "copy_of_merge": ("reshape.merge:Copy",),
-    "settle_waiting": ("reshape.origins:settle_waiting",),
+    "settle_waiting": ("reshape.sidecars:settle_waiting",),
     "digest_part_bytes": ("reshape.outputs:_PART_BYTES",),
-    "planes_run_tokens": ("reshape.planes:_RUN_TOKENS",),
+    "planes_run_tokens": ("reshape.sidecars:_RUN_TOKENS",),
     "reorder_memory_bytes": ("reshape.reorder:MEMORY_BYTES",),
     "reorder_least_memory_bytes": ("reshape.reorder:_LEAST_MEMORY_BYTES",),
     "gathers_in_memory": ("reshape.reorder:_gathers",),
@@ -469,9 +461,9 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "open_writer_of_rows": ("reshape.row_job:open_writer",),
     "rows_run_bytes": ("reshape.rows:RUN_BYTES",),
     "defaults_of_runs": ("reshape.rows:runs.__defaults__",),
-    "shard_task_bytes": ("reshape.shard_copies:TASK_BYTES",),
-    "groups_there_of_merge": ("reshape.shard_copies:groups_there",),
-    "shard_group_bytes": ("reshape.shard_runs:_GROUP_BYTES",),
+    "shard_task_bytes": ("reshape.shards:TASK_BYTES",),
+    "groups_there_of_merge": ("reshape.shards:groups_there",),
+    "shard_group_bytes": ("reshape.shards:_GROUP_BYTES",),
     "shuffle_task_bytes": ("reshape.shuffle:TASK_BYTES",),
     "shuffle_least_memory_bytes": ("reshape.shuffle:_LEAST_MEMORY_BYTES",),
     "tar_task_bytes": ("reshape.tar_job:TASK_BYTES",),

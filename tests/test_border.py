@@ -30,7 +30,7 @@ BORDERS: dict[str, set[str]] = {
         "convert/run:convert",
     },
     "reshape": {
-        "reshape/chunk:chunk",
+        "reshape/split:chunk",
         "reshape/filter:_chosen",
         "reshape/filter:filter",
         "reshape/filter:read_indices",
@@ -143,7 +143,7 @@ NAMES_OF_RECIPES = (
 ALLOWED: dict[str, str] = {
     "check/lint:decoding_findings": "hands what `verify` was given on to `lint`, and names it in findings",
     "check/lint:_of_lines": "names a file in findings",
-    "engine/inputs:read_input_states": "asks for the state of a local file, of which `is_local` was asked",
+    "engine/plan:read_input_states": "asks for the state of a local file, of which `is_local` was asked",
     "check/verify:_planes_to_record": "formats are called with store and path",
     "convert/values:_suffix_of": "a name that a row of data states; nothing is opened",
     "convert/tables:_suffixes_of": "the name of a file",
@@ -180,7 +180,7 @@ ALLOWED: dict[str, str] = {
     "compat/streaming/writers:_copy": "copies all that lies in a local folder",
     "check/verify:_MakesManifest.write_manifest": "what a format implements: formats are called with store and path",
     **dict.fromkeys(
-        (f"engine/families:_Placed.{one}" for one in ("size", "get_ranges", "commit")),
+        (f"engine/sample_groups:_Placed.{one}" for one in ("size", "get_ranges", "commit")),
         "a `StagedFolder`: names of files in it",
     ),
     "convert/documents:token_digest": "public: the source as errors name it, and touched in no other way",
@@ -201,19 +201,19 @@ ALLOWED: dict[str, str] = {
     "prepare/energon/scan:MediaReader.__call__": "what others may write takes a store and a path, as formats do",
     "prepare/media/rows:ShardMedia.__call__": "is such a reader",
     "prepare/media/units:_stamp": "asks when a local file was changed",
-    "reshape/in_place:in_place": "names a file whose ranges a writer takes",
-    "engine/tokens/assemble:_drop_cache": "tells the system that a local part need not stay in memory",
+    "reshape/rows:in_place": "names a file whose ranges a writer takes",
+    "engine/token_files:_drop_cache": "tells the system that a local part need not stay in memory",
     "prepare/tokens/output:ColumnParts.write_part": "what writers of formats take, in their words",
     "prepare/tokens/engine_choice:disagreed": "names an input in an error",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
         (
-            *(f"engine/tokens/assemble:{one}" for one in ("_as_local", "_made", "_mapped", "_write_file")),
-            *(f"engine/tokens/join:{one}" for one in ("join_file", "_write")),
+            *(f"engine/token_files:{one}" for one in ("_as_local", "_made", "_mapped", "_write_file")),
+            *(f"engine/token_files:{one}" for one in ("join_file", "_write")),
         ),
         "makes a token file in a scratch folder of this machine, out of parts or copies of them",
     ),
-    "engine/shared:scratch": "makes a scratch folder of this machine",
+    "engine/work:scratch": "makes a scratch folder of this machine",
     "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
     **dict.fromkeys(
         (f"prepare/tokens/{one}" for one in ("engines:_model_in", "tokenizer:_find_json")),
@@ -233,7 +233,7 @@ ALLOWED: dict[str, str] = {
         (f"load/stage:{one}" for one in ("_base", "_files", "_stores")), "sorts what extents of samples name, by store"
     ),
     "engine/plan:require_same": "says in errors which output it is",
-    "engine/shared:_clear_staged": "walks over a local work folder",
+    "engine/work:_clear_staged": "walks over a local work folder",
     "engine/folder:WorkFolder.names": "a work folder is local, and what is hidden in it counts",
     "engine/folder:_remove": "links in a local work folder are removed, not followed",
     "engine/folder:is_real_folder": "a link in the place of a local work folder is none",

@@ -58,7 +58,7 @@ KNOWN: dict[str, str] = {
     "compat/streaming/epochs.py": _SCRATCH,
     "compat/streaming/stale.py": "shared memory of this machine",
     "compat/streaming/writers.py": _STREAMING,
-    "engine/families.py": _PART,
+    "engine/sample_groups.py": _PART,
     "convert/parts.py": "asks `is_local` first",
     "convert/plan.py": "a target of which `is_local` was asked",
     "convert/tables.py": "a file of which `is_local` was asked, or the local copy of a remote one",
@@ -96,8 +96,7 @@ KNOWN: dict[str, str] = {
     "load/messages.py": _SCRATCH,
     "prepare/media/index.py": _SCRATCH,
     "prepare/media/run.py": _SCRATCH,
-    "engine/tokens/assemble.py": _PART,
-    "engine/tokens/join.py": _PART,
+    "engine/token_files.py": _PART,
     "prepare/tokens/decode.py": _TOKENIZER,
     "prepare/tokens/inputs.py": "walks over folders of this machine: `local_path` refuses another",
     "prepare/tokens/engines.py": _TOKENIZER,
@@ -107,11 +106,11 @@ KNOWN: dict[str, str] = {
     "recipe/places.py": "joins paths by the rules of recipes, and tells URLs apart itself",
     "mix/repeats.py": "compares paths with links resolved, and leaves URLs as they are",
     "reshape/reorder.py": _SCRATCH,
-    "reshape/unfinished.py": "what version 0.2 left of its pieces is on this machine",
+    "reshape/dataset_job.py": "what version 0.2 left of its pieces is on this machine",
     "view/mount.py": "the mount point: `local_path` refuses another",
     "view/pages/jobs.py": _SCRATCH,
     "engine/folder.py": "a work folder is local where `is_local` was asked",
-    "engine/shared.py": "walks over a work folder of a local store",
+    "engine/work.py": "walks over a work folder of a local store",
 }
 
 

@@ -14,10 +14,10 @@ _TASK_BYTES = 60
 _SIZES: dict[str, Any] = {
     "penstock.reshape.row_job TASK_BYTES": _TASK_BYTES,
     "penstock.reshape.shuffle TASK_BYTES": _TASK_BYTES,
-    "penstock.reshape.shard_copies TASK_BYTES": _TASK_BYTES,
+    "penstock.reshape.shards TASK_BYTES": _TASK_BYTES,
     "penstock.reshape.tar_job TASK_BYTES": _TASK_BYTES,
     "penstock.reshape.tar_job _MOST_ROWS": 5,
-    "penstock.reshape.shard_runs _GROUP_BYTES": _TASK_BYTES,
+    "penstock.reshape.shards _GROUP_BYTES": _TASK_BYTES,
     "penstock.reshape.rows runs.__defaults__": (0, None, _TASK_BYTES),
     "penstock.convert.plan TASK_TOKENS": 30,
     "penstock.prepare.tokens.request default_task_bytes": lambda total_bytes: 200,

@@ -16,7 +16,7 @@ import pytest
 from tests.internals import Place, Plan, place_of, require_same, status_of
 from tests.shared_work import finish_part
 
-from penstock.engine import shared
+from penstock.engine import work as engine_work
 from penstock.engine.folder import WorkFolder, is_real_folder
 from penstock.engine.parts import PartMeta, PartName, encode_end, put_part
 from penstock.engine.plan import VERSION
@@ -64,7 +64,7 @@ def working(folder_of: Callable[[Place], WorkFolder]) -> Callable[..., contextli
         place = place_of(output)
         asked = Plan({"--eos": plan}, (), 1, "gigatoken")
         name = PartName(0, 0, True, 0, 0, 0, "0" * 16)
-        with shared.open_shared(place, folder_of(place), restart=restart, shared=False) as work:
+        with engine_work.open_work(place, folder_of(place), restart=restart, shared=False) as work:
             require_same(work.plan, asked, place.path)
             work.begin(asked, 1)
 
@@ -78,7 +78,7 @@ def working(folder_of: Callable[[Place], WorkFolder]) -> Callable[..., contextli
 
 
 def folder_of(output: Place) -> WorkFolder:
-    return shared.work_folder(output, inside=False)
+    return engine_work.work_folder(output, inside=False)
 
 
 packing = working(folder_of)
@@ -276,7 +276,7 @@ def test_folders_that_packing_made_go_with_it(tmp_path: Path) -> None:
 
 def test_a_preparation_that_was_complete_is_forgotten(out: Path) -> None:
     place = place_of(out)
-    with shared.open_shared(place, energon.folder_of(place), restart=False, shared=False) as work:
+    with engine_work.open_work(place, energon.folder_of(place), restart=False, shared=False) as work:
         work.begin(Plan({"verb": "prepare"}, (), 1, ""), 1)
         put_part(work.parts, 0, b"", documents=0, tokens=0, num_dropped=0)
     assert (out / ".nv-meta.work").is_dir()

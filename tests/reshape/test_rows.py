@@ -11,8 +11,7 @@ from tests.reshape.datasets import write_lines, write_tokens
 import penstock as ps
 from penstock.errors import NotFound, Truncated, Unsupported
 from penstock.reshape import rows as rows_module
-from penstock.reshape.joined_rows import JoinedRows
-from penstock.reshape.rows import LineRows, Rows, open_rows, read_run, runs, total_units
+from penstock.reshape.rows import JoinedRows, LineRows, Rows, open_rows, read_run, runs, total_units
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 

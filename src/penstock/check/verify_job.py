@@ -21,7 +21,7 @@ from penstock.engine.options import Counter, RunOptions
 from penstock.engine.parts import PartName
 from penstock.engine.plan import Plan
 from penstock.engine.run import Job, Wave
-from penstock.engine.shared import SharedWork, work_folder
+from penstock.engine.work import Work, work_folder
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
 from penstock.executors.law import described
 from penstock.formats._problems import Problem
@@ -108,17 +108,17 @@ class VerifyJob(Job[VerifyReport]):
     def require_free(self) -> None:
         pass
 
-    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+    def part_fn(self, work: Work) -> Callable[[Any], object]:
         return id
 
-    def wave(self, work: SharedWork) -> Wave:
+    def wave(self, work: Work) -> Wave:
         return _Parts(self, work)
 
-    def commit(self, work: SharedWork, wave: Any) -> VerifyReport:
+    def commit(self, work: Work, wave: Any) -> VerifyReport:
         return VerifyReport(wave.findings, self.counter.done)
 
-    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> VerifyReport:
-        if missing and work.shares() is None:
+    def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> VerifyReport:
+        if missing and work.num_job_parts() is None:
             work.clear()  # no part has started, so there is nothing to keep
         return VerifyReport(None, self.counter.done, self.options.part, missing)
 
@@ -134,11 +134,11 @@ class _Parts(Wave):
         findings: those of the whole dataset, after the finalize step.
     """
 
-    def __init__(self, job: VerifyJob, work: SharedWork) -> None:
+    def __init__(self, job: VerifyJob, work: Work) -> None:
         self._job = job
         self._work = work
         self._records = {part: names[0] for part, names in work.listed().items()}
-        self.tasks = list(map(_Part, range(work.shares() or 1)))
+        self.tasks = list(map(_Part, range(work.num_job_parts() or 1)))
         self.findings: list[Finding] | None = None
 
     def done(self) -> Mapping[int, PartName]:
@@ -221,14 +221,14 @@ class _Record(msgspec.Struct):
     results: list[Any]
 
 
-def _write_record(work: SharedWork, part: int, run: _PartsRun) -> None:
+def _write_record(work: Work, part: int, run: _PartsRun) -> None:
     results = run.results[part]
     data = msgspec.json.encode(_Record(run.total, run.digest(), results))
     name = PartName(part, 0, True, len(results), run.total, 0, xxhash.xxh3_64_hexdigest(data))
     put_new(work.folder.store, work.parts.child(name.path).path, data)
 
 
-def _read_record(work: SharedWork, name: PartName) -> _Record:
+def _read_record(work: Work, name: PartName) -> _Record:
     path = work.parts.child(name.path).path
     try:
         data = work.folder.store.get(path)

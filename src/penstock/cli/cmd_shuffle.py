@@ -22,7 +22,7 @@ from penstock.cli._whole import (
 )
 
 if TYPE_CHECKING:
-    from penstock.reshape.cost import ShuffleCost
+    from penstock.reshape.reorder import ShuffleCost
 
 
 @click.command()

@@ -11,8 +11,8 @@ from penstock.cli._output import emit, json_option, note
 from penstock.cli._sharing import array_expression
 
 if TYPE_CHECKING:
-    from penstock.engine.log import Entry
     from penstock.engine.status import WorkStatus
+    from penstock.engine.work import Entry
 
 
 @click.command()

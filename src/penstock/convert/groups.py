@@ -23,8 +23,6 @@ from penstock.convert.columns import RowMaker
 from penstock.convert.output import Written
 from penstock.convert.plan_samples import SamplePlan
 from penstock.convert.rows import Dataset, Group, Opened, Selected, batches, sample_digest, shown_digest
-from penstock.engine.ended import sweep_made
-from penstock.engine.families import FAMILIES, Assembly, Second
 from penstock.engine.folder import bare, local_store
 from penstock.engine.groups import (
     assemble,
@@ -40,8 +38,9 @@ from penstock.engine.groups import (
 from penstock.engine.options import Counter, RunOptions
 from penstock.engine.parts import PartName, get_mark, put_mark
 from penstock.engine.plan import Plan, require_same
-from penstock.engine.run import Job, Wave
-from penstock.engine.shared import SCRATCH, SharedWork, open_shared, peek, refuse_old, scratch
+from penstock.engine.run import Job, Wave, sweep_made
+from penstock.engine.sample_groups import GROUP_FORMATS, Assembly, GroupTask
+from penstock.engine.work import SCRATCH, Work, open_work, peek, refuse_old, scratch
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError
 from penstock.formats import get_format
 from penstock.formats._manifest import Provenance
@@ -98,7 +97,7 @@ class SampleJob(Job[Written]):
     @property
     def last(self) -> str:
         """The file that makes the output visible."""
-        family = FAMILIES.get(self.conversion.output.dataset.format)
+        family = GROUP_FORMATS.get(self.conversion.output.dataset.format)
         return INDEX_NAME if family is None else family.last
 
     @property
@@ -136,7 +135,7 @@ class SampleJob(Job[Written]):
         else:
             sweep_made(place, plan.output.dataset.format)
         if self.folder.is_there():
-            opened = open_shared(place, self.folder, restart=False, shared=False)
+            opened = open_work(place, self.folder, restart=False, shared=False)
             with contextlib.suppress(PrepareError), opened as work:
                 if work.head is None or work.head.digest == plan.shared.digest():
                     work.clear()
@@ -154,18 +153,18 @@ class SampleJob(Job[Written]):
         known = parts[0] if parts else None
         return (task, known) if known is None or task.samples is not None else None
 
-    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+    def part_fn(self, work: Work) -> Callable[[Any], object]:
         return functools.partial(write_group, self._group_job(work))
 
-    def wave(self, work: SharedWork) -> _Seconds:
+    def wave(self, work: Work) -> _Seconds:
         return _Seconds(self, work, self._group_job(work))
 
-    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> Written:
+    def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> Written:
         listed = {} if missing else work.listed()
         names = [parts[0] for task, parts in listed.items() if self.options.takes(task)]
         return Written(None, None, sum(one.documents for one in names), len(names), work.reused, missing=missing)
 
-    def commit(self, work: SharedWork, wave: _Seconds) -> Written:
+    def commit(self, work: Work, wave: _Seconds) -> Written:
         plan, place, ordered = self.conversion, self.output, wave.names
         samples, rows = sum(name.documents for name in ordered), plan.given.rows
         if not ordered and wave.family is None:
@@ -189,7 +188,7 @@ class SampleJob(Job[Written]):
         self.verify(written)
         return written
 
-    def _group_job(self, work: SharedWork) -> GroupJob:
+    def _group_job(self, work: Work) -> GroupJob:
         plan, output = self.conversion, self.conversion.output
         about = (plan.given.dataset, plan.maker, output.dataset, output.options, plan.batch_rows)
         return GroupJob(*about, work.place, bare(self.output), self.options.is_distributed)
@@ -207,18 +206,18 @@ class _Seconds(Wave):
         family: how groups become the output; None for shards.
     """
 
-    def __init__(self, job: SampleJob, work: SharedWork, shared: GroupJob) -> None:
+    def __init__(self, job: SampleJob, work: Work, shared: GroupJob) -> None:
         self._marks = work.place.child("files")
         listed = work.listed()
         self.names = [listed[task][0] for task in sorted(listed)]
-        self.family = FAMILIES.get(shared.dataset.format)
+        self.family = GROUP_FORMATS.get(shared.dataset.format)
         self.fn = functools.partial(do_second, shared)
         if self.family is not None:
             self.tasks = self.family.second(self.names, shared.assembly)
         elif not job.output.is_local:  # where a group's shards go follows from how many are in those before it
             firsts = itertools.accumulate((name.tokens for name in self.names), initial=0)
             pairs = zip(self.names, firsts, strict=False)
-            self.tasks = [Second(name.task, (name, first)) for name, first in pairs]
+            self.tasks = [GroupTask(name.task, (name, first)) for name, first in pairs]
 
     def done(self) -> Mapping[int, object]:
         """Return the finished tasks by number."""
@@ -268,7 +267,7 @@ def write_group(job: GroupJob, task: tuple[Group, PartName | None]) -> PartName:
     """Write one group as a dataset of its own, and the part that says so; or find samples that come once in it."""
     group, known = task
     format = job.dataset.format
-    family = FAMILIES.get(format)
+    family = GROUP_FORMATS.get(format)
     rows = job.source.rows() if job.source is not None and group.samples is None else None
     samples = group.read(rows, job.batch_rows)
     if known is not None:
@@ -307,9 +306,9 @@ def _named(group: Place, target: Place) -> Generator[None]:
         raise
 
 
-def do_second(job: GroupJob, task: Second) -> int:
+def do_second(job: GroupJob, task: GroupTask) -> int:
     """Do a task of the second wave, and mark that it is done; its number."""
-    family, data = FAMILIES.get(job.dataset.format), b""
+    family, data = GROUP_FORMATS.get(job.dataset.format), b""
     if family is not None:
         data = family.make(task, job.assembly)
     else:

@@ -30,15 +30,22 @@ from penstock.convert.planes import planes_along, settle_again
 from penstock.convert.rows import Dataset
 from penstock.engine.folder import WorkFolder
 from penstock.engine.options import Counter, RunOptions
-from penstock.engine.parts import PartMeta, PartName, encode_end, made_of
+from penstock.engine.parts import DocumentRuns, PartMeta, PartName, encode_end, made_of
 from penstock.engine.plan import Plan
 from penstock.engine.run import Job, Wave
-from penstock.engine.shared import SCRATCH, SharedWork, is_complete, open_shared, work_folder
-from penstock.engine.tokens.assemble import FileJob, append_range, as_parts
-from penstock.engine.tokens.files import FileWave, TokenFiles, end_killed_commit, held_folder, sweep_killed_tokens
-from penstock.engine.tokens.join import PartRange
-from penstock.engine.tokens.one import BlockWave, OneFile, joined_file
-from penstock.engine.tokens.runs import DocumentRuns
+from penstock.engine.token_blocks import BlockWave, OneFile, joined_file
+from penstock.engine.token_files import (
+    FileJob,
+    FileWave,
+    PartRange,
+    TokenFiles,
+    append_range,
+    as_parts,
+    end_killed_commit,
+    held_folder,
+    sweep_killed_tokens,
+)
+from penstock.engine.work import SCRATCH, Work, is_complete, open_work, work_folder
 from penstock.errors import ConfigError, PenstockError, PrepareError, Unsupported
 from penstock.formats import files_at, get_format
 from penstock.formats._manifest import Provenance
@@ -136,7 +143,7 @@ class TokenJob(Job[Written]):
         if not self.options.is_distributed:
             self.verify(written)
         if self.folder.is_there():
-            opened = open_shared(self.output, self.folder, restart=False, shared=False)
+            opened = open_work(self.output, self.folder, restart=False, shared=False)
             with contextlib.suppress(PrepareError), opened as work:
                 if work.head is None or work.head.digest == plan.shared.digest():
                     end_killed_commit(work, format, is_folder=self.is_folder)
@@ -167,7 +174,7 @@ class TokenJob(Job[Written]):
         if any(place.store.exists(path) for path in files_at(output.dataset.format, place.path)[-1:]):
             raise output_exists(place.path)
 
-    def start(self, work: SharedWork, pool: Executor) -> None:
+    def start(self, work: Work, pool: Executor) -> None:
         self.pool = pool
         if self.is_folder:
             require_no_writer(self.output.store, self.output.child("index.json").path)
@@ -175,25 +182,25 @@ class TokenJob(Job[Written]):
     def sent(self, number: int, task: Documents, parts: Sequence[PartName]) -> Documents | None:
         return None if is_complete(parts) else task
 
-    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+    def part_fn(self, work: Work) -> Callable[[Any], object]:
         plan = self.conversion
         limit = min(1 << 8 * plan.token_bytes, plan.output.options.get("vocab_size") or 1 << 32)
         about = (plan.dataset, plan.rule, plan.shown, self.output.path)
         return functools.partial(write_part, PartJob(*about, work.parts, plan.token_bytes, limit))
 
-    def wave(self, work: SharedWork) -> Wave:
+    def wave(self, work: Work) -> Wave:
         if self.is_folder:
             return FileWave(self._files(work), self._parts(work))
         joined = self._joined(work)
         # With no_work, the digests that are missing are still computed, by the commit.
         return Wave() if joined is None or self.options.no_work else BlockWave(joined, self._parts(work))
 
-    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> Written:
+    def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> Written:
         listed = {} if missing else work.listed()
         names = [parts[0] for task, parts in listed.items() if self.options.takes(task)]
         return Written(None, None, sum(one.documents for one in names), len(names), work.reused, missing=missing)
 
-    def commit(self, work: SharedWork, wave: Any) -> Written:
+    def commit(self, work: Work, wave: Any) -> Written:
         plan, names = self.conversion, self._parts(work)
         if not self.is_folder:
             made = self._publish(work, wave, names)
@@ -207,7 +214,7 @@ class TokenJob(Job[Written]):
         self.verify(written)
         return written
 
-    def _publish(self, work: SharedWork, wave: Any, names: Sequence[PartName]) -> Manifest:
+    def _publish(self, work: Work, wave: Any, names: Sequence[PartName]) -> Manifest:
         """Make one dataset of all parts visible."""
         plan, joined, output = self.conversion, self._joined(work), self.conversion.output
         if joined is not None:
@@ -221,19 +228,19 @@ class TokenJob(Job[Written]):
             with planes_along(plan):
                 return writer.commit()
 
-    def _parts(self, work: SharedWork) -> list[PartName]:
+    def _parts(self, work: Work) -> list[PartName]:
         """Return all parts in order."""
         listed = work.listed()
         return [made_of(listed, task.number, self.output)[0] for task in self.tasks]
 
-    def _joined(self, work: SharedWork) -> OneFile | None:
+    def _joined(self, work: Work) -> OneFile | None:
         plan, output = self.conversion, self.conversion.output
         if output.split is not None:
             return None
         about = (dict(output.options), plan.token_bytes, work, self.pool, self.options.takes)
         return joined_file(plan.to, self.output, *about, overwrite=self.options.overwrite)
 
-    def _files(self, work: SharedWork) -> TokenFiles:
+    def _files(self, work: Work) -> TokenFiles:
         plan, options = self.conversion, dict(self.conversion.output.options)
         said = {name: options[name] for name in ("eos_id", "tokenizer", "tokenizer_digest", "inputs")}
         given = Provenance(**said, options=_recorded(plan))

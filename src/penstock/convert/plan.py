@@ -18,7 +18,7 @@ from penstock.convert.output import Output
 from penstock.convert.rows import Dataset
 from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
-from penstock.engine.shared import work_folder
+from penstock.engine.work import work_folder
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.executors import HERE
 from penstock.formats import get_format

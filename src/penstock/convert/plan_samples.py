@@ -35,7 +35,7 @@ from penstock.convert.tables import TABLE, TableRows
 from penstock.convert.values import field_map_of
 from penstock.engine.options import RunOptions
 from penstock.engine.plan import Plan
-from penstock.engine.shared import work_folder
+from penstock.engine.work import work_folder
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import HERE
 from penstock.formats import BUILT_IN

@@ -6,7 +6,7 @@ from penstock.convert.asked import Asked
 from penstock.convert.groups import SampleJob, write_rows
 from penstock.convert.plan import TokenPlan
 from penstock.convert.plan_samples import FIRST_SAMPLES, SamplePlan
-from penstock.engine.tokens.files import held_folder
+from penstock.engine.token_files import held_folder
 from penstock.errors import ConfigError
 from penstock.formats import create_dry
 from penstock.store.dry import dry_place

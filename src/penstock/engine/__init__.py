@@ -1,6 +1,7 @@
-"""What unfinished work has finished so far, beside its output or in it, so that the same command goes on.
+"""Jobs: run inline, with workers, or in parts of a distributed job, and resumed after a kill.
 
-`folder.py` is the folder and its lock, `shared.py` the one protocol of all verbs: `plan.py` is put once, `parts.py` are
-facts, `groups.py` makes one dataset of groups of shards, `sharing.py` says what a run does of them, and `status.py`
-looks from outside. `tokens/` makes datasets of parts of tokens.
+`run.py` is the driver and `options.py` its options. Unfinished work is in a work folder (`folder.py`, `work.py`): a
+plan (`plan.py`), parts (`parts.py`), and records of the second wave. The second wave joins tokens in blocks
+(`token_blocks.py`) or into files of a folder (`token_files.py`), shards (`groups.py`), and tars and folders
+(`sample_groups.py`). `status.py` reports progress.
 """

@@ -21,7 +21,7 @@ from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.place import Place
-from penstock.store.put import put
+from penstock.store.put import aborting, put
 
 T = TypeVar("T")
 
@@ -191,3 +191,20 @@ def _remove(store: Store, place: Place) -> None:
         for name in names + links:
             store.delete(os.path.join(root, name))
         store.remove_folder(root)
+
+
+_BLOCK_BYTES = 1 << 24
+
+
+def local_copy(file: Place, folder: Place) -> Place:
+    """A file of this machine itself; of another one, a copy in a folder of this machine."""
+    if file.is_local:
+        return file
+    copy, offset_bytes, size_bytes = folder.child(file.name), 0, file.store.size(file.path)
+    with aborting(copy.store.stage(copy.path)) as staged:
+        while offset_bytes < size_bytes:
+            data = file.store.get(file.path, offset_bytes, min(_BLOCK_BYTES, size_bytes - offset_bytes))
+            staged.write(data)
+            offset_bytes += len(data)
+        staged.commit()
+    return copy

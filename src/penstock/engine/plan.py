@@ -6,14 +6,20 @@ tell whether an input has to be read again, never whether it is another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+import fnmatch
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import xxhash
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.store.place import Place
+from penstock.store.state import looking_up
 
 VERSION = 3
 """Of the cut into tasks and of the parts: work of another version is not gone on with. 1 is that of Penstock 0.1."""
@@ -137,3 +143,92 @@ def _difference(before: Plan, plan: Plan) -> tuple[str, Any, Any] | None:
 
 def _count(inputs: Sequence[PlannedInput]) -> str:
     return f"{len(inputs)} input file{'s' * (len(inputs) != 1)}"
+
+
+_PATTERN = re.compile(r"[*?\[]")
+
+
+class InputState(msgspec.Struct, frozen=True, array_like=True):
+    """The state of one input file.
+
+    Attributes:
+        size_bytes: its size.
+        inode: its number in its file system; 0 in an object store.
+        mtime_ns: time of its last change; 0 in an object store.
+        version: what the object store reports, such as an ETag; empty on this machine.
+    """
+
+    size_bytes: int
+    inode: int
+    mtime_ns: int
+    version: str
+
+    @property
+    def shown(self) -> str:
+        """As an error shows it."""
+        more = self.version or f"inode {self.inode}, changed at {self.mtime_ns} ns"
+        return f"{self.size_bytes} bytes, {more}"
+
+
+def read_input_states(reads: Iterable[Place], outputs: Sequence[Place]) -> dict[str, InputState]:
+    """Return the state of each file of the datasets `reads`, by path; hidden files and `outputs` are left out.
+
+    A web server doesn't list the files of a directory: those have no recorded state.
+    """
+    files = {place.absolute: place for one in reads for place in _files_of(one) if not _is_below(place, outputs)}
+    far = [place for place in files.values() if not place.is_local]
+    look_up = looking_up(far)
+    found: dict[str, InputState] = {}
+    for path, place in files.items():
+        try:
+            if place.is_local:
+                status = os.stat(path)
+                found[path] = InputState(status.st_size, status.st_ino, status.st_mtime_ns, "")
+            else:
+                state = look_up(place)
+                found[path] = InputState(state.size_bytes, 0, 0, state.version)
+        except (NotFound, FileNotFoundError):
+            continue  # whoever reads it reports that
+    return found
+
+
+def find_changed(before: Mapping[str, InputState], now: Mapping[str, InputState]) -> str | None:
+    """Return the first path whose state differs; paths in only one of both are compared by plans."""
+    return next((path for path in sorted(before.keys() & now.keys()) if before[path] != now[path]), None)
+
+
+def encode_input_states(states: Mapping[str, InputState]) -> bytes:
+    """Return the states as JSON."""
+    return msgspec.json.encode({os.fsencode(path).hex(): state for path, state in states.items()})
+
+
+def decode_input_states(data: bytes) -> dict[str, InputState] | None:
+    """Return the states in a file; None if it is damaged."""
+    try:
+        found = msgspec.json.decode(data, type=dict[str, InputState])
+        return {os.fsdecode(bytes.fromhex(path)): state for path, state in found.items()}
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def _files_of(dataset: Place) -> Iterator[Place]:
+    """The files of a dataset: the path itself, a directory's files, or those that a prefix or pattern names."""
+    store = dataset.store
+    if dataset.is_file():
+        yield dataset
+    elif dataset.is_folder():
+        start = len(dataset.path.rstrip("/")) + 1
+        with contextlib.suppress(Unsupported):  # a web server
+            for path in store.list(dataset.path):
+                if not any(name.startswith(".") for name in path[start:].split("/")):
+                    yield Place(store, path)
+    else:
+        pattern = dataset.path if _PATTERN.search(dataset.path) else f"{dataset.path}.*"
+        above = Place(store, _PATTERN.split(pattern)[0]).folder()
+        if above.is_folder():
+            yield from (Place(store, path) for path in store.list(above.path) if fnmatch.fnmatchcase(path, pattern))
+
+
+def _is_below(place: Place, outputs: Sequence[Place]) -> bool:
+    path = place.absolute
+    return any(path == one.absolute or path.startswith(f"{one.absolute.rstrip('/')}/") for one in outputs)

@@ -1,7 +1,7 @@
 """Run a job: inline, with workers, or distributed over many machines.
 
 A job has tasks. Each task makes one or more parts: files of the output, named after their content, in a work folder
-next to the output (see `penstock.engine.shared`). When all parts exist, a second wave of tasks does what depends on all
+next to the output (see `penstock.engine.work`). When all parts exist, a second wave of tasks does what depends on all
 of them, such as checksums of blocks or shards. Finally one process makes the output visible and removes the work
 folder. Parts are kept if the run is killed, interrupted, or fails through no fault of its input; running the same job
 again continues with them.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
@@ -21,12 +22,44 @@ from penstock.engine.folder import WorkFolder
 from penstock.engine.options import Counter, RunOptions
 from penstock.engine.parts import PartName
 from penstock.engine.plan import RESTART, Plan, require_same
-from penstock.engine.shared import HEAD_NAME, SharedWork, is_complete, open_shared, work_folder
+from penstock.engine.work import HEAD_NAME, Work, is_complete, open_work, work_folder
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.executors import make_executor
+from penstock.formats import files_at, get_format, owned_by
 from penstock.store._named import named
-from penstock.store.outputs import is_held
+from penstock.store._remote_claims import forget_claim
+from penstock.store.outputs import claimed, is_held, sweep_complete
 from penstock.store.place import Place
+from penstock.store.side_file import NEXT
+from penstock.types import OpenOptions
+
+
+def sweep_made(output: Place, format: str) -> None:
+    """Remove what lies hidden beside a complete output: locks, unfinished files, the folder that it replaced.
+
+    What others hold, who may be about to end the same work, is theirs to sweep.
+    """
+    sweep_complete(output.store, files_at(format, output.path), owned_by(format, output.store))
+
+
+def end_made(output: Place, format: str, work: str | None) -> None:
+    """Do what was still to do when an output became visible; nobody else is at its work.
+
+    Side files get their final names; what was replaced, and waits for its end, is removed, as what names a writer of
+    the work, of which this is the digest of the plan.
+
+    Raises:
+        PrepareError: another writer holds the output.
+    """
+    if work is not None:
+        for path in files_at(format, output.path):
+            forget_claim(output.store, path, work)
+    name = re.escape(output.name)
+    kept = re.compile(rf"\.{name}\.replaced\..*|{name}\..*{re.escape(NEXT)}")
+    if any(kept.fullmatch(one) for one in output.folder().names()):
+        with claimed(output.store, *files_at(format, output.path)) as held:
+            get_format(format).repair(held, output.path, OpenOptions(), [], write=True)
+
 
 ReportT = TypeVar("ReportT")
 
@@ -153,7 +186,7 @@ class Job(BaseJob[ReportT]):
         """Return what keeps other writers of the output out while the job runs; by default only the commit does."""
         return contextlib.nullcontext()
 
-    def adopt(self, work: SharedWork) -> bool:
+    def adopt(self, work: Work) -> bool:
         """Take over, discard or compare unfinished work, before this job joins it. `plan` and `tasks` are used later.
 
         Returns:
@@ -161,14 +194,14 @@ class Job(BaseJob[ReportT]):
         """
         return False
 
-    def is_current(self, work: SharedWork) -> bool:
+    def is_current(self, work: Work) -> bool:
         """Return whether the output is still to be made, now that the job has joined the work.
 
         If another run made it meanwhile, nobody would finish the work: it is discarded, and the run starts again.
         """
         return True
 
-    def start(self, work: SharedWork, pool: Executor) -> None:
+    def start(self, work: Work, pool: Executor) -> None:
         """Prepare for the first task, after the job has joined the work."""
 
     def require_beginning(self, *, left: bool) -> None:
@@ -181,7 +214,7 @@ class Job(BaseJob[ReportT]):
         places: dict[str, Any] = {"reads": self.opened, "writes": [self.folder.place]}
         return open_pool(self.options, self.preload, most=self.most_workers, **places)
 
-    def make_parts(self, work: SharedWork, pool: Executor) -> None:
+    def make_parts(self, work: Work, pool: Executor) -> None:
         """Make the missing parts of this run. Override it to use parts while later ones are made."""
         _make_parts(self, work, pool)
 
@@ -190,19 +223,19 @@ class Job(BaseJob[ReportT]):
         return None if is_complete(parts) else (number, task)
 
     @abstractmethod
-    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+    def part_fn(self, work: Work) -> Callable[[Any], object]:
         """Return the picklable function that does a task and writes its parts."""
 
-    def wave(self, work: SharedWork) -> Wave:
+    def wave(self, work: Work) -> Wave:
         """Return the second wave."""
         return Wave()
 
     @abstractmethod
-    def commit(self, work: SharedWork, wave: Any) -> ReportT:
+    def commit(self, work: Work, wave: Any) -> ReportT:
         """Make the output visible."""
 
     @abstractmethod
-    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> ReportT:
+    def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> ReportT:
         """Report on one part of a distributed job, or on a job that isn't complete."""
 
     def announce(self) -> None:
@@ -251,7 +284,7 @@ def _run_once(job: Job[ReportT]) -> ReportT | None:
     with contextlib.ExitStack() as stack:
         had = options.restart and folder.file(HEAD_NAME).exists()
         work = stack.enter_context(
-            open_shared(job.output, folder, restart=options.restart, shared=options.is_distributed)
+            open_work(job.output, folder, restart=options.restart, shared=options.is_distributed)
         )
         if work.head is None:
             job.require_beginning(left=had)
@@ -262,7 +295,7 @@ def _run_once(job: Job[ReportT]) -> ReportT | None:
             return None
         stack.enter_context(_keep_parts(work, always=options.is_distributed or keeps))
         if options.no_work and (missing := work.missing()):
-            return job.unfinished(work, work.shares_of(missing))
+            return job.unfinished(work, work.job_parts_of(missing))
         pool = stack.enter_context(job.workers())
         job.start(work, pool)
         job.make_parts(work, pool)
@@ -274,7 +307,7 @@ def _run_once(job: Job[ReportT]) -> ReportT | None:
         if wave.tasks:  # they may have read inputs, too
             work.require_unchanged_inputs()
         if options.part is not None or missing:
-            return job.unfinished(work, work.shares_of(missing))
+            return job.unfinished(work, work.job_parts_of(missing))
         report = job.commit(work, wave)
         with contextlib.suppress(OSError, PenstockError):
             work.clear()  # the output is complete; the next run removes the rest
@@ -296,7 +329,7 @@ def open_pool(
     return make_executor(executor, options.workers, preload, alone=alone, most=most, reads=reads, writes=writes)
 
 
-def _make_parts(job: Job[Any], work: SharedWork, pool: Executor) -> None:
+def _make_parts(job: Job[Any], work: Work, pool: Executor) -> None:
     """Make the missing parts of this run."""
     if job.num_tasks == 0:
         return
@@ -336,7 +369,7 @@ def _run_wave(wave: Wave, options: RunOptions, pool: Executor) -> list[int]:
 # --- other runs and errors ----------------------------------------------------------------------
 
 
-def _join(work: SharedWork, job: Job[Any]) -> None:
+def _join(work: Work, job: Job[Any]) -> None:
     """Start the work of a job, or join it.
 
     Raises:
@@ -356,9 +389,9 @@ def _join(work: SharedWork, job: Job[Any]) -> None:
     work.begin(plan, num_tasks)
     work.record_inputs()
     if options.part is not None:
-        work.share_among(options.part[1])
+        work.record_job_parts(options.part[1])
     if options.is_distributed:
-        work.tell_begin(options.part)
+        work.log_begin(options.part)
 
 
 def _wait_for_finisher(file: Place, job: Job[Any]) -> bool:
@@ -391,7 +424,7 @@ def wait_for_writer(output: Place) -> bool:
 
 
 @contextlib.contextmanager
-def _keep_parts(work: SharedWork, *, always: bool) -> Generator[None]:
+def _keep_parts(work: Work, *, always: bool) -> Generator[None]:
     """Keep finished parts if the run is interrupted or workers die; discard them on other errors unless `always`."""
     try:
         yield

@@ -7,19 +7,20 @@ import time
 from dataclasses import dataclass, field
 
 from penstock.engine.folder import WorkFolder, name_beside
-from penstock.engine.log import Entry, unsettled
 from penstock.engine.plan import CHECK
-from penstock.engine.shared import (
+from penstock.engine.work import (
     HEAD_NAME,
     INSIDE,
     LOG,
     OF_METADATA,
-    SharedWork,
+    Entry,
+    Work,
     left_uploads,
-    open_shared,
+    open_work,
     peek,
     read_head,
     refuse_old,
+    unfinished_entries,
     work_folder,
 )
 from penstock.errors import NotFound, PenstockError, PrepareError, UnsafeData, Unsupported
@@ -94,11 +95,11 @@ def status_of(output: Place) -> WorkStatus:
         head = read_head(folder)
         if head is None or _is_published(output, folder):
             continue
-        work = SharedWork(folder, output, head)
-        shares = work.shares()
+        work = Work(folder, output, head)
+        shares = work.num_job_parts()
         tasks, done, missing = _count_tasks(work, head.tasks)
         seconds = time.time() - head.began_s
-        told = unsettled(work.place.child(LOG))
+        told = unfinished_entries(work.place.child(LOG))
         return WorkStatus(
             output=output.shown,
             complete=False,
@@ -108,7 +109,7 @@ def status_of(output: Place) -> WorkStatus:
             missing=tasks - done,
             files=_count(work.place.child("files")),
             shares=shares,
-            missing_shares=() if shares is None else work.shares_of(missing),
+            missing_shares=() if shares is None else work.job_parts_of(missing),
             began_s=head.began_s,
             rate=done / seconds if seconds > 0 else 0.0,  # a clock that is behind that of who began it tells none
             running=tuple(one for one in told if one.ended_s is None),
@@ -165,14 +166,14 @@ def _indexed(output: Place) -> tuple[int, int]:
     )
 
 
-def _count_tasks(work: SharedWork, tasks: int) -> tuple[int, int, list[int]]:
+def _count_tasks(work: Work, tasks: int) -> tuple[int, int, list[int]]:
     """Return the number of tasks of a plan, that of finished ones, and the missing ones: of a check, missing parts."""
     plan = peek(work.folder)
     if plan is None or plan.engine != CHECK:
         missing = work.missing()
         return tasks, tasks - len(missing), missing
     records = {part: names[0] for part, names in work.listed().items()}
-    missing = [part for part in range(work.shares() or 0) if part not in records]
+    missing = [part for part in range(work.num_job_parts() or 0) if part not in records]
     num_tasks = max((one.tokens for one in records.values()), default=0)
     return num_tasks, sum(one.documents for one in records.values()), missing
 
@@ -190,7 +191,7 @@ def sweep(output: Place) -> list[str]:
         found = status_of(output)
         folder = next(iter(_folders(output)), None)
         if folder is not None:
-            work = held.enter_context(open_shared(output, folder, restart=False, shared=False))
+            work = held.enter_context(open_work(output, folder, restart=False, shared=False))
             if found.plan is None:
                 work.clear()
         uploads = _left_uploads(output, folder, found.plan)

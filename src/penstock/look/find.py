@@ -21,11 +21,9 @@ from penstock.formats._invalid_lines import skipping_invalid_lines
 from penstock.formats._sample_keys import KEY_FIELDS, key_in
 from penstock.formats.jsonl.text import Text
 from penstock.look.samples import Dataset, Stretch, Target, documents_of, open_dataset, readable, samples_of, stretches
-from penstock.reshape.expression import compile_expression
-from penstock.reshape.field_names import names_in, require_fields
+from penstock.reshape.expression import Clock, compile_expression, each_at_most, names_in, require_fields
 from penstock.reshape.filter import Fits, fields_of, holds
 from penstock.reshape.rows import LineRows, Lines, read_run, runs
-from penstock.reshape.time_limit import Clock, each_at_most
 from penstock.store.exclude_list import ExcludeList
 from penstock.store.place import Given
 from penstock.types import Extent

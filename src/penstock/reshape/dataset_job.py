@@ -8,17 +8,67 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from penstock.engine.ended import end_made, sweep_made
+from penstock._digest import digest
+from penstock.engine.folder import WorkFolder, work_beside
 from penstock.engine.options import Counter, RunOptions
 from penstock.engine.parts import PartName
-from penstock.engine.run import Job
-from penstock.engine.shared import SharedWork, open_shared
+from penstock.engine.run import Job, end_made, sweep_made
+from penstock.engine.work import Work, open_work, work_folder
 from penstock.errors import ConfigError, PrepareError
-from penstock.reshape.once import once_parts
-from penstock.reshape.outputs import Output, Written
+from penstock.formats._last_files import last_file
+from penstock.reshape.outputs import Output, Written, once_parts
+from penstock.reshape.sidecars import Sidecars
+from penstock.store.derived import upload_folder
+from penstock.store.local import LocalStore
+from penstock.store.object_folder import take_back
 from penstock.store.place import Place
+from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once, remove_mark
 from penstock.types import Manifest
+
+TASK_BYTES = 1 << 26
+"""A task reads about this much."""
+
+
+def sweep_unfinished(output: Place) -> None:
+    """Remove what a killed run of version 0.2 left of its pieces, unless another run uses them.
+
+    Raises:
+        ConfigError: a job in parts is unfinished, which an inline run can't continue.
+    """
+    if work_folder(output.bare(), inside=False).is_there():
+        raise ConfigError(
+            "a distributed job for this output is unfinished",
+            path=output.path,
+            hint="Finish it with the command that started it, or discard it: --finish --no-work --restart",
+        )
+    folder = _pieces(output)
+    if folder.is_there():
+        with folder.tried() as had:
+            if had:
+                folder.clear()
+                folder.drop()
+
+
+def _pieces(output: Place) -> WorkFolder:
+    if output.is_local:
+        return work_beside(output.bare(), "pieces", _is_piece)
+    place = Place(LocalStore(), upload_folder()).child(f".{digest(output.path)}.pieces")
+    return WorkFolder(LocalStore(), place.path, _is_piece)
+
+
+def _is_piece(name: str) -> bool:
+    return name.endswith(".piece")
+
+
+def goes_on(along: Sidecars, part: Once[Manifest], overwrite: bool) -> bool:
+    """Return whether to replace an output, one of several, that an earlier run of the same job may have made."""
+    own = part.published(None) is not None
+    last = last_file(along.format, part.store, part.path)
+    if own and last is not None and not isinstance(part.store, FolderStore):
+        take_back(part.store, last)  # it can't be replaced in one step there
+        return overwrite
+    return overwrite or own
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +114,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
     def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
         """Return a report on the given parts of an output."""
 
-    def parts_done(self, work: SharedWork) -> list[PartName]:
+    def parts_done(self, work: Work) -> list[PartName]:
         """Return the finished parts of this run's tasks."""
         return [name for task, names in work.listed().items() if self.options.takes(task) for name in names]
 
@@ -87,7 +137,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
         remove_mark(self.output.store, self.output.path)
         if self.folder.is_there():
             # Others may still work on their parts.
-            opened = open_shared(self.output, self.folder, restart=False, shared=False)
+            opened = open_work(self.output, self.folder, restart=False, shared=False)
             with contextlib.suppress(PrepareError), opened as work:
                 digest = self.plan().digest()
                 if work.head is None or work.head.digest == digest:
@@ -105,7 +155,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
             if not self.options.overwrite and not (may_be_ours and self.published(output) is not None):
                 self.require_free_place(output)
 
-    def commit(self, work: SharedWork, wave: Any) -> tuple[Written, ...]:
+    def commit(self, work: Work, wave: Any) -> tuple[Written, ...]:
         parts = [self.once(output) for output in self.outputs]
 
         def commit_one(group: int) -> Manifest:
@@ -124,7 +174,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
         pairs = zip(self.outputs, made, strict=True)
         return tuple(Written.of(output.place, one, self.num_excluded) for output, one in pairs)
 
-    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> tuple[Written, ...]:
+    def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> tuple[Written, ...]:
         mine = self.parts_done(work)
         found = (self.count_parts(at, [one for one in mine if one.piece == at]) for at in range(len(self.outputs)))
         return tuple(replace(one, part=self.options.part, missing=missing) for one in found)

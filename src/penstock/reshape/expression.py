@@ -23,13 +23,188 @@ False. Any other operation on a wrong kind of value is an error.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import operator
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+import signal
+import threading
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from penstock._naming import nearest
+from penstock._secrets import logger
 from penstock.errors import ConfigError
+from penstock.store.place import Place
+
+_log = logger()
+_TICK_S = 1.0
+
+
+class TookTooLong(Exception):
+    """A sample took more than its time."""
+
+
+class Clock:
+    """Where the loop is.
+
+    Attributes:
+        row: to be set to another number for each sample.
+    """
+
+    __slots__ = ("_seen", "_ticks", "row")
+
+    def __init__(self) -> None:
+        self.row = self._seen = -1
+        self._ticks = 0
+
+    def tick(self) -> int:
+        """For how many ticks the loop has been where it is."""
+        self._ticks = self._ticks + 1 if self.row == self._seen else 0
+        self._seen = self.row
+        return self._ticks
+
+
+@contextlib.contextmanager
+def each_at_most(seconds: float) -> Generator[Clock]:
+    """A clock for a loop, in which a sample that takes longer raises `TookTooLong`."""
+    clock = Clock()
+    if not _can_tick():
+        _log.warning(
+            "no time limit for regular expressions: not in the main thread, or the process already uses a timer"
+        )
+        yield clock
+        return
+
+    def tick(_number: int, _frame: Any) -> None:
+        if clock.tick() * _TICK_S >= seconds:
+            raise TookTooLong(f"more than {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, tick)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
+        yield clock
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _can_tick() -> bool:
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    # A handler that is not Python's own could not be put back.
+    return signal.getitimer(signal.ITIMER_REAL)[0] == 0 and signal.getsignal(signal.SIGALRM) is not None
+
+
+FieldPath: TypeAlias = tuple[str, ...]
+"""Keys that lead to a field: `meta.source` is `("meta", "source")`."""
+
+_SHOWN = 8
+_LOOKED_AT = 256  # rows over the whole dataset, before all of them are
+
+
+def names_in(expression: str) -> set[FieldPath]:
+    """The fields that an expression names, each as far as its keys are written out."""
+    return set(_names_in(ast.parse(expression.strip(), mode="eval").body))
+
+
+def _names_in(node: ast.AST) -> Iterator[FieldPath]:
+    path = _path_of(node)
+    if path:
+        yield path
+        return
+    for child in node.args if isinstance(node, ast.Call) else ast.iter_child_nodes(node):
+        yield from _names_in(child)
+
+
+def require_fields(
+    paths: Collection[FieldPath],
+    fields_at: Callable[[int], Mapping[str, Any]],
+    num_rows: int,
+    place: Place,
+    *,
+    columns: Collection[str] | None = None,
+) -> None:
+    """Refuse a field that no row has.
+
+    Some rows over the whole dataset are looked at, and, while a field is still missing, all of them in their order.
+
+    Args:
+        paths: fields that are asked for.
+        fields_at: index of a row → its fields.
+        num_rows: of the dataset; nothing is refused where it has none.
+        place: the dataset, for the error.
+        columns: fields that all rows have and no others, where that is known: nothing is read for one that is missing.
+
+    Raises:
+        ConfigError: it names the field, and the nearest of those that are there.
+    """
+    missing, seen = set(paths), set(columns or ())
+    if columns is not None and not {one[0] for one in missing} <= seen:
+        raise _no_field({one for one in missing if one[0] not in seen}, seen, place)
+    for row in _rows(num_rows):
+        if not missing:
+            return
+        fields = fields_at(row)
+        missing = {one for one in missing if not _has(fields, one)}
+        if len(seen) < _LOOKED_AT:
+            seen.update(_paths_of(fields))
+    if missing and num_rows:
+        raise _no_field(missing, seen, place)
+
+
+def _no_field(missing: Collection[FieldPath], seen: Collection[str], place: Place) -> ConfigError:
+    name = ".".join(min(missing))
+    close = nearest(name, seen)
+    known = sorted(seen, key=lambda one: (one.count("."), one))[:_SHOWN]
+    return ConfigError(
+        "no sample has this field",
+        path=place.path,
+        found=repr(name),
+        expected=f"one of {', '.join(known)}" if known else None,
+        hint=f"Did you mean {close!r}?"
+        if close
+        else None
+        if "." in name
+        else "Put text in quotes, and write fields without quotes",
+    )
+
+
+def _rows(num_rows: int) -> Iterator[int]:
+    if num_rows > _LOOKED_AT:
+        yield from np.linspace(0, num_rows - 1, _LOOKED_AT, dtype=np.int64).tolist()
+    yield from range(num_rows)
+
+
+def _path_of(node: ast.AST) -> FieldPath:
+    match node:
+        case ast.Name():
+            return (node.id,)
+        case ast.Attribute():
+            inside, key = _path_of(node.value), node.attr
+        case ast.Subscript(slice=ast.Constant(value=str() as key)):
+            inside = _path_of(node.value)
+        case _:
+            return ()
+    return (*inside, key) if inside else ()
+
+
+def _has(fields: Any, path: FieldPath) -> bool:
+    for key in path:
+        if not isinstance(fields, Mapping) or key not in fields:
+            return False
+        fields = fields[key]
+    return True
+
+
+def _paths_of(fields: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in fields.items():
+        yield name
+        if isinstance(value, dict):
+            yield from (f"{name}.{key}" for key in value)
+
 
 Evaluate = Callable[[Mapping[str, Any]], Any]
 """Fields of a line → the value of an expression."""

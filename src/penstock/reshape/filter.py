@@ -24,12 +24,18 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.executors import AnyExecutor
 from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.source import decode_line
-from penstock.reshape.expression import compile_expression, compile_pattern
-from penstock.reshape.field_names import names_in, require_fields
+from penstock.reshape.expression import (
+    Clock,
+    TookTooLong,
+    compile_expression,
+    compile_pattern,
+    each_at_most,
+    names_in,
+    require_fields,
+)
 from penstock.reshape.outputs import Output, Written
 from penstock.reshape.row_job import Deal, RowJob, RowRange, Run, ranges_of
 from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run
-from penstock.reshape.time_limit import Clock, TookTooLong, each_at_most
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Data, Given, Place, place_of
 from penstock.types import IntArray

@@ -20,13 +20,12 @@ from penstock.executors import AnyExecutor
 from penstock.formats.shards.codecs import registered_name
 from penstock.formats.shards.merge import merge_parts
 from penstock.reshape.dataset_job import DatasetJob
-from penstock.reshape.in_place import InPlace, in_place
-from penstock.reshape.origins import refuse_along, something_goes_along
 from penstock.reshape.outputs import Output, Written, excluded_in
 from penstock.reshape.row_job import Copy, RowJob, RowRange, range_of, ranges_of
-from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows
+from penstock.reshape.rows import AnyRows, InPlace, TokenRows, in_place, is_tars, open_rows
 from penstock.reshape.samples import SampleRows
-from penstock.reshape.shard_copies import ShardCopyJob
+from penstock.reshape.shards import ShardCopyJob
+from penstock.reshape.sidecars import has_sidecars, refuse_sidecars
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Given, Place, distinct_names, place_of
 
@@ -105,7 +104,7 @@ def merge(
     )
     of_tars = is_tars(places[0], format, options.get("layout"))
     if no_copy or of_tars:
-        refuse_along(cast(dict[str, Any], options), keep_map, "shards and tars are written whole")
+        refuse_sidecars(cast(dict[str, Any], options), keep_map, "shards and tars are written whole")
     if no_copy:
         asked = {"to": to, "format": format, "token_bytes": token_bytes, "mix_tokenizers": mix_tokenizers, **options}
         return _merge_index(places, place, asked, how)
@@ -125,7 +124,7 @@ def _job(opened: Sequence[AnyRows], output: Output, how: RunOptions, options: Ma
     common: dict[str, Any] = {"output": output.place, "outputs": [output], "options": how, "counter": counter}
     common |= {"sources": opened, "command": _made_by(opened)}
     samples = all(isinstance(rows, SampleRows) for rows in opened)
-    if samples and not (excluded_in(opened) or something_goes_along(opened, keep_map=how.keep_map)):
+    if samples and not (excluded_in(opened) or has_sidecars(opened, keep_map=how.keep_map)):
         return ShardCopyJob(**common)  # shards are copied whole
     return RowJob(
         **common, opened_with=options, make=Copy(), laid=list(_laid(opened, output, how)), digest=_joined_digest(opened)

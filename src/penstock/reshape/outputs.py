@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,21 +14,117 @@ from penstock._kinds import TokenParts
 from penstock._secrets import redacted_repr
 from penstock.abc import SupportsRuns, Writer
 from penstock.engine.plan import PlannedInput
-from penstock.errors import ConfigError, Corrupt, Unsupported
+from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
 from penstock.formats._kept import whole_of
 from penstock.formats._marked import certain_eos
-from penstock.reshape.once import once_dataset
-from penstock.reshape.origins import Along, RowNumbers
-from penstock.reshape.planes import planes_in, require_place_of_planes
 from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
-from penstock.reshape.tally import Tally
+from penstock.reshape.sidecars import RowNumbers, Sidecars, planes_in, require_place_of_planes
 from penstock.store.dry import dry_place
 from penstock.store.outputs import require_other, require_other_name
 from penstock.store.place import Place, distinct_names
 from penstock.store.unfinished import Once
-from penstock.types import IntArray, Manifest
+from penstock.types import Batch, IntArray, Manifest, OpenOptions, Sample
+
+
+def once_dataset(
+    place: Place,
+    format: str,
+    what: dict[str, Any],
+    made_by: Mapping[str, Any],
+    num_samples: int | None = None,
+    side_file: Callable[[], Manifest | None] | None = None,
+) -> Once[Manifest]:
+    """The work that makes a dataset, known again by the side file that fits its data.
+
+    Args:
+        place: where it goes.
+        format: its format.
+        what: all that decides its bytes, as plain JSON.
+        made_by: what its side file says of the work, where the format records that.
+        num_samples: how many it will have; None where that is not known.
+        side_file: reads the side file that fits the data; by default that of the opened dataset.
+    """
+
+    def of_source() -> Manifest | None:
+        source = get_format(format).open(place.store, place.path, OpenOptions())
+        manifest = getattr(source, "manifest", None)
+        return manifest if isinstance(manifest, Manifest) else None
+
+    def published(_told: Any) -> Manifest | None:
+        try:
+            manifest = (side_file or of_source)()
+        except (PenstockError, OSError):
+            return None
+        if manifest is None or manifest.format != format:
+            return None
+        known = [manifest.options[name] == value for name, value in made_by.items() if name in manifest.options]
+        return manifest if num_samples in (None, manifest.num_samples) and all(known) else None
+
+    return Once(place.store, place.path, what, files_at(format, place.path), published)
+
+
+def once_parts(beside: Place, what: dict[str, Any], parts: Sequence[Once[Manifest]]) -> Once[tuple[Manifest, ...]]:
+    """The work that makes several datasets, which become visible one after another; its mark stands at `beside`."""
+
+    def published(_told: Any) -> tuple[Manifest, ...] | None:
+        found = tuple(one.published(None) for one in parts)
+        known = tuple(one for one in found if one is not None)
+        return known if len(known) == len(found) else None
+
+    return Once(beside.store, beside.path, what, [file for one in parts for file in one.files], published)
+
+
+class Tally:
+    """Counts rows and their units; see `penstock.abc.Writer`.
+
+    Args:
+        format: of the dataset that is not written.
+        unit_bytes: width of its tokens; 1 of what is no tokens.
+        is_tokens: whether units are tokens; else they are bytes.
+    """
+
+    def __init__(self, format: str, unit_bytes: int, *, is_tokens: bool) -> None:
+        self._format = format
+        self._unit_bytes = unit_bytes
+        self._is_tokens = is_tokens
+        self._samples = 0
+        self._units = 0
+
+    def take(self, lengths: IntArray) -> None:
+        """Count rows of these lengths in units."""
+        self._samples += len(lengths)
+        self._units += int(lengths.sum())
+
+    def write_run(self, data: NDArray[Any], lengths: IntArray, /) -> None:
+        """See `penstock.abc.SupportsRuns`."""
+        self.take(lengths)
+
+    def write(self, sample: Sample, /) -> None:
+        """See `penstock.abc.Writer`."""
+        self.write_batch({name: [value] for name, value in sample.items()})
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """See `penstock.abc.Writer`; of documents of tokens alone."""
+        self.take(np.array([len(one) for one in batch["tokens"]], np.int64))
+
+    def commit(self) -> Manifest:
+        """What was counted; the bytes are those of the units alone, without what the format adds."""
+        size_bytes = self._units * self._unit_bytes
+        return Manifest(self._format, self._samples, size_bytes, self._units if self._is_tokens else None)
+
+    def abort(self) -> None:
+        """Nothing is there to be dropped."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        return None
+
 
 _NEWLINE = 0x0A
 _PART_BYTES = 1 << 26
@@ -88,9 +185,9 @@ class Output:
     what: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
-def along_with(
+def sidecars_of(
     output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], rows: RowNumbers | None, *, keep_map: bool
-) -> Along:
+) -> Sidecars:
     """Return what goes along with an output.
 
     Args:
@@ -107,7 +204,7 @@ def along_with(
                 "tokenizer_digest"
             ]
         }
-    return Along(output.place, format_for(output, sources), sources, known, rows or (lambda: ()), keep_map)
+    return Sidecars(output.place, format_for(output, sources), sources, known, rows or (lambda: ()), keep_map)
 
 
 def rehearse(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], *, overwrite: bool) -> None:

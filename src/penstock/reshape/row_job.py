@@ -36,40 +36,37 @@ from penstock.engine.parts import (
 )
 from penstock.engine.plan import Plan
 from penstock.engine.run import Wave
-from penstock.engine.shared import SharedWork
-from penstock.engine.tokens.blocks import BlockJob, BlockMark, digest_block
-from penstock.engine.tokens.layout import Layout, marks_in
+from penstock.engine.token_blocks import BlockJob, BlockMark, Layout, digest_block, marks_in
+from penstock.engine.work import Work
 from penstock.errors import Unsupported
 from penstock.formats import files_at, finish_replacement, get_format, owned_by
 from penstock.formats._last_files import last_file
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
-from penstock.reshape.dataset_job import DatasetJob
-from penstock.reshape.in_place import InPlace
-from penstock.reshape.once import once_parts
-from penstock.reshape.origins import Along, RowNumbers, all_rows, recorded, something_goes_along
+from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob, goes_on, sweep_unfinished
 from penstock.reshape.outputs import (
     Output,
+    Tally,
     Written,
-    along_with,
     append_rows,
     excluded_in,
     format_for,
     once_of,
+    once_parts,
     open_writer,
     planned_inputs,
     planned_options,
     published,
     rehearse,
     require_whole,
+    sidecars_of,
     write_rows,
     writer_options,
 )
-from penstock.reshape.planes import planes_in, require_place_of_planes
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rows import AnyRows, Rows, RowsAt, TokenRows, read_run, rows_at, runs, total_units
+from penstock.reshape.rows import AnyRows, InPlace, Rows, RowsAt, TokenRows, read_run, rows_at, runs, total_units
 from penstock.reshape.samples import SampleRows
-from penstock.reshape.shard_runs import (
+from penstock.reshape.shards import (
     ShardJob,
     ShardPlan,
     commit_shards,
@@ -77,8 +74,15 @@ from penstock.reshape.shard_runs import (
     plan_shards,
     write_shards,
 )
-from penstock.reshape.tally import Tally
-from penstock.reshape.unfinished import goes_on, sweep_unfinished
+from penstock.reshape.sidecars import (
+    RowNumbers,
+    Sidecars,
+    all_rows,
+    has_sidecars,
+    planes_in,
+    recorded,
+    require_place_of_planes,
+)
 from penstock.store.joining import joining
 from penstock.store.local import output_exists
 from penstock.store.object_folder import not_replaceable
@@ -86,9 +90,6 @@ from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest
-
-TASK_BYTES = 1 << 26
-"""A task reads about this much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +246,7 @@ class RowJob(DatasetJob):
     laid: Sequence[RowRange | InPlace]
     digest: Callable[[], str] | None = None
     task_bytes: int = TASK_BYTES
-    preload = (__name__, "penstock.reshape.shard_runs")
+    preload = (__name__, "penstock.reshape.shards")
 
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:
@@ -291,11 +292,11 @@ class RowJob(DatasetJob):
     @functools.cached_property
     def needs_row_numbers(self) -> bool:
         """Whether a row map, exclude list or planes go along."""
-        return something_goes_along(self.sources, keep_map=self.options.keep_map)
+        return has_sidecars(self.sources, keep_map=self.options.keep_map)
 
-    def along(self, output: Output, rows: RowNumbers | None = None) -> Along:
+    def along(self, output: Output, rows: RowNumbers | None = None) -> Sidecars:
         """Return the row map, exclude list and planes of an output. `rows` gives row numbers once it is written."""
-        return along_with(output, self.sources, self.made_by, rows, keep_map=self.options.keep_map)
+        return sidecars_of(output, self.sources, self.made_by, rows, keep_map=self.options.keep_map)
 
     # --- in this process
 
@@ -360,7 +361,7 @@ class RowJob(DatasetJob):
         self,
         once: Once[Any],
         known: Sequence[Once[Manifest]],
-        along: Sequence[Along],
+        along: Sequence[Sidecars],
         numbers: list[list[range | IntArray]],
         overwrite: Sequence[bool],
     ) -> Any:
@@ -448,11 +449,11 @@ class RowJob(DatasetJob):
             elif not place.is_local and last_file(to, place.store, place.path) is not None:
                 raise not_replaceable(place.path)
 
-    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+    def part_fn(self, work: Work) -> Callable[[Any], object]:
         at = tuple(rows_at(rows, self.opened_with) for rows in self.sources)
         return PartWriter(at, self.make, self.unit_bytes, len(self.outputs), work.parts, self.needs_row_numbers)
 
-    def wave(self, work: SharedWork) -> Wave:
+    def wave(self, work: Work) -> Wave:
         if self.holds_samples:
             return _Shards(self, work)
         frames = [head_of(self, output, 0) for output in self.outputs]
@@ -464,14 +465,12 @@ class RowJob(DatasetJob):
         tokens, size_bytes = (units if self.token_bytes else None), units * self.unit_bytes
         return Written(output.place.path, format_for(output, self.sources), rows, tokens, size_bytes)
 
-    def commit_output(
-        self, work: SharedWork, group: int, once: Once[Manifest], commit: Callable[[], Manifest]
-    ) -> Manifest:
+    def commit_output(self, work: Work, group: int, once: Once[Manifest], commit: Callable[[], Manifest]) -> Manifest:
         """Make an output visible, with its row map, exclude list and planes."""
         numbers = functools.partial(self.row_numbers, work, group)
         return self.along(self.outputs[group], numbers).commit(once, commit)
 
-    def row_numbers(self, work: SharedWork, group: int) -> Iterator[IntArray]:
+    def row_numbers(self, work: Work, group: int) -> Iterator[IntArray]:
         """Return the rows of an output, numbered through all sources, as the parts record them."""
         for one, name in self.in_order(work, group):
             before = self.before[one.source]
@@ -480,7 +479,7 @@ class RowJob(DatasetJob):
             else:
                 yield before + read_row_numbers(work.parts.child(name.path), self.unit_bytes)
 
-    def in_order(self, work: SharedWork, group: int) -> Iterator[tuple[RowRange | InPlace, PartName | None]]:
+    def in_order(self, work: Work, group: int) -> Iterator[tuple[RowRange | InPlace, PartName | None]]:
         """Return the ranges and files of an output in order, with the part of each range."""
         listed, task = work.listed(), 0
         for one in self.laid:
@@ -490,7 +489,7 @@ class RowJob(DatasetJob):
                 yield one, made_of(listed, task, self.output)[group]
                 task += 1
 
-    def parts_in_order(self, work: SharedWork, group: int) -> Iterator[PartName | InPlace]:
+    def parts_in_order(self, work: Work, group: int) -> Iterator[PartName | InPlace]:
         """Return the parts and files that an output consists of."""
         for one, name in self.in_order(work, group):
             if name is not None:
@@ -588,7 +587,7 @@ def head_of(job: RowJob, output: Output, rows_bytes: int) -> bytes | None:
 class Appended(Wave):
     """Outputs whose writer encodes rows: it takes all parts at the end."""
 
-    def __init__(self, job: RowJob, work: SharedWork) -> None:
+    def __init__(self, job: RowJob, work: Work) -> None:
         self.job = job
         self.work = work
 
@@ -626,9 +625,9 @@ def part_rows(part: Place, unit_bytes: int) -> tuple[NDArray[Any], IntArray]:
 
 
 class _Blocks(Wave):
-    """Outputs of one file: the tasks compute checksums of its blocks; see `penstock.engine.tokens.layout`."""
+    """Outputs of one file: the tasks compute checksums of its blocks; see `penstock.engine.token_blocks`."""
 
-    def __init__(self, job: RowJob, work: SharedWork) -> None:
+    def __init__(self, job: RowJob, work: Work) -> None:
         self._job = job
         self._work = work
         self._marks = work.place.child("files")
@@ -671,9 +670,9 @@ def _head(job: RowJob, output: Output, rows_bytes: int) -> bytes:
 
 
 class _Shards(Wave):
-    """Outputs of shards, which the tasks write; see `penstock.reshape.shard_runs`."""
+    """Outputs of shards, which the tasks write; see `penstock.reshape.shards`."""
 
-    def __init__(self, job: RowJob, work: SharedWork) -> None:
+    def __init__(self, job: RowJob, work: Work) -> None:
         self._job = job
         self._work = work
         outputs = tuple(bare(output.place) for output in job.outputs)

@@ -7,7 +7,7 @@ written once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -31,13 +31,62 @@ from penstock.formats._proof import AnyProof, DocumentsProof, Proof, Provable, r
 from penstock.formats.shards.source import ShardSource
 from penstock.formats.tables.arrow import ArrowSource
 from penstock.formats.tables.lines import TableLines
-from penstock.reshape.picking import OneRun, can_pick, pick
 from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
+from penstock.store.cache import CachedStore
+from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
 from penstock.store.place import Data, Place, dataset_at
+from penstock.store.remote import RemoteStore
 from penstock.store.resolve import real_path
 from penstock.types import Extent, IntArray, Manifest
+
+
+@runtime_checkable
+class OneRun(Protocol):
+    """A token source whose tokens may lie in one file as a writer of the same width would put them there."""
+
+    def token_run(self) -> Extent | None:
+        """File range of all tokens, back to back and little-endian in the width of `dtype`; None where it is not so."""
+        ...
+
+
+@runtime_checkable
+class ManyFiles(Protocol):
+    """A token source of many files, none of which shares a document with another."""
+
+    def by_file(self, indices: IntArray, /) -> Iterator[tuple[IntArray, TokenSource, IntArray]]:
+        """Of each file with some of these documents: their places in `indices`, the file, and their indices there."""
+        ...
+
+
+def can_pick(source: Any) -> bool:
+    """Whether documents can be read one by one for what they weigh; of many files the first one says so."""
+    if isinstance(source, ManyFiles):
+        return any(can_pick(file) for _, file, _ in source.by_file(np.zeros(1, np.int64)))
+    return isinstance(source, OneRun) and source.token_run() is not None
+
+
+def pick(store: Store, source: TokenSource, indices: IntArray) -> NDArray[Any]:
+    """uint[n]: the tokens of the documents at these indices, back to back; one call to the store a file."""
+    found = [b""] * len(indices)
+    if isinstance(source, ManyFiles):
+        for places, file, within in source.by_file(indices):
+            for place, data in zip(places.tolist(), _each(store, file, within), strict=True):
+                found[place] = data
+    else:
+        found = _each(store, source, indices)
+    return np.frombuffer(b"".join(found), dtype_for(source.dtype.itemsize, "<"))
+
+
+def _each(store: Store, source: TokenSource, indices: IntArray) -> list[bytes]:
+    width, doc_starts = source.dtype.itemsize, source.doc_starts
+    pairs = list(zip(doc_starts[indices].tolist(), doc_starts[indices + 1].tolist(), strict=True))
+    run = source.token_run() if isinstance(source, OneRun) else None
+    if run is None:  # a file among others that is stored in another way
+        return [source.tokens(*pair).astype(dtype_for(width, "<"), copy=False).tobytes() for pair in pairs]
+    return store.get_ranges(run.path, [(run.offset_bytes + a * width, run.offset_bytes + b * width) for a, b in pairs])
+
 
 RUN_BYTES = 1 << 24
 PIECE_UNITS = 1 << 22
@@ -433,3 +482,118 @@ def _all_of(data: NDArray[Any], wanted_bytes: int, place: Place) -> NDArray[Any]
             expected=f"{wanted_bytes} bytes",
         )
     return data
+
+
+@dataclass(frozen=True, slots=True)
+class InPlace:
+    """Documents that lie in a file as the writer of an output in the same store would put them there.
+
+    Attributes:
+        source: number of the source.
+        rows: all documents of the source.
+        file: where they lie.
+        start_bytes: where they begin in it.
+        size_bytes: of all of them.
+    """
+
+    source: int
+    rows: TokenRows
+    file: Place
+    start_bytes: int
+    size_bytes: int
+
+
+def in_place(source: int, rows: AnyRows, store: Store, token_bytes: int) -> InPlace | None:
+    """Return the documents of a source if they lie in one file of `store`, little-endian in this width; else None."""
+    if not isinstance(rows, TokenRows) or not isinstance(rows.source, OneRun) or rows.dtype.itemsize != token_bytes:
+        return None
+    run = rows.source.token_run() if _is_same(rows.place.store, store) else None
+    if run is None:
+        return None
+    file = Place(rows.place.store, real_path(rows.place.store, run.path))
+    return InPlace(source, rows, file, run.offset_bytes, run.length_bytes)
+
+
+def _is_same(one: Store, other: Store) -> bool:
+    """Whether a file of one of these stores can be named in the other."""
+    if isinstance(one, LocalStore) or isinstance(other, LocalStore):
+        return isinstance(one, LocalStore) and isinstance(other, LocalStore)
+    first, second = (store.remote if isinstance(store, CachedStore) else store for store in (one, other))
+    return isinstance(first, RemoteStore) and isinstance(second, RemoteStore) and first.base == second.base
+
+
+class JoinedRows:
+    """Ranges of rows of several datasets, one after another.
+
+    Args:
+        parts: rows of one dtype, each with the index of the first row and of the one behind the last.
+    """
+
+    __slots__ = ("_bases", "_borders", "_firsts", "_parts", "dtype", "place")
+
+    def __init__(self, parts: Sequence[tuple[Rows, int, int]]) -> None:
+        self._parts = [rows for rows, _, _ in parts]
+        self._firsts = [first for _, first, _ in parts]
+        self._borders = np.concatenate([[0], np.cumsum([stop - first for _, first, stop in parts])])
+        sizes = [-(-_space(rows) // PIECE_UNITS) * PIECE_UNITS for rows in self._parts]
+        self._bases = np.concatenate([[0], np.cumsum(sizes)])
+        self.dtype, self.place = self._parts[0].dtype, self._parts[0].place
+
+    def __len__(self) -> int:
+        return int(self._borders[-1])
+
+    def borders(self) -> list[int]:
+        """Where one part ends and the next begins."""
+        return self._borders.tolist()
+
+    def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
+        """(first unit in the space of all parts, units) of rows."""
+        indices = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        starts, lengths = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
+        parts = np.searchsorted(self._borders, indices, side="right") - 1
+        for part in np.unique(parts).tolist():
+            here = np.flatnonzero(parts == part)
+            own_starts, lengths[here] = self._parts[part].ranges(
+                indices[here] - self._borders[part] + self._firsts[part]
+            )
+            starts[here] = own_starts + self._bases[part]
+        return starts, lengths
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Units of one part."""
+        part, base = self._part_at(start)
+        return part.read(start - base, stop - base)
+
+    def can_view(self) -> bool:
+        """Whether all parts can."""
+        return all(rows.can_view() for rows in self._parts)
+
+    def view(self, start: int, stop: int) -> NDArray[Any]:
+        """Units of one part, mapped."""
+        part, base = self._part_at(start)
+        return part.view(start - base, stop - base)
+
+    def prove(self, first: int, stop: int) -> None:
+        """That rows `[first, stop)` are what the side files of their parts know; raises `Corrupt`."""
+        borders = zip(self._parts, self._borders.tolist(), self._borders[1:].tolist(), self._firsts, strict=False)
+        for rows, low, high, own in borders:
+            if first < high and low < stop:
+                rows.prove(max(first, low) - low + own, min(stop, high) - low + own)
+
+    def release(self) -> None:
+        """Give back mapped pages of all parts."""
+        for rows in self._parts:
+            rows.release()
+
+    def _part_at(self, start: int) -> tuple[Rows, int]:
+        part = int(np.searchsorted(self._bases, start, side="right")) - 1
+        return self._parts[part], int(self._bases[part])
+
+
+def _space(rows: Rows) -> int:
+    """A number of units that no row of these goes beyond."""
+    ends = [0]
+    for at in range(0, len(rows), BLOCK_ROWS):
+        starts, lengths = rows.ranges(slice(at, min(len(rows), at + BLOCK_ROWS)))
+        ends.append(int((starts + lengths).max()))
+    return max(ends)

@@ -15,19 +15,21 @@ from penstock.abc import Store, Writer
 from penstock.engine.options import Counter, Progress, RunOptions
 from penstock.engine.parts import require_intact
 from penstock.engine.run import Wave, run
-from penstock.engine.shared import SharedWork
+from penstock.engine.work import Work
 from penstock.errors import ConfigError, Unsupported
 from penstock.executors import AnyExecutor
 from penstock.formats.tables.lines import TableLines
-from penstock.reshape.cost import Announce, cost_of_places, cost_of_rows
-from penstock.reshape.origins import Along, RowNumbers, refuse_along, rows_in_order
+from penstock.reshape.dataset_job import TASK_BYTES
 from penstock.reshape.outputs import Output, Written, write_rows
 from penstock.reshape.reorder import (
+    Announce,
     Passes,
     RowOrder,
     SeededOrder,
     Window,
     bucket_borders,
+    cost_of_places,
+    cost_of_rows,
     gather,
     grouped,
     passes_of,
@@ -35,7 +37,6 @@ from penstock.reshape.reorder import (
     windows_of,
 )
 from penstock.reshape.row_job import (
-    TASK_BYTES,
     Appended,
     Copy,
     Made,
@@ -46,6 +47,7 @@ from penstock.reshape.row_job import (
     ranges_of,
 )
 from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows, read_run, runs
+from penstock.reshape.sidecars import RowNumbers, Sidecars, refuse_sidecars, rows_in_order
 from penstock.store._keeping import keeping_nothing
 from penstock.store.place import Data, Given, place_of
 from penstock.types import IntArray
@@ -127,7 +129,7 @@ def shuffle(
         executor, workers, part, finish, no_work, restart, dry_run, overwrite, keep_map, keep_excluded, progress
     )
     if is_tars(dataset, format, options.get("layout")):
-        refuse_along(cast(dict[str, Any], options), keep_map, "tars are written whole")
+        refuse_sidecars(cast(dict[str, Any], options), keep_map, "tars are written whole")
         from penstock.reshape.tars import merge_tars  # slow
 
         given: dict[str, Any] = {"announce": announce, "to": to, "seed": seed}
@@ -227,7 +229,7 @@ class ShuffleJob(RowJob):
             write_rows(writers[0], self.sources[0], data, lengths, rows.place)
             self.counter.add(len(lengths))
 
-    def along(self, output: Output, rows: RowNumbers | None = None) -> Along:
+    def along(self, output: Output, rows: RowNumbers | None = None) -> Sidecars:
         return super().along(output, self._numbers)
 
     def _numbers(self) -> Iterator[IntArray]:
@@ -298,7 +300,7 @@ class BucketJob(ShuffleJob):
     def unit_bytes(self) -> int:
         return self.sources[0].dtype.itemsize  # the writer widens tokens
 
-    def wave(self, work: SharedWork) -> Wave:
+    def wave(self, work: Work) -> Wave:
         return _Bucketed(self, work)
 
 

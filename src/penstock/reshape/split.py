@@ -24,15 +24,99 @@ from penstock.formats import get_format
 from penstock.formats.jsonl.text import Text
 from penstock.formats.tables.lines import TableLines
 from penstock.order.permutation import unpermute
-from penstock.reshape.chunk import chunk
-from penstock.reshape.origins import refuse_along
 from penstock.reshape.outputs import Output, Written
-from penstock.reshape.row_job import Deal, RowJob, RowRange, Run, ranges_of
+from penstock.reshape.row_job import Copy, Deal, RowJob, RowRange, Run, range_of, ranges_of
 from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows
+from penstock.reshape.sidecars import refuse_sidecars
 from penstock.store._keeping import keeping_nothing
 from penstock.store.patterns import folder_above, is_pattern, last_part
 from penstock.store.place import Data, Given, Place, place_of
 from penstock.types import IntArray
+
+
+def chunk(
+    source: Data,
+    target: Given,
+    *,
+    chunk_id: int,
+    num_chunks: int,
+    to: str | None = None,
+    format: str | None = None,
+    token_bytes: int | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    keep_map: bool = False,
+    keep_excluded: bool = False,
+    store: Store | None = None,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Written:
+    """Write one of `num_chunks` runs of documents, or of lines, as a dataset of its own; the order is kept.
+
+    All chunks together hold every document once. Memory: 64 MiB, and 8 bytes a document.
+
+    Args:
+        source: dataset of documents, or a JSONL file.
+        target: dataset to make.
+        chunk_id: which chunk, from 0.
+        num_chunks: how many there are; see `chunk_range`.
+        to: format of the target; by default that of its suffix, else that of the source.
+        format: format of the source; found by sniffing where it is None.
+        token_bytes: width of the ids, where it is to be wider than that of the source.
+        overwrite: replace the target.
+        dry_run: refuse what would be refused, count what would be written, and write nothing.
+        keep_map: write beside the target from which row of the source each is: 8 bytes each.
+        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
+        store: where all files are.
+        progress: called after each run.
+        options: what `penstock.open` takes for the source.
+
+    Raises:
+        ConfigError: no such chunk, or an output that exists.
+        FormatError: the source is damaged.
+    """
+    options["keep_excluded"] = keep_excluded
+    require_chunk(chunk_id, num_chunks)
+    with keeping_nothing(dry_run):
+        rows, place = open_rows(source, format=format, store=store, **options), place_of(target, store).bare()
+    first, stop = chunk_range(len(rows), chunk_id, num_chunks)
+    how = RunOptions(
+        dry_run=dry_run, overwrite=overwrite, keep_map=keep_map, keep_excluded=keep_excluded, progress=progress
+    )
+    (written,) = run(
+        RowJob(
+            output=place,
+            outputs=[Output(place, to, token_bytes)],
+            options=how,
+            counter=Counter(stop - first, progress),
+            sources=[rows],
+            opened_with=options,
+            command={"command": "chunk", "chunk_id": chunk_id, "num_chunks": num_chunks},
+            make=Copy(),
+            laid=[range_of(0, rows, first, stop)],
+        )
+    )
+    return written
+
+
+def chunk_range(num_samples: int, chunk_id: int, num_chunks: int) -> tuple[int, int]:
+    """(start, stop) of a chunk: the first `num_samples % num_chunks` chunks have one sample more than the others."""
+    size, longer = divmod(num_samples, num_chunks)
+    start = chunk_id * size + min(chunk_id, longer)
+    return start, start + size + (chunk_id < longer)
+
+
+def require_chunk(chunk_id: int, num_chunks: int) -> None:
+    """Refuse a chunk that does not exist; raises `ConfigError`."""
+    if num_chunks < 1:
+        raise ConfigError(
+            "the number of chunks must be positive", found=f"num_chunks={num_chunks}", expected="1 or more"
+        )
+    if not 0 <= chunk_id < num_chunks:
+        raise ConfigError(
+            "the chunk number is out of range", found=f"chunk_id={chunk_id}", expected=f"0 to {num_chunks - 1}"
+        )
+
 
 By = Literal["position", "content"]
 
@@ -126,7 +210,7 @@ def split(
         executor, workers, part, finish, no_work, restart, dry_run, overwrite, keep_map, keep_excluded, progress
     )
     if is_tars(dataset, format, options.get("layout")):
-        refuse_along(cast(dict[str, Any], options), keep_map, "tars are written whole")
+        refuse_sidecars(cast(dict[str, Any], options), keep_map, "tars are written whole")
         from penstock.reshape.tars import require_tars, split_tars  # slow
 
         require_tars(to)

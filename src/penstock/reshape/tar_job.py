@@ -1,7 +1,6 @@
 """Tars as shared work: a task is a run of samples in the order of the output, and becomes a group for each output.
 
-When all groups are there, what their samples take tells where tars end; each is then made of ranges of groups, as
-`work.families` does it for conversions too.
+When all groups are there, what their samples take tells where tars end; each is then made of ranges of groups.
 """
 
 from __future__ import annotations
@@ -9,37 +8,140 @@ from __future__ import annotations
 import contextlib
 import functools
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
-from penstock.engine.families import FAMILIES, Assembly, Second
+from penstock._secrets import redact
 from penstock.engine.folder import bare, local_store
 from penstock.engine.groups import group_part, is_free_place, put_group, read_group, require_no_object
 from penstock.engine.parts import PartName, get_mark, made_of, put_mark
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Wave
-from penstock.engine.shared import SCRATCH, SharedWork, is_complete, scratch
+from penstock.engine.sample_groups import GROUP_FORMATS, Assembly, GroupTask
+from penstock.engine.work import SCRATCH, Work, is_complete, scratch
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import create_dry, get_format
 from penstock.formats._manifest import Provenance
 from penstock.formats.samples.webdataset.manifest import manifest_of_tars
+from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
-from penstock.reshape.dataset_job import DatasetJob
-from penstock.reshape.once import once_dataset
-from penstock.reshape.outputs import Output, Written
-from penstock.reshape.row_job import TASK_BYTES
-from penstock.reshape.tar_samples import FORMAT, Block, RowsAt, TarSamples
+from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob
+from penstock.reshape.outputs import Output, Written, once_dataset
 from penstock.store.dry import dry_place
 from penstock.store.local import output_exists
 from penstock.store.place import Place
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest, Sample
 
+FORMAT = "webdataset"
+
+RowsAt = Callable[[int, int], IntArray]
+"""(first, stop) → int64[stop - first]: what is at these places of an order."""
+
+
+@dataclass(frozen=True, slots=True)
+class TarSamples:
+    """The samples of one split of a dataset, or of all its shards.
+
+    Attributes:
+        shards: `(place, table, places of its samples)`.
+        excluded: how many the exclude list has taken out.
+    """
+
+    shards: tuple[tuple[Place, ShardTable, IntArray], ...]
+    excluded: int = 0
+
+    def without(self, indices: IntArray | None) -> TarSamples:
+        """The same without the samples at `indices`: int64[k], rising."""
+        if indices is None:
+            return self
+        borders = np.cumsum([0, *(len(places) for *_, places in self.shards)])
+        cuts = np.split(indices, np.searchsorted(indices, borders[1:-1]))
+        shards = tuple(
+            (shard, table, np.delete(places, cut - first))
+            for (shard, table, places), cut, first in zip(self.shards, cuts, borders, strict=False)
+        )
+        return TarSamples(shards, len(indices))
+
+    def with_prefixes(self, prefixes: Sequence[str]) -> TarSamples:
+        """Put a prefix before all keys of each shard."""
+        shards: list[tuple[Place, ShardTable, IntArray]] = []
+        for (shard, table, places), prefix in zip(self.shards, prefixes, strict=True):
+            shards.append((shard, replace(table, keys=[prefix + key for key in table.keys]), places))
+        return replace(self, shards=tuple(shards))
+
+    def __len__(self) -> int:
+        return sum(len(places) for *_, places in self.shards)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the parts of all samples of its shards."""
+        return sum(int(table.sizes.sum()) for _, table, _ in self.shards)
+
+    def at(self, rows: Iterable[IntArray]) -> Iterator[Sample]:
+        """The samples at `rows`, runs of at most a few hundred, in that order."""
+        for some in rows:
+            block = self.block(some)
+            yield from block.samples(block.read())
+
+    def block(self, some: IntArray) -> Block:
+        """What is to be read of the samples at `some`, shard by shard."""
+        borders = np.cumsum([0, *(len(places) for *_, places in self.shards)])
+        numbers = np.searchsorted(borders, some, side="right") - 1
+        reads: list[tuple[Place, list[tuple[int, int]]]] = []
+        found: dict[int, tuple[str, list[tuple[str, int]]]] = {}
+        count = 0
+        for number in np.unique(numbers).tolist():
+            shard, table, places = self.shards[number]
+            ranges: list[tuple[int, int]] = []
+            chosen = np.flatnonzero(numbers == number)
+            for row, place in zip(chosen.tolist(), places[some[chosen] - borders[number]].tolist(), strict=True):
+                stored = range(*table.part_starts[place : place + 2].tolist())
+                starts = table.contents[stored.start : stored.stop].tolist()
+                sizes = table.sizes[stored.start : stored.stop].tolist()
+                names = [table.part_names[part] for part in stored]
+                parts = [*zip(names, starts, sizes, strict=True), *table.linked.get(place, ())]
+                ranges += [(start, start + size) for _, start, size in parts]
+                found[row] = (table.keys[place], [(part[0], count + number) for number, part in enumerate(parts)])
+                count += len(parts)
+            reads.append((shard, ranges))
+        return Block(reads, [found[row] for row in range(len(some))])
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some samples, by names and ranges; picklable.
+
+    Attributes:
+        reads: ranges of shards, which hold the parts.
+        names: key of each sample; and name of each of its parts, with its number among the ranges.
+    """
+
+    reads: list[tuple[Place, list[tuple[int, int]]]]
+    names: list[tuple[str, list[tuple[str, int]]]]
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"{len(self.names)} samples of {redact(self.reads[0][0].path)}" if self.reads else "no sample"
+
+    def read(self) -> Iterator[bytes | memoryview]:
+        """The parts, in the order of the ranges."""
+        for shard, ranges in self.reads:
+            yield from shard.store.get_ranges(shard.path, ranges)
+
+    def samples(self, contents: Iterator[bytes | memoryview]) -> Iterator[Sample]:
+        """The samples that these contents are the parts of."""
+        parts = list(contents)
+        for key, names in self.names:
+            yield {"__key__": key} | {name: parts[number] for name, number in names}
+
+
 _MOST_ROWS = 4096
-_FAMILY = FAMILIES[FORMAT]
+_FAMILY = GROUP_FORMATS[FORMAT]
 
 
 class Deal(Protocol):
@@ -169,11 +271,11 @@ class TarJob(DatasetJob):
         # Names and ranges, never contents.
         return None if is_complete(parts) else (number, task.first, task.samples.block(task.rows))
 
-    def part_fn(self, work: SharedWork) -> Callable[[tuple[int, int, Block]], object]:
+    def part_fn(self, work: Work) -> Callable[[tuple[int, int, Block]], object]:
         targets = tuple(output.place for output in self.outputs)
         return functools.partial(write_groups, Groups(work.place, targets, self.dealt()))
 
-    def wave(self, work: SharedWork) -> Wave:
+    def wave(self, work: Work) -> Wave:
         return _Tars(self, work)
 
     def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
@@ -226,7 +328,7 @@ class _Tar:
 
     number: int
     output: int
-    task: Second = field(repr=False)
+    task: GroupTask = field(repr=False)
 
     @property
     def described(self) -> str:
@@ -237,7 +339,7 @@ class _Tar:
 class _Tars(Wave):
     """Tars made of groups, and the metadata over them."""
 
-    def __init__(self, asked: TarJob, work: SharedWork) -> None:
+    def __init__(self, asked: TarJob, work: Work) -> None:
         self._asked = asked
         self._marks = work.place.child("files")
         tasks = list[Any]()

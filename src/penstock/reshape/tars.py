@@ -40,13 +40,10 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.shards import ShardTable, key_prefix, repeated_key, require_content, scan_shard
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
-from penstock.reshape.cost import Announce, ShuffleCost, cost_of_samples
-from penstock.reshape.once import once_parts
-from penstock.reshape.outputs import Output, Written
-from penstock.reshape.reorder import SeededOrder
-from penstock.reshape.tar_job import Deal, TarJob, TarTask, tasks_of
-from penstock.reshape.tar_samples import FORMAT, RowsAt, TarSamples
-from penstock.reshape.unfinished import sweep_unfinished
+from penstock.reshape.dataset_job import sweep_unfinished
+from penstock.reshape.outputs import Output, Written, once_parts
+from penstock.reshape.reorder import Announce, SeededOrder, ShuffleCost, cost_of_samples
+from penstock.reshape.tar_job import FORMAT, Deal, RowsAt, TarJob, TarSamples, TarTask, tasks_of
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.outputs import require_other
 from penstock.store.place import Place, dataset_at, distinct_names

@@ -40,7 +40,7 @@ SAVE_EVERY = 64
 
 _BLOCK_BYTES = 1 << 22
 _SHARED_PLAN = ".work/plan"
-"""In a folder that many workers fill; see `penstock.engine.shared`."""
+"""In a folder that many workers fill; see `penstock.engine.work`."""
 
 T = TypeVar("T")
 

@@ -19,10 +19,9 @@ from penstock.check.verify import write_side_file
 from penstock.codec import hashes
 from penstock.codec.joined_digest import documents_digest_v2
 from penstock.convert import plan as plan_of_tokens
+from penstock.engine import token_blocks
 from penstock.engine.parts import DocumentRun, PartMeta, PartName, encode_end
-from penstock.engine.tokens import blocks, layout
-from penstock.engine.tokens.assemble import FileJob, FileTask, assemble_file
-from penstock.engine.tokens.join import PartRange
+from penstock.engine.token_files import FileJob, FileTask, PartRange, assemble_file
 from penstock.formats import _proof
 from penstock.formats._manifest import FileDigests
 from penstock.formats.tokens import joined
@@ -194,9 +193,9 @@ def test_one_file_in_a_bucket_is_joined_there(
     end: str, tmp_path: Path, s3: Between, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shares digest what a side file needs; through the process that commits go neither tokens up nor down."""
-    for module in (blocks, layout, _proof):
+    for module in (token_blocks, _proof):
         monkeypatch.setattr(module, "BLOCK_BYTES", 1 << 17)
-    for module in (blocks, hashes):
+    for module in (token_blocks, hashes):
         monkeypatch.setattr(module, "BLOCK_TOKENS", 50_000)
     monkeypatch.setitem(FileDigests.__init__.__kwdefaults__, "block_bytes", 1 << 17)  # type: ignore[index]
     monkeypatch.setattr(plan_of_tokens, "TASK_TOKENS", 1 << 17)

@@ -22,9 +22,9 @@ import numpy as np
 from penstock._secrets import logger
 from penstock.abc import Executor
 from penstock.codec.upright import PIXELS
+from penstock.engine.folder import local_copy
 from penstock.engine.parts import PartName
-from penstock.engine.scratch import local_copy
-from penstock.engine.shared import SCRATCH, SharedWork, scratch
+from penstock.engine.work import SCRATCH, Work, scratch
 from penstock.formats.samples import media_index
 from penstock.formats.samples.sqlite import connect, system_errors
 from penstock.formats.samples.webdataset.key_index import KEYS, entries_of, read_run, sorted_entries, write_keys
@@ -106,7 +106,7 @@ class Indexes:
     warnings: list[str]
 
 
-def make_indexes(request: Request, work: SharedWork, names: Sequence[PartName], here: str, pool: Executor) -> Indexes:
+def make_indexes(request: Request, work: Work, names: Sequence[PartName], here: str, pool: Executor) -> Indexes:
     """Make `index.sqlite` and `index.keys`, then the indexes of the shards, which are visible at once.
 
     Args:

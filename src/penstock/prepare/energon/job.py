@@ -22,7 +22,7 @@ from penstock.engine.options import Counter, NumberCounter, RunOptions
 from penstock.engine.parts import PartName, made_of
 from penstock.engine.plan import Plan
 from penstock.engine.run import Job
-from penstock.engine.shared import SCRATCH, SharedWork, is_complete, scratch
+from penstock.engine.work import SCRATCH, Work, is_complete, scratch
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.formats.samples.webdataset.find import are_as_indexed, require_random_access
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -181,21 +181,21 @@ class PrepareJob(Job[PrepareSummary]):
     def hold(self) -> contextlib.AbstractContextManager[object]:
         return claimed(self.output.store, self.output.path, shared=self.options.is_distributed)
 
-    def adopt(self, work: SharedWork) -> bool:
+    def adopt(self, work: Work) -> bool:
         # A damaged shard may be repaired or excluded then: the parts of the others can still be used.
         keeps = work.plan is not None
         if not self.options.is_distributed:
             take_over(work, self.plan())
         return keeps
 
-    def is_current(self, work: SharedWork) -> bool:
+    def is_current(self, work: Work) -> bool:
         if not self.options.is_distributed or self.options.restart:
             return True
         if self.options.overwrite:
             return not self._is_done()
         return not any(self.request.meta_file(name).exists() for name in (INFO_JSON, INFO_YAML))
 
-    def start(self, work: SharedWork, pool: Executor) -> None:
+    def start(self, work: Work, pool: Executor) -> None:
         self._pool = pool
         self.counter = NumberCounter(len(self.source.shards), self.options.progress)
         listed, tasks = work.listed(), [task for task in self.tasks if self.options.takes(task.number)]
@@ -211,10 +211,10 @@ class PrepareJob(Job[PrepareSummary]):
     def sent(self, number: int, task: ShardTask, parts: Sequence[PartName]) -> ShardTask | None:
         return None if is_complete(parts) else task
 
-    def part_fn(self, work: SharedWork) -> Callable[[ShardTask], PartName]:
+    def part_fn(self, work: Work) -> Callable[[ShardTask], PartName]:
         return functools.partial(scan_task, work.parts)
 
-    def commit(self, work: SharedWork, wave: Any) -> PrepareSummary:
+    def commit(self, work: Work, wave: Any) -> PrepareSummary:
         if self._pool is None:
             raise ValueError("the job hasn't started")
         request, listed = self.request, work.listed()
@@ -223,7 +223,7 @@ class PrepareJob(Job[PrepareSummary]):
             indexes = make_indexes(request, work, list(names.values()), folder, self._pool)
             return _commit(request, self.plan(), self._summary(names), indexes)
 
-    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> PrepareSummary:
+    def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> PrepareSummary:
         listed = {} if missing else work.listed()
         summary = self._summary({task: names[0] for task, names in listed.items() if self.options.takes(task)})
         return dataclasses.replace(summary, missing=missing)

@@ -9,7 +9,7 @@ from penstock._digest import digest
 from penstock._printable import recordable
 from penstock.engine.folder import WorkFolder
 from penstock.engine.plan import Plan, PlannedInput
-from penstock.engine.shared import HEAD_NAME, OF_METADATA, SharedWork, open_shared, work_folder
+from penstock.engine.work import HEAD_NAME, OF_METADATA, Work, open_work, work_folder
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, SQLITE, UUID
 from penstock.prepare.energon.request import Request
@@ -42,7 +42,7 @@ def forget(dataset: Place, done: Plan | None = None) -> None:
     with claimed(dataset.store, dataset.path):  # whose lock a killed run may have left
         if not folder.is_there():
             return
-        with open_shared(dataset, folder, restart=False, shared=False) as work:
+        with open_work(dataset, folder, restart=False, shared=False) as work:
             # In an object store nothing tells whether others are still at it, who replace what is there.
             is_live = not dataset.is_local and work.plan is not None and work.plan.options.get("--overwrite")
             is_ours = work.plan is not None and work.plan.options.get(_VERB) == "prepare"
@@ -93,7 +93,7 @@ def done_mark(request: Request, plan: Plan, made: Mapping[str, Place], contents:
     return digest(plan.digest(), times, {name: binding(name) for name in names}).encode()
 
 
-def take_over(work: SharedWork, plan: Plan) -> None:
+def take_over(work: Work, plan: Plan) -> None:
     """Take over parts of unchanged shards from unfinished work with other options or shards.
 
     Only if the lock of a local folder proves that no other run is at it. Other work stays as it is.

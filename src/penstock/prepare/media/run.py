@@ -25,7 +25,7 @@ from penstock.engine.options import Counter, NumberCounter, RunOptions
 from penstock.engine.parts import PartName, made_of
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Job, run
-from penstock.engine.shared import OF_METADATA, SharedWork, is_complete, open_shared, peek, work_folder
+from penstock.engine.work import OF_METADATA, Work, is_complete, open_work, peek, work_folder
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.executors import AnyExecutor
 from penstock.formats.samples.folder.files import INDEX
@@ -278,7 +278,7 @@ class MediaJob(Job[MediaSummary]):
     def hold(self) -> contextlib.AbstractContextManager[object]:
         return claimed(self.output.store, self.output.path, shared=self.options.is_distributed)
 
-    def adopt(self, work: SharedWork) -> bool:
+    def adopt(self, work: Work) -> bool:
         """Discard work on other files, if a lock proves that no other run is at it."""
         before, plan = work.plan, self.plan()
         is_same = before is None or (before.inputs, before.options) == (plan.inputs, plan.options)
@@ -287,7 +287,7 @@ class MediaJob(Job[MediaSummary]):
             work.clear()
         return False
 
-    def is_current(self, work: SharedWork) -> bool:
+    def is_current(self, work: Work) -> bool:
         plan = self.plan()
         if work.plan is not None and work.plan.inputs != plan.inputs:
             known = set(work.plan.inputs)
@@ -302,7 +302,7 @@ class MediaJob(Job[MediaSummary]):
             self._look_again()
         return is_current
 
-    def start(self, work: SharedWork, pool: Executor) -> None:
+    def start(self, work: Work, pool: Executor) -> None:
         self.counter = NumberCounter(sum(task.num_samples for task in self.tasks), self.options.progress)
         if self._before_counting is None or self._depth != "counts":
             return
@@ -316,10 +316,10 @@ class MediaJob(Job[MediaSummary]):
     def sent(self, number: int, task: Task, parts: Sequence[PartName]) -> Task | None:
         return None if is_complete(parts) else task
 
-    def part_fn(self, work: SharedWork) -> Callable[[Task], PartName]:
+    def part_fn(self, work: Work) -> Callable[[Task], PartName]:
         return functools.partial(run_task, work.parts)
 
-    def commit(self, work: SharedWork, wave: Any) -> MediaSummary:
+    def commit(self, work: Work, wave: Any) -> MediaSummary:
         """Make the new index from the parts and the rows of unchanged files, and put it in place."""
         contents = self.contents
         units, known, old = contents.units, contents.known, contents.old
@@ -343,7 +343,7 @@ class MediaJob(Job[MediaSummary]):
         traits_found = dict(sorted(traits.items()))
         return MediaSummary(self.output.path, num_files, num_read, num_rows, problems, traits=traits_found)
 
-    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> MediaSummary:
+    def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> MediaSummary:
         if missing:
             return self._summary((), missing=missing)
         mine = (names[0] for task, names in work.listed().items() if self.options.takes(task))
@@ -363,7 +363,7 @@ class MediaJob(Job[MediaSummary]):
         # Indexes of one size may have the same edges.
         is_done = options == plan.options and not plan.inputs
         if is_done or (is_ours and options.get("index") != plan.options["index"]) or (before is None and root.is_local):
-            with contextlib.suppress(PrepareError), open_shared(root, folder, restart=False, shared=False) as work:
+            with contextlib.suppress(PrepareError), open_work(root, folder, restart=False, shared=False) as work:
                 work.clear()
 
     def _summary(

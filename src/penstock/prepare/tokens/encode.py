@@ -12,7 +12,7 @@ from penstock.abc import Executor
 from penstock.engine.options import RunOptions
 from penstock.engine.parts import BadLine, PartMeta, PartName, read_part
 from penstock.engine.plan import Plan
-from penstock.engine.shared import SharedWork, is_complete
+from penstock.engine.work import Work, is_complete
 from penstock.errors import PrepareError
 from penstock.executors import HERE
 from penstock.prepare.tokens.engine_choice import check_probes
@@ -43,7 +43,7 @@ class Counts:
 
     request: Request
     material: Material
-    work: SharedWork
+    work: Work
     total_bytes: int
     tasks: int = 0
     reused_tasks: int = 0
@@ -190,7 +190,7 @@ class Encoding:
     """
 
     job: EncodingJob
-    work: SharedWork
+    work: Work
 
     def run(self, counts: Counts) -> Iterator[tuple[PartName, bool]]:
         """The parts of the chosen tasks, in order, once they are there, and whether they were made now.
@@ -287,7 +287,7 @@ class Encoding:
         return self.job.material.reference if self.job.engine == "gigatoken" else None
 
 
-def encode_fn(job: EncodingJob, work: SharedWork) -> Callable[[Task], Result]:
+def encode_fn(job: EncodingJob, work: Work) -> Callable[[Task], Result]:
     """Return the function by which workers encode a task."""
     material, compared = job.material, job.engine == "gigatoken"
     excluded = {file: one.excluded for file, one in enumerate(material.inputs) if one.excluded}

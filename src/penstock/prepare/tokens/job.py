@@ -17,18 +17,20 @@ from penstock.engine.folder import WorkFolder
 from penstock.engine.parts import PartName, read_part
 from penstock.engine.plan import Plan, require_same
 from penstock.engine.run import Job, Wave
-from penstock.engine.shared import SCRATCH, SharedWork, is_complete, open_shared, peek, work_folder
-from penstock.engine.tokens.assemble import FileJob, append_range, as_parts
-from penstock.engine.tokens.files import (
+from penstock.engine.token_blocks import BlockWave, OneFile, joined_file
+from penstock.engine.token_files import (
+    FileJob,
     FileWave,
+    PartRange,
     TokenFiles,
+    append_range,
+    as_parts,
     end_killed_commit,
     held_folder,
     sweep_killed_tokens,
 )
-from penstock.engine.tokens.join import PartRange
-from penstock.engine.tokens.one import BlockWave, OneFile, joined_file
-from penstock.engine.tokens.shuffled import shuffled_parts
+from penstock.engine.token_shuffle import shuffled_parts
+from penstock.engine.work import SCRATCH, Work, is_complete, open_work, peek, work_folder
 from penstock.errors import PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.formats import get_format
@@ -129,7 +131,7 @@ class PackJob(Job[PackReport]):
         """Check that the output can be written; `place` is in a store that writes nothing."""
 
     @abstractmethod
-    def publish(self, work: SharedWork, wave: Any) -> Manifest:
+    def publish(self, work: Work, wave: Any) -> Manifest:
         """Make the output visible."""
 
     # --- plan
@@ -159,7 +161,7 @@ class PackJob(Job[PackReport]):
         with self._pools.pop_all(), contextlib.ExitStack() as self._writers:
             yield self.pool
 
-    def adopt(self, work: SharedWork) -> bool:
+    def adopt(self, work: Work) -> bool:
         before, material = work.plan, self.material
         self.engine, self.engine_note = choose(self.request, material, before, self.pool)
         inputs = with_digests(material.inputs, self.pool.map)  # the workers' modules are imported by now
@@ -183,10 +185,10 @@ class PackJob(Job[PackReport]):
     def tasks(self) -> Tasks:
         return Tasks(self.material.inputs, self._plan.task_bytes)
 
-    def part_fn(self, work: SharedWork) -> Callable[[Any], object]:
+    def part_fn(self, work: Work) -> Callable[[Any], object]:
         return encode_fn(self, work)
 
-    def is_current(self, work: SharedWork) -> bool:
+    def is_current(self, work: Work) -> bool:
         if not self.options.is_distributed or self.options.restart:
             return True
         manifest = self._manifest()
@@ -194,14 +196,14 @@ class PackJob(Job[PackReport]):
 
     # --- parts
 
-    def new_counts(self, work: SharedWork) -> Counts:
+    def new_counts(self, work: Work) -> Counts:
         """Return counts of no parts."""
         sizes = (one.size_bytes for one in self.material.inputs)
         if self.options.part is not None:
             sizes = (one.size_bytes for one in self.tasks if self.options.takes(one.number))
         return Counts(self.request, self.material, work, sum(sizes))
 
-    def parts_of_all(self, work: SharedWork) -> list[PartName]:
+    def parts_of_all(self, work: Work) -> list[PartName]:
         """Return all parts in order, which must exist."""
         listed, found = work.listed(), list[PartName]()
         for task in self.tasks:
@@ -211,7 +213,7 @@ class PackJob(Job[PackReport]):
             found += parts
         return found
 
-    def require_documents(self, work: SharedWork) -> None:
+    def require_documents(self, work: Work) -> None:
         """Raise `PrepareError` if there is nothing to commit, or an input has changed."""
         counts, inputs = self.counts, self.material.inputs
         if not counts.documents:
@@ -227,7 +229,7 @@ class PackJob(Job[PackReport]):
                 hint="Don't change inputs during a run. Discard the finished work: restart (--restart)",
             )
 
-    def in_order(self, work: SharedWork, parts: Sequence[PartName]) -> Sequence[PartName]:
+    def in_order(self, work: Work, parts: Sequence[PartName]) -> Sequence[PartName]:
         """Return the parts of which the output consists: these, or shuffled ones that are made of them."""
         seed, width = self.request.shuffle, self.material.spec.token_bytes
         if seed is None:
@@ -243,7 +245,7 @@ class PackJob(Job[PackReport]):
 
     # --- commit
 
-    def commit(self, work: SharedWork, wave: Any) -> PackReport:
+    def commit(self, work: Work, wave: Any) -> PackReport:
         manifest = self.publish(work, wave)
         settle_rows(self.request, manifest)
         manifest = self._record_unknown(manifest)
@@ -252,7 +254,7 @@ class PackJob(Job[PackReport]):
         return dataclasses.replace(report, manifest=manifest, documents=manifest.num_samples, tokens=tokens)
 
     @contextlib.contextmanager
-    def sidecars(self, work: SharedWork, parts: Sequence[PartName]) -> Generator[None]:
+    def sidecars(self, work: Work, parts: Sequence[PartName]) -> Generator[None]:
         """Write what belongs to an output that the block makes visible: row map, exclude list and loss mask."""
         counts, spec = self.counts, self.material.spec
         self.times.append(time.perf_counter())
@@ -289,7 +291,7 @@ class PackJob(Job[PackReport]):
         engine = ""
         with (
             contextlib.suppress(PrepareError),
-            open_shared(output, self.folder, restart=False, shared=False) as work,
+            open_work(output, self.folder, restart=False, shared=False) as work,
         ):
             engine = "" if work.plan is None else work.plan.engine
             end_killed_commit(work, request.to, is_folder=request.is_folder)
@@ -335,7 +337,7 @@ class PackJob(Job[PackReport]):
         """Remove the rest of the work by which an output was made that isn't the requested one."""
         with (
             contextlib.suppress(PenstockError, OSError),
-            open_shared(self.output, self.folder, restart=False, shared=False) as work,
+            open_work(self.output, self.folder, restart=False, shared=False) as work,
         ):
             plan = work.plan
             if plan is None:
@@ -372,7 +374,7 @@ class PackJob(Job[PackReport]):
         )
         return dataclasses.replace(self._report_on(material, documents, tokens, engine), engine_note=note)
 
-    def unfinished(self, work: SharedWork, missing: tuple[int, ...] = ()) -> PackReport:
+    def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> PackReport:
         if self.options.part is not None:
             self.times.append(time.perf_counter())
         report = self._report(self.new_counts(work) if missing else self.counts)
@@ -431,7 +433,7 @@ class PackDatasetJob(PackJob):
         as_parts(writer)
         writer.abort()
 
-    def make_parts(self, work: SharedWork, pool: Executor) -> None:
+    def make_parts(self, work: Work, pool: Executor) -> None:
         self.counts, encoding = self.new_counts(work), Encoding(self, work)
         if self.options.part is not None:
             for _ in encoding.run(self.counts):
@@ -463,7 +465,7 @@ class PackDatasetJob(PackJob):
                 check_probes(reference, meta.probes, self.material.inputs)
         return parts
 
-    def wave(self, work: SharedWork) -> Wave:
+    def wave(self, work: Work) -> Wave:
         if self.options.part is None:
             joined, parts = self._joined, self._parts
         else:
@@ -472,7 +474,7 @@ class PackDatasetJob(PackJob):
         # With no_work, the digests that are missing are still computed, by the commit.
         return Wave() if joined is None or self.options.no_work else BlockWave(joined, parts)
 
-    def publish(self, work: SharedWork, wave: Any) -> Manifest:
+    def publish(self, work: Work, wave: Any) -> Manifest:
         writer, width = self._writer, self.material.spec.token_bytes
         if self.request.shuffle is not None:
             folder = shuffled_place(self.request, work)
@@ -492,7 +494,7 @@ class PackDatasetJob(PackJob):
         recorded = recorded_of(self.request, material)
         return create_writer(self.request.to, place, material.spec, recorded, overwrite=self.options.overwrite)
 
-    def _joined_file(self, work: SharedWork, pool: Executor) -> OneFile | None:
+    def _joined_file(self, work: Work, pool: Executor) -> OneFile | None:
         to, spec = self.request.to, self.material.spec
         options = writer_options(to, spec, recorded_of(self.request, self.material))
         of_parts = (spec.token_bytes, work, pool, self.options.takes)
@@ -525,7 +527,7 @@ class PackFolderJob(PackJob):
         with held_folder(place, overwrite=self.options.overwrite, shared=False):
             pass
 
-    def make_parts(self, work: SharedWork, pool: Executor) -> None:
+    def make_parts(self, work: Work, pool: Executor) -> None:
         require_no_writer(self.output.store, self.output.child(INDEX_NAME).path)  # now others can see this plan
         self.counts = self.new_counts(work)
         for _ in Encoding(self, work).run(self.counts):
@@ -534,11 +536,11 @@ class PackFolderJob(PackJob):
         if self.options.part is None:
             self.require_documents(work)
 
-    def wave(self, work: SharedWork) -> Wave:
+    def wave(self, work: Work) -> Wave:
         # Files of shuffled documents are made by the commit.
         return Wave() if self.request.shuffle is not None else FileWave(self._files(work), self.parts_of_all(work))
 
-    def publish(self, work: SharedWork, wave: Any) -> Manifest:
+    def publish(self, work: Work, wave: Any) -> Manifest:
         parts, files = self.parts_of_all(work), self._files(work)
         in_order = self.in_order(work, parts)
         if self.request.shuffle is not None:
@@ -547,7 +549,7 @@ class PackFolderJob(PackJob):
         with self.sidecars(work, parts):
             return files.commit(in_order)
 
-    def _files(self, work: SharedWork) -> TokenFiles:
+    def _files(self, work: Work) -> TokenFiles:
         """Return the token files that are made of parts. Of these, only parts of other runs are compared again."""
         request, material, spec = self.request, self.material, self.material.spec
         of_file, of_folder = recorded_of(request, material), recorded_of_output(request, material)

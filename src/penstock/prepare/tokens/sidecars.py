@@ -17,8 +17,8 @@ from penstock._planes import LOSS_MASK
 from penstock.abc import Format
 from penstock.codec.tokens import dtype_for
 from penstock.engine.parts import PartMeta, PartName, read_part
-from penstock.engine.shared import SharedWork
-from penstock.engine.tokens.shuffled import in_order
+from penstock.engine.token_shuffle import in_order
+from penstock.engine.work import Work
 from penstock.errors import NotFound, PrepareError, Unsupported
 from penstock.formats import get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
@@ -41,7 +41,7 @@ _MOST_UNMASKED = 100  # one of so many conversations may have no token that is g
 _LISTED = 5
 
 
-def shuffled_place(request: Request, work: SharedWork) -> Place:
+def shuffled_place(request: Request, work: Work) -> Place:
     """Return the folder of the parts of which the output consists."""
     return work.parts if request.shuffle is None else work.place.child(_SHUFFLED)
 
@@ -59,7 +59,7 @@ def require_place_of_mask(request: Request) -> str:
 
 @contextlib.contextmanager
 def kept_mask(
-    request: Request, material: Material, work: SharedWork, parts: Sequence[PartName], counts: Counts
+    request: Request, material: Material, work: Work, parts: Sequence[PartName], counts: Counts
 ) -> Generator[None]:
     """Write the loss mask of an output that the block makes visible: it is there before, and counts with the tokens.
 
@@ -108,7 +108,7 @@ class _Tally:
     file: int = -1
     lines: int = 0
 
-    def mask_of(self, work: SharedWork, part: PartName) -> NDArray[np.bool_]:
+    def mask_of(self, work: Work, part: PartName) -> NDArray[np.bool_]:
         """bool[n_tokens] of a part."""
         meta, _ = read_part(work.parts.child(part.path), self.material.spec.token_bytes)
         for piece in meta.pieces:
@@ -131,7 +131,7 @@ def _bits(meta: PartMeta) -> NDArray[np.bool_]:
     return bits.view(np.bool_)
 
 
-def _require_masks(request: Request, work: SharedWork, counts: Counts, documents: int) -> None:
+def _require_masks(request: Request, work: Work, counts: Counts, documents: int) -> None:
     if counts.num_unmasked * _MOST_UNMASKED <= documents:
         return
     work.clear()  # whoever mends inputs or template begins anew
@@ -170,7 +170,7 @@ def _ids(folder: Place, part: PartName, first: int, stop: int, token_bytes: int)
 
 
 @contextlib.contextmanager
-def kept_rows(request: Request, material: Material, work: SharedWork, parts: Sequence[PartName]) -> Generator[None]:
+def kept_rows(request: Request, material: Material, work: Work, parts: Sequence[PartName]) -> Generator[None]:
     """Write the row map of an output that the block makes visible, where one is asked for.
 
     The end of each part is read once more. Memory: 8 bytes a document of a part.
@@ -210,7 +210,7 @@ def _format_of(request: Request) -> Format:
     return get_format(FOLDER if request.is_folder else request.to)
 
 
-def _entries(material: Material, work: SharedWork, parts: Sequence[PartName]) -> Iterator[Entry]:
+def _entries(material: Material, work: Work, parts: Sequence[PartName]) -> Iterator[Entry]:
     """The entries of the output's list: of the documents that lines were made into."""
     if not any(one.carried for one in material.inputs):
         return
@@ -224,7 +224,7 @@ def _entries(material: Material, work: SharedWork, parts: Sequence[PartName]) ->
         first += rows[one.name]
 
 
-def _runs(material: Material, work: SharedWork, parts: Sequence[PartName], rows: Counter[str]) -> Iterator[IntArray]:
+def _runs(material: Material, work: Work, parts: Sequence[PartName], rows: Counter[str]) -> Iterator[IntArray]:
     """int64[k] of each part; counts the rows of inputs as it goes."""
     first, before = 0, -1
     for part in parts:

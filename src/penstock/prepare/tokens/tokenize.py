@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock.abc import Staged
 from penstock.codec.tokens import dtype_for
-from penstock.engine.parts import BadLine, PartMeta, PartName, PieceMeta, Probe, encode_end, read_part
-from penstock.engine.tokens.runs import DocumentRuns
+from penstock.engine.parts import BadLine, DocumentRuns, PartMeta, PartName, PieceMeta, Probe, encode_end, read_part
 from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks

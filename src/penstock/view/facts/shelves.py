@@ -12,7 +12,7 @@ from penstock._pool import Pool
 from penstock._secrets import redact
 from penstock.check.summary import manifest_of
 from penstock.engine.folder import name_beside
-from penstock.engine.shared import INSIDE, OF_METADATA
+from penstock.engine.work import INSIDE, OF_METADATA
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import SUFFIXES, sniff
 from penstock.formats._excluding import stored

@@ -28,13 +28,12 @@ from penstock.formats import files_at, get_format
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
 from penstock.formats.jsonl.index import load_lines
 from penstock.order.compat.modalities import numpy_list_shuffle, python_shuffle
-from penstock.reshape.chunk import chunk_range, require_chunk
-from penstock.reshape.joined_rows import JoinedRows
 from penstock.reshape.merge import merge
 from penstock.reshape.outputs import Output
 from penstock.reshape.reorder import TableOrder, reordered
-from penstock.reshape.rows import AnyRows, LineRows, Rows, open_rows
+from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
 from penstock.reshape.shuffle import write_in_order
+from penstock.reshape.split import chunk_range, require_chunk
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed, output_path, require_other

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 from penstock.abc import Executor, SupportsMmap
 from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
-from penstock.engine.parts import PartMeta, PartName, encode_end, parse_part_name, put_part, read_part
-from penstock.engine.tokens.runs import DocumentRuns
+from penstock.engine.parts import DocumentRuns, PartMeta, PartName, encode_end, parse_part_name, put_part, read_part
 from penstock.errors import NotFound
 from penstock.store.place import Place
 from penstock.types import IntArray

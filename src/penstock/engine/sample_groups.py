@@ -21,7 +21,7 @@ from penstock.abc import Staged, Store
 from penstock.engine.groups import Group, read_group
 from penstock.engine.parts import PartName, require_size
 from penstock.engine.plan import RESTART
-from penstock.engine.shared import SCRATCH, scratch
+from penstock.engine.work import SCRATCH, scratch
 from penstock.errors import ConfigError, Corrupt, PrepareError
 from penstock.formats._manifest import FileDigests, Provenance, file_digests
 from penstock.formats.samples.folder.files import SIDE_SUFFIX
@@ -48,7 +48,7 @@ _LIST = f"{FOLDER}/{INFO_JSON}"
 
 
 @dataclass(frozen=True, slots=True)
-class Second:
+class GroupTask:
     """A task of the second wave, by its number among all: a tar, or in an object store the files of a group."""
 
     number: int
@@ -80,7 +80,7 @@ class Assembly:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class GroupFormat:
     """How groups of a format become the output.
 
     Attributes:
@@ -95,8 +95,8 @@ class Family:
     last: str
     of_group: Callable[[Mapping[str, Any]], dict[str, Any]]
     keep: Callable[[Place, Mapping[str, tuple[str, ...]]], tuple[bytes, Mapping[str, tuple[str, ...]]]]
-    second: Callable[[Sequence[PartName], Assembly], list[Second]]
-    make: Callable[[Second, Assembly], bytes]
+    second: Callable[[Sequence[PartName], Assembly], list[GroupTask]]
+    make: Callable[[GroupTask, Assembly], bytes]
     end: Callable[[Sequence[Group], Sequence[bytes], Assembly, Provenance, bool], Manifest]
 
 
@@ -165,11 +165,11 @@ def cut_tars(sizes: IntArray, maxcount: int, maxsize: int) -> list[int]:
     return stops
 
 
-def _tars(names: Sequence[PartName], job: Assembly) -> list[Second]:
+def _tars(names: Sequence[PartName], job: Assembly) -> list[GroupTask]:
     return list(itertools.chain.from_iterable(tasks for _, tasks in _cut(names, job)))
 
 
-def _cut(names: Sequence[PartName], job: Assembly) -> Iterator[tuple[str | None, list[Second]]]:
+def _cut(names: Sequence[PartName], job: Assembly) -> Iterator[tuple[str | None, list[GroupTask]]]:
     """The tars of each split, which are numbered through; one without a name where there are none."""
     given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
     count = first = 0
@@ -179,11 +179,11 @@ def _cut(names: Sequence[PartName], job: Assembly) -> Iterator[tuple[str | None,
         count, first = count + len(tasks), first + groups
 
 
-def _cut_split(names: Sequence[PartName], job: Assembly, given: WriterOptions, number: int) -> list[Second]:
+def _cut_split(names: Sequence[PartName], job: Assembly, given: WriterOptions, number: int) -> list[GroupTask]:
     sizes = [np.diff(_offsets(read_group(name, job.work))) for name in names]
     stops = cut_tars(np.concatenate([*sizes, np.zeros(0, np.int64)]), given.maxcount, given.maxsize)
     borders = np.cumsum([0, *(name.documents for name in names)])
-    found: list[Second] = []
+    found: list[GroupTask] = []
     for first, stop in zip([0, *stops[:-1]], stops, strict=False):
         groups = range(int(np.searchsorted(borders, first, "right")) - 1, int(np.searchsorted(borders, stop)))
         ranges = [
@@ -191,11 +191,11 @@ def _cut_split(names: Sequence[PartName], job: Assembly, given: WriterOptions, n
             for one in groups
         ]
         name = given.pattern % (number + len(found))
-        found.append(Second(number + len(found), (name, [one for one in ranges if one.first < one.stop])))
+        found.append(GroupTask(number + len(found), (name, [one for one in ranges if one.first < one.stop])))
     return found
 
 
-def _make_tar(task: Second, job: Assembly) -> bytes:
+def _make_tar(task: GroupTask, job: Assembly) -> bytes:
     """Make a tar of ranges of groups, and its index, in the output or, on this machine, in the work folder."""
     name, ranges = task.what
     offsets: list[IntArray] = []
@@ -335,11 +335,11 @@ def _keep_files(place: Place, blocks: Mapping[str, tuple[str, ...]]) -> tuple[by
     return b"null", blocks
 
 
-def _copies(names: Sequence[PartName], job: Assembly) -> list[Second]:
-    return [] if job.work.is_local else [Second(name.task, name) for name in names]
+def _copies(names: Sequence[PartName], job: Assembly) -> list[GroupTask]:
+    return [] if job.work.is_local else [GroupTask(name.task, name) for name in names]
 
 
-def _copy_files(task: Second, job: Assembly) -> bytes:
+def _copy_files(task: GroupTask, job: Assembly) -> bytes:
     group = read_group(task.what, job.work)
     for name in group.part.blocks:
         copy_new(job.target.store, group.files.child(name).path, job.target.child(name).path)
@@ -460,8 +460,8 @@ class _Held:
         """Wait."""
 
 
-FAMILIES = {
-    "webdataset": Family(f"{FOLDER}/{INFO_JSON}", _tar_options, _keep_members, _tars, _make_tar, _end_tars),
-    "folder": Family(SIDE_SUFFIX, dict, _keep_files, _copies, _copy_files, _end_files),
+GROUP_FORMATS = {
+    "webdataset": GroupFormat(f"{FOLDER}/{INFO_JSON}", _tar_options, _keep_members, _tars, _make_tar, _end_tars),
+    "folder": GroupFormat(SIDE_SUFFIX, dict, _keep_files, _copies, _copy_files, _end_files),
 }
 """Format → how its groups become the output."""

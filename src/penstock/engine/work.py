@@ -6,12 +6,12 @@ The folder is `.work` in an output that is a folder, `.<name>.work` beside one t
 |---|---|
 | `plan` | `Head`: the digest of the plan. Put once; who finds another digest there does other work |
 | `<digest>/plan-00000` … | the plan |
-| `<digest>/inputs` | the state of each input file when the work began; see `penstock.engine.inputs` |
+| `<digest>/inputs` | the state of each input file when the work began; see `penstock.engine.plan` |
 | `<digest>/shares` | into how many shares an array divides it |
 | `<digest>/parts/<hh>/…` | what tasks made, under names that tell their content |
 | `<digest>/files/…` | a mark of each file of the output that is there |
 | `<digest>/tmp/…` | files that are being assembled |
-| `<digest>/log/…` | who works on it, and why who failed (`penstock.engine.log`) |
+| `<digest>/log/…` | who works on it, and why who failed (`penstock.engine.work`) |
 | `lock` | on this machine: held alone, or shared by workers of one plan |
 
 A part or a mark is only ever put under a name that is one content. So a task may run twice, or at once in two places,
@@ -22,26 +22,31 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import secrets
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
+from penstock._pool import Pool
+from penstock._secrets import redact
 from penstock.abc import Store
-from penstock.engine import log
 from penstock.engine.folder import WorkFolder, name_beside
-from penstock.engine.inputs import (
+from penstock.engine.parts import PartName, parse_part_name
+from penstock.engine.plan import (
+    RESTART,
     InputState,
+    Plan,
     decode_input_states,
+    decode_plan,
     encode_input_states,
+    encode_plan,
     find_changed,
     read_input_states,
 )
-from penstock.engine.parts import PartName, parse_part_name
-from penstock.engine.plan import RESTART, Plan, decode_plan, encode_plan
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.store._replaced import is_staged_name
 from penstock.store.cache import CachedStore
@@ -50,6 +55,80 @@ from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import put, put_new
+
+_NAME = re.compile(r"[^A-Za-z0-9.-]+")
+_MOST_BYTES = 1 << 14
+_MOST_LETTERS = 1000
+_READERS = 16
+_LAST_S = 1 << 37  # no calendar tells later times
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What one share did on one host, the last time that it ran there.
+
+    Attributes:
+        share: `"3/64"`, as `--part` says it, or `"finish"`.
+        host: its name.
+        process: its number there.
+        began_s: time since the epoch, by the clock of that host.
+        ended_s: the same; None for one at work, and for one that was killed.
+        error: why it ended; None where it did its work.
+    """
+
+    share: str
+    host: str
+    process: int
+    began_s: float
+    ended_s: float | None = None
+    error: str | None = None
+
+
+def begin_log(folder: Place, part: tuple[int, int] | None) -> Entry:
+    """Say that a share, or with None the end, is at work."""
+    share = "finish" if part is None else f"{part[0]}/{part[1]}"
+    entry = Entry(share, platform.node() or "unknown", os.getpid(), time.time())
+    _write_entry(folder, entry)
+    return entry
+
+
+def end_log(folder: Place, entry: Entry, error: BaseException | None) -> None:
+    """Say how it ended."""
+    told = None if error is None else redact(str(error) or type(error).__name__)[:_MOST_LETTERS]
+    _write_entry(folder, replace(entry, ended_s=time.time(), error=told))
+
+
+def unfinished_entries(folder: Place) -> list[Entry]:
+    """The last of each share that no later run of it, there or elsewhere, ended well; by time of beginning."""
+    every = log_entries(folder)
+    good = [one for one in every if one.ended_s is not None and one.error is None]
+    done_s = {one.share: one.ended_s or 0.0 for one in sorted(good, key=lambda one: one.ended_s or 0.0)}
+    return [one for one in every if one.began_s > done_s.get(one.share, 0.0)]
+
+
+def log_entries(folder: Place) -> list[Entry]:
+    """What there is, by time of beginning; what can't be read is left out."""
+    with contextlib.suppress(NotFound):
+        paths: Sequence[str] = list(folder.store.list(folder.path))
+        with Pool(_READERS, "log") as pool:
+            found = list(pool.map(lambda path: _read_entry(folder.child(path[len(folder.path) + 1 :])), paths))
+        return sorted((one for one in found if one is not None), key=lambda one: (one.began_s, one.share, one.host))
+    return []
+
+
+def _write_entry(folder: Place, entry: Entry) -> None:
+    name = _NAME.sub("-", f"{entry.share}-of-{entry.host}"[:200])
+    with contextlib.suppress(OSError, PenstockError):
+        put(folder.store, folder.child(name).path, msgspec.json.encode(entry))
+
+
+def _read_entry(file: Place) -> Entry | None:
+    with contextlib.suppress(OSError, PenstockError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        entry = msgspec.json.decode(file.store.get(file.path, 0, _MOST_BYTES), type=Entry)
+        if all(0 <= at_s < _LAST_S for at_s in (entry.began_s, entry.ended_s or 0)):
+            return entry
+    return None
+
 
 HEAD_NAME = "plan"
 _OLD_HEAD = "plan.json"
@@ -87,8 +166,8 @@ class Head(msgspec.Struct, frozen=True):
 
 
 @dataclass(slots=True)
-class SharedWork:
-    """The work folder of one output, open; see `open_shared`.
+class Work:
+    """The work folder of one output, open; see `open_work`.
 
     Attributes:
         folder: the work folder.
@@ -104,7 +183,7 @@ class SharedWork:
     output: Place
     head: Head | None = None
     plan: Plan | None = None
-    entry: log.Entry | None = None
+    entry: Entry | None = None
     reads: tuple[Place, ...] = ()
     reused: int = 0
 
@@ -208,25 +287,25 @@ class SharedWork:
                 what, path=self.output.path, found=now[path].shown, expected=before[path].shown, hint=RESTART
             )
 
-    def tell_begin(self, part: tuple[int, int] | None) -> None:
+    def log_begin(self, part: tuple[int, int] | None) -> None:
         """Note for others that this share, or with None a finisher, is at work."""
-        self.entry = log.begin(self.place.child(LOG), part)
+        self.entry = begin_log(self.place.child(LOG), part)
 
-    def tell_end(self, error: BaseException | None) -> None:
+    def log_end(self, error: BaseException | None) -> None:
         """Note how it ended, unless the work is over: whoever ended it has swept."""
         if self.entry is None or self.head is None:
             return
         with contextlib.suppress(OSError, PenstockError):
             found = read_head(self.folder)
             if found is not None and found.digest == self.head.digest:
-                log.end(self.place.child(LOG), self.entry, error)
+                end_log(self.place.child(LOG), self.entry, error)
 
-    def share_among(self, shares: int) -> None:
+    def record_job_parts(self, shares: int) -> None:
         """Note into how many shares the work is divided; raises `ConfigError` where others said another number."""
         path = self.place.child("shares").path
         if put_new(self.folder.store, path, str(shares).encode()):
             return
-        known = self.shares()
+        known = self.num_job_parts()
         if known != shares:
             raise ConfigError(
                 "the parts were started with different numbers of parts",
@@ -235,7 +314,7 @@ class SharedWork:
                 expected=f"--part I/{known}, as in the first one",
             )
 
-    def shares(self) -> int | None:
+    def num_job_parts(self) -> int | None:
         """Into how many shares the work is divided, as far as that was said."""
         with contextlib.suppress(NotFound, ValueError):
             return int(self.folder.store.get(self.place.child("shares").path, 0, 20))
@@ -270,9 +349,9 @@ class SharedWork:
         listed, tasks = self.listed(), 0 if self.head is None else self.head.tasks
         return [task for task in range(tasks) if not is_complete(listed.get(task, []))]
 
-    def shares_of(self, tasks: Iterable[int]) -> tuple[int, ...]:
+    def job_parts_of(self, tasks: Iterable[int]) -> tuple[int, ...]:
         """The shares that these tasks are in; one share where nobody said how many there are."""
-        count = self.shares() or 1
+        count = self.num_job_parts() or 1
         return tuple(sorted({task % count for task in tasks}))
 
     def has_parts(self) -> bool:
@@ -352,7 +431,7 @@ def peek(folder: WorkFolder) -> Plan | None:
 
 
 @contextlib.contextmanager
-def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: bool) -> Generator[SharedWork]:
+def open_work(output: Place, folder: WorkFolder, *, restart: bool, shared: bool) -> Generator[Work]:
     """The work folder of an output. Afterwards it is gone, unless a part is in it or others share it.
 
     Args:
@@ -371,7 +450,7 @@ def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: boo
         "another run is writing this output", path=output.path, hint="Wait for it, or choose another output"
     )
     with folder.held(refusal, shared=shared):
-        work = SharedWork(folder, output)
+        work = Work(folder, output)
         if restart:
             _drop_old(output)
         refuse_old(output)
@@ -380,9 +459,9 @@ def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: boo
             try:
                 yield work
             except BaseException as error:
-                work.tell_end(error)
+                work.log_end(error)
                 raise
-            work.tell_end(None)
+            work.log_end(None)
         finally:
             # Leftovers are no reason to fail: what stays is hidden, and the next run of this output removes it.
             with contextlib.suppress(OSError):
@@ -392,7 +471,7 @@ def open_shared(output: Place, folder: WorkFolder, *, restart: bool, shared: boo
                     _remove(work, above)
 
 
-def _recover(work: SharedWork, *, restart: bool, shared: bool) -> None:
+def _recover(work: Work, *, restart: bool, shared: bool) -> None:
     """Take in what is there; what has no plan is dropped, unless others may be about to write one."""
     folder = work.folder
     if restart:
@@ -436,7 +515,7 @@ def _begun_before(folder: WorkFolder) -> ConfigError:
     )
 
 
-def _clear_staged(work: SharedWork) -> None:
+def _clear_staged(work: Work) -> None:
     """Remove what a killed run left half-written, where nobody else is at work."""
     work.folder.clear_staged()
     if work.head is None or not isinstance(work.folder.store, LocalStore):
@@ -522,7 +601,7 @@ def _missing_folders(folder: Place) -> list[Place]:
     return missing
 
 
-def _remove(work: SharedWork, above: list[Place]) -> None:
+def _remove(work: Work, above: list[Place]) -> None:
     if work.head is not None:
         work.clear()
     work.folder.drop()

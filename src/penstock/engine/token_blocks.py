@@ -1,0 +1,446 @@
+"""One token file of parts that its own object store joins: no token passes through the process that commits it.
+
+The writer gets what it would have found out itself: workers digest blocks (`blocks.py`), and names and ends of parts
+tell the rest (`layout.py`). So the file and its side file are, byte for byte, those of one process that writes them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import xxhash
+from numpy.typing import NDArray
+
+from penstock._buffers import byte_view
+from penstock._kinds import JoinedRows, JoinsRows
+from penstock._pool import Pool
+from penstock.abc import Executor, Store
+from penstock.codec.hashes import BLOCK_BYTES, BLOCK_TOKENS, DocumentDigest
+from penstock.codec.tokens import dtype_for
+from penstock.engine.parts import PartName, made_of, read_part
+from penstock.engine.run import Wave
+from penstock.engine.work import Work
+from penstock.errors import Corrupt, NotFound
+from penstock.formats import get_format
+from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
+from penstock.store.compose import can_compose
+from penstock.store.joining import joining
+from penstock.store.place import Place
+from penstock.store.put import put_new
+from penstock.types import IntArray
+
+_READ_BYTES = 1 << 24
+_STEP_TOKENS = 1 << 15  # 128 KiB as uint32: stays in the processor's cache
+_MARK = re.compile(r"(\d{8,})-([0-9a-f]{32})-(-1|\d+)((?:-[0-9a-f]{32})*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Rows of an output that lie back to back in a file, as its writer stores them.
+
+    Attributes:
+        store: number of the store.
+        path: the file.
+        start_bytes: where they begin.
+        size_bytes: of all of them.
+    """
+
+    store: int
+    path: str
+    start_bytes: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of an output, to be digested.
+
+    Attributes:
+        number: among the blocks of all outputs.
+        index: among those of its output.
+        head: what stands before the rows of that.
+        size_bytes: of head and rows of that.
+        first_bytes: offset of the first stretch behind the head.
+        stretches: those that the block, and blocks of tokens that begin in it, lie in.
+    """
+
+    number: int
+    index: int
+    head: bytes
+    size_bytes: int
+    first_bytes: int
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"the digest of block {self.number} of the output"
+
+
+@dataclass(frozen=True, slots=True)
+class BlockJob:
+    """What all such tasks share.
+
+    Attributes:
+        stores: by number.
+        marks: where marks go.
+        token_bytes: width of the tokens; 0 for outputs that hold none.
+    """
+
+    stores: tuple[Store, ...]
+    marks: Place
+    token_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMark:
+    """What is known of a block.
+
+    Attributes:
+        number: see `Block`.
+        digest: of its bytes.
+        max_token_id: of the blocks of tokens that begin in it; -1 where there is none.
+        token_blocks: their digests.
+    """
+
+    number: int
+    digest: str
+    max_token_id: int
+    token_blocks: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return "-".join([f"{self.number:08d}", self.digest, str(self.max_token_id), *self.token_blocks])
+
+
+def parse_mark(name: str) -> BlockMark | None:
+    """The mark in a file's name; None for that of another file."""
+    found = _MARK.fullmatch(name)
+    if found is None:
+        return None
+    return BlockMark(int(found[1]), found[2], int(found[3]), tuple(found[4].split("-")[1:]))
+
+
+def digest_block(job: BlockJob, block: Block) -> BlockMark:
+    """Digest a block, and mark that it is done. Memory: 64 MiB, and as much again of tokens of 4 bytes."""
+    start = block.index * BLOCK_BYTES
+    stop = min(
+        block.size_bytes, max([start + BLOCK_BYTES, *(stop for _, stop in token_blocks(job.token_bytes, block))])
+    )
+    data = b"".join(read_stretches(job.stores, block, start, stop))
+    highest, digests = digest_tokens(job.token_bytes, block, data)
+    found = BlockMark(block.number, xxhash.xxh3_128_hexdigest(memoryview(data)[:BLOCK_BYTES]), highest, digests)
+    put_new(job.marks.store, job.marks.child(found.name).path, b"")
+    return found
+
+
+def digest_tokens(token_bytes: int, block: Block, data: bytes) -> tuple[int, tuple[str, ...]]:
+    """(the largest id, digest of each) of the blocks of tokens that begin in a block, whose bytes these are."""
+    highest, digests, start = -1, list[str](), block.index * BLOCK_BYTES
+    for first, stop in token_blocks(token_bytes, block):
+        tokens = np.frombuffer(data, dtype_for(token_bytes, "<"), (stop - first) // token_bytes, first - start)
+        hasher = xxhash.xxh3_128()
+        for at in range(0, len(tokens), _STEP_TOKENS):
+            hasher.update(byte_view(np.ascontiguousarray(tokens[at : at + _STEP_TOKENS], "<u4")))
+        highest = max(highest, int(tokens.max(initial=0)))
+        digests.append(hasher.hexdigest())
+    return highest, tuple(digests)
+
+
+def token_blocks(token_bytes: int, block: Block) -> Iterator[tuple[int, int]]:
+    """Where the blocks of tokens begin and end in the file that begin in a block."""
+    if not token_bytes:
+        return
+    step, head = BLOCK_TOKENS * token_bytes, len(block.head)
+    number = max(0, -(-(block.index * BLOCK_BYTES - head) // step))
+    while (first := head + number * step) < min(block.size_bytes, (block.index + 1) * BLOCK_BYTES):
+        yield first, min(block.size_bytes, first + step)
+        number += 1
+
+
+def read_stretches(stores: Sequence[Store], block: Block, start: int, stop: int) -> Iterator[bytes]:
+    """Bytes `[start, stop)` of an output, head and rows, in pieces."""
+    yield block.head[start:stop]
+    at = block.first_bytes
+    for one in block.stretches:
+        low, high = max(start, at), min(stop, at + one.size_bytes)
+        for first in range(low, high, _READ_BYTES):
+            begin = one.start_bytes + first - at
+            ranges = [(begin, begin + min(high - first, _READ_BYTES))]
+            yield stores[one.store].get_ranges(one.path, ranges)[0]
+        at += one.size_bytes
+
+
+_THREADS = 16
+_RUN_ROWS = 1 << 16
+
+
+class _Rows(Protocol):
+    """Rows that are asked for their lengths."""
+
+    def __len__(self) -> int: ...
+
+    def ranges(self, rows: slice, /) -> tuple[IntArray, IntArray]:
+        """int64[k] starts and lengths of some of them."""
+        ...
+
+
+class InPlace(Protocol):
+    """Rows that lie in a file of the output's store as its writer would put them there.
+
+    Attributes:
+        rows: all of a source.
+        file: where they lie.
+        start_bytes: where they begin in it.
+        size_bytes: of all of them.
+    """
+
+    @property
+    def rows(self) -> _Rows: ...
+    @property
+    def file(self) -> Place: ...
+    @property
+    def start_bytes(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+@dataclass(slots=True)
+class Layout:
+    """One output: a head, and rows that lie in parts and in files of its store.
+
+    Attributes:
+        laid: where its rows are, in order.
+        parts: where parts are.
+        stretches: the same as ranges of files.
+        stores: by number: that of the parts, and those of the sources.
+        unit_bytes: of the units of rows.
+        token_bytes: the same, 0 where rows hold no tokens.
+        first_number: of its first block among those of all outputs.
+        head: what stands before the rows.
+        ends: int64[n]: where each of the stretches ends in the output.
+    """
+
+    laid: Sequence[PartName | InPlace]
+    parts: Place
+    stretches: Sequence[Stretch]
+    stores: tuple[Store, ...]
+    unit_bytes: int
+    token_bytes: int
+    first_number: int
+    head: bytes
+    ends: IntArray
+    _lengths: list[NDArray[Any]] = field(default_factory=list[NDArray[Any]])
+
+    @classmethod
+    def of(
+        cls,
+        laid: Iterable[PartName | InPlace],
+        parts: Place,
+        unit_bytes: int,
+        token_bytes: int,
+        first_number: int,
+        head_of: Callable[[int], bytes],
+    ) -> Layout:
+        """The layout of what is laid out in this order; `head_of` gives the head before rows of so many bytes."""
+        laid = list(laid)
+        stores, stretches = [parts.store], list[Stretch]()
+        for one in laid:
+            if isinstance(one, PartName):
+                stretches.append(Stretch(0, parts.child(one.path).path, 0, one.tokens * unit_bytes))
+                continue
+            stretches.append(Stretch(len(stores), one.file.path, one.start_bytes, one.size_bytes))
+            stores.append(one.file.store)
+        head = head_of(sum(one.size_bytes for one in stretches))
+        ends = len(head) + np.cumsum([one.size_bytes for one in stretches], dtype=np.int64)
+        return cls(laid, parts, stretches, tuple(stores), unit_bytes, token_bytes, first_number, head, ends)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of head and rows."""
+        return int(self.ends[-1]) if len(self.ends) else len(self.head)
+
+    @property
+    def num_blocks(self) -> int:
+        """Whole blocks of head and rows."""
+        return self.size_bytes // BLOCK_BYTES
+
+    def blocks(self) -> Iterator[Block]:
+        """The whole blocks, in order."""
+        return (self._block(index) for index in range(self.num_blocks))
+
+    def joined(self, marks: Mapping[int, BlockMark], digest: Callable[[], str] | None) -> JoinedRows:
+        """All that the writer has to know. Memory: 4 bytes a row.
+
+        Args:
+            marks: of all blocks.
+            digest: gives the document digest, where that is known.
+        """
+        self._read_lengths()
+        known = [made_of(marks, self.first_number + index, self.parts) for index in range(self.num_blocks)]
+        last = self._block(self.num_blocks)
+        rest = b"".join(read_stretches(self.stores, last, self.num_blocks * BLOCK_BYTES, self.size_bytes))
+        highest, digests = digest_tokens(self.token_bytes, last, rest)
+        highest = max([highest, *(one.max_token_id for one in known)])
+        token_blocks = [*(text for one in known for text in one.token_blocks), *digests]
+        text = "" if not self.token_bytes else digest() if digest is not None else self._digest(token_blocks)
+        ranges = [(one.path, one.start_bytes, one.size_bytes) for one in self.stretches if one.size_bytes]
+        blocks = [one.digest for one in known]
+        return JoinedRows(ranges, self._runs, self.size_bytes - len(self.head), text, highest, blocks, lambda: [rest])
+
+    def _digest(self, token_blocks: Sequence[str]) -> str:
+        """The document digest of version 1."""
+        documents = DocumentDigest()
+        for one in token_blocks:
+            documents.update_block(bytes.fromhex(one))
+        for run in self._runs():
+            documents.update_lengths(run)
+        return documents.hexdigest()
+
+    def _block(self, index: int) -> Block:
+        """A block, with those stretches that it may lie in: it, and what begins in it, ends before the next but one."""
+        start, stop = index * BLOCK_BYTES, (index + 2) * BLOCK_BYTES
+        low = int(np.searchsorted(self.ends, start, side="right"))
+        high = int(np.searchsorted(self.ends, stop, side="left")) + 1
+        first = len(self.head) if low == 0 else int(self.ends[low - 1])
+        chosen = tuple(self.stretches[low:high])
+        return Block(self.first_number + index, index, self.head, self.size_bytes, first, chosen)
+
+    def _read_lengths(self) -> None:
+        with Pool(1 if self.parts.is_local else _THREADS, "lengths") as pool:
+            for runs in pool.map(self._lengths_of, self.laid):
+                self._lengths += runs
+
+    def _lengths_of(self, one: PartName | InPlace) -> list[NDArray[Any]]:
+        """Lengths of rows, as small as they may be."""
+        if isinstance(one, PartName):
+            found = [read_part(self.parts.child(one.path), self.unit_bytes)[1]]
+        else:
+            starts = range(0, len(one.rows), _RUN_ROWS)
+            found = [one.rows.ranges(slice(at, min(len(one.rows), at + _RUN_ROWS)))[1] for at in starts]
+        return [run.astype(np.uint32 if int(run.max(initial=0)) < 1 << 32 else np.int64) for run in found]
+
+    def _runs(self) -> Iterator[IntArray]:
+        for run in self._lengths:
+            for start in range(0, len(run), _RUN_ROWS):
+                yield run[start : start + _RUN_ROWS].astype(np.int64)
+
+
+def marks_in(folder: Place) -> dict[int, BlockMark]:
+    """The blocks that are done, by one listing; raises `Corrupt` where two workers disagree."""
+    found: dict[int, BlockMark] = {}
+    with contextlib.suppress(NotFound):
+        for path in folder.store.list(folder.path):
+            mark = parse_mark(path.rpartition("/")[2])
+            if mark is not None and found.setdefault(mark.number, mark) != mark:
+                hint = "Discard the work and start again (--restart)"
+                raise Corrupt(f"two workers disagree on block {mark.number}", path=path, hint=hint)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class OneFile:
+    """One token file that a store joins of parts.
+
+    Attributes:
+        to: its format.
+        output: where it goes, in a store that joins.
+        options: of its writer.
+        token_bytes: width of the tokens of the parts.
+        work: where they are.
+        pool: digests blocks.
+        takes: whether a block is of this run's share.
+    """
+
+    to: JoinsTokens
+    output: Place
+    options: Mapping[str, Any]
+    token_bytes: int
+    work: Work
+    pool: Executor
+    takes: Callable[[int], bool]
+
+    def digest(self, parts: Sequence[PartName]) -> None:
+        """Digest what is missing of the blocks of this share, when all parts are there."""
+        self._digest(self.layout(parts))
+
+    def write(self, writer: JoinsRows, parts: Sequence[PartName]) -> None:
+        """Give all parts to the file's writer, with the digests of all blocks; raises as `JoinsRows.write_joined`."""
+        layout = self.layout(parts)
+        self._digest(layout)
+        writer.write_joined(layout.joined(marks_in(self.marks), None))
+
+    @property
+    def marks(self) -> Place:
+        """Folder of the records of finished blocks."""
+        return self.work.place.child("files")
+
+    def _digest(self, layout: Layout) -> None:
+        done = marks_in(self.marks)
+        missing = (block for block in layout.blocks() if block.number not in done and self.takes(block.number))
+        job = BlockJob(layout.stores, self.marks, self.token_bytes)
+        for _ in self.pool.map(functools.partial(digest_block, job), missing):
+            pass
+
+    def layout(self, parts: Sequence[PartName]) -> Layout:
+        """Return where the parts are in the file."""
+        width = self.token_bytes
+        return Layout.of(parts, self.work.parts, width, width, 0, self._head)
+
+    def _head(self, rows_bytes: int) -> bytes:
+        frame = self._frame(rows_bytes // self.token_bytes)
+        return b"" if frame is None else frame.head
+
+    def _frame(self, num_tokens: int) -> Any:
+        tokens = JoinedTokens(list, 0, num_tokens, -1, (), self.token_bytes)
+        return self.to.join(self.options, tokens, self.output.path)
+
+    def fits(self) -> bool:
+        """Whether the format stores tokens as the parts have them."""
+        return self._frame(0) is not None
+
+
+def joined_file(
+    to: str,
+    output: Place,
+    options: Mapping[str, Any],
+    token_bytes: int,
+    work: Work,
+    pool: Executor,
+    takes: Callable[[int], bool],
+    *,
+    overwrite: bool,
+) -> OneFile | None:
+    """The one file that parts are joined to in their store; None where that can't, and a writer takes each part."""
+    chosen = get_format(to)
+    if not isinstance(chosen, JoinsTokens) or not can_compose(output.store):
+        return None
+    place = Place(joining(output.store, None if overwrite else work.digest), output.path)
+    found = OneFile(chosen, place, options, token_bytes, work, pool, takes)
+    return found if found.fits() else None
+
+
+class BlockWave(Wave):
+    """Second wave: each task computes the digests of a block of a joined file."""
+
+    def __init__(self, file: OneFile, parts: Sequence[PartName]) -> None:
+        self._layout = file.layout(parts)
+        self._marks = file.marks
+        self.tasks = list(self._layout.blocks())
+        job = BlockJob(self._layout.stores, file.marks, file.token_bytes)
+        self.fn: Callable[[Any], object] = functools.partial(digest_block, job)
+
+    def done(self) -> Mapping[int, BlockMark]:
+        """Return the finished blocks by number."""
+        return marks_in(self._marks)
+
+    def write(self, writer: JoinsRows) -> None:
+        """Give all parts to the file's writer, with the digests of all blocks; raises as `JoinsRows.write_joined`."""
+        writer.write_joined(self._layout.joined(self.done(), None))

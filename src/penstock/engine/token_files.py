@@ -1,0 +1,650 @@
+"""Token files of a folder: assembled side by side from parts, marked when they are there, and made one dataset."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._kinds import ExpectsDigest, TokenParts
+from penstock.abc import Executor, Store, Writer
+from penstock.codec.hashes import BlockHasher
+from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, join_digests
+from penstock.codec.tokens import dtype_for
+from penstock.engine.parts import PartMeta, PartName, Probe, read_part, require_intact
+from penstock.engine.plan import RESTART
+from penstock.engine.run import Wave, end_made, sweep_made
+from penstock.engine.work import Work, scratch
+from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
+from penstock.formats import get_format
+from penstock.formats._manifest import Provenance
+from penstock.formats.tokens.folder.files import (
+    SIDE_NAME,
+    data_names,
+    is_token_file_name,
+    is_unfinished_name,
+    listed_files,
+    own_files,
+    read_index_bytes,
+    side_name,
+)
+from penstock.formats.tokens.folder.index import (
+    INDEX_NAME,
+    SUFFIXES,
+    TokenFileEntry,
+    decode_index,
+    encode_index,
+    token_file_name,
+)
+from penstock.formats.tokens.folder.side import NAME, folder_facts, folder_manifest
+from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens, RunDigests, joined_manifest
+from penstock.store.compose import Extent, join_ranges
+from penstock.store.local import LocalStore
+from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_complete
+from penstock.store.place import Place
+from penstock.store.put import aborting, put, put_local_file, put_new
+from penstock.store.side_file import (
+    EDGE_BYTES,
+    edge_binding,
+    encode_manifest,
+    file_binding,
+    is_next,
+    load_manifest,
+    publish_beside,
+    stage_side_file,
+    sweep_next,
+)
+from penstock.types import Buffer, IntArray, Manifest
+
+
+@dataclass(frozen=True, slots=True)
+class PartRange:
+    """Documents `[first, stop)` of a part."""
+
+    name: PartName
+    first: int
+    stop: int
+
+
+@dataclass(slots=True)
+class Gathered:
+    """What is known of the documents of a token file. Memory: 4 bytes a document.
+
+    Attributes:
+        parts: where parts are.
+        token_bytes: width of the tokens.
+        ranges: of the parts, where the tokens are.
+        probes: texts that the parts remember.
+    """
+
+    parts: Place
+    token_bytes: int
+    ranges: list[Extent] = field(default_factory=list[Extent])
+    probes: list[Probe] = field(default_factory=list[Probe])
+    _lengths: list[NDArray[Any]] = field(default_factory=list[NDArray[Any]])
+    _digests: RunDigests = field(default_factory=RunDigests)
+    _highest: int = -1
+
+    def add(self, one: PartRange) -> None:
+        """Add documents of a part."""
+        part = self.parts.child(one.name.path)
+        meta, lengths = read_part(part, self.token_bytes)
+        if one.first == 0:
+            require_intact(self.parts, one.name)
+        self.probes += meta.probes
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+        chosen = lengths[one.first : one.stop]
+        self._lengths.append(chosen.astype(np.uint32 if int(chosen.max(initial=0)) < 1 << 32 else np.int64))
+        self.ranges.append(self._extent(part, starts, one.first, one.stop))
+        first = one.first
+        for stop in self._digests.cut(chosen):
+            for digest, num_tokens, highest in self._known(part, meta, starts, first, one.first + stop):
+                self._digests.add(digest, num_tokens)
+                self._highest = max(self._highest, highest)
+            first = one.first + stop
+
+    def tokens(self) -> JoinedTokens:
+        """All of it."""
+        num_docs = sum(map(len, self._lengths))
+        digests = self._digests.finish()
+        return JoinedTokens(self._runs, num_docs, self._digests.num_tokens, self._highest, digests, self.token_bytes)
+
+    def _runs(self) -> Iterator[IntArray]:
+        for run in self._lengths:
+            for start in range(0, len(run), 1 << 16):
+                yield run[start : start + (1 << 16)].astype(np.int64)
+
+    def _known(
+        self, part: Place, meta: PartMeta, starts: IntArray, first: int, stop: int
+    ) -> Iterator[tuple[str, int, int]]:
+        """`(digest, tokens, largest id)` of documents `[first, stop)` of a part, in pieces."""
+        begin = 0
+        for run in meta.runs:
+            end = begin + run.documents
+            low, high = max(first, begin), min(stop, end)
+            if (low, high) == (begin, end):
+                yield run.digest, int(starts[end] - starts[begin]), run.max_token_id
+            elif low < high:
+                path, start_bytes, length_bytes = self._extent(part, starts, low, high)
+                (data,) = part.store.get_ranges(path, [(start_bytes, start_bytes + length_bytes)])
+                tokens = np.frombuffer(data, dtype_for(self.token_bytes, "<"))
+                digest = documents_digest_v2(tokens, np.diff(starts[low : high + 1]))
+                yield digest, len(tokens), int(tokens.max(initial=0))
+            begin = end
+
+    def _extent(self, part: Place, starts: IntArray, first: int, stop: int) -> Extent:
+        start, end = int(starts[first]) * self.token_bytes, int(starts[stop]) * self.token_bytes
+        return part.path, start, end - start
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A token file that was joined: its name in the folder, its documents' digest, and its side file."""
+
+    name: str
+    digest: str
+    manifest: Manifest
+
+
+def join_file(
+    kind: JoinsTokens, to: str, output: Place, number: int, gathered: Gathered, options: Mapping[str, Any], scratch: str
+) -> Joined | None:
+    """Make a token file under a name that tells its content; one that is there stays.
+
+    Args:
+        kind: its format, which is called `to`.
+        output: the folder that it goes into.
+        number: of the file.
+        gathered: what it holds.
+        options: of the writer.
+        scratch: a folder of this machine for a time, on the file system of `output` where that is on one.
+
+    Returns:
+        The file; None where its format stores these tokens otherwise.
+    """
+    tokens = gathered.tokens()
+    digest = join_digests(tokens.digests)
+    name = token_file_name(number, digest, SUFFIXES[to])
+    frame = kind.join(options, tokens, output.child(name).path)
+    if frame is None:
+        return None
+    own = os.path.join(scratch, "own")
+    own_bytes, _ = _write(own, (frame.head, *frame.tail))
+    head_bytes = len(frame.head)
+    ranges = [(own, 0, head_bytes), *gathered.ranges, (own, head_bytes, own_bytes - head_bytes)]
+    size_bytes, binding = sum(length for _, _, length in ranges), _binding(gathered.parts, ranges, own)
+    block_digests: dict[str, tuple[str, ...]] = {}
+    index = os.path.join(scratch, "index")
+    if frame.index is not None:
+        index_bytes, block_digests[frame.index_name] = _write(index, frame.index)
+        size_bytes += index_bytes
+        binding = frame.joint_binding(binding, file_binding(LocalStore(), index))
+    manifest = joined_manifest(to, tokens, frame, size_bytes, binding, block_digests)
+    put_new(output.store, output.child(side_name(to, name)).path, encode_manifest(manifest))
+    if frame.index is not None:
+        put_local_file(output.store, index, output.child(data_names(to, name)[1]).path)
+    join_ranges(output.store, ranges, output.child(name).path, here=own, scratch=scratch)
+    return Joined(name, digest, manifest)
+
+
+def _write(path: str, pieces: Iterable[Buffer]) -> tuple[int, tuple[str, ...]]:
+    """Write a file of this machine; its size, and the digests of its blocks."""
+    hasher = BlockHasher()
+    with aborting(LocalStore().stage(path)) as staged:
+        for piece in pieces:
+            staged.write(piece)
+            hasher.update(piece)
+        size_bytes = staged.tell()
+        staged.commit()
+    return size_bytes, hasher.finish()
+
+
+def _binding(parts: Place, ranges: Sequence[Extent], own: str) -> str:
+    """The binding of a file of ranges."""
+    size_bytes = sum(length for _, _, length in ranges)
+    edges = ((0, min(size_bytes, EDGE_BYTES)), (max(0, size_bytes - EDGE_BYTES), size_bytes))
+    head, tail = (b"".join(_read(parts, ranges, own, *edge)) for edge in edges)
+    return edge_binding(size_bytes, head, tail)
+
+
+def _read(parts: Place, ranges: Sequence[Extent], own: str, first: int, stop: int) -> Iterator[bytes]:
+    """Bytes `[first, stop)` of a file of ranges."""
+    place = 0
+    for path, start, length in ranges:
+        low, high = max(first, place), min(stop, place + length)
+        if low < high:
+            store: Store = LocalStore() if path == own else parts.store
+            yield store.get_ranges(path, [(start + low - place, start + high - place)])[0]
+        place += length
+
+
+_STEM = "part"
+
+
+# --- the cut into files ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileTask:
+    """A token file to assemble: its number, and what it holds."""
+
+    number: int
+    ranges: tuple[PartRange, ...]
+
+    @property
+    def described(self) -> str:
+        """What it makes, for errors."""
+        return f"token file {self.number}"
+
+
+def cut_files(
+    parts: Sequence[PartName], file_tokens: int, folder: Place, token_bytes: int
+) -> list[tuple[PartRange, ...]]:
+    """What each token file holds; every one but the last ends at the first border at or after a multiple.
+
+    One part is read for each file. Which parts there are has no influence on where the borders lie.
+
+    Args:
+        parts: all of them, in order.
+        file_tokens: of this number of tokens.
+        folder: where they are.
+        token_bytes: width of the tokens.
+    """
+    files: list[tuple[PartRange, ...]] = []
+    ranges: list[PartRange] = []
+    tokens, goal = 0, file_tokens
+    for name in parts:
+        first, after = 0, tokens + name.tokens
+        if goal <= after and name.documents:
+            ends = tokens + np.cumsum(read_part(folder.child(name.path), token_bytes)[1])
+            while goal <= after:
+                stop = int(np.searchsorted(ends, goal)) + 1
+                ranges.append(PartRange(name, first, stop))
+                files.append(tuple(ranges))
+                ranges, first = [], stop
+                goal = (int(ends[stop - 1]) // file_tokens + 1) * file_tokens
+        if first < name.documents:
+            ranges.append(PartRange(name, first, name.documents))
+        tokens = after
+    if ranges:
+        files.append(tuple(ranges))
+    return files
+
+
+# --- appending -------------------------------------------------------------------------------------------------------
+
+
+def append_range(
+    writer: TokenParts, folder: Place, one: PartRange, token_bytes: int, digest: JoinedDigest | None = None
+) -> PartMeta:
+    """Append documents of a part; what the part holds.
+
+    Args:
+        writer: takes them.
+        folder: where parts are.
+        one: the documents.
+        token_bytes: width of the tokens.
+        digest: takes them too.
+    """
+    if digest is not None and isinstance(writer, ExpectsDigest):
+        writer.expect_digest(digest.text)
+    part = folder.child(one.name.path)
+    meta, lengths = read_part(part, token_bytes)
+    if one.first == 0:
+        require_intact(folder, one.name)
+    chosen = lengths[one.first : one.stop]
+    start_bytes = int(lengths[: one.first].sum()) * token_bytes
+    if len(chosen):
+        with _as_local(part, start_bytes, int(chosen.sum()) * token_bytes) as (path, offset_bytes):
+            whole = len(chosen) == len(lengths)
+            writer.write_part(path, offset_bytes, chosen, meta.max_token_id if whole else None)
+            if digest is not None:
+                digest.update(_mapped(path, offset_bytes, chosen, token_bytes), chosen)
+    return meta
+
+
+@contextlib.contextmanager
+def _as_local(part: Place, start_bytes: int, length_bytes: int) -> Generator[tuple[str, int]]:
+    """`(path, offset)` of a range of a part as a file of this machine: the part, or a copy for as long."""
+    if part.is_local:
+        yield part.path, start_bytes
+        _drop_cache(part.path)
+        return
+    with scratch() as folder:
+        path = os.path.join(folder, "part")
+        with aborting(LocalStore().stage(path)) as staged:
+            staged.write(part.store.get(part.path, start_bytes, length_bytes))
+            staged.commit()
+        yield path, 0
+
+
+def _mapped(path: str, offset_bytes: int, lengths: IntArray, token_bytes: int) -> Any:
+    stored = LocalStore().mmap(path)[offset_bytes : offset_bytes + int(lengths.sum()) * token_bytes]
+    return stored.view(np.dtype(f"<u{token_bytes}"))
+
+
+def _drop_cache(path: str) -> None:
+    """Tell the system that a part, durable and read, need not stay in memory."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+
+
+# --- token files -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class FileJob:
+    """What all token files of a run share.
+
+    Attributes:
+        output: the folder that they go into.
+        parts: where parts are.
+        scratch: where files are made, on this machine where the output is.
+        to: their format.
+        token_bytes: width of the tokens in the parts.
+        options: of the writer.
+        differs: gives, of texts that parts remember, the number of an input on which engines disagree, and where.
+    """
+
+    output: Place
+    parts: Place
+    scratch: Place
+    to: str
+    token_bytes: int
+    options: Mapping[str, Any]
+    differs: Callable[[Sequence[Probe]], tuple[int, str] | None] | None = None
+
+
+class FileMark(msgspec.Struct, frozen=True):
+    """A token file that is there."""
+
+    entry: TokenFileEntry
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileDone:
+    """A token file that was made, and the input of one of its parts of which engines disagree, and where."""
+
+    number: int
+    mark: FileMark
+    differs: tuple[int, str] | None
+
+
+def assemble_file(job: FileJob, task: FileTask) -> FileDone:
+    """Make a token file under a name that tells its content; one that is there stays.
+
+    Memory: 8 bytes a document of the file, and what its writer takes.
+    """
+    kind = get_format(job.to)
+    with scratch(job.scratch) as folder:
+        if isinstance(kind, JoinsTokens):
+            gathered = Gathered(job.parts, job.token_bytes)
+            for one in task.ranges:
+                gathered.add(one)
+            made = join_file(kind, job.to, job.output, task.number, gathered, job.options, folder)
+            if made is not None:
+                return _done(job, task.number, made.name, made.digest, made.manifest, gathered.probes)
+        return _write_file(job, task, folder)
+
+
+def _write_file(job: FileJob, task: FileTask, folder: str) -> FileDone:
+    """The same by the format's writer, through which all tokens pass."""
+    probes, digest, suffix = list[Probe](), JoinedDigest(), SUFFIXES[job.to]
+    kind = get_format(job.to)
+    with kind.create(LocalStore(), f"{folder}/{_STEM}.{suffix}", job.options, overwrite=False) as writer:
+        for one in task.ranges:
+            probes += append_range(as_parts(writer), job.parts, one, job.token_bytes, digest).probes
+        manifest = writer.commit()
+    name = token_file_name(task.number, digest.text(), suffix)
+    for entry, path in _made(folder):
+        final = name.removesuffix(f".{suffix}") + entry.removeprefix(_STEM)
+        put_local_file(job.output.store, path, job.output.child(final).path)
+    return _done(job, task.number, name, digest.text(), manifest, probes)
+
+
+def _done(job: FileJob, number: int, name: str, digest: str, manifest: Manifest, probes: Sequence[Probe]) -> FileDone:
+    highest = -1 if manifest.max_token_id is None else manifest.max_token_id
+    entry = TokenFileEntry(name, manifest.num_tokens or 0, manifest.num_samples, highest, digest)
+    return FileDone(number, FileMark(entry, manifest.size_bytes), job.differs and job.differs(probes))
+
+
+def as_parts(writer: Writer) -> TokenParts:
+    """A writer, as one that takes parts; raises `Unsupported`."""
+    if not isinstance(writer, TokenParts):
+        raise Unsupported("packing to this format isn't supported", hint="Choose another one: to= (--to)")
+    return writer
+
+
+def _made(folder: str) -> Iterator[tuple[str, str]]:
+    """`(name in the folder, path)` of all files and folders in it: side files first, and what the data are last."""
+    names = sorted(
+        os.listdir(folder), key=lambda name: (not name.endswith(".penstock"), not name.endswith(".idx"), name)
+    )
+    for name in names:
+        yield name, os.path.join(folder, name)
+
+
+_REPLACED = "replaced.json"
+"""In the folder of a plan: what the index that is replaced lists alone, until that is removed."""
+
+
+@contextlib.contextmanager
+def held_folder(output: Place, *, overwrite: bool, shared: bool) -> Generator[None]:
+    """Hold the folder of token files that is made, `shared` by workers of one plan; raises as `filled_folder`."""
+    with filled_folder(output.store, output.path, _kind(output), overwrite=overwrite, shared=shared):
+        yield
+
+
+def sweep_killed_tokens(output: Place, format: str, *, is_folder: bool) -> None:
+    """As `sweep_made`, of a folder of token files too.
+
+    Args:
+        output: what was made.
+        format: of its token files.
+        is_folder: it is a folder of them.
+    """
+    if is_folder:
+        sweep_complete(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
+    else:
+        sweep_made(output, format)
+
+
+def end_killed_commit(work: Work, format: str, *, is_folder: bool) -> None:
+    """As `end_made`, of a folder of token files too."""
+    if is_folder:
+        _end_folder(work)
+    else:
+        end_made(work.output, format, work.head and work.head.digest)
+
+
+def _end_folder(work: Work) -> None:
+    output = work.output
+    store, side, index = output.store, output.child(SIDE_NAME).path, output.child(INDEX_NAME).path
+    data = read_index_bytes(store, output.path)
+    facts = functools.partial(folder_facts, data, decode_index(data, index))
+    sweep_next(store, f"{NAME}.next", [side], is_next(store, side, facts), write=True)
+    if work.head is not None:
+        listed = set(own_files(store, output.path))
+        drop_listed(store, output.path, (name for name in _replaced(work) or () if name not in listed))
+
+
+def _replaced(work: Work) -> list[str] | None:
+    """What a commit noted that the index which it replaces lists alone; None where it replaces none."""
+    note = work.place.child(_REPLACED)
+    try:
+        names = msgspec.json.decode(note.store.get(note.path), type=list[str])
+    except (NotFound, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return [name for name in names if is_token_file_name(name.partition("/")[0]) and ".." not in name.split("/")]
+
+
+def _kind(output: Place) -> Filled:
+    return Filled(functools.partial(own_files, output.store), INDEX_NAME, is_unfinished_name)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFiles:
+    """The folder that is made.
+
+    Attributes:
+        job: what all its files share.
+        file_tokens: tokens of a file.
+        overwrite: replace what is there.
+        given: what is said of the data, for the side file of the folder.
+        work: where it is made.
+        executor: assembles.
+        refuse: the error for an input on which engines disagree, by its number, and where.
+    """
+
+    job: FileJob
+    file_tokens: int
+    overwrite: bool
+    given: Provenance
+    work: Work
+    executor: Executor
+    refuse: Callable[[int, str], PenstockError] | None = None
+
+    def missing_shares(self, parts: Sequence[PartName] | None) -> tuple[int, ...]:
+        """The shares of which a token file is missing."""
+        marks = self.marks()
+        return self.work.job_parts_of(task.number for task in self.tasks(parts or ()) if task.number not in marks)
+
+    def make(self, parts: Sequence[PartName], share: tuple[int, int] | None = None) -> None:
+        """Assemble the token files that are missing, of a share or of all."""
+        index, count = share or (0, 1)
+        marks = self.marks()
+        tasks = (task for task in self.tasks(parts) if task.number % count == index and task.number not in marks)
+        self.assemble(self.executor, tasks)
+
+    def assemble(self, pool: Executor, tasks: Iterable[FileTask]) -> None:
+        """Make token files and record each; raises as `refuse` if engines disagree on one."""
+        for done in pool.map(functools.partial(assemble_file, self.job), tasks):
+            if done.differs is not None and self.refuse is not None:
+                raise self.refuse(*done.differs)
+            put(self.work.folder.store, self._mark(done.number).path, msgspec.json.encode(done.mark))
+
+    def commit(self, parts: Sequence[PartName]) -> Manifest:
+        """Make the folder visible: its side file, then its index; then remove what it replaces.
+
+        Raises:
+            PrepareError: files that were made of the parts are no longer marked: another finisher was first.
+        """
+        output, count = self.job.output, len(self.tasks(parts))
+        marks = self.marks()
+        if marks.keys() != set(range(count)):  # an index of fewer files would take the place of what that one made
+            what, hint = "the records of finished token files are missing", "Run it again"
+            raise PrepareError(what, path=output.path, found=len(marks), expected=count, hint=hint)
+        entries = [marks[number].entry for number in range(count)]
+        self._require_sizes(marks.values())
+        data = encode_index(self.job.to, entries)
+        replaced = self._note_replaced(data)
+        size_bytes = sum(mark.size_bytes for mark in marks.values())
+        manifest = folder_manifest(data, decode_index(data, output.path), size_bytes, self.given)
+        index = output.child(INDEX_NAME)
+        staged = output.store.stage(index.path, overwrite=self.overwrite)
+        try:
+            staged.write(data)
+            staged.sync()
+            side = stage_side_file(output.store, output.child(SIDE_NAME).path, manifest, replaces=replaced is not None)
+
+            def landed() -> bool:
+                return output.store.get(index.path) == data
+
+            publish_beside(output.store, [side], staged.commit, landed)
+        except BaseException:
+            staged.abort()
+            raise
+        drop_listed(output.store, output.path, replaced or ())
+        return manifest
+
+    def _require_sizes(self, marks: Iterable[FileMark]) -> None:
+        """Raise an error if a token file has another size than its mark says.
+
+        Raises:
+            ConfigError: the replaced dataset has these documents with ids of another width. Names of token files are
+                digests of their documents, so that both can't be in one folder.
+            Corrupt: a token file is damaged.
+        """
+        if self.job.to == "flat-tokens":
+            return  # folders, whose ids have one width, and whose files have digests of their own
+        if not (self.job.output.is_local or self.overwrite):
+            return  # object stores check objects themselves
+        for mark in marks:
+            some = data_names(self.job.to, mark.entry.path)
+            size_bytes = sum(one.store.size(one.path) for one in map(self.job.output.child, some))
+            if size_bytes == mark.size_bytes:
+                continue
+            path, found, expected = self.job.output.child(some[0]).path, f"{size_bytes} bytes", f"{mark.size_bytes}"
+            if self._is_of_another_width(mark.entry.path, size_bytes):
+                what = "the folder to replace has the same documents with a different id width"
+                hint = "Write to another folder, or delete this folder first"
+                raise ConfigError(what, path=path, found=found, expected=expected, hint=hint)
+            what = "a token file of unfinished work is damaged"
+            raise Corrupt(what, path=path, found=found, expected=expected, hint=RESTART)
+
+    def _is_of_another_width(self, name: str, size_bytes: int) -> bool:
+        """Return whether a replaced dataset had the same documents under this name, with ids of another width."""
+        side_file = self.job.output.child(side_name(self.job.to, name))
+        manifest = load_manifest(side_file.store, side_file.path)
+        return manifest is not None and manifest.size_bytes == size_bytes
+
+    def _note_replaced(self, data: bytes) -> list[str] | None:
+        """What the index that `data` replaces lists alone; where it is replaced, what a killed run noted of it.
+
+        None where no other index was there.
+        """
+        output, note = self.job.output, self.work.place.child(_REPLACED)
+        index = output.child(INDEX_NAME)
+        if output.store.exists(index.path) and output.store.get(index.path) != data:
+            new = set(listed_files(output.store, output.path, decode_index(data, index.path)))
+            old = [name for name in own_files(output.store, output.path) if name not in new]
+            put(note.store, note.path, msgspec.json.encode(old))
+        return _replaced(self.work)
+
+    def tasks(self, parts: Sequence[PartName]) -> list[FileTask]:
+        """Return the token files that consist of these parts, in order."""
+        cut = cut_files(parts, self.file_tokens, self.job.parts, self.job.token_bytes)
+        return [FileTask(number, ranges) for number, ranges in enumerate(cut)]
+
+    def marks(self) -> dict[int, FileMark]:
+        """Return the records of the existing token files, by number."""
+        found: dict[int, FileMark] = {}
+        there = set(self.job.output.names())
+        with contextlib.suppress(NotFound):
+            for path in self.work.folder.store.list(self.work.place.child("files").path):
+                number = path.rpartition("/")[2].removesuffix(".json")
+                with contextlib.suppress(msgspec.MsgspecError, ValueError, NotFound, RecursionError):
+                    mark = msgspec.json.decode(self.work.folder.store.get(path), type=FileMark)
+                    if mark.entry.path in there:
+                        found[int(number)] = mark
+        return found
+
+    def _mark(self, number: int) -> Place:
+        return self.work.place.child(f"files/{number:05d}.json")
+
+
+class FileWave(Wave):
+    """Second wave: each task makes a token file of a folder."""
+
+    def __init__(self, files: TokenFiles, parts: Sequence[PartName]) -> None:
+        self.files = files
+        self.tasks = files.tasks(parts)
+
+    def done(self) -> Mapping[int, FileMark]:
+        """Return the finished token files by number."""
+        return self.files.marks()
+
+    def run(self, pool: Executor, tasks: Sequence[FileTask]) -> None:
+        """Make token files and record them."""
+        self.files.assemble(pool, tasks)

@@ -1,0 +1,456 @@
+"""Whole shards of several datasets as shared work: a task is a run of them, copied as they are and numbered anew.
+
+How many shards each source has is known before: so where a run goes is too, and there is one wave of tasks alone.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+import numpy as np
+import xxhash
+
+from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
+from penstock.engine.folder import bare, local_store
+from penstock.engine.groups import (
+    Group,
+    GroupPart,
+    assemble,
+    encode_group,
+    files_of,
+    group_part,
+    is_free_place,
+    kept_shards,
+    publish,
+    read_group,
+    require_no_object,
+)
+from penstock.engine.parts import PartName, made_of, parse_part_name, read_part, require_intact
+from penstock.engine.plan import Plan
+from penstock.engine.run import Wave
+from penstock.engine.work import SCRATCH, Work, scratch
+from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError, Unsupported
+from penstock.formats import get_format
+from penstock.formats.shards.index_json import INDEX_NAME, Shard, encode_index
+from penstock.formats.shards.merge import FileCopy, copy_shards, numbered_shards
+from penstock.formats.shards.writer import ShardWriter
+from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob, sweep_unfinished
+from penstock.reshape.outputs import (
+    Output,
+    Written,
+    lineage,
+    once_of,
+    planned_inputs,
+    planned_options,
+    published,
+    rehearse,
+    require_other_dataset,
+)
+from penstock.reshape.rows import total_units
+from penstock.reshape.samples import SampleRows
+from penstock.store.local import output_exists
+from penstock.store.place import Place
+from penstock.store.put import aborting, put_local_file, put_new
+from penstock.store.unfinished import Once
+from penstock.types import IntArray, Manifest
+
+_GROUP_BYTES = 1 << 26
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRun:
+    """A task: some shards of an output.
+
+    Attributes:
+        number: among those of all outputs.
+        output: number of the output.
+        is_first: they are the first of it.
+        first_shard: number of the first one.
+        ranges: (part, first row, row behind the last) of their rows.
+    """
+
+    number: int
+    output: int
+    is_first: bool
+    first_shard: int
+    ranges: tuple[tuple[PartName, int, int], ...]
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"shards of the output starting at {self.first_shard}"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardJob:
+    """What all such tasks share.
+
+    Attributes:
+        to: format of the outputs.
+        outputs: where they go, in a store that answers with what is there now.
+        options: of the writer of each.
+        work: the folder of the plan.
+    """
+
+    to: str
+    outputs: tuple[Place, ...]
+    options: tuple[Mapping[str, Any], ...]
+    work: Place
+
+    @property
+    def marks(self) -> Place:
+        """Where groups are noted."""
+        return self.work.child("files")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardPlan:
+    """How an output is cut.
+
+    Attributes:
+        runs: its tasks.
+        manifest: what its side file says, but for counts and digests.
+    """
+
+    runs: Sequence[Run]
+    manifest: Manifest
+
+
+def plan_shards(job: ShardJob, output: int, parts: Sequence[PartName], first_number: int) -> ShardPlan:
+    """Cut an output into shards, and these into runs of about 64 MiB. Memory: 8 bytes a row."""
+    lengths = [read_part(job.work.child(f"parts/{name.path}"), 1)[1] for name in parts]
+    every = np.concatenate([np.empty(0, np.int64), *lengths])
+    with scratch(job.work.child(SCRATCH)) as folder:
+        place = Place(local_store(job.work), f"{folder}/empty")
+        writer = _writer(job, output, place)
+        try:
+            borders = writer.borders(every)
+            manifest = writer.commit()
+        except PenstockError as error:
+            writer.abort()
+            error.path = job.outputs[output].path
+            raise
+    starts = np.concatenate([[0], np.cumsum([name.documents for name in parts], dtype=np.int64)])
+    ends = np.concatenate([[0], np.cumsum(every)])
+    runs: list[ShardRun] = []
+    for first, stop in _run_shards(borders, ends):
+        low, high = borders[first], borders[stop] if stop < len(borders) else len(every)
+        runs.append(
+            ShardRun(first_number + len(runs), output, not runs, first, tuple(_ranges(parts, starts, low, high)))
+        )
+    return ShardPlan(runs, manifest)
+
+
+def _run_shards(borders: Sequence[int], ends: IntArray) -> Iterator[tuple[int, int]]:
+    """(first, behind the last) shard of each run: an empty first shard goes with the one behind it."""
+    first = 0
+    for shard in range(1, len(borders)):
+        if ends[borders[shard]] - ends[borders[first]] >= _GROUP_BYTES:
+            yield first, shard
+            first = shard
+    if borders:
+        yield first, len(borders)
+
+
+def _ranges(parts: Sequence[PartName], starts: IntArray, low: int, high: int) -> Iterator[tuple[PartName, int, int]]:
+    part = int(np.searchsorted(starts, low, side="right")) - 1
+    while part < len(parts) and starts[part] < high:
+        begin = int(starts[part])
+        first, stop = max(low, begin) - begin, min(high, int(starts[part + 1])) - begin
+        if first < stop:
+            yield parts[part], first, stop
+        part += 1
+
+
+def groups_there(marks: Place) -> dict[int, PartName]:
+    """The runs of shards that are done, by one listing."""
+    try:
+        names = [parse_part_name(path.rpartition("/")[2]) for path in marks.store.list(marks.path)]
+    except NotFound:
+        return {}
+    return {name.task: name for name in names if name is not None}
+
+
+def write_shards(job: ShardJob, run: ShardRun) -> PartName:
+    """Write some shards, and note that they are there. Memory: what the format's writer takes, and a part."""
+    with scratch(job.work.child(SCRATCH)) as folder:
+        made = Place(local_store(job.work), f"{folder}/group")
+        with _writer(job, run.output, made) as writer:
+            for name, first, stop in run.ranges:
+                part = job.work.child(f"parts/{name.path}")
+                lengths = read_part(part, 1)[1]
+                if first == 0:
+                    require_intact(job.work.child("parts"), name)
+                ends = np.concatenate([[0], np.cumsum(lengths)])
+                (data,) = part.store.get_ranges(part.path, [(int(ends[first]), int(ends[stop]))])
+                writer.write_run(np.frombuffer(data, np.uint8), lengths[first:stop])
+            manifest = writer.commit()
+        index = made.store.get(made.child(INDEX_NAME).path)
+        data = encode_group(group_part("0", index, manifest.block_digests, made))
+        shards = len(kept_shards(index, 0 if run.is_first else 1, made))
+        name = PartName(run.number, 0, True, manifest.num_samples, shards, 0, xxhash.xxh3_64_hexdigest(data))
+        put_shards(job, run, name, data, made)
+    return name
+
+
+class Run(Protocol):
+    """Shards that follow one another in an output."""
+
+    @property
+    def number(self) -> int:
+        """Among those of all outputs."""
+        ...
+
+    @property
+    def output(self) -> int:
+        """Number of the output."""
+        ...
+
+    @property
+    def is_first(self) -> bool:
+        """Whether an empty first shard stays."""
+        ...
+
+    @property
+    def first_shard(self) -> int:
+        """Number of the first one."""
+        ...
+
+
+def put_shards(job: ShardJob, run: Run, name: PartName, data: bytes, made: Place) -> None:
+    """Put shards that are made where they belong, and note that they are there.
+
+    Args:
+        job: of the task.
+        run: which they are.
+        name: of the group, as a part.
+        data: of it.
+        made: the folder of its files, on this machine.
+    """
+    place = job.outputs[run.output]
+    if place.is_local:
+        put_local_file(job.work.store, made.path, files_of(name, job.work).path)
+    else:
+        _upload(Group(name, msgspec.json.decode(data, type=GroupPart), made, run.is_first), place, run.first_shard)
+    put_new(job.work.store, job.marks.child(name.path).path, data)
+
+
+def _writer(job: ShardJob, output: int, place: Place) -> ShardWriter:
+    """The writer of an output, at another place."""
+    writer = get_format(job.to).create(place.store, place.path, job.options[output], overwrite=False)
+    if not isinstance(writer, ShardWriter):
+        writer.abort()
+        raise ConfigError("not a shard format", path=job.outputs[output].path, found=job.to)
+    return writer
+
+
+def _upload(group: Group, target: Place, first: int) -> None:
+    """Put the files of a group where they belong; raises `PrepareError` where other bytes have such a name."""
+    for _, names in group.moved(first):
+        for before, after in names.items():
+            file, there = group.files.child(before), target.child(after)
+            if not put_local_file(there.store, file.path, there.path) and there.store.get(there.path) != file.store.get(
+                file.path
+            ):
+                what = "another run wrote a file with this name"
+                raise PrepareError(what, path=there.path, hint="Choose another output, or remove it")
+
+
+def commit_shards(
+    job: ShardJob, output: int, plan: ShardPlan, done: Mapping[int, PartName], place: Place, *, overwrite: bool
+) -> Manifest:
+    """Make an output visible whose shards are all there.
+
+    Args:
+        job: of its tasks.
+        output: its number.
+        plan: how it is cut.
+        done: what `groups_there` gives.
+        place: the output.
+        overwrite: replace what is there, on this machine.
+    """
+    made = plan.manifest
+    recorded = {"inputs": made.inputs, "options": made.options}
+    groups = [read_group(made_of(done, run.number, job.marks), job.work, job.marks, run.is_first) for run in plan.runs]
+    if place.is_local:
+        return assemble(groups, place, name=job.to, recorded=recorded, overwrite=overwrite)
+    return publish(groups, place, name=job.to, recorded=recorded)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardCopies:
+    """A task: shards that follow one another in the output; see `ShardRun`.
+
+    Attributes:
+        number: among all.
+        first_shard: number of the first one.
+        shards: as they are numbered in the output, each with its files by name.
+    """
+
+    number: int
+    first_shard: int
+    shards: tuple[tuple[Shard, Mapping[str, FileCopy]], ...] = field(repr=False)
+    output: int = 0
+    is_first: bool = True  # an empty first shard of a later source stays too
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size_bytes for _, files in self.shards for file in files.values())
+
+    @property
+    def described(self) -> str:
+        """What an error calls it."""
+        return f"shards of the output starting at {self.first_shard}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardCopyJob(DatasetJob):
+    """A merge of whole shards. Their places in the output are known at once: the second wave is all there is.
+
+    Attributes:
+        sources: the opened datasets.
+        command: command and options, for the side file.
+    """
+
+    sources: Sequence[SampleRows]
+    command: Mapping[str, Any]
+    preload = (__name__,)
+
+    @property
+    def tasks(self) -> Sequence[Any]:
+        return ()
+
+    @property
+    def num_excluded(self) -> int:
+        return 0  # shards of which something is excluded aren't copied whole
+
+    @property
+    def reads(self) -> list[Place]:
+        return [rows.place for rows in self.sources]
+
+    @property
+    def most_workers(self) -> int:
+        return 1 + sum(map(total_units, self.sources)) // BLOCK_BYTES
+
+    def rehearse(self) -> tuple[Written, ...]:
+        self._require_copyable()
+        output, first = self.outputs[0], self.sources[0]
+        rehearse(output, self.sources, self.command, overwrite=self.options.overwrite)
+        size_bytes = sum(map(total_units, self.sources))
+        return (Written(output.place.path, first.format, sum(map(len, self.sources)), None, size_bytes),)
+
+    def write(self) -> tuple[Written, ...]:
+        self._require_copyable()
+        place, once = self.output, self.once(self.outputs[0])
+        sweep_unfinished(place)
+        made = None if self.options.overwrite else once.made()
+        if made is None:
+            parts = [rows.part for rows in self.sources]
+            path, known = place.path.rstrip("/") or place.path, lineage(self.sources, self.command)
+            copy = functools.partial(copy_shards, parts, place.store, path, name=self.sources[0].format, **known)
+            made = once.commit(functools.partial(copy, overwrite=self.options.overwrite))
+        return (Written.of(place, made),)
+
+    def _require_copyable(self) -> None:
+        """Raise what a copy is refused for: another format, or an output that is an input."""
+        first, to = self.sources[0], self.outputs[0].to
+        require_other_dataset(self.sources, self.output, first.format)
+        if to not in (None, first.format):
+            what = f"shards of {first.format} are copied unchanged"
+            hint = "Use `penstock convert` before or after it"
+            raise Unsupported(what, path=self.output.path, found=f"--to {to}", hint=hint)
+
+    def plan(self) -> Plan:
+        self._require_copyable()
+        options = planned_options(self.outputs, self.sources, self.command, overwrite=self.options.overwrite)
+        return Plan(options, planned_inputs(self.sources), TASK_BYTES, "")
+
+    def once(self, output: Output) -> Once[Manifest]:
+        return once_of(output, self.sources, self.command, sum(map(len, self.sources)))
+
+    def published(self, output: Output) -> Manifest | None:
+        return published(output, self.sources, self.command, self.once(output))
+
+    def require_free_place(self, output: Output) -> None:
+        if not is_free_place(output.place):
+            raise output_exists(output.place.path, output.place.child(INDEX_NAME).path)
+
+    def require_beginning(self, *, left: bool) -> None:
+        require_no_object(self.output, left=left)
+
+    def part_fn(self, work: Work) -> Callable[[Any], object]:
+        return id  # there are no tasks
+
+    def wave(self, work: Work) -> Wave:
+        return _Copies(self, work)
+
+    def parts_done(self, work: Work) -> list[PartName]:
+        return [name for number, name in _Copies(self, work).done().items() if self.options.takes(number)]
+
+    def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
+        done = {name.task for name in names}
+        size_bytes = sum(one.size_bytes for one in _runs(self.sources) if one.number in done)
+        samples = sum(name.documents for name in names)
+        return Written(self.output.path, self.sources[0].format, samples, None, size_bytes)
+
+
+class _Copies(Wave):
+    """The copies, and the index over them."""
+
+    def __init__(self, job: ShardCopyJob, work: Work) -> None:
+        self._job = job
+        self._shards = ShardJob(job.sources[0].format, (bare(job.output),), ({},), work.place)
+        self.tasks = list(_runs(job.sources))
+        self.fn: Callable[[Any], object] = functools.partial(copy_run, self._shards)
+
+    def done(self) -> Mapping[int, PartName]:
+        """Return the finished tasks by number."""
+        return groups_there(self._shards.marks)
+
+    def commit(self, group: int, once: Once[Manifest]) -> Manifest:
+        """Make the output visible."""
+        job = self._job
+        known = Manifest(self._shards.to, 0, 0, **lineage(job.sources, job.command))
+        told = (self._shards, group, ShardPlan(self.tasks, known), self.done(), job.output)
+        return once.commit(functools.partial(commit_shards, *told, overwrite=job.options.overwrite))
+
+
+def _runs(sources: Sequence[SampleRows]) -> Iterator[ShardCopies]:
+    """All shards of all sources, about 64 MiB together. Memory: the indexes."""
+    number = first = 0
+    held: list[tuple[Shard, Mapping[str, FileCopy]]] = []
+    size_bytes = 0
+    for shard, files in numbered_shards([rows.part for rows in sources]):
+        held.append((shard, files))
+        size_bytes += sum(file.size_bytes for file in files.values())
+        if size_bytes >= TASK_BYTES:
+            yield ShardCopies(number, first, tuple(held))
+            number, first, size_bytes = number + 1, first + len(held), 0
+            held = []
+    if held:
+        yield ShardCopies(number, first, tuple(held))
+
+
+def copy_run(job: ShardJob, run: ShardCopies) -> PartName:
+    """Copy some shards, and note that they are there. Memory: 1 MiB."""
+    with scratch(job.work.child(SCRATCH)) as folder:
+        made, blocks = Place(local_store(job.work), f"{folder}/group"), dict[str, tuple[str, ...]]()
+        for _, files in run.shards:
+            for name, file in files.items():
+                digester = BlockHasher()
+                with aborting(made.store.stage(made.child(name).path)) as staged:
+                    for chunk in file.chunks(digester):
+                        staged.write(chunk)
+                    staged.commit()
+                blocks[name] = digester.finish()
+        index = encode_index([shard for shard, _ in run.shards])
+        samples = sum(shard.samples for shard, _ in run.shards)
+        data = encode_group(group_part("0", index, blocks, made))
+        name = PartName(run.number, 0, True, samples, len(run.shards), 0, xxhash.xxh3_64_hexdigest(data))
+        put_shards(job, run, name, data, made)
+    return name
