@@ -43,7 +43,7 @@ from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError, U
 from penstock.store import lock as claims
 from penstock.store._leftovers import Kept
 from penstock.store.commit_log import CommitLog, OutputFiles, paths_of, read_committed, read_log
-from penstock.store.transaction import Transaction, require_no_old_work
+from penstock.store.transaction import Transaction
 from penstock.testing import FaultyOs
 
 SEED = int(os.environ.get("CRASH_SEED", "1"))
@@ -677,25 +677,23 @@ def test_unfinished_work_of_version_02_needs_restart(
     with ps.create(folder / "in.pbin", format="pbin", token_bytes=2) as writer:
         for number in range(100):
             writer.write({"tokens": [number] * 10})
-    output = folder / "out.pbin"
-    require_no_old_work(str(output))
+    output, restart = folder / "out.pbin", {"finish": True, "restart": True}
     old = start_old(SHARE, folder / "in.pbin", output, folder / ".out.pbin.work" / "lock")
     assert old.stdout is not None
     said = [old.stdout.readline() for _ in range(2)]
     assert said == ["done\n", "held\n"], old.communicate()[1]
     was = tree_of(folder)
-    with pytest.raises(PrepareError, match="--restart"):
-        require_no_old_work(str(output))
-    with pytest.raises(PrepareError, match="another run is writing"):
-        require_no_old_work(str(output), restart=True)
+    for options in ({"part": (1, 2)}, {"finish": True}, {}):
+        with pytest.raises(ConfigError, match="--restart"):
+            ps.filter(folder / "in.pbin", output, min_tokens=5, **options)
+    with pytest.raises(PrepareError, match="another"):
+        ps.filter(folder / "in.pbin", output, min_tokens=5, **restart)
     assert tree_of(folder) == was
     old.communicate("", timeout=60)
     (folder / ".out.pbin.work" / "of somebody else").write_bytes(b"")
-    require_no_old_work(str(output), restart=True)
+    ps.filter(folder / "in.pbin", output, min_tokens=5, **restart)
     assert os.listdir(folder / ".out.pbin.work") == ["of somebody else"]
-    (folder / ".out.pbin.work" / "of somebody else").unlink()
-    require_no_old_work(str(output), restart=True)
-    assert names_in(folder) == ["in.pbin", "in.pbin.penstock"]
+    assert len(ps.open(output)) == 100
 
 
 def test_staged_files_of_a_killed_writer_of_version_02_go(

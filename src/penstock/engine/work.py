@@ -38,6 +38,7 @@ from penstock.engine.folder import WorkFolder, name_beside
 from penstock.engine.parts import PartName, parse_part_name
 from penstock.engine.plan import (
     RESTART,
+    VERSION,
     InputState,
     Plan,
     decode_input_states,
@@ -449,6 +450,12 @@ def open_work(output: Place, folder: WorkFolder, *, restart: bool, shared: bool)
     refusal = PrepareError(
         "another run is writing this output", path=output.path, hint="Wait for it, or choose another output"
     )
+    if restart and shared:
+        with contextlib.suppress(Corrupt):
+            before = peek(folder)
+            if before is not None and before.version != VERSION:  # its parts, which may be running, share the lock
+                with folder.held(refusal):
+                    Work(folder, output).clear()
     with folder.held(refusal, shared=shared):
         work = Work(folder, output)
         if restart:

@@ -1,6 +1,6 @@
-"""The exclude list: which samples of a dataset are taken out, why, when and by whom. `<side file>.exclude.jsonl`.
+"""The exclude list `<side file>.exclude.jsonl`: which samples are excluded from a dataset, why, when and by whom.
 
-One line an entry, JSON:
+One line per entry, JSON:
 
 | field | content |
 |---|---|
@@ -9,12 +9,12 @@ One line an entry, JSON:
 | `digest` | 32 hex digits: of the sample, the same in every format |
 | `reason`, `time`, `who` | text; the time as `2026-11-22T10:00:00+00:00` |
 | `split` | of a dataset with splits under one list, else null |
-| `dataset` | fingerprint of the data that are meant |
+| `dataset` | fingerprint of the dataset |
 | `number`, `entries` | of this entry, from 1, and how many there are |
 | `check` | xxh3-128 over the `check` before, or nothing, and this entry's own fields |
 
-So a list that was cut or changed anywhere is found out, and the last `check` is the digest of the whole list. It is
-written anew as a whole, under a lock; who reads it sees the old one or the new one.
+So a cut or changed list is detected, and the last `check` is the digest of the whole list. It is always rewritten as a
+whole, under a lock; readers see the old one or the new one.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A sample that is taken out; see the table above."""
+    """An excluded sample; see the table above."""
 
     index: int
     key: str | None
@@ -97,7 +97,7 @@ class Entry:
 
     @property
     def sample(self) -> tuple[str | None, int]:
-        """Which sample it is: split and index."""
+        """Split and index."""
         return self.split, self.index
 
 
@@ -108,7 +108,7 @@ class ExcludeList:
 
     Attributes:
         entries: in the order in which they were added.
-        path: where it was read; None for one that is not in a file.
+        path: its file; None without one.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -120,11 +120,11 @@ class ExcludeList:
         return "0" * 32 if not self.entries else self.digests()[-1]
 
     def digests(self) -> list[str]:
-        """The digest that the list had after each entry."""
+        """Return the digest that the list had after each entry."""
         return list(_checks(self.entries))
 
     def of(self, split: str | None) -> tuple[Entry, ...]:
-        """The entries of a split; all where the list tells no splits apart."""
+        """Return the entries of a split; all if the list doesn't distinguish splits."""
         return tuple(one for one in self.entries if one.split is None or one.split == split)
 
 
@@ -133,12 +133,12 @@ NO_LIST = ExcludeList()
 
 
 def indices_of(entries: Iterable[Entry]) -> IntArray:
-    """int64[k], rising, each once: the samples of entries."""
+    """Return int64[k], rising, each once: the samples of entries."""
     return np.unique(np.array([one.index for one in entries], np.int64))
 
 
 def encode_list(entries: Sequence[Entry], path: str) -> bytes:
-    """The bytes of a list that is to lie at `path`; raises `TooLarge` for one that nobody would read."""
+    """Return the bytes of a list for `path`; raise `TooLarge` if nobody would read it."""
     data = bytearray()
     for number, (one, check) in enumerate(zip(entries, _checks(entries), strict=True), 1):
         data += msgspec.json.encode(_Line(*_fields(one), number, len(entries), check)) + b"\n"
@@ -152,11 +152,7 @@ def encode_list(entries: Sequence[Entry], path: str) -> bytes:
 
 
 def decode_list(data: bytes, path: str) -> ExcludeList:
-    """The list in a file.
-
-    Raises:
-        Corrupt: it is cut, changed, or no such list; nothing is left out on the strength of a part of it.
-    """
+    """Return the list in a file; raise `Corrupt` if any part of it is cut, changed, or something else."""
     decoder = msgspec.json.Decoder(_Line)
     entries: list[Entry] = []
     known: dict[str, str] = {}
@@ -185,7 +181,7 @@ def decode_list(data: bytes, path: str) -> ExcludeList:
 
 
 def read_list(store: Store, path: str) -> ExcludeList:
-    """The list in a file.
+    """Return the list in a file.
 
     Raises:
         NotFound: no such file.
@@ -208,16 +204,15 @@ def change_list(
     *,
     dry_run: bool = False,
 ) -> ExcludeList:
-    """Replace a list by what `change` makes of its entries, durably; an empty list is no file.
+    """Replace a list by the result of `change` on its entries, durably; an empty list is no file.
 
-    Others who change it at the same time wait: none of their entries is lost. A dry run writes nothing, and waits for
-    nobody. `record` is called after a list is written, and before one is deleted: a process that is killed in
-    between leaves a list that counts.
+    Concurrent changes wait, so that no entries are lost. A dry run writes nothing, and doesn't wait. `record` is called
+    after a list is written, and before one is deleted: a process that is killed in between leaves a list that counts.
 
     Raises:
         ConfigError: it is not on this machine.
-        OSError: nothing may be written where it lies.
-        Corrupt: the list that is there can't be read; it stays.
+        OSError: its directory can't be written to.
+        Corrupt: the existing list can't be read; it stays.
     """
     if not isinstance(place.store, LocalStore):
         what = "an exclude list must be a local file: elsewhere, concurrent writers would lose entries"
@@ -241,7 +236,7 @@ _ELSEWHERE = "Write the list elsewhere with --excludes FILE (list=), and open th
 
 @contextlib.contextmanager
 def _refused(place: Place) -> Generator[None]:
-    """Where nothing may be written beside a list, the `OSError` says where else it can be."""
+    """Add to the `OSError` of a directory that can't be written to where else the list can be."""
     try:
         yield
     except OSError as error:
@@ -252,7 +247,6 @@ def _refused(place: Place) -> Generator[None]:
 
 @contextlib.contextmanager
 def _held(lock: str) -> Generator[None]:
-    """The lock of a list, gone at the end."""
     with hold_lock(lock):
         try:
             yield
@@ -262,13 +256,13 @@ def _held(lock: str) -> Generator[None]:
 
 @contextlib.contextmanager
 def _rehearsed(dry: Store, lock: str) -> Generator[None]:
-    """No lock, refused for what one is refused for."""
+    """Raise the errors of `_held` without a lock."""
     put(dry, lock, b"")
     yield
 
 
 def require_no_list(store: Store, side: str, why: str = "it wouldn't match the new data") -> None:
-    """Refuse what can't heed the list of a dataset with this side file; raises `ConfigError`, which says why."""
+    """Raise `ConfigError`, with the reason, if a dataset with this side file has an exclude list."""
     path = side + SUFFIX
     if isinstance(store, LocalStore) and store.exists(path):
         what = f"there is an exclude list: {why}"
@@ -277,9 +271,9 @@ def require_no_list(store: Store, side: str, why: str = "it wouldn't match the n
 
 
 def list_above(paths: Collection[str], own: str | None = None, known: Collection[str] = ()) -> str | None:
-    """A list in a folder above files and folders of this machine, up to the root, but for their `own`; or None.
+    """Return an exclude list in a directory above local files, up to the root, except their `own`; or None.
 
-    Of what is `known`, as `with_lists` has it, nothing but the folders above is asked.
+    For `known` files, as in `with_lists`, only the directories above are looked at.
     """
     own, store = None if own is None else os.path.realpath(own), LocalStore()
     listed = {os.path.dirname(one) for one in paths if one in known}
@@ -298,16 +292,16 @@ def list_above(paths: Collection[str], own: str | None = None, known: Collection
 
 
 def linked_file(store: Store, path: str) -> Place | None:
-    """Where the file or folder is to which a link leads; None where this is none."""
+    """Return the target of a link; None if the path isn't one."""
     bare = path.rstrip("/") or path
     return place_of(os.path.realpath(bare)) if isinstance(store, LocalStore) and is_link(bare) else None
 
 
 def list_beside(store: Store, side: str) -> str:
-    """Path of the list of a dataset with this side file: beside the file itself, where it is named by a link.
+    """Return the path of the list of a dataset with this side file: next to the file itself if its name is a link.
 
     Raises:
-        ConfigError: the link has another one beside it.
+        ConfigError: there is another list next to the link.
     """
     data = side.removesuffix(".penstock")
     if not isinstance(store, LocalStore) or data.endswith("/") or not is_link(data):
@@ -320,12 +314,12 @@ def list_beside(store: Store, side: str) -> str:
 
 
 def with_lists(store: Store, paths: Collection[str], known: Collection[str] = ()) -> dict[str, str]:
-    """File → exclude list of its own, of those that have one; a folder of several is listed once.
+    """Return file → exclude list of those files that have one; a directory of several is listed once.
 
     Args:
         store: where they are.
         paths: of the files.
-        known: what a listing of their folders told, which is not asked again: files that are no links, and all lists.
+        known: a listing of their directories, of files that aren't links and of all lists.
     """
     found = {path: f"{path}{BESIDE}" for path in paths if path in known and f"{path}{BESIDE}" in known}
     for folder, files in _by_folder(store, (one for one in paths if one not in known)).items():
@@ -370,7 +364,7 @@ def _by_folder(store: Store, paths: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _names_in(store: Store, folder: str, num_asked: int) -> tuple[set[str] | None, set[str] | None]:
-    """The names in a folder, and which of them are links; None where asking for each file is less."""
+    """Return the names in a directory, and which of them are links; None if looking at each file costs less."""
     if num_asked == 1:
         return None, None
     if not isinstance(store, LocalStore):
@@ -384,7 +378,7 @@ def _names_in(store: Store, folder: str, num_asked: int) -> tuple[set[str] | Non
 
 
 def list_if_there(place: Place) -> ExcludeList:
-    """The list in a file, or none where there is no such file."""
+    """Return the list in a file, or an empty one without a file."""
     try:
         return read_list(place.store, place.path)
     except NotFound:

@@ -50,8 +50,6 @@ _DATASET_MARKS = ("index.json", ".nv-meta", ".zgroup", "zarr.json", ".penstock")
 
 
 class Claim(Protocol):
-    """The hold of one writer on an output."""
-
     def release(self) -> None:
         """Release the output for other writers; a second call does nothing."""
         ...
@@ -74,7 +72,7 @@ def claim(store: Store, path: str, *, shared: bool = False) -> Claim:
 
 
 def is_held(store: Store, path: str) -> bool:
-    """Whether another writer has an output, of which this is the first file; in an object store one of this host."""
+    """Return whether another writer has claimed an output by its first file; in an object store, one of this host."""
     if not isinstance(store, _Claims):
         return is_at_work(path)
     try:
@@ -85,11 +83,11 @@ def is_held(store: Store, path: str) -> bool:
 
 
 def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
-    """Take an output of files: its data file, and those beside it that hold its index.
+    """Claim an output of files: its data file, and the files next to it that hold its index.
 
     Raises:
         PrepareError: another writer has one of them.
-        ConfigError: a folder, or no regular file, stands in the place of one, or of the side file.
+        ConfigError: a directory or a special file is in the place of one, or of the side file.
     """
     for path in (data, *others, side):
         require_file_or_none(store, path)
@@ -106,11 +104,9 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
 
 
 def require_own_side_file(store: Store, side: str) -> None:
-    """That a side file takes the place of one, whole or damaged, and no exclude list or planes are of the data that go.
+    """Raise `ConfigError` if a side file can't be put at `side`, or belongs to data with an exclude list or planes.
 
-    Raises:
-        ConfigError: another thing stands there, or where the next one is kept until the data are replaced; or the name
-            of the data leaves no room for those of their side files.
+    That is so if something else has its name or that of the next side file, or if the names would be too long.
     """
     _require_place_of_side_file(store, side)
     _require_no_planes(store, side.removesuffix(".penstock"))
@@ -139,7 +135,7 @@ def _require_no_planes(store: Store, data: str) -> None:
 
 
 def sweep_killed(store: Store, paths: Iterable[str]) -> None:
-    """Remove what a writer left beside the files of an output that was killed when they were visible already.
+    """Remove what a writer that was killed after its commit left next to the files of an output.
 
     Raises:
         PrepareError: another writer holds this output.
@@ -153,12 +149,12 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
 
 
 def sweep_complete(store: Store, paths: Sequence[str], own: Owned | None = None) -> None:
-    """As `sweep_killed`, where others of the same work may be about to end: what they hold is theirs to sweep.
+    """Do the same if no other run of the same work holds the output; such a run removes it itself.
 
     Args:
         store: where it is.
-        paths: the output's files, or its folder.
-        own: what a folder lists as its own: that which it replaced may lie hidden beside it still, and goes too.
+        paths: files of the output, or its directory.
+        own: files that a directory lists; a replaced directory that is still there, hidden, is removed, too.
     """
     with contextlib.suppress(PrepareError, ConfigError, OSError):
         sweep_killed(store, paths)
@@ -168,11 +164,11 @@ def sweep_complete(store: Store, paths: Sequence[str], own: Owned | None = None)
 
 @contextlib.contextmanager
 def claimed(store: StoreT, *paths: str, shared: bool = False) -> Generator[StoreT]:
-    """Hold an output, or a dataset, for a whole verb; yields the store whose writers join the claim.
+    """Claim an output, or a dataset, for a whole verb; yields the store whose writers join the claim.
 
     Args:
         store: where it is.
-        paths: its files, or its folder; see `penstock.formats.files_at`.
+        paths: its files, or its directory; see `penstock.formats.files_at`.
         shared: with other workers of the same plan.
 
     Raises:
@@ -191,7 +187,7 @@ def claimed(store: StoreT, *paths: str, shared: bool = False) -> Generator[Store
 
 
 def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:
-    """Take what a path leads to, so that its other names, by links, are taken too."""
+    """Claim what a path leads to, so that its other names, by links, are claimed too."""
     if not isinstance(store, LocalStore):
         return claim(store, path, shared=shared)
     real = os.path.realpath(path)
@@ -205,15 +201,15 @@ def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:
 
 
 def settled(store: Store, path: str) -> str:
-    """A path that stays where it is: absolute on this machine, so that a writer commits where it began."""
+    """Return an absolute path on this machine, so that a writer commits where it began."""
     return absolute(path) if isinstance(store, LocalStore) else path
 
 
 def output_path(store: Store, path: str) -> str:
-    """Where an output named `path` goes: there, or where the link of that name leads; no slash at its end.
+    """Return the path of an output after following a link, without a slash at its end.
 
     Raises:
-        ConfigError: a link that leads nowhere, a folder that is more than a dataset, or the name of a side file.
+        ConfigError: a broken link, a directory that is more than a dataset, or the name of a side file.
     """
     path = path.rstrip("/") or path  # else the names of its side files would be names in a folder
     found = os.path.realpath(path) if isinstance(store, LocalStore) and is_link(path) else path
@@ -231,16 +227,13 @@ def output_path(store: Store, path: str) -> str:
 def require_other(
     inputs: Iterable[str], output: str, *others: str, statuses: Mapping[str, os.stat_result] = _NONE
 ) -> None:
-    """That an output is no input, holds none, and lies in none that is one dataset.
+    """Raise `ConfigError` if an output would replace an input, contain one, or become part of one.
 
     Args:
-        inputs: files and folders as they are named; what is not on this machine is compared by name.
+        inputs: files and directories as they are named; remote ones are compared by name.
         output: as it is named.
         others: further files that the output writes.
-        statuses: of those inputs of which it is known, none of them a link: these are not asked for again.
-
-    Raises:
-        ConfigError: it would replace an input, or become part of one.
+        statuses: known ones of inputs that aren't links.
     """
     outs = [_place(path) for path in (output, *others)]
     out_statuses = [_status(out) for out in outs]
@@ -279,19 +272,19 @@ def require_other_name(inputs: Iterable[str], output: str) -> None:
 
 
 def _files_of(named: str) -> Sequence[str]:
-    """The files that a pattern on this machine means; any other path is itself."""
+    """Return the files that a local pattern matches; any other path is itself."""
     if not is_pattern(named) or is_url(named) or is_there(named):
         return (named,)
     return [*find_files(named, [("",)], "input", follow_links=True)]
 
 
 def require_outside(folders: Iterable[str], output: str) -> None:
-    """That an output lies in none of these folders that is one dataset; others may hold it. Raises `ConfigError`."""
+    """Raise `ConfigError` if an output is in one of these directories and that is one dataset."""
     require_other([one for one in folders if is_one_dataset(one)], output)
 
 
 def is_one_dataset(folder: str) -> bool:
-    """Whether a local folder is a dataset as a whole, not a place in which files are looked for."""
+    """Return whether a local directory is one dataset, not a place for several."""
     return any(is_there(os.path.join(folder, mark)) for mark in _DATASET_MARKS)
 
 
@@ -306,22 +299,22 @@ def open_folder(
     inside: bool = False,
     clashes: Callable[[str], bool] | None = None,
 ) -> StagedFolder:
-    """Claim a folder as an output, and start it.
+    """Claim a directory as an output, and start it.
 
     Args:
         store: where it will be.
-        path: its path, no link.
-        own: gives the files that a dataset of this format lists, for what is replaced.
+        path: its path, not a link.
+        own: files that a dataset of this format lists, for what is replaced.
         overwrite: replace the dataset that is there.
-        held: the files that a store which can't make folders visible gets last; see `object_folder.open_objects`.
-        split: claim that part of it alone: others may be written at the same time.
-        inside: it is there, and `path/split` is what is started.
+        held: files that a store without directories publishes last; see `object_folder.open_objects`.
+        split: claim only that part: others may be written at the same time.
+        inside: the directory exists, and `path/split` is started.
         clashes: see `object_folder.open_objects`.
 
     Raises:
-        ConfigError: something stands there that may not be replaced.
+        ConfigError: something there may not be replaced.
         PrepareError: another writer has it.
-        Unsupported: a store that is only read.
+        Unsupported: a read-only store.
     """
     if not isinstance(store, FolderStore):
         root, part = (f"{path}/{split}", "") if inside else (path, split or "")
@@ -337,12 +330,12 @@ def open_folder(
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What a folder holds that is filled file by file, under names that tell their content; see `filled_folder`.
+    """Content of a directory that is filled file by file, under names that are digests; see `filled_folder`.
 
     Attributes:
-        own: gives the files that the dataset in it lists, the one that makes it visible last.
+        own: lists the files of the dataset in it, the one that makes it visible last.
         last: the name of that file.
-        unfinished: whether a name in it is one that unfinished work gives; such files stay, whatever lists them.
+        unfinished: returns whether a name belongs to unfinished work; such files stay, whatever lists them.
     """
 
     own: Owned
@@ -352,18 +345,16 @@ class Filled:
 
 @contextlib.contextmanager
 def filled_folder(store: Store, path: str, kind: Filled, *, overwrite: bool, shared: bool) -> Generator[None]:
-    """Hold a folder as an output that is not made visible at once, but by its last file.
+    """Claim a directory that its last file makes visible.
 
     Args:
         store: where it is.
-        path: its path, no link.
-        kind: what may be in it.
+        path: its path, not a link.
+        kind: its content.
         overwrite: replace the dataset that is there; see `drop_listed`.
-        shared: let others in that share the work.
+        shared: with others that share the work.
 
-    Raises:
-        ConfigError: something stands there that may not be replaced.
-        PrepareError: another writer has it.
+    Raises: see `require_fillable`.
     """
     held = _claim_real(store, path, shared=shared)
     try:
@@ -374,11 +365,11 @@ def filled_folder(store: Store, path: str, kind: Filled, *, overwrite: bool, sha
 
 
 def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) -> None:
-    """That a folder holds nothing but a dataset that may be replaced, and unfinished work of its kind.
+    """Require a directory with nothing but a replaceable dataset, and unfinished work of its kind.
 
     Raises:
-        ConfigError: something else is there; three are named.
-        PrepareError: a writer of the folder as a whole is at work there.
+        ConfigError: something else is there; three files are named.
+        PrepareError: a writer of the whole directory is at work there.
     """
     last = f"{path}/{kind.last}"
     if isinstance(store, LocalStore) and leads_somewhere(path) and not is_folder(path):
@@ -393,7 +384,7 @@ def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) 
 
 
 def drop_listed(store: Store, folder: str, names: Iterable[str]) -> None:
-    """Remove files that a dataset listed which was replaced where it stands, and the folders that are empty then.
+    """Remove the files of a dataset that was replaced in its directory, and directories that are empty then.
 
     What can't be removed stays, and nothing is removed through a link.
     """
@@ -409,7 +400,7 @@ def drop_listed(store: Store, folder: str, names: Iterable[str]) -> None:
 
 
 def _unlisted(store: Store, path: str, names: Collection[str], unfinished: Callable[[str], bool]) -> Iterator[str]:
-    """What a folder holds besides these files and unfinished work, by paths inside."""
+    """Yield the other files of a directory, except unfinished work, by paths inside."""
     if isinstance(store, LocalStore):
         yield from unlisted_files(path, names, unfinished)
         return
@@ -424,14 +415,10 @@ def _unlisted(store: Store, path: str, names: Collection[str], unfinished: Calla
 
 @dataclass(frozen=True, slots=True)
 class _Claimed:
-    """Several claims as one."""
-
     release: Callable[[], None]
 
 
 class _Folder:
-    """A staged folder, and the claim to it."""
-
     __slots__ = ("_folder", "_release", "path")
 
     def __init__(self, folder: StagedFolder, release: Callable[[], None]) -> None:
@@ -440,26 +427,21 @@ class _Folder:
         self._release = release
 
     def stage(self, name: str) -> Staged:
-        """Start a file in it."""
         return self._folder.stage(name)
 
     def size(self, path: str) -> int:
-        """Size of a file in it that is committed."""
         return self._folder.size(path)
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Ranges of a file in it that is committed."""
         return self._folder.get_ranges(path, ranges)
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
-        """Make it visible, and release the claim."""
         try:
             self._folder.commit(part, path)
         finally:
             self._release()
 
     def abort(self) -> None:
-        """Drop it, and release the claim."""
         try:
             self._folder.abort()
         finally:
@@ -467,7 +449,6 @@ class _Folder:
 
 
 def _place(path: str) -> str:
-    """A path as all its names have it; a URL as it is."""
     return path.rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
@@ -476,7 +457,6 @@ def _is_in(inner: str, outer: str) -> bool:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """Of a path, by which two names of one file, such as hard links, are known."""
     return status_of(os.stat, path)
 
 
@@ -498,7 +478,7 @@ def _target(link: str) -> str | None:
 
 
 def _require_no_place(path: str, real: str) -> None:
-    """Refuse a folder that is a place in which more than datasets are."""
+    """Raise `ConfigError` for a directory that holds more than datasets."""
     home = os.path.realpath(os.path.expanduser("~"))
     try:
         here = os.getcwd()
@@ -512,6 +492,6 @@ def _require_no_place(path: str, real: str) -> None:
 
 
 def require_file_or_none(store: Store, path: str) -> None:
-    """That a file may be put at `path`; raises `ConfigError` where a folder, or no regular file, stands there."""
+    """Raise `ConfigError` if a directory or a special file is at `path`."""
     if isinstance(store, LocalStore):
         require_replaceable_file(path, follow_links=True)

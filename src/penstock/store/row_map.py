@@ -1,6 +1,6 @@
 """The row map: from which row of which input each sample of a dataset was made.
 
-`<dataset>.penstock.rows` beside a dataset, without the `.idx` or `.bin` of its name. Little-endian:
+`<dataset>.penstock.rows` next to a dataset, without the `.idx` or `.bin` of its name. Little-endian:
 
 | bytes | content |
 |---|---|
@@ -39,7 +39,7 @@ _STEMS = (".idx", ".bin")
 
 
 class MappedInput(msgspec.Struct, frozen=True):
-    """An input: its name and digest, as the side file has them, and its rows."""
+    """An input: its name and digest, as in the side file, and its number of rows."""
 
     name: str
     digest: str
@@ -75,23 +75,18 @@ class RowMap:
         return np.concatenate([[0], np.cumsum([one.rows for one in self.inputs])]).astype(np.int64)
 
     def numbers_of(self, name: str) -> list[int]:
-        """The numbers of the inputs of this name, or of this digest; a last part of the path will do."""
+        """Return the numbers of the inputs with this name, last part of a path, or digest."""
         exact = [number for number, one in enumerate(self.inputs) if name in (one.name, one.digest)]
         return exact or [number for number, one in enumerate(self.inputs) if one.name.endswith("/" + name)]
 
     def samples_of(self, number: int, rows: IntArray) -> IntArray:
-        """int64[k], rising: the samples that were made of these rows of an input.
-
-        Args:
-            number: of the input, from 0.
-            rows: int64[n]: rows of it, from 0; those that it does not have were made into nothing.
-        """
+        """Return int64[k], rising: the samples made of `rows`, int64[n] from 0, of input `number`."""
         rows = np.asarray(rows, np.int64)
         known = rows[(rows >= 0) & (rows < self.inputs[number].rows)] + self.first_rows[number]
         return np.flatnonzero(np.isin(self.rows, known)).astype(np.int64)
 
     def origin_of(self, sample: int) -> tuple[MappedInput, int]:
-        """The input that a sample was made of, and the row of it, from 0; raises `Corrupt` where it has none."""
+        """Return the input and the row in it, from 0, of a sample; raise `Corrupt` if there is no such row."""
         row, first = int(self.rows[sample]), self.first_rows
         if not 0 <= row < first[-1]:
             raise Corrupt("the row map refers to a row that isn't in the input", path=self.path, found=row, hint=_HINT)
@@ -104,20 +99,19 @@ _REMOVE = "Remove it, or choose another output"
 
 
 def row_map_path(path: str) -> str:
-    """The row map of the dataset at `path`."""
     path = path.rstrip("/") or path
     return next((path.removesuffix(one) for one in _STEMS if path.endswith(one)), path) + SUFFIX
 
 
 def read_row_map(dataset: Place, manifest: Manifest | None) -> RowMap | None:
-    """The row map of a dataset; None where it has none.
+    """Return the row map of a dataset; None if it has none.
 
     Args:
         dataset: where it is.
-        manifest: of its side file, by which the map is known to belong to it; None where it has none.
+        manifest: of its side file, which the map has to match; None without one.
 
     Raises:
-        ConfigError: the map that is there is of other data.
+        ConfigError: the map belongs to other data.
         Corrupt: it is damaged.
     """
     path, is_there = row_map_path(dataset.path), False
@@ -135,7 +129,7 @@ def read_row_map(dataset: Place, manifest: Manifest | None) -> RowMap | None:
 
 
 def require_own_row_map(dataset: Place) -> None:
-    """Raise `ConfigError` where something else stands in the place of a row map, or where the next one is kept."""
+    """Raise `ConfigError` if something else has the name of the row map, or of the next one."""
     path, store = row_map_path(dataset.path), dataset.store
     for one in (path, path + NEXT):
         if store.exists(one):
@@ -157,11 +151,11 @@ def write_row_map(
 
     Args:
         store: where it goes.
-        path: what it is called: that of `row_map_path`, or with `.next`.
+        path: that of `row_map_path`, or with `.next`.
         runs: int64[k] each: the rows of all samples, in their order.
         inputs: name and digest of each.
-        rows: rows of each input, by its name; asked for after the last run.
-        recorded: `options` and `tokenizer_digest`, as they are in the side file.
+        rows: rows of each input, by its name; read after the last run.
+        recorded: `options` and `tokenizer_digest`, as in the side file.
         num_tokens: of the dataset.
     """
     hasher, count = xxhash.xxh3_128(), 0
@@ -182,7 +176,7 @@ def write_row_map(
 
 
 def settle_row_map(dataset: Place, manifest: Manifest | None) -> None:
-    """Give the map of what is there now its final name, and remove one that is of what was there before."""
+    """Give the map of the current data its final name, and remove that of replaced data."""
     path = row_map_path(dataset.path)
     for one in (path + NEXT, path):
         try:
@@ -196,7 +190,7 @@ def settle_row_map(dataset: Place, manifest: Manifest | None) -> None:
 
 
 def is_damaged(row_map: RowMap, store: Store) -> bool:
-    """Whether a row of the map is another than was written."""
+    """Return whether a row of the map differs from what was written."""
     note, rows = _read(store, row_map.path)
     return xxhash.xxh3_128_hexdigest(byte_view(np.ascontiguousarray(rows))) != note.digest
 
@@ -210,7 +204,7 @@ def _fits(note: _Note, count: int, manifest: Manifest) -> bool:
 
 
 def _read(store: Store, path: str) -> tuple[_Note, IntArray]:
-    """What a map holds; its rows are mapped where the store can. Raises `NotFound`, `Corrupt`."""
+    """Return the content of a map; its rows are mapped if the store can. Raises `NotFound`, `Corrupt`."""
     size_bytes = store.size(path)
     damaged = Corrupt("the row map is damaged", path=path, hint=_HINT)
     if size_bytes < _FOOTER.size:

@@ -1,16 +1,16 @@
-"""The side file: what our writers know about their data and the format can't hold.
+"""The side file: what our writers record about data and the format can't hold.
 
-`<file>.penstock` beside a file, `.penstock` in a folder, `<group>.penstock` beside a zarr group: one JSON document,
-a `Manifest`. It is never needed to open data, and it counts only while it fits the data beside it.
+`<file>.penstock` next to a file, `.penstock` in a directory, `<group>.penstock` next to a zarr group: a `Manifest` as
+one JSON document. It is never needed to open data, and it counts only while it fits the data next to it.
 
-Data and what stands beside them can't change in one step. So where data are replaced, the new side file (and index, if
-it is a file of its own) is first `<name>.next`, then the data change, then it takes its final name. Readers look at the
-side file, then at `.next`, and take the one that fits the data that they find: a writer that is killed anywhere leaves
-the old dataset whole, or the new one. If both fit, because the size and the edges are the same, the first block that
-differs between them is read and decides. What it left is swept by the next writer, or by `repair`.
+Data and the files next to it can't change in one step. So when data is replaced, the new side file (and the index, if
+that is another file) is `<name>.next` first. Then the data changes, then it gets its final name. Readers try the side
+file, then `.next`, and use the one that fits the data: a writer that is killed anywhere leaves the old dataset whole,
+or the new one. If both fit, because the size and the edges are the same, the first block that differs decides. The
+next writer, or `repair`, removes what is left. This works in all stores, because the data itself changes in one step.
 
-Its last key, `check`, is xxh3-128 of the document without it: what proves data is proved itself. Readers don't ask for
-it, `verify` does; one written before there was such a key has none, and holds keys of a `Manifest` alone.
+Its last key, `check`, is xxh3-128 of the document without it. Only `verify` checks it. Side files written before there
+was such a key have none, and hold only keys of a `Manifest`.
 """
 
 from __future__ import annotations
@@ -50,13 +50,12 @@ _FINGERPRINT = "^[0-9a-f]{32}$"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known from the data themselves, to check a side file against; None for what is not known here.
+    """What the data itself shows, to check a side file against; None if unknown.
 
     Attributes:
         format: format name.
-        binding: as the side file of these data has it.
-        size_bytes, num_samples, num_tokens: as in `Manifest`.
-        most_samples: so many at most, where they are not counted.
+        binding, size_bytes, num_samples, num_tokens: as in `Manifest`.
+        most_samples: upper limit, if samples aren't counted.
         block_digest: returns a digest as in `Manifest.block_digests`, from a name there and its place; None if this
             block can't be read by itself.
     """
@@ -72,20 +71,19 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """What the data hold, and what their side file says instead; both None for a side file that can't be read."""
+    """What the data holds, and what its side file records instead; both None for an unreadable side file."""
 
     found: str | None = None
     stated: str | None = None
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
-    """The bytes of a side file."""
     data = msgspec.json.format(msgspec.json.encode(_content(manifest), order="sorted"), indent=1) + b"\n"
     return _sealed(redact(data.decode()).encode() if b"://" in data else data)
 
 
 def _content(manifest: Manifest) -> dict[str, Any]:
-    """The keys of a side file; those of planes, exclude list and unknown text only if there is something to record."""
+    """Return the keys of a side file; planes, exclude list and unknown text only if there is something to record."""
     content = {one.name: getattr(manifest, one.name) for one in fields(manifest)}
     if manifest.planes is None:
         del content["planes"]
@@ -101,7 +99,7 @@ def _sealed(data: bytes) -> bytes:
 
 
 def is_damaged(store: Store, side_path: str) -> bool:
-    """Whether a side file that can be read holds other bytes than were written, as far as it can tell."""
+    """Return whether a readable side file differs from what was written, as far as it can tell."""
     if load_manifest(store, side_path) is None:
         return False
     data = store.get(side_path)
@@ -114,7 +112,7 @@ def is_damaged(store: Store, side_path: str) -> bool:
 
 
 def decode_manifest(data: bytes) -> Manifest | None:
-    """The manifest in a side file; None where it is not one."""
+    """Return the manifest in a side file; None if it isn't one."""
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -129,7 +127,7 @@ def _can_be(manifest: Manifest) -> bool:
 
 
 def file_binding(store: Store, path: str) -> str:
-    """Short digest of a file's size and its first and last 4 KiB: three cheap reads at any size."""
+    """Return a short digest of a file's size and its first and last 4 KiB: three cheap reads at any size."""
     size_bytes = store.size(path)
     head, tail = (0, min(EDGE_BYTES, size_bytes)), (max(0, size_bytes - EDGE_BYTES), size_bytes)
     if isinstance(store, CopyingStore):  # no reason to fetch the file
@@ -138,7 +136,7 @@ def file_binding(store: Store, path: str) -> str:
 
 
 def edge_binding(size_bytes: int, head: bytes | bytearray, tail: bytes | bytearray) -> str:
-    """`file_binding` of a file that is not visible yet, from its first and last `EDGE_BYTES`."""
+    """Return `file_binding` of a file that is not visible yet."""
     hasher = xxhash.xxh3_128(size_bytes.to_bytes(8, "little"))
     hasher.update(head)
     hasher.update(tail)
@@ -146,9 +144,9 @@ def edge_binding(size_bytes: int, head: bytes | bytearray, tail: bytes | bytearr
 
 
 def load_manifest(store: Store, side_path: str, *, to_write: bool = False) -> Manifest | None:
-    """The manifest in a side file, whatever it belongs to; None where there is none that can be read.
+    """Return the manifest in a side file, whatever data it belongs to; None if none can be read.
 
-    A writer goes on with what it says (`to_write`): then rights that are missing are an error.
+    With `to_write`, a writer depends on it, and missing permissions are an error.
     """
     try:
         return None if store.size(side_path) > _MOST_BYTES else decode_manifest(store.get(side_path))
@@ -162,13 +160,13 @@ def load_manifest(store: Store, side_path: str, *, to_write: bool = False) -> Ma
 
 
 class _Recorded(msgspec.Struct, gc=False):
-    """Of a side file, the fingerprints alone: the digests of 10^6 files are passed over."""
+    """Only the fingerprints of a side file: the digests of 10^6 files are passed over."""
 
     fingerprints: dict[str, Annotated[str, msgspec.Meta(pattern=_FINGERPRINT)]] = {}
 
 
 def recorded_fingerprints(store: Store, side_path: str) -> dict[str, str]:
-    """`Manifest.fingerprints` of a side file; none where there is none that can be read."""
+    """Return `Manifest.fingerprints` of a side file; none if it can't be read."""
     try:
         data = b"{}" if store.size(side_path) > _MOST_BYTES else store.get(side_path)
         return msgspec.json.decode(data, type=_Recorded).fingerprints
@@ -180,7 +178,7 @@ def recorded_fingerprints(store: Store, side_path: str) -> dict[str, str]:
 
 
 def contradiction(manifest: Manifest, facts: Facts) -> Contradiction | None:
-    """In what data differ from their side file; None where it fits."""
+    """Return how data differs from its side file; None if it fits."""
     found: list[str] = []
     expected: list[str] = []
     for unit in ("format", "size_bytes", "num_samples", "num_tokens"):
@@ -202,16 +200,16 @@ def contradiction(manifest: Manifest, facts: Facts) -> Contradiction | None:
 def fitting_manifest(
     store: Store, side_path: str, facts: Callable[[], Facts], part: str | None = None
 ) -> Manifest | None:
-    """The manifest of the side file, or of the one that is about to take its place, that fits the data.
+    """Return the manifest of the side file, or of the next one, that fits the data.
 
     Args:
         store: where both are.
         side_path: the side file.
         facts: returns the facts of the data; called if there is a side file. May raise `NotFound`.
-        part: the part of it that is meant.
+        part: part of the side file to use.
 
     Raises:
-        Corrupt: the side file and the next one both fit, and nothing tells which data this is.
+        Corrupt: both fit, and nothing tells which data this is.
     """
     return _fitting(store, side_path, facts, part)[0]
 
@@ -219,7 +217,7 @@ def fitting_manifest(
 def _fitting(
     store: Store, side_path: str, facts: Callable[[], Facts], part: str | None
 ) -> tuple[Manifest | None, bool]:
-    """Return `fitting_manifest`, and whether it is the one that is about to take the side file's place."""
+    """Return `fitting_manifest`, and whether it is that of the next side file."""
     manifest = _part(load_manifest(store, side_path), part)
     if manifest is not None and not _fits(manifest, facts):
         manifest = None
@@ -259,7 +257,7 @@ def _is_of_next(manifest: Manifest, waiting: Manifest, facts: Facts, side_path: 
 def judged_manifest(
     store: Store, side_path: str, facts: Callable[[], Facts], part: str | None = None
 ) -> tuple[Manifest | None, Contradiction | None]:
-    """The side file of data, and in what they contradict it; `(None, None)` where there is none.
+    """Return the side file of data, and how they differ; `(None, None)` without a side file.
 
     Arguments are those of `fitting_manifest`.
     """
@@ -274,13 +272,13 @@ def judged_manifest(
 
 
 def file_facts(store: Store, path: str, format_name: str | None = None, **counts: int | None) -> Facts:
-    """What a dataset of one file says of itself: its size and edges, and the counts that are known of it."""
+    """Return the facts of a dataset of one file: its size and edges, and the given counts."""
     digest = blocks_of(store, {DATA: path})
     return Facts(format_name, file_binding(store, path), store.size(path), **counts, block_digest=digest)
 
 
 def blocks_of(store: Store, files: Mapping[str, str]) -> Callable[[str, int], str | None]:
-    """`Facts.block_digest` of files, given their names in `Manifest.block_digests`."""
+    """Return `Facts.block_digest` of files, from their names in `Manifest.block_digests`."""
 
     def digest(name: str, place: int) -> str | None:
         if name not in files:
@@ -291,7 +289,7 @@ def blocks_of(store: Store, files: Mapping[str, str]) -> Callable[[str, int], st
 
 
 def read_side_file(store: Store, side_path: str, data_path: str) -> Manifest | None:
-    """The manifest beside a data file; None where there is none, or where it does not belong to these data."""
+    """Return the manifest next to a data file; None if there is none, or it does not belong to this data."""
     return fitting_manifest(store, side_path, lambda: file_facts(store, data_path))
 
 
@@ -307,12 +305,11 @@ def _part(manifest: Manifest | None, part: str | None) -> Manifest | None:
 
 
 def stage_beside(store: Store, path: str, *, replaces: bool) -> Staged:
-    """Begin a file that stands beside data; where these replace others, under the name that counts only with them."""
+    """Start a file next to data; if the data replaces others, under a name that counts only with the new data."""
     return store.stage(path + NEXT if replaces else path, overwrite=True)
 
 
 def stage_side_file(store: Store, side_path: str, manifest: Manifest, *, replaces: bool) -> Staged:
-    """`stage_beside` of a side file, with its content."""
     staged = stage_beside(store, side_path, replaces=replaces)
     try:
         staged.write(encode_manifest(manifest))
@@ -325,16 +322,16 @@ def stage_side_file(store: Store, side_path: str, manifest: Manifest, *, replace
 def publish_beside(
     store: Store, beside: Sequence[Staged], publish: Callable[[], object], landed: Callable[[], bool]
 ) -> None:
-    """Publish what stands beside data, then the data, then give what is beside them its final names.
+    """Publish the files next to data, then the data, then give these files their final names.
 
     Args:
         store: where all are.
         beside: made by `stage_beside`, the side file last.
-        publish: makes the data visible; they are durable already.
-        landed: whether these data are visible, asked where something failed; `NotFound` is a no.
+        publish: makes the data visible, which is durable already.
+        landed: returns whether the data is visible, called after an error; `NotFound` means no.
 
     Raises:
-        ConfigError: a file that is no side file, or a folder, stands in its place.
+        ConfigError: a file that is not a side file, or a directory, is in its place.
     """
     begun: list[Staged] = []
     try:
@@ -360,7 +357,6 @@ def publish_beside(
 
 
 def _promote_new(store: Store, path: str) -> None:
-    """`promote` what is named so, with a second try: an error may be one of a moment."""
     if path.endswith(NEXT):
         try:
             promote(store, path)
@@ -381,7 +377,7 @@ def promote(store: Store, next_path: str) -> None:
 
 
 def move_file(store: Store, path: str, name: str) -> None:
-    """Give a file another name in its folder; in a store without renames both are there for a moment."""
+    """Give a file another name in its directory; in a store without renames both exist for a moment."""
     if isinstance(store, LocalStore):
         store.rename(path, name)
         return
@@ -393,10 +389,10 @@ def move_file(store: Store, path: str, name: str) -> None:
 
 
 def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, replace: bool) -> None:
-    """Write the side file of data that are there already, from what was found in every byte of them.
+    """Write the side file of existing data, of which every byte was read.
 
     Raises:
-        Corrupt: there is one that says otherwise, and `replace` is false.
+        Corrupt: there is one that differs, and `replace` is false.
     """
     if not replace and store.exists(side_path):
         known = [load_manifest(store, path) for path in (side_path, side_path + NEXT)]
@@ -414,7 +410,7 @@ def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, repla
 
 
 def _disagreement(manifest: Manifest, found: Manifest) -> Contradiction | None:
-    """In what a manifest made of data differs from the one that stood beside them."""
+    """Return how a manifest made from data differs from the one next to it."""
     if manifest.parts or found.parts:
         both = [(manifest.parts[name], one) for name, one in found.parts.items() if name in manifest.parts]
         return next((one for one in (_disagreement(*pair) for pair in both) if one is not None), None)
@@ -448,14 +444,14 @@ def record_in_side_file(store: Store, side_path: str, **facts: Any) -> None:
 
 
 def sweep_next(store: Store, code: str, paths: Sequence[str], belongs: bool, *, write: bool) -> list[Action]:
-    """Give what a writer left that was killed while it replaced data its final names, or remove it.
+    """Give the files of a writer that was killed while it replaced data their final names, or remove them.
 
     Args:
-        store: where it is.
+        store: where they are.
         code: of the actions.
-        paths: what stands beside the data by their final names, the side file last.
-        belongs: whether the data are those that were to come.
-        write: do it, instead of saying what would be done.
+        paths: files next to the data by their final names, the side file last.
+        belongs: whether the data is the new data.
+        write: do it, instead of only listing it.
     """
     actions: list[Action] = []
     for path in paths:
@@ -468,7 +464,7 @@ def sweep_next(store: Store, code: str, paths: Sequence[str], belongs: bool, *, 
 
 
 def is_next(store: Store, side_path: str, facts: Callable[[], Facts], part: str | None = None) -> bool:
-    """Whether the data are those of the side file that is about to take its place, and not of the one that is there."""
+    """Return whether the data is that of the next side file, not of the current one."""
     return _fitting(store, side_path, facts, part)[1]
 
 

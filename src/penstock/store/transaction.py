@@ -23,24 +23,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import stat
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
-from penstock.errors import ConfigError, PrepareError
+from penstock.errors import ConfigError
 from penstock.store._files import output_exists, remove_tree, require_movable, require_replaceable_file, sync_folder
 from penstock.store._leftovers import Kept, take_leftovers
 from penstock.store._local_staged import LocalStaged
 from penstock.store._named import NamingOs
-from penstock.store._replaced import hidden_stem
-from penstock.store._status import is_folder, is_link, is_there
+from penstock.store._status import is_there
 from penstock.store.commit_log import CommitLog, OutputFiles, read_log
-from penstock.store.lock import LOCK_NAME, JoinedClaim, LocalClaim, block_old_writers, hold_lock, lock_path
+from penstock.store.lock import LOCK_NAME, JoinedClaim, LocalClaim, block_old_writers, lock_path
 
 _NEW_LOG = ".log"
-_OLD_WORK = re.compile(r"lock|plan|probe-.*|[0-9a-f]{16,32}|\..*\.staged")
-"""Names in a work directory of version 0.2."""
 
 
 class Transaction:
@@ -272,29 +268,3 @@ def _is_own_folder(path: str) -> bool:
     with os.scandir(path) as entries:
         found = [entry.stat(follow_symlinks=False) for entry in entries]
     return all(one.st_uid == user and stat.S_ISREG(one.st_mode) and one.st_nlink == 1 for one in found)
-
-
-def require_no_old_work(path: str, *, restart: bool = False) -> None:
-    """Raise `PrepareError` if version 0.2 left unfinished work for an output; with `restart`, remove that work.
-
-    Args:
-        path: of the output.
-        restart: remove it, unless a run of version 0.2 holds its lock.
-    """
-    folder, name = os.path.split(os.path.abspath(path))
-    for work in (os.path.join(folder, f".{hidden_stem(name)}.work"), os.path.join(path, ".work")):
-        if is_link(work) or not is_folder(work):
-            continue
-        if not restart:
-            what = "an earlier version of Penstock began work for this output and didn't finish it"
-            hint = "Finish it with that version, or discard it: restart (--restart)"
-            raise PrepareError(what, path=path, found=work, hint=hint)
-        with hold_lock(os.path.join(work, "lock"), wait=False) as acquired:
-            if not acquired:
-                hint = "Wait for it, or choose another output"
-                raise PrepareError("another run is writing this output", path=path, found=work, hint=hint)
-            for entry in filter(_OLD_WORK.fullmatch, os.listdir(work)):
-                inside = os.path.join(work, entry)
-                remove_tree(os, inside) if is_folder(inside) else os.unlink(inside)
-            with contextlib.suppress(OSError):  # another's file in it stays
-                os.rmdir(work)
