@@ -258,7 +258,7 @@ def verify_shared(
 
 def is_staged_name(name: str) -> bool:
     """Return whether a writer that isn't done leaves a file or directory of this name next to its output."""
-    from penstock.store._replaced import is_staged_name
+    from penstock.store._files import is_staged_name
 
     return is_staged_name(name) or (name.startswith(".") and name.endswith(".new"))
 

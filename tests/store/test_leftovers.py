@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigError
+from penstock.store._files import is_staged_name
 from penstock.store._leftovers import Kept
 from penstock.store._local_staged import LocalStaged
-from penstock.store._replaced import is_staged_name
 from penstock.store.local import LocalStore
 from penstock.testing import FaultyOs
 

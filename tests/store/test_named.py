@@ -13,7 +13,7 @@ import pytest
 
 from penstock.errors import NotFound
 from penstock.formats.samples.sqlite import system_errors
-from penstock.store._named import named
+from penstock.store._files import named
 from penstock.store.local import LocalStore
 from penstock.testing import FaultStore, count_operations
 

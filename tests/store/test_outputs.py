@@ -75,15 +75,15 @@ def test_what_appears_after_the_exchange_is_kept_and_named(
 ) -> None:
     write(tmp_path / "set", "mds", "old")
     old = files_in(tmp_path / "set")
-    from penstock.store import _files
+    from penstock.store import _local_staged
 
-    exchange = _files.exchange
+    exchange = _local_staged.exchange
 
     def late(first: str, second: str) -> None:
         exchange(first, second)
         Path(first, "notes").write_bytes(b"mine")
 
-    monkeypatch.setattr(_files, "exchange", late)
+    monkeypatch.setattr(_local_staged, "exchange", late)
     write(tmp_path / "set", "mds", "new", overwrite=True)
     (kept,) = (name for name in os.listdir(tmp_path) if name != "set")
     assert kept.startswith("set.kept-")

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.store._files import is_free, remove_tree
-from penstock.store._status import is_file, is_folder, is_link, is_there, leads_somewhere
+from penstock.store._files import is_file, is_folder, is_free, is_link, is_there, leads_somewhere, remove_tree
 from penstock.store.exclude_list import list_above
 from penstock.store.local import LocalStore
 from penstock.store.outputs import output_path, require_file_or_none

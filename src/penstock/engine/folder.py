@@ -15,8 +15,7 @@ import msgspec
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, PrepareError
-from penstock.store._replaced import hidden_stem, is_staged_name
-from penstock.store._status import is_folder, is_link
+from penstock.store._files import hidden_stem, is_folder, is_link, is_staged_name
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock

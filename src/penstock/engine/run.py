@@ -26,7 +26,7 @@ from penstock.engine.work import HEAD_NAME, Work, is_complete, open_work, work_f
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.executors import make_executor
 from penstock.formats import files_at, get_format, owned_by
-from penstock.store._named import named
+from penstock.store._files import named
 from penstock.store._remote_claims import forget_claim
 from penstock.store.outputs import claimed, is_held, sweep_complete
 from penstock.store.place import Place

@@ -30,7 +30,7 @@ from penstock.formats.jsonl.energon import energon_index_path
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.store._replaced import is_staged_name
+from penstock.store._files import is_staged_name
 from penstock.store.compose import OpenUpload, abort_uploads
 from penstock.store.find import find_files
 from penstock.store.outputs import claimed, drop_listed

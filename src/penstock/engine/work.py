@@ -49,7 +49,7 @@ from penstock.engine.plan import (
     read_input_states,
 )
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
-from penstock.store._replaced import is_staged_name
+from penstock.store._files import is_staged_name
 from penstock.store.cache import CachedStore
 from penstock.store.compose import OpenUpload, abort_uploads, open_uploads
 from penstock.store.derived import upload_folder

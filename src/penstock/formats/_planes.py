@@ -43,7 +43,7 @@ from penstock.abc import Store, TokenSource
 from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
 from penstock.formats._last_files import LAST_FILES, last_file
 from penstock.formats._modes import map_least, way_to_read
-from penstock.store._status import is_link
+from penstock.store._files import is_link
 from penstock.store.held import Held
 from penstock.store.local import LocalStore
 from penstock.store.resolve import real_path

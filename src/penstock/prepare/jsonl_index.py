@@ -43,7 +43,7 @@ from penstock.formats.jsonl.index import load_lines
 from penstock.formats.jsonl.owner import require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
-from penstock.store._named import named
+from penstock.store._files import named
 from penstock.store.dry import dry_place
 from penstock.store.local import TOGETHER, LocalStore
 from penstock.store.memory import MemoryStore

@@ -26,7 +26,7 @@ from penstock.errors import PrepareError
 from penstock.order.permutation import GlobalOrder
 from penstock.reshape.rows import PIECE_UNITS, RUN_BYTES, Rows, read_run, runs, total_units
 from penstock.store._copies import in_cache_folder
-from penstock.store._named import named
+from penstock.store._files import named
 from penstock.store.derived import upload_folder
 from penstock.store.place import Place
 from penstock.types import IntArray

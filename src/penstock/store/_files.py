@@ -1,21 +1,21 @@
-"""Work on local files that takes many system calls, each through the `os` module given."""
+"""Work on local files: system calls, each through the `os` module given, their errors, and names of hidden files."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import errno
+import functools
+import hashlib
 import os
 import re
+import resource
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from penstock._regular import not_regular
-from penstock.errors import ConfigError, NotFound
-from penstock.store._named import named, raised
-from penstock.store._replaced import Owned, is_staged_name, require_replaceable
-from penstock.store._status import is_folder, is_link, is_there, status_of
+from penstock.errors import ConfigError, NotFound, PenstockError
 
 _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
@@ -23,10 +23,14 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
 _NO_CALL = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
 _URL_INSIDE = re.compile(r"(?:^|/)(?:s3|gs|az|azure|hf|https?|file):/", re.IGNORECASE)
+_MOST_STEM_BYTES = 200  # so that a long name still leaves room below the usual 255 bytes
+_DIGEST_BYTES = 8
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 NO_SECOND_NAME = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 """What a file system says that has no hard links."""
+
+STAGED_SUFFIX = ".staged"
 
 TAKEN = {errno.EEXIST, errno.ENOTEMPTY}
 """What a file system says where a name is taken."""
@@ -153,28 +157,6 @@ def is_free(path: str) -> bool:
         return next(entries, None) is None
 
 
-def publish_folder(os_module: Any, source: str, target: str, own: Owned | None, *, overwrite: bool) -> list[str] | None:
-    """Rename a folder to its final name, or exchange it with the one that it replaces.
-
-    Returns:
-        What the dataset that was replaced lists; None where nothing was.
-
-    Raises:
-        ConfigError: what stands there may not be replaced; see `require_replaceable`.
-    """
-    if overwrite and not is_free(target):
-        names = require_replaceable(target, own)  # what appeared since the output began is seen here
-        exchange(source, target)
-        return names
-    try:
-        os_module.rename(source, target)
-    except OSError as error:
-        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise output_exists(target) from None
-        raise
-    return None
-
-
 def not_found(path: str) -> NotFound:
     """The error for a path at which nothing is, or a link that leads nowhere."""
     if is_link(path):
@@ -259,3 +241,151 @@ def cannot_read(error: OSError, path: str) -> Exception:
 def a_folder(path: str) -> NotFound:
     """The error for a folder in the place of a file."""
     return NotFound("this is a folder, not a file", path=path)
+
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_LIMIT = "files of a process: at most"
+_FREE = "bytes free there"
+_AMOUNT = {"write": 1, "pwrite": 1, "copy_file_range": 2}  # name → which argument is what is written, or how much
+_HIDDEN = re.compile(r"(^|/)\.([^/]+)\.(?:[0-9a-f]{8}|lock)\.staged(?=/|$)")
+_STAGING = re.compile(r"(^|/)\.[^/]+\.new/(?=[^/]+$)")
+
+
+def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
+    """`error` itself, once it says where.
+
+    Args:
+        error: of the system; what we raise on purpose says where already.
+        path: of the file, where the error has none; hidden names are given as they will be.
+        wanted_bytes: what was to be written, 0 where that is not known.
+    """
+    if isinstance(error, PenstockError) or error.errno is None:
+        return error
+    what = error.strerror or os.strerror(error.errno)
+    where = path if error.filename is None or isinstance(error.filename, int) else os.fsdecode(error.filename)
+    error.filename = _STAGING.sub(r"\1", _HIDDEN.sub(r"\1\2", where))
+    if error.filename2 is not None:  # of a rename: a user knows one name
+        del error.filename2
+    if error.errno in _FULL and _FREE not in what:
+        wanted = f"{wanted_bytes:,} bytes left to write, " if wanted_bytes else ""
+        what = f"{what}: {wanted}{_free(path)}"
+    if error.errno == errno.EMFILE and _LIMIT not in what:
+        what = f"{what} ({_LIMIT} {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}, ulimit -n)"
+    # Both: a pickled error has its text from the arguments alone.
+    error.args, error.strerror = (error.errno, what), what
+    return error
+
+
+@contextlib.contextmanager
+def naming(path: str) -> Generator[None]:
+    """Have the system's errors of the block say where: at `path`, where they don't."""
+    try:
+        yield
+    except OSError as error:
+        raise named(error, path) from None
+
+
+class NamingOs:
+    """The `os` module for the files of one output: its errors are `named`.
+
+    Args:
+        os_module: does the work.
+        path: the output, as a user knows it.
+    """
+
+    __slots__ = ("_os", "_path")
+
+    def __init__(self, os_module: Any, path: str) -> None:
+        self._os = os_module.plain if isinstance(os_module, NamingOs) else os_module
+        self._path = path
+
+    @property
+    def plain(self) -> Any:
+        """The module inside."""
+        return self._os
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._os, name)
+        return functools.partial(self._call, name, found) if callable(found) else found
+
+    def _call(self, name: str, call: Any, *args: Any, **options: Any) -> Any:
+        try:
+            return call(*args, **options)
+        except OSError as error:
+            amount: Any = args[_AMOUNT[name]] if name in _AMOUNT else 0
+            raise named(error, self._path, amount if isinstance(amount, int) else len(amount)) from None
+
+
+def raised(error: OSError) -> None:
+    """Raise the error that `os.walk` reports: a folder that can't be read is not an empty one, but may be gone."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
+
+
+def _free(path: str) -> str:
+    """What is free for us in the file system of a path that may not be there yet; 0 bytes where it does not say."""
+    folder = os.path.dirname(os.path.abspath(path))
+    while True:
+        try:
+            status = os.statvfs(folder)
+        except OSError:
+            if folder == os.path.dirname(folder):
+                return f"0 {_FREE}"
+            folder = os.path.dirname(folder)
+        else:
+            no_more = ", but no free inodes (df -i)" if status.f_files and not status.f_favail else ""
+            return f"{status.f_bavail * status.f_frsize:,} {_FREE}{no_more}"
+
+
+def status_of(ask: Callable[[str], os.stat_result], path: str) -> os.stat_result | None:
+    """What `ask`, a `stat`, says of a path; None where nothing is, or can be, of this name. Else its error."""
+    try:
+        return ask(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENAMETOOLONG):
+            return None
+        raise
+
+
+def is_there(path: str) -> bool:
+    """Whether something has this name, if only a link that leads nowhere."""
+    return status_of(os.lstat, path) is not None
+
+
+def is_link(path: str) -> bool:
+    """Whether a symbolic link has this name."""
+    return (found := status_of(os.lstat, path)) is not None and stat.S_ISLNK(found.st_mode)
+
+
+def leads_somewhere(path: str) -> bool:
+    """Whether something is there when links are followed."""
+    return status_of(os.stat, path) is not None
+
+
+def is_folder(path: str) -> bool:
+    """Whether a folder is there, links followed."""
+    return (found := status_of(os.stat, path)) is not None and stat.S_ISDIR(found.st_mode)
+
+
+def is_file(path: str) -> bool:
+    """Whether a regular file is there, links followed."""
+    return (found := status_of(os.stat, path)) is not None and stat.S_ISREG(found.st_mode)
+
+
+def is_staged_name(name: str) -> bool:
+    """Whether a file name is that of a staged file."""
+    return name.startswith(".") and name.endswith(STAGED_SUFFIX)
+
+
+def hidden_stem(name: str) -> str:
+    """What the names of hidden files of an output begin with, after the dot: its own name, and of a long one a digest.
+
+    Without the digest outputs whose names only end differently would share their locks and their unfinished work.
+    """
+    data = os.fsencode(name)
+    if len(data) <= _MOST_STEM_BYTES:
+        return name
+    digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{os.fsdecode(data[: _MOST_STEM_BYTES - len(digest) - 1])}~{digest}"

@@ -25,18 +25,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from penstock.store._files import NO_SECOND_NAME, remove_tree, sync_folder
-from penstock.store._named import raised
-from penstock.store._replaced import (
+from penstock.store._files import (
+    NO_SECOND_NAME,
     STAGED_SUFFIX,
-    Owned,
-    drop_replaced,
     hidden_stem,
     is_staged_name,
-    listed,
-    unlisted_files,
+    is_there,
+    raised,
+    remove_tree,
+    sync_folder,
 )
-from penstock.store._status import is_there
+from penstock.store._replaced import Owned, drop_replaced, listed, unlisted_files
 
 _PIECE_BYTES = 1 << 20
 _MOST_FOLDERS = 1 << 12

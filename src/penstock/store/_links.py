@@ -13,8 +13,7 @@ import os
 from collections.abc import Iterator
 
 from penstock.errors import UnsafeData
-from penstock.store._files import not_found
-from penstock.store._status import is_folder, leads_somewhere
+from penstock.store._files import is_folder, leads_somewhere, not_found
 
 HINT = "Pass follow_links=True (--follow-links) to allow links out of the folder"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -12,10 +13,14 @@ from penstock._regular import open_descriptor, require_regular
 from penstock.errors import ConfigError, Truncated
 from penstock.store._files import (
     NO_SECOND_NAME,
+    NamingOs,
     copy_range,
+    exchange,
+    is_free,
+    is_there,
     make_folders,
     output_exists,
-    publish_folder,
+    raised,
     read_range,
     remove_tree,
     require_replaceable_file,
@@ -31,9 +36,7 @@ from penstock.store._leftovers import (
     take_leftovers,
     write_what_differs,
 )
-from penstock.store._named import NamingOs, raised
-from penstock.store._replaced import Owned, drop_replaced
-from penstock.store._status import is_there
+from penstock.store._replaced import Owned, drop_replaced, require_replaceable
 from penstock.store.lock import lock_path
 from penstock.types import Buffer
 
@@ -356,7 +359,7 @@ class LocalStagedFolder:
                 remove_others(self._os, self._temp, self._names)
             for folder, _, _ in os.walk(source, topdown=False, onerror=raised):
                 sync_folder(self._os, folder)
-            replaced = publish_folder(self._os, source, target, self._own, overwrite=self._overwrite)
+            replaced = _publish_folder(self._os, source, target, self._own, overwrite=self._overwrite)
         except BaseException:
             self.abort()
             raise
@@ -385,3 +388,27 @@ class LocalStagedFolder:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._os.close(fd)
+
+
+def _publish_folder(
+    os_module: Any, source: str, target: str, own: Owned | None, *, overwrite: bool
+) -> list[str] | None:
+    """Rename a folder to its final name, or exchange it with the one that it replaces.
+
+    Returns:
+        What the dataset that was replaced lists; None where nothing was.
+
+    Raises:
+        ConfigError: what stands there may not be replaced; see `require_replaceable`.
+    """
+    if overwrite and not is_free(target):
+        names = require_replaceable(target, own)  # what appeared since the output began is seen here
+        exchange(source, target)
+        return names
+    try:
+        os_module.rename(source, target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise output_exists(target) from None
+        raise
+    return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import secrets
@@ -12,37 +11,16 @@ from typing import Any, TypeAlias
 
 from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError, Unreachable
-from penstock.store._named import raised
-from penstock.store._status import is_folder, is_link, is_there
+from penstock.store._files import STAGED_SUFFIX, is_folder, is_link, is_staged_name, is_there, raised
 
 Owned: TypeAlias = Callable[[str], "Collection[str] | None"]
 """A folder → the files of the dataset in it, by their paths inside, the one that makes it visible last; None where
 there is none."""
 
-STAGED_SUFFIX = ".staged"
 MARK_SUFFIX = f".writing{STAGED_SUFFIX}"
-_MOST_STEM_BYTES = 200  # so that a long name still leaves room below the usual 255 bytes
-_DIGEST_BYTES = 8
 _PIECE = re.compile(r"\.writing-\d{5,}\.staged$")
 _SHOWN = 3
 _log = logger()
-
-
-def is_staged_name(name: str) -> bool:
-    """Whether a file name is that of a staged file."""
-    return name.startswith(".") and name.endswith(STAGED_SUFFIX)
-
-
-def hidden_stem(name: str) -> str:
-    """What the names of hidden files of an output begin with, after the dot: its own name, and of a long one a digest.
-
-    Without the digest outputs whose names only end differently would share their locks and their unfinished work.
-    """
-    data = os.fsencode(name)
-    if len(data) <= _MOST_STEM_BYTES:
-        return name
-    digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
-    return f"{os.fsdecode(data[: _MOST_STEM_BYTES - len(digest) - 1])}~{digest}"
 
 
 def mark_path(last: str) -> str:

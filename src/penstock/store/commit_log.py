@@ -17,9 +17,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, TypeVar, cast
 
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError, UnsafeData, Unsupported
-from penstock.store._files import read_range
-from penstock.store._replaced import hidden_stem
-from penstock.store._status import is_there, status_of
+from penstock.store._files import hidden_stem, is_there, read_range, status_of
 
 ResultT = TypeVar("ResultT")
 

@@ -25,8 +25,8 @@ from penstock._secrets import logger
 from penstock._settings import setting
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError
+from penstock.store._files import named
 from penstock.store._keeping import keeps_nothing
-from penstock.store._named import named
 from penstock.store._published import DIGEST, open_published, require_publishable, write_record
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock

@@ -35,7 +35,7 @@ import xxhash
 from penstock._secrets import redacted_repr
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, Denied, NotFound, TooLarge, Unsupported
-from penstock.store._status import is_link, is_there
+from penstock.store._files import is_link, is_there
 from penstock.store.dry import dry_place
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock

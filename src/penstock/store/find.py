@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from penstock._secrets import logger
 from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
+from penstock.store._files import is_folder, is_there, status_of
 from penstock.store._links import LinkGuard
-from penstock.store._status import is_folder, is_there, status_of
 from penstock.store.derived import require_long_work
 from penstock.store.exclude_list import BESIDE as LIST
 from penstock.store.exclude_list import OURS as LISTS

@@ -11,7 +11,7 @@ import xxhash
 
 from penstock._digest import digest
 from penstock.abc import Store
-from penstock.store._status import status_of
+from penstock.store._files import status_of
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore, Readable

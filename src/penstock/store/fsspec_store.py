@@ -12,12 +12,12 @@ from typing import Any
 from penstock._optional import require
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PenstockError, Unreachable
+from penstock.store._files import is_staged_name
 from penstock.store._leftovers import staged_name
 from penstock.store._objects import Head, strong
 from penstock.store._ranges import Range, cut_answers, plan_requests, require_inside
 from penstock.store._remote_options import RemoteOptions
 from penstock.store._remote_staged import RemoteStaged, publish
-from penstock.store._replaced import is_staged_name
 from penstock.store._traffic import Counters, Traffic
 from penstock.store.local import output_exists
 

@@ -29,11 +29,15 @@ from penstock.errors import NotFound, Truncated
 from penstock.store._files import (
     NO_SECOND_NAME,
     TAKEN,
+    NamingOs,
     a_folder,
     cannot_open,
     cannot_read,
     files_below,
+    is_folder,
     is_free,
+    is_link,
+    is_there,
     make_folders,
     not_found,
     output_exists,
@@ -42,6 +46,7 @@ from penstock.store._files import (
     require_movable,
     require_no_url,
     require_replaceable_file,
+    status_of,
     sync_folder,
 )
 from penstock.store._leftovers import (
@@ -51,9 +56,7 @@ from penstock.store._leftovers import (
 )
 from penstock.store._links import LinkGuard
 from penstock.store._local_staged import TOGETHER, LocalStaged, LocalStagedFiles, LocalStagedFolder
-from penstock.store._named import NamingOs
 from penstock.store._replaced import Owned, require_replaceable
-from penstock.store._status import is_folder, is_link, is_there, status_of
 from penstock.store.commit_log import OutputFiles, output_files, paths_of, read_committed
 from penstock.store.lock import JoinedClaim, LocalClaim
 from penstock.store.mapped import map_open

@@ -19,9 +19,7 @@ from collections.abc import Generator
 from typing import Any
 
 from penstock.errors import ConfigError, PrepareError
-from penstock.store._files import make_folders, sync_folder
-from penstock.store._named import named
-from penstock.store._replaced import hidden_stem
+from penstock.store._files import hidden_stem, make_folders, named, sync_folder
 
 _ANOTHER_THING = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 

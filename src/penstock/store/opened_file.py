@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, Truncated
-from penstock.store._status import status_of
+from penstock.store._files import status_of
 from penstock.store.local import LocalStore
 
 

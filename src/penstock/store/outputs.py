@@ -19,11 +19,10 @@ from typing import Protocol, TypeVar, cast, runtime_checkable
 from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
-from penstock.store._files import require_replaceable_file
+from penstock.store._files import is_folder, is_link, is_there, leads_somewhere, require_replaceable_file, status_of
 from penstock.store._leftovers import sweep_folder, sweep_output
 from penstock.store._remote_claims import RemoteClaim, is_at_work, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
-from penstock.store._status import is_folder, is_link, is_there, leads_somewhere, status_of
 from penstock.store.exclude_list import require_no_list
 from penstock.store.find import find_files
 from penstock.store.joining import JoiningStore

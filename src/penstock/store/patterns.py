@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 
 from penstock.errors import ConfigError, NotFound
-from penstock.store._status import is_there
+from penstock.store._files import is_there
 
 _ITEM = r"(?:\[[{},]\]|[^{},])*+"
 _GROUP = re.compile(rf"(?<!\[)\{{({_ITEM}(?:,{_ITEM})++)\}}")

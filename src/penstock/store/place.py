@@ -15,7 +15,7 @@ from penstock._printable import recordable
 from penstock._secrets import redact, redacted_repr
 from penstock.abc import Store
 from penstock.errors import NotFound
-from penstock.store._status import is_file, is_link
+from penstock.store._files import is_file, is_link
 from penstock.store.local import LocalStore
 from penstock.store.patterns import from_working_directory, last_part, pattern_of
 from penstock.store.resolve import absolute, is_url, local_path, resolve, within

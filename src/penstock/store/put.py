@@ -9,9 +9,8 @@ from typing import TypeVar
 
 from penstock.abc import Staged, Store
 from penstock.errors import ConfigError, Denied, PenstockError, Unreachable, Unsupported
-from penstock.store._files import files_below
+from penstock.store._files import files_below, is_folder
 from penstock.store._leftovers import sweep_output
-from penstock.store._status import is_folder
 from penstock.store.local import LocalStore
 from penstock.store.powers import NamedLate, StagedFolder
 from penstock.types import Buffer

@@ -17,13 +17,14 @@ from urllib.parse import unquote, urlsplit
 from penstock._secrets import redact
 from penstock.abc import Staged
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
+from penstock.store._files import is_staged_name
 from penstock.store._fork_helper import transport
 from penstock.store._leftovers import is_staged_for, staged_start
 from penstock.store._objects import Head, RangesIgnored, Reply, Transport
 from penstock.store._ranges import Range, cut_answers, plan_requests, require_inside
 from penstock.store._remote_options import RemoteOptions
 from penstock.store._remote_staged import RemoteStaged, publish
-from penstock.store._replaced import is_staged_name, mark_of, mark_path
+from penstock.store._replaced import mark_of, mark_path
 from penstock.store._traffic import Counters, Traffic
 from penstock.store.local import output_exists
 from penstock.store.patterns import alternatives

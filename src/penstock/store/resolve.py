@@ -15,7 +15,7 @@ from penstock._limits import MOST_NAME_BYTES
 from penstock._secrets import with_auth
 from penstock.abc import Store
 from penstock.errors import ConfigError
-from penstock.store._status import is_file, leads_somewhere
+from penstock.store._files import is_file, leads_somewhere
 from penstock.store.local import LocalStore
 from penstock.store.patterns import alternatives
 

@@ -13,8 +13,7 @@ from collections.abc import Sequence
 
 from penstock.abc import Store
 from penstock.errors import PenstockError
-from penstock.store._replaced import STAGED_SUFFIX, hidden_stem
-from penstock.store._status import is_there
+from penstock.store._files import STAGED_SUFFIX, hidden_stem, is_there
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 

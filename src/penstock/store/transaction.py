@@ -28,11 +28,17 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Self
 
 from penstock.errors import ConfigError
-from penstock.store._files import output_exists, remove_tree, require_movable, require_replaceable_file, sync_folder
+from penstock.store._files import (
+    NamingOs,
+    is_there,
+    output_exists,
+    remove_tree,
+    require_movable,
+    require_replaceable_file,
+    sync_folder,
+)
 from penstock.store._leftovers import Kept, take_leftovers
 from penstock.store._local_staged import LocalStaged
-from penstock.store._named import NamingOs
-from penstock.store._status import is_there
 from penstock.store.commit_log import CommitLog, OutputFiles, read_log
 from penstock.store.lock import LOCK_NAME, JoinedClaim, LocalClaim, block_old_writers, lock_path
 

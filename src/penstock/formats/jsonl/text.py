@@ -37,7 +37,7 @@ from penstock.formats.jsonl.build import (
 )
 from penstock.formats.jsonl.decompress import Gunzip, Start, Unzstd, cut_stream, reader_of
 from penstock.formats.jsonl.index import is_megatrons, load_lines
-from penstock.store._status import status_of
+from penstock.store._files import status_of
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
 from penstock.store.local import LocalStore

@@ -19,7 +19,7 @@ from urllib.parse import quote
 from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
 from penstock.abc import Store
 from penstock.store._copies import NoCopy
-from penstock.store._named import named
+from penstock.store._files import named
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore
 from penstock.store.resolve import absolute

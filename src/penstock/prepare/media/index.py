@@ -20,7 +20,7 @@ from penstock.prepare.media.rows import MediaProblem
 from penstock.prepare.media.seen import DEPTHS, Seen, open_seen, seen_path, write_seen
 from penstock.prepare.media.tasks import Part
 from penstock.prepare.media.units import Unit
-from penstock.store._named import named
+from penstock.store._files import named
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 

@@ -36,7 +36,7 @@ from penstock.formats._kept import carried_list, excluded_list
 from penstock.formats.jsonl.scan import line_numbers
 from penstock.formats.tables.hf import FORMAT as HF
 from penstock.formats.tables.hf import saved_files
-from penstock.store._named import named
+from penstock.store._files import named
 from penstock.store.exclude_list import BESIDE, NOT_SHOWN, SIDE, Entry, read_list, with_lists
 from penstock.store.find import find_files as search
 from penstock.store.find import warn_of_links

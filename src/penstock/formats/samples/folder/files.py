@@ -12,8 +12,8 @@ from penstock.abc import Store
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.errors import ConfigError, NotFound, UnsafeData
 from penstock.formats.samples.leftovers import is_leftover
+from penstock.store._files import is_staged_name
 from penstock.store._links import walk_files
-from penstock.store._replaced import is_staged_name
 from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.local import LocalStore
 from penstock.store.outputs import NEXT

@@ -33,7 +33,7 @@ from penstock.formats.samples.webdataset.shards import (
     scan_shard,
 )
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
-from penstock.store._named import naming
+from penstock.store._files import naming
 from penstock.store.local import LocalStore
 from penstock.store.put import aborting, back_up, put
 from penstock.types import Action, Finding

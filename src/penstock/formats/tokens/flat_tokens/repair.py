@@ -44,7 +44,7 @@ from penstock.formats.tokens.zarr.meta import (
     encode_group,
     parse_json,
 )
-from penstock.store._named import raised
+from penstock.store._files import raised
 from penstock.store.powers import FolderStore
 from penstock.store.put import aborting, put
 from penstock.store.resolve import real_path

@@ -20,7 +20,7 @@ from penstock.formats.tokens.folder.index import (
     TokenFileIndex,
     decode_index,
 )
-from penstock.store._status import is_link
+from penstock.store._files import is_link
 from penstock.store.local import LocalStore
 from penstock.store.powers import CopyingStore
 from penstock.store.side_file import NEXT

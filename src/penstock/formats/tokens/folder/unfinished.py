@@ -11,7 +11,7 @@ from penstock.abc import Store
 from penstock.errors import NotFound, PrepareError
 from penstock.formats.tokens.folder.files import WORK, read_index_bytes
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
-from penstock.store._status import is_folder
+from penstock.store._files import is_folder
 from penstock.store.local import LocalStore
 
 _COMMIT_FILES = (
