@@ -31,7 +31,7 @@ _regular: open_descriptor open_regular read_regular require_regular_path require
 _secrets: log_secrets=logger redact
 check.lint: lint
 check.summary: length_summary
-check.verify: write_side_file
+check.repair: write_side_file
 cli._commands: COMMANDS COMMAND_ALIASES=ALIASES COMMAND_EXAMPLES=EXAMPLES GROUPS HIDDEN_COMMANDS=HIDDEN
     RENAMED_COMMANDS=RENAMED
 cli._common: add_common common_options

@@ -1,4 +1,4 @@
-"""Read and decode every sample of every split, as training would: `verify --depth decode` and `energon lint`."""
+"""Read and decode each sample of each split as training would, for `verify --depth decode` and `energon lint`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from penstock.store.place import Place, dataset_at
 from penstock.types import Finding, OpenOptions, Sample
 
 Progress = Callable[[int, int], None]
-"""Called with the number of samples read, and of how many."""
+"""Called with the number of samples read, and the number of all."""
 
 _STEP = 256
 _NUMBER = re.compile(r"(?<![\w./-])\d+(?![\w/-]|\.\w)")
-"""A number that is no part of a file's name."""
+"""A number that isn't part of a file name."""
 _MOST_LINES = 10
 _FORMAT = "webdataset"
 
@@ -46,12 +46,11 @@ class LintReport:
     """The result of `lint`.
 
     Attributes:
-        path: of the dataset.
-        samples: split → samples that were read; the name is "" where there are no splits.
-        findings: problems in the order of the samples; one that many samples share is listed once, with
-            their number; of a torn shard there is one.
-        traits: images that decoders may treat differently → how many: those with 16 bits per channel, an EXIF
-            orientation or an alpha channel.
+        path: the dataset.
+        samples: split → number of samples read; the name is "" if there are no splits.
+        findings: problems in the order of the samples; one that many samples share is listed once, with their number.
+        traits: property → number of images that have it: 16 bits per channel, an EXIF orientation or an alpha channel.
+            Decoders may treat such images differently.
     """
 
     path: str
@@ -73,23 +72,19 @@ def lint(
     follow_links: bool = False,
     progress: Progress | None = None,
 ) -> LintReport:
-    """Read and decode every sample of a dataset; bad ones never raise. Sound and video are read, but not decoded.
+    """Read and decode each sample of a dataset; invalid samples never raise. Audio and video are read, but not decoded.
 
     Args:
-        path: of the dataset: a prepared WebDataset, typed or crude, a JSONL file, or any other.
-        splits: which ones; by default all that have samples.
-        dataset_config: name of the file in `.nv-meta` that says what samples are.
-        split_config: name of the file there that says which shards a split has.
-        format: format name; found by sniffing where it is None.
-        layout: historical layout, where it is ambiguous.
-        eos_id: of tokens: the id that ends each document, where the format does not say it.
-        trust: run code that comes with the data.
-        follow_links: read files through links that lead out of the dataset's folder.
-        progress: called with the number of samples read, and of how many.
+        path: a prepared WebDataset, typed or crude, a JSONL file, or any other dataset.
+        splits: names of splits; by default all that have samples.
+        dataset_config: file in `.nv-meta` that describes the samples.
+        split_config: file in `.nv-meta` that lists the shards of each split.
+        format, layout, eos_id, trust, follow_links: as in `penstock.open`.
+        progress: called with the number of samples read, and the number of all.
 
     Raises:
-        NotFound: nothing is there, or no such file in `.nv-meta`.
-        ConfigError: no such split, or configs for data that have none.
+        NotFound: the dataset or a file in `.nv-meta` doesn't exist.
+        ConfigError: a split doesn't exist, or the dataset has no such files.
         UnsafeData: samples are made by code that comes with the data, and `trust` is false.
     """
     given = OpenOptions(layout=layout, eos_id=eos_id, trust=trust, follow_links=follow_links)
@@ -142,9 +137,9 @@ def _of_lines(path: str, lines: IndexedLines, format: str) -> Iterator[Finding]:
 def _read_all(
     sources: dict[str, Source[Sample]], format: str, progress: Progress | None, traits: Counter[str]
 ) -> list[Finding]:
-    """What is wrong with samples, each cause once; `traits` counts those of their images."""
+    """Return the findings, one per cause; `traits` counts those of images."""
     total, done = sum(map(len, sources.values())), 0
-    causes: dict[str, list[Any]] = {}  # what is wrong → the finding of the first sample, and how many
+    causes: dict[str, list[Any]] = {}  # cause → the finding of the first sample, and the number of samples
     for split, source in sources.items():
         for index in range(len(source)):
             fault = _fault_of(source, index, traits)
@@ -156,7 +151,10 @@ def _read_all(
             done += 1
             if progress is not None and (done % _STEP == 0 or done == total):
                 progress(done, total)
-    return [_of_all(first, count) for first, count in causes.values()]
+    return [
+        replace(first, found=f"{first.found}; the same in {count - 1:,} more samples") if count > 1 else first
+        for first, count in causes.values()
+    ]
 
 
 def _open_splits(
@@ -195,13 +193,13 @@ def _fault_of(source: Any, index: int, traits: Counter[str]) -> str | None:
         if isinstance(source, TypedSource) and source.is_mapped and source.sample_type is not None:
             for wrong in wrong_fields(source.sample_type, sample):
                 raise wrong
-    except Exception as error:  # the dataset's own code, where it is trusted, may raise anything
+    except Exception as error:  # trusted code of the dataset may raise anything
         return str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     return None
 
 
 def _traits_of(source: Any, index: int, sample: Mapping[str, Any]) -> Iterator[str]:
-    """Traits of the images of a sample, by their files: decoding may have converted the images."""
+    """Yield traits of the images of a sample, from their files: decoding may have converted the images."""
     if not isinstance(source, TypedSource | FolderSource):
         images = (value for value in sample.values() if type(value).__module__.partition(".")[0] == "PIL")
         for image in images:
@@ -218,10 +216,7 @@ def _traits_of(source: Any, index: int, sample: Mapping[str, Any]) -> Iterator[s
 
 
 def _cause(source: Any, index: int, fault: str) -> str:
-    """What samples with the same fault have in common: its words without keys and numbers, but with names of files.
-
-    So a torn shard is one finding, however many samples are missing, and so is a field that none of them has.
-    """
+    """Return the text of a fault without keys and numbers, so that a torn shard or a missing field is one finding."""
     for key in _keys(source, index):
         fault = fault.replace(repr(key), "KEY")
     return _NUMBER.sub("N", fault)
@@ -235,11 +230,6 @@ def _finding(source: Any, index: int, split: str, format: str, fault: str) -> Fi
         f"{format}.sample", "error", path, offset_bytes, f"{where}: {fault}",
         fix="Fix the sample, exclude it (`exclude` in split.yaml), or fix the configuration that decodes it",
     )  # fmt: skip
-
-
-def _of_all(first: Finding, count: int) -> Finding:
-    more = f"; the same in {count - 1:,} more samples" if count > 1 else ""
-    return replace(first, found=f"{first.found}{more}")
 
 
 def _place(source: Any, index: int) -> tuple[str, int | None]:
@@ -258,25 +248,16 @@ def _keys(source: Any, index: int) -> Iterator[str]:
 
 
 def decoding_findings(
-    path: str | os.PathLike[str],
-    *,
-    format: str | None,
-    layout: str | None,
-    eos_id: int | None,
-    trust: bool,
-    follow_links: bool,
-    split: str | None,
-    is_damaged: bool,
+    path: str | os.PathLike[str], format: str | None, given: OpenOptions, *, is_damaged: bool
 ) -> list[Finding]:
     """Return what `verify --depth decode` adds: samples that don't decode, images that decoders may treat differently.
 
     Data that can't be opened is not decoded: that is a finding unless others explain it (`is_damaged`).
     """
-    splits = None if split is None else (split,)
+    splits = None if given.split is None else (given.split,)
+    options: dict[str, Any] = {name: getattr(given, name) for name in ("layout", "eos_id", "trust", "follow_links")}
     try:
-        report = lint(
-            path, splits=splits, format=format, layout=layout, eos_id=eos_id, trust=trust, follow_links=follow_links
-        )
+        report = lint(path, splits=splits, format=format, **options)
     except (UnsafeData, ConfigError) as error:
         what = f"samples aren't decoded: {error.what}"
         fix = error.hint if isinstance(error, UnsafeData) else "Check one split with split=NAME, or by its own path"
@@ -287,7 +268,7 @@ def decoding_findings(
         what = f"samples can't be decoded: {error.what}"
         return [Finding("samples.not-decoded", "error", str(error.path or path), None, what, None, error.hint)]
     found = [one for one in report.findings if one.code.endswith(".sample")]
-    name = find_format(dataset_at(path, follow_links=follow_links), format, OpenOptions()).name
+    name = find_format(dataset_at(path, follow_links=given.follow_links), format, OpenOptions()).name
     for trait, count in report.traits.items():
         what = f"{count:,} images have {trait}"
         fix = f'decode="uint8" {PIXELS[trait]}; other decoders may not'

@@ -1,21 +1,27 @@
-"""`repair`: the fixes for what `verify` finds."""
+"""Repair datasets, and write side files of data that another tool wrote."""
 
 from __future__ import annotations
 
 import os
-from typing import Unpack, get_args
+from collections.abc import Mapping
+from typing import Any, Protocol, Unpack, get_args, runtime_checkable
 
 from penstock._keywords import Opening
+from penstock.abc import Format, Store
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import files_at, find_format
 from penstock.formats._door import open_options
 from penstock.formats._planed_writer import settle_planes
-from penstock.formats._planes import base_at, side_path_of
+from penstock.formats._planes import base_at, listed_planes, planes_in_manifest, recorded_planes, side_path_of
 from penstock.store.commit_log import output_files, read_log
+from penstock.store.exclude_list import SUFFIX
 from penstock.store.outputs import NEXT, claimed
 from penstock.store.place import Place, dataset_at
 from penstock.store.side_file import load_manifest, record_in_side_file
-from penstock.types import Action, Depth
+from penstock.types import Action, Depth, Finding, OpenOptions
+
+_CONTRADICTIONS = ("changed", "digest", "side-file", "added")
+"""Last words of codes of findings that say that the data contradicts its side file."""
 
 
 def repair(
@@ -83,3 +89,74 @@ def _interrupted_commit(format: str, place: Place, *, write: bool) -> list[Actio
     if not place.is_local or read_log(output_files(path)) is None:
         return []
     return [Action(f"{format}.replaced", path, "complete the commit that was interrupted", done=write)]
+
+
+def is_contradiction(finding: Finding, options: Mapping[str, Any]) -> bool:
+    """Return whether a finding only says that the data contradicts its side file, or that this can't be read.
+
+    Args:
+        finding: a finding of `verify`.
+        options: the options of `verify`. IDs are checked against the side file unless an option gives another limit.
+    """
+    what = finding.code.rpartition(".")[2]
+    if what in ("token-range", "no-eos"):
+        return options.get({"token-range": "vocab_size", "no-eos": "eos_id"}[what]) is None
+    return what in _CONTRADICTIONS or finding.code in ("folder.missing", "webdataset.missing-file")
+
+
+@runtime_checkable
+class _MakesManifest(Protocol):
+    """A format that can write the side file of data that another tool wrote."""
+
+    def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
+        """Write the side file and return its path.
+
+        Raises:
+            Corrupt: the data contradicts the existing one, and `replace` is false.
+        """
+        ...
+
+
+def write_side_file(
+    path: str | os.PathLike[str], *, format: str | None = None, replace: bool = False, **options: Unpack[Opening]
+) -> str:
+    """Write the side file of a dataset: counts and digests of all its bytes. Return its path.
+
+    Args:
+        path: file, directory or URL.
+        format: format name; detected by default.
+        replace: replace an existing side file that the data contradicts or that can't be read.
+        options: options of `penstock.open`.
+
+    Raises:
+        Unsupported: the format has no side files.
+        Corrupt: the data contradicts the existing side file, and `replace` is false.
+        PrepareError: another run writes this dataset.
+    """
+    given = open_options(options)
+    place = dataset_at(path, follow_links=given.follow_links)
+    chosen = find_format(place, format, given)
+    if not isinstance(chosen, _MakesManifest):
+        raise Unsupported(f"the format {chosen.name!r} has no side file", path=place.path)
+    more = {"replace": True} if replace else {}  # formats of plug-ins may not have this parameter
+    with claimed(place.store, *files_at(chosen.name, place.path)) as held:
+        planes = _planes_to_record(chosen, held, place.path, given, replace=replace)
+        side_path = chosen.write_manifest(held, place.path, given, **more)
+        manifest = load_manifest(held, side_path)
+        if manifest is not None and (planes or planes_in_manifest(manifest)):
+            record_in_side_file(held, side_path, planes=planes)
+        record_in_side_file(held, side_path, has_exclude_list=held.exists(side_path + SUFFIX))
+        return side_path
+
+
+def _planes_to_record(
+    chosen: Format, store: Store, path: str, given: OpenOptions, *, replace: bool
+) -> Mapping[str, str | None]:
+    """Return the planes that belong to data whose side file is written again; raises `Corrupt` if one is missing."""
+    base = base_at(chosen.name, store, path)
+    if base is None or given.split is not None:
+        return {}
+    source: Any = chosen.open(store, path, given)
+    if given.planes is None:
+        return {} if replace else recorded_planes(source)
+    return {one.name: one.digest for one in listed_planes(store, base, source)}

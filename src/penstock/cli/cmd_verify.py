@@ -107,7 +107,8 @@ def command(
     import msgspec
 
     from penstock.check import verify
-    from penstock.check.verify import is_contradiction, verify_in_parts, write_side_file
+    from penstock.check.repair import is_contradiction, write_side_file
+    from penstock.check.verify import verify_in_parts
     from penstock.engine.options import RunOptions
 
     if depth != "decode":

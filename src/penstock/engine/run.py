@@ -165,9 +165,9 @@ class Job(BaseJob[ReportT]):
     def plan(self) -> Plan:
         """Return the options and inputs that determine the output. Raises what an inline run raises."""
 
-    @abstractmethod
     def first_files(self) -> Sequence[Place]:
         """Return the first file of each output, by which its writer is recognised."""
+        return ()
 
     @property
     def may_be_finished(self) -> bool:
@@ -178,7 +178,6 @@ class Job(BaseJob[ReportT]):
     def finished(self) -> ReportT | None:
         """Return the report if this job's output exists; remove the rest of its work."""
 
-    @abstractmethod
     def require_free(self) -> None:
         """Raise `ConfigError` if something that must not be replaced is in the place of an output."""
 
