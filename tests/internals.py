@@ -31,7 +31,7 @@ _regular: open_descriptor open_regular read_regular require_regular_path require
 _secrets: log_secrets=logger redact
 check.lint: lint
 check.summary: length_summary
-check.repair: write_side_file
+check.repairs: write_side_file
 cli._commands: COMMANDS COMMAND_ALIASES=ALIASES COMMAND_EXAMPLES=EXAMPLES GROUPS HIDDEN_COMMANDS=HIDDEN
     RENAMED_COMMANDS=RENAMED
 cli._common: add_common common_options
@@ -249,7 +249,7 @@ def verify_shared(
     **options: Any,
 ) -> Any:
     """Run a part of a distributed check, or its finalize step."""
-    from penstock.check.verify import verify_in_parts
+    from penstock.check.verification import verify_in_parts
     from penstock.engine.options import RunOptions
 
     how = RunOptions(executor, part=part, finish=part is None, no_work=no_work, restart=restart)
@@ -412,11 +412,11 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "large_energon_index_bytes": ("prepare.energon.index:LARGE_BYTES",),
     "energon_group_samples": ("prepare.energon.index:_GROUP_SAMPLES",),
     "energon_group_shards": ("prepare.energon.index:_GROUP_SHARDS",),
-    "open_work_of_prepare": ("engine.run:open_work",),
+    "open_work_of_prepare": ("engine.work:open_work",),
     "scan_shard_of_prepare": ("prepare.energon.scan:scan_shard",),
     "clear_work_of_media": ("engine.work:Work.clear",),
     "dataset_of_media": ("prepare.media.run:dataset_at",),
-    "open_work_of_media": ("engine.run:open_work",),
+    "open_work_of_media": ("engine.work:open_work",),
     "files_a_task": ("prepare.media.tasks:FILES_A_TASK",),
     "read_media_rows": ("prepare.media.tasks:read_rows",),
     "lines_to_index": ("prepare.jsonl_index:IndexedLines",),
@@ -433,7 +433,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "describe_input": ("prepare.tokens.inputs:_describe",),
     "sample_fingerprint": ("prepare.tokens.inputs:sample_fingerprint",),
     "try_gigatoken": ("prepare.tokens.engine_choice:try_gigatoken",),
-    "open_work_of_pack": ("engine.run:open_work",),
+    "open_work_of_pack": ("engine.work:open_work",),
     "plan_of_pack": ("prepare.tokens.request:Plan",),
     "default_task_bytes": ("prepare.tokens.request:default_task_bytes",),
     "load_table_blocks": ("prepare.tokens.reading:load_blocks",),

@@ -18,11 +18,11 @@ BORDERS: dict[str, set[str]] = {
     "check": {
         "check/lint:lint",
         "check/recipes:check_run",
-        "check/repair:repair",
+        "check/repairs:repair",
         "check/summary:summarise",
-        "check/verify:verify",
-        "check/verify:verify_in_parts",
-        "check/repair:write_side_file",
+        "check/verification:verify",
+        "check/verification:verify_in_parts",
+        "check/repairs:write_side_file",
     },
     "convert": {
         "convert/partitions:merge_partitions",
@@ -143,13 +143,8 @@ NAMES_OF_RECIPES = (
 ALLOWED: dict[str, str] = {
     "check/lint:decoding_findings": "hands what `verify` was given on to `lint`, and names it in findings",
     "check/lint:_of_lines": "names a file in findings",
-<<<<<<< HEAD
     "engine/plan:read_input_states": "asks for the state of a local file, of which `is_local` was asked",
-    "check/verify:_planes_to_record": "formats are called with store and path",
-=======
-    "engine/inputs:read_input_states": "asks for the state of a local file, of which `is_local` was asked",
-    "check/repair:_planes_to_record": "formats are called with store and path",
->>>>>>> b97c4ab8 (Run plain and distributed checks as one job; write side files in the module of repairs)
+    "check/repairs:_planes_to_record": "formats are called with store and path",
     "convert/values:_suffix_of": "a name that a row of data states; nothing is opened",
     "convert/tables:_suffixes_of": "the name of a file",
     "convert/tables:_bounded_lines": "names a file in an error",
@@ -160,7 +155,7 @@ ALLOWED: dict[str, str] = {
     "prepare/tokens/chat/rows:NullFields._without": "the names of nested fields of a row",
     "prepare/tokens/engines:_typed_errors": "names the tokenizer in an error",
     "view/mount:_serve_detached": "opens the null device",
-    "check/verify:_ChecksByTasks.check_by_tasks": "what a format implements: formats are called with store and path",
+    "check/verification:_ChecksByTasks.check_by_tasks": "what a format implements takes a store and a path",
     "cli/_output:LocalPath.convert": "looks whether a file that must be there is",
     "cli/main:_open_what_is_closed": "opens the null device",
     "cli/main:main": "opens the null device",
@@ -183,7 +178,7 @@ ALLOWED: dict[str, str] = {
     "compat/streaming/writers:Writer.__init__": "a local folder with anything in it is not written to",
     "compat/streaming/writers:_local_and_remote": "one URL alone is both: no copy stays here",
     "compat/streaming/writers:_copy": "copies all that lies in a local folder",
-    "check/repair:_MakesManifest.write_manifest": "what a format implements: formats are called with store and path",
+    "check/repairs:_MakesManifest.write_manifest": "what a format implements: formats are called with store and path",
     **dict.fromkeys(
         (f"engine/sample_groups:_Placed.{one}" for one in ("size", "get_ranges", "commit")),
         "a `StagedFolder`: names of files in it",

@@ -49,7 +49,7 @@ def test_names_are_those_of_the_modules_that_define_them(package: str) -> None:
 
 
 def test_a_function_keeps_its_name_from_the_module_that_is_called_alike() -> None:
-    script = "import penstock, penstock.convert, penstock.check.verify; print(callable(penstock.convert))"
+    script = "import penstock, penstock.convert, penstock.check.verification; print(callable(penstock.convert))"
     assert subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout == b"True\n"
 
 

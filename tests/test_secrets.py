@@ -14,7 +14,7 @@ import pytest
 
 import penstock as ps
 from penstock._secrets import AUTH, logger, redact
-from penstock.check.verify import verify
+from penstock.check.verification import verify
 from penstock.cli.main import main
 from penstock.convert import convert
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable

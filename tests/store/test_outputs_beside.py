@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock.check.repair import write_side_file
+from penstock.check.repairs import write_side_file
 from penstock.compat.modalities.commands.data import shuffle_jsonl_data
 from penstock.errors import ConfigError, PrepareError
 from penstock.prepare.energon.run import DatasetOptions, prepare_webdataset

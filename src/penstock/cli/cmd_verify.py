@@ -107,8 +107,7 @@ def command(
     import msgspec
 
     from penstock.check import verify
-    from penstock.check.repair import is_contradiction, write_side_file
-    from penstock.check.verify import verify_in_parts
+    from penstock.check.verification import verify_in_parts
     from penstock.engine.options import RunOptions
 
     if depth != "decode":
@@ -131,10 +130,14 @@ def command(
             return _say_unfinished(path, work, report, as_json=as_json)
         findings = report.findings
     if replace_manifest:
+        from penstock.check.repairs import is_contradiction
+
         findings = [one for one in findings if not is_contradiction(one, options)]
     errors = sum(one.severity == "error" for one in findings)
     side_path = None
     if (write_manifest or replace_manifest) and not errors:
+        from penstock.check.repairs import write_side_file
+
         side_path = write_side_file(path, format=format_name, replace=replace_manifest, **options)
 
     def text() -> str:

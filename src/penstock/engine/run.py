@@ -14,17 +14,12 @@ import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from penstock._ending import sleep
 from penstock.abc import Executor
-from penstock.engine.folder import WorkFolder
 from penstock.engine.options import Counter, RunOptions
-from penstock.engine.parts import PartName
-from penstock.engine.plan import RESTART, Plan, require_same
-from penstock.engine.work import HEAD_NAME, Work, is_complete, open_work, work_folder
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
-from penstock.executors import make_executor
 from penstock.formats import files_at, get_format, owned_by
 from penstock.store._files import named
 from penstock.store._remote_claims import forget_claim
@@ -60,6 +55,14 @@ def end_made(output: Place, format: str, work: str | None) -> None:
         with claimed(output.store, *files_at(format, output.path)) as held:
             get_format(format).repair(held, output.path, OpenOptions(), [], write=True)
 
+
+if TYPE_CHECKING:
+    from penstock.engine.folder import WorkFolder
+    from penstock.engine.parts import PartName
+    from penstock.engine.plan import Plan
+    from penstock.engine.work import Work
+
+# The work folder is imported at first use: jobs such as `verify` and `index` don't have one.
 
 ReportT = TypeVar("ReportT")
 
@@ -134,6 +137,8 @@ class Job(BaseJob[ReportT]):
     @property
     def folder(self) -> WorkFolder:
         """The work folder."""
+        from penstock.engine.work import work_folder
+
         return work_folder(self.output, inside=False)
 
     @property
@@ -209,7 +214,7 @@ class Job(BaseJob[ReportT]):
     def workers(self) -> contextlib.AbstractContextManager[Executor]:
         """Return the executor that runs the tasks. It is entered once this run has joined the work."""
         if self.options.no_work and not self.commits_with_workers:
-            return make_executor("inline", None)
+            return open_pool(RunOptions(), ())
         places: dict[str, Any] = {"reads": self.opened, "writes": [self.folder.place]}
         return open_pool(self.options, self.preload, most=self.most_workers, **places)
 
@@ -219,6 +224,8 @@ class Job(BaseJob[ReportT]):
 
     def sent(self, number: int, task: Any, parts: Sequence[PartName]) -> Any:
         """Return the argument for a worker, or None if the task is finished. `parts`: its existing parts."""
+        from penstock.engine.work import is_complete
+
         return None if is_complete(parts) else (number, task)
 
     @abstractmethod
@@ -279,6 +286,8 @@ def _finished(job: Job[ReportT]) -> ReportT | None:
 
 def _run_once(job: Job[ReportT]) -> ReportT | None:
     """Run a job; return None if another run made the output after this one looked for it."""
+    from penstock.engine.work import HEAD_NAME, open_work
+
     options, folder = job.options, job.folder
     with contextlib.ExitStack() as stack:
         had = options.restart and folder.file(HEAD_NAME).exists()
@@ -322,6 +331,8 @@ def open_pool(
     writes: Sequence[Place] = (),
 ) -> contextlib.AbstractContextManager[Executor]:
     """Return the executor that the options name; arguments as of `penstock.executors.make_executor`."""
+    from penstock.executors import make_executor  # not needed by inline jobs
+
     if not options.has_workers:
         return make_executor("inline", None)
     alone, executor = options.workers == 1 or most in (0, 1), options.executor or "processes"
@@ -330,6 +341,8 @@ def open_pool(
 
 def _make_parts(job: Job[Any], work: Work, pool: Executor) -> None:
     """Make the missing parts of this run."""
+    from penstock.engine.work import is_complete
+
     if job.num_tasks == 0:
         return
     listed, at_work = work.listed(), collections.deque[Any]()
@@ -377,6 +390,9 @@ def _join(work: Work, job: Job[Any]) -> None:
         PrepareError: other work began in the meantime.
         Unsupported: the store can't create files exclusively.
     """
+    from penstock.engine.plan import RESTART, require_same
+    from penstock.engine.work import HEAD_NAME
+
     plan, num_tasks, options = job.plan(), job.num_tasks or 0, job.options
     work.reads = tuple(job.reads)
     work.require_recorded_inputs()

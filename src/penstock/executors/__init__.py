@@ -19,13 +19,12 @@ from penstock._naming import nearest
 from penstock._plug_ins import imported, plug_ins, unusable
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError
-from penstock.executors.checked import CheckedExecutor
 from penstock.executors.inline import InlineExecutor
-from penstock.executors.processes import ProcessExecutor
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+    from penstock.executors.processes import ProcessExecutor
     from penstock.store.place import Place
 
 EXECUTORS = ("inline", "processes", "ray")
@@ -78,12 +77,16 @@ def make_executor(
     """
     require_executor(executor, workers)
     if not isinstance(executor, str):
+        from penstock.executors.checked import CheckedExecutor
+
         return contextlib.nullcontext(CheckedExecutor(executor))
     if executor == "inline" or (executor == "processes" and alone):
         return InlineExecutor()
     count = workers or len(os.sched_getaffinity(0))
     count = count if most is None else max(1, min(count, most))
     if executor == "processes":
+        from penstock.executors.processes import ProcessExecutor
+
         return ProcessExecutor(count, preload)
     if executor == "ray" or executor.startswith("ray:"):
         return _on_ray(workers and count, executor.partition(":")[2], reads, writes)
@@ -140,8 +143,18 @@ def _of_plug_in(point: EntryPoint, workers: int, preload: Sequence[str]) -> Abst
 
 @contextlib.contextmanager
 def _checked(made: AbstractContextManager[Executor]) -> Generator[Executor]:
+    from penstock.executors.checked import CheckedExecutor
+
     with made as executor:
         yield CheckedExecutor(executor)
+
+
+def __getattr__(name: str) -> object:
+    if name != "ProcessExecutor":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from penstock.executors.processes import ProcessExecutor
+
+    return ProcessExecutor
 
 
 __all__ = ["EXECUTORS", "HERE", "AnyExecutor", "InlineExecutor", "ProcessExecutor", "make_executor", "require_executor"]

@@ -15,7 +15,7 @@ from tests.shared_work import finish_part
 from tests.store.between import Between, between
 
 import penstock as ps
-from penstock.check.repair import write_side_file
+from penstock.check.repairs import write_side_file
 from penstock.codec import hashes
 from penstock.codec.joined_digest import documents_digest_v2
 from penstock.convert import plan as plan_of_tokens

@@ -14,7 +14,7 @@ import pytest
 import zarr
 
 import penstock as ps
-from penstock.check.repair import write_side_file
+from penstock.check.repairs import write_side_file
 from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.formats.tokens.flat_tokens import FORMAT, chunk_writer
 from penstock.formats.tokens.flat_tokens.encode import COMPRESSIONS, make_layout

@@ -21,14 +21,9 @@ from penstock import errors
 from penstock._keywords import Opening, were_given
 from penstock._tree import ShownList
 from penstock.abc import Executor, Format, Store
-from penstock.engine.folder import WorkFolder
 from penstock.engine.options import Counter, RunOptions
-from penstock.engine.parts import PartName
-from penstock.engine.plan import CHECK, Plan
 from penstock.engine.run import Job, Wave, open_pool, run
-from penstock.engine.work import Work, work_folder
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, UnsafeData
-from penstock.executors.law import described
 from penstock.formats import find_format
 from penstock.formats._door import open_at, open_options
 from penstock.formats._masks import check_mask, mask_path
@@ -44,6 +39,10 @@ from penstock.store.row_map import is_damaged, read_row_map, row_map_path
 from penstock.types import Depth, Finding, Manifest, OpenOptions
 
 if TYPE_CHECKING:
+    from penstock.engine.folder import WorkFolder
+    from penstock.engine.parts import PartName
+    from penstock.engine.plan import Plan
+    from penstock.engine.work import Work
     from penstock.executors import AnyExecutor
 
 _RESTART = "Check again: restart (--finish --restart), or choose another folder for the records: work= (--work)"
@@ -239,6 +238,8 @@ class VerifyJob(Job[VerifyReport]):
 
     @property
     def folder(self) -> WorkFolder:
+        from penstock.engine.work import work_folder
+
         return work_folder(self.output, inside=True)
 
     @property
@@ -254,6 +255,8 @@ class VerifyJob(Job[VerifyReport]):
         return None
 
     def plan(self) -> Plan:
+        from penstock.engine.plan import CHECK, Plan
+
         options = {"path": self.dataset.shown, "--format": self.format.name, "--depth": self.depth, **self.planned}
         return Plan(options, (), 0, CHECK)
 
@@ -461,6 +464,8 @@ class _PartsRun:
 
     def __call__(self, fn: Callable[[Any], Any], tasks: Iterable[Any], /) -> Iterator[Any]:
         """Yield the result of each task in order; an empty tuple if it is unknown."""
+        from penstock.executors.law import described  # not needed by other checks
+
         numbered = list(enumerate(tasks, self.total))
         self.total += len(numbered)
         for _, task in numbered:
@@ -491,6 +496,8 @@ class _Record(msgspec.Struct):
 
 
 def _write_record(work: Work, part: int, run: _PartsRun) -> None:
+    from penstock.engine.parts import PartName
+
     results = run.results[part]
     data = msgspec.json.encode(_Record(run.total, run.digest(), results))
     name = PartName(part, 0, True, len(results), run.total, 0, xxhash.xxh3_64_hexdigest(data))
