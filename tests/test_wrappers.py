@@ -549,11 +549,9 @@ ABSENT: dict[tuple[str, str], str] = {
     **{("JoinedSource", name): "a joined sample has parts of several sources" for name in ("block_files", "costs",
        "expect_parts", "storage_blocks")},
     ("StreamingOrder", "substitute"): "the original order reads no other sample for one that can't be read",
-    ("StreamingOrder", "seeded"): "the original order always has a seed",
     ("StreamingOrder", "horizon"): "a saved run of the original is bound to the whole dataset",
     ("StreamingOrder", "expect_lanes"): "one lane",
     ("Balance", "expect_lanes"): "one lane",
-    ("Balance", "seeded"): "streams saved by version 0.2 keep the seed of the balanced order",
     ("OrderedStream", "horizon"): "an order depends on all of its source",
 }  # fmt: skip
 """Capabilities that a wrapper doesn't pass on, each with its reason."""
@@ -561,6 +559,8 @@ ABSENT: dict[tuple[str, str], str] = {
 ELSEWHERE: dict[tuple[str, str], str] = {
     ("OrderedStream", "expect_lanes"): "asks its order for the parts of blocks: tests/order/test_lanes.py",
     ("OrderedStream", "seeded"): "Sequential has no seed: tests/order/test_shuffle.py",
+    ("StreamingOrder", "seeded"): "itself, as the original order always has a seed",
+    ("Balance", "seeded"): "itself, as streams saved by version 0.2 keep the seed of the balanced order",
     ("PackByLength", "costs"): "lengths of its own groups: tests/pack/test_by_length.py",
 }
 """Capabilities that a wrapper has by its own rule."""
@@ -588,7 +588,8 @@ NOT_PASSED_ON: dict[str, str] = {
         "_children", "_file", "_files", "batch", "borders", "child_notes", "dtype", "gather", "kind", "outputs",
         "outputs_after", "seed", "size", "source", "stream", "summary", "version", "window",
     ), _PROTOCOL),
-    **dict.fromkeys(("pass_batch", "pass_location", "pass_samples"), "of Epochs, which Shuffle reads directly"),
+    **dict.fromkeys(("find_in_pass", "pass_batch", "pass_location", "pass_samples"),
+                    "of Epochs, which Shuffle reads directly"),
     "chosen": "of a part, for a part of the part; a wrapper of a part is a source of its own, counted from its start",
     "derived": "a cache chosen by what is computed",
     "epoch_size": "of StreamingOrder alone, for plans",

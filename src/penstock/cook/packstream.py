@@ -12,13 +12,12 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from penstock._digest import digest
 from penstock._kinds import is_stream
 from penstock._naming import function_name
 from penstock._resolved import Ahead
-from penstock._tree import brief, html, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
+from penstock.node.over import OPEN, Node
 from penstock.types import Schema
 
 Select: TypeAlias = Callable[[list[Any]], Iterable[Sequence[Any]]]
@@ -28,7 +27,7 @@ Merge: TypeAlias = Callable[[list[Any]], Any]
 """A group of samples → one sample; a list or a generator of samples; or None for nothing."""
 
 
-class PackStream:
+class PackStream(Node):
     """Lane stream that packs samples on the fly.
 
     `select` divides the samples of a window into groups, and `merge` turns each group into samples.
@@ -66,6 +65,8 @@ class PackStream:
         2
     """
 
+    kind = "pack-stream"
+
     def __init__(
         self,
         stream: Stream[Any],
@@ -93,7 +94,6 @@ class PackStream:
         self.leftover = leftover
         self.name = " ".join(_name(fn) for fn in (select, merge)) if name is None else name
         self._ahead = Ahead(stream)
-        self._fingerprint: str | None = None
 
     @property
     def lanes(self) -> int:
@@ -103,14 +103,7 @@ class PackStream:
     @property
     def schema(self) -> Schema:
         """Open schema: the fields that `merge` returns are unknown."""
-        return Schema((), open=True)
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the stream's fingerprint, the window and the functions' names."""
-        if self._fingerprint is None:
-            self._fingerprint = digest("pack-stream", self.window, self.name, self.leftover, self.stream.fingerprint)
-        return self._fingerprint
+        return OPEN
 
     def outputs(self, lane: int, window: int, /) -> Iterator[Any]:
         """Yield the output samples of window number `window` of a lane.
@@ -139,24 +132,11 @@ class PackStream:
         """Return the stream, under the name `stream`."""
         return {"stream": self.stream}
 
-    def recipe(self) -> dict[str, Any]:
-        """Return the window, the functions' names and the stream's recipe as plain JSON."""
-        return {
-            "kind": "pack-stream",
-            "window": self.window,
-            "fn": self.name,
-            "leftover": self.leftover,
-            "stream": self.stream.recipe(),
-        }
+    def own(self) -> dict[str, Any]:
+        return {"window": self.window, "fn": self.name, "leftover": self.leftover}
 
-    def summary(self) -> str:
-        """Return one line: window and functions."""
-        params = {"window": self.window, "fn": self.name, "lanes": self.lanes}
-        return line("PackStream", params, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+    def shown(self) -> dict[str, Any]:
+        return {"window": self.window, "fn": self.name, "lanes": self.lanes}
 
     def _packs(self, lane: int, window: int) -> Iterator[tuple[list[int], Iterable[Any]]]:
         """The groups of a window as places in it, and what becomes of each."""

@@ -6,24 +6,28 @@ A position of such a stream resolves to `what the child resolves · number of ch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain, count, islice
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import Rows, groups, scatter
+from penstock._index import as_position, as_positions
 from penstock._kinds import Seedable
 from penstock._planes import LOSS_MASK
 from penstock._resolved import Ahead, expect_lanes, prefetch_parts, substitutes_of
-from penstock.abc import Stream, SupportsSubstitutes
+from penstock.abc import Stream
 from penstock.errors import ConfigError
+from penstock.node.over import Finder, StreamNode
 from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
 
 NEUTRAL = {LOSS_MASK: 1, "weight": 1}
 """Planes of tokens → the value that changes nothing, which stands where a child of a mix has no such plane."""
 
+_MOST_TRIES = 10_000
 _OF_LABELS = ("targets", "segment_ids", "positions", "cu_seqlens")
 
 
@@ -112,14 +116,6 @@ class Branches:
         at = self.streams[child].locate(inner)
         return replace(at, position=position, path=(name, *at.path))
 
-    def substitutes(self, child: int) -> SupportsSubstitutes:
-        """The child, as a stream that names substitutes.
-
-        Raises:
-            ConfigError: it names none.
-        """
-        return substitutes_of(self.streams[child])
-
     def expect_lanes(self, positions: IntArray, world: int) -> None:
         """Pass on to the children which lanes a rank reads."""
         owner, inner = self._split(positions)
@@ -161,16 +157,111 @@ class Branches:
         return self._known
 
 
-def same_lanes(what: str, lanes: int, streams: Mapping[str, Stream[Any]]) -> None:
-    """Refuse children in another number of lanes."""
-    for name, stream in streams.items():
-        if stream.lanes != lanes:
-            raise ConfigError(
-                f"{what} has {lanes} lanes, but its child {name!r} doesn't",
-                found=f"{stream.lanes} lanes in {name!r}",
-                expected=f"{lanes}",
-                hint=f"Create it with lanes={lanes}, as in Shuffle(source, seed, lanes={lanes})",
-            )
+class BranchingStream(StreamNode):
+    """Stream that takes the sample at each position from one of several streams.
+
+    Args:
+        what: name of such a stream in errors.
+        lanes: number of lanes, also of the children.
+        streams: name → child.
+        split: see `Split`.
+
+    Raises:
+        ConfigError: a child has another number of lanes.
+    """
+
+    def __init__(self, what: str, lanes: int, streams: Mapping[str, Stream[Any]], split: Split) -> None:
+        for name, stream in streams.items():
+            if stream.lanes != lanes:
+                raise ConfigError(
+                    f"{what} has {lanes} lanes, but its child {name!r} doesn't",
+                    found=f"{stream.lanes} lanes in {name!r}",
+                    expected=f"{lanes}",
+                    hint=f"Create it with lanes={lanes}, as in Shuffle(source, seed, lanes={lanes})",
+                )
+        self._lanes = lanes
+        self._streams = dict(streams)
+        self._names = list(streams)
+        self._branches = Branches(list(streams.values()), split)
+        self.prefetch = self._branches.prefetch
+        self.expect_lanes = self._branches.expect_lanes
+
+    def split_one(self, position: int) -> tuple[int, int]:
+        """Return the number of the child at `position`, and the position in it."""
+        raise TypeError(type(self).__name__)
+
+    def position_of(self, name: str, inner: int, /) -> int | None:
+        """Return the position of the child `name`'s position `inner`; None if it isn't read."""
+        raise TypeError(type(self).__name__)
+
+    def children(self) -> Mapping[str, Stream[Any]]:
+        """Return the child streams by name."""
+        return self._streams
+
+    @property
+    def lanes(self) -> int:
+        """Number of lanes. Lane l draws from lane l of the children."""
+        return self._lanes
+
+    @property
+    def schema(self) -> Schema:
+        """Fields that the children's samples have in common; token ids in the widest dtype."""
+        return self._branches.schema
+
+    def __getitem__(self, position: int, /) -> Sample:
+        return self._branches.sample(*self.split_one(as_position(position)))
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Return the samples at `positions` (int64[k]) as columns, in that order, with one call per child involved."""
+        return self._branches.batch(as_positions(positions))
+
+    def resolve(self, positions: IntArray, /) -> IntArray:
+        """Return int64[k]: a number per position, for `get_resolved`."""
+        return self._branches.resolve(positions)
+
+    def get_resolved(self, resolved: IntArray, /) -> Batch:
+        """Return the samples at resolved positions as columns."""
+        return self._branches.resolved_batch(resolved)
+
+    def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
+        """Return the samples at resolved positions."""
+        return self._branches.resolved_samples(resolved)
+
+    def locate(self, position: int, /) -> Location:
+        """Return the origin of the sample at `position`. Reads only indexes, no data."""
+        child, inner = self.split_one(as_position(position))
+        return self._branches.locate(position, self._names[child], child, inner)
+
+    def substitute(self, position: int, attempt: int, /) -> int:
+        """Return the position of another sample of the same child; see `SupportsSubstitutes`.
+
+        Raises:
+            ConfigError: the child has no substitutes, or no more of them.
+        """
+        child, inner = self.split_one(as_position(position))
+        stream = substitutes_of(self._branches.streams[child])
+        found = (self.position_of(self._names[child], stream.substitute(inner, tried)) for tried in count())
+        tried = islice(found, _MOST_TRIES + attempt)
+        other = next(islice((one for one in tried if one is not None), attempt, None), None)
+        if other is None:
+            raise ConfigError("no sample of this stage is left as a substitute", found=f"attempt {attempt}")
+        return other
+
+    def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
+        """Return what determines the positions `[0, stop)`: parameters, and how much is read of which child."""
+        raise TypeError(type(self).__name__)
+
+    def find(self, finder: Finder, stop: int) -> Iterator[int]:
+        return chain.from_iterable(self._find_parts(finder, stop))
+
+    def _find_parts(self, finder: Finder, stop: int) -> list[Iterator[int]]:
+        """Return the search of each child that is read before `stop`."""
+
+        def of_child(name: str, reads: int) -> Iterator[int]:
+            found = (self.position_of(name, inner) for inner in finder.positions(self._streams[name], reads))
+            return (position for position in found if position is not None and position < stop)
+
+        return [of_child(name, reads) for name, reads in self.horizon(stop)[1].items()]
 
 
 def seeded(stream: Stream[Any], seed: int) -> Stream[Any]:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from functools import partial
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from penstock._digest import array_digest, derive_key, digest
-from penstock._index import as_position, as_positions
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Stream
+from penstock._digest import array_digest, derive_key
+from penstock._resolved import capability
 from penstock.errors import ConfigError
+from penstock.node.over import Finder, MovedStream
 from penstock.order.ordered import OrderedStream
 from penstock.order.permutation import permute
-from penstock.types import Batch, IntArray, Location, Schema
+from penstock.types import IntArray
 
 T = TypeVar("T")
 
@@ -25,7 +24,7 @@ VERSION = "balance-1"
 _KEPT_BLOCKS = 16
 
 
-class Balance(Generic[T]):
+class Balance(MovedStream[T]):
     """Stream that reorders samples so that all ranks get about the same amount of work per step.
 
     Positions are taken in blocks of `world * steps`. Within each block, samples are sorted by cost and divided into
@@ -57,6 +56,9 @@ class Balance(Generic[T]):
         [5, 6, 9, 10, 7, 8]
     """
 
+    kind, version = "balance", VERSION
+    stream: OrderedStream[T]
+
     def __init__(
         self, stream: OrderedStream[T], world: int, costs: IntArray | None = None, *, steps: int = 64, seed: int = 0
     ) -> None:
@@ -72,63 +74,34 @@ class Balance(Generic[T]):
             raise ConfigError(
                 "world × steps is out of range", found=f"world={world}, steps={steps}", expected="1 to 2^24 in total"
             )
-        known: Any = getattr(stream.source, "costs", None) if costs is None else np.asarray(costs)
+        known: Any = capability(stream.source, "costs") if costs is None else np.asarray(costs)
         if known is None or known.shape != (stream.size,):
             raise ConfigError(
                 "the costs don't match the source",
                 found="none" if known is None else f"{known.dtype}{list(known.shape)}",
                 expected=f"one for each of {stream.size} samples",
             )
-        self.stream = stream
+        super().__init__(stream)
+        self.expect_lanes = None  # the stream has one lane
         self.world = world
         self.steps = steps
         self.seed = seed
         self._costs = known
         self._given = costs
-        self.prefetch = stream.prefetch
         self._digest: str | None = None
-        self._fingerprint: str | None = None
         self._blocks: OrderedDict[int, IntArray] = OrderedDict()
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_again, (self.stream, self.world, self._given, self.steps, self.seed))
+        return (partial(Balance, steps=self.steps, seed=self.seed), (self.stream, self.world, self._given))
 
-    @property
-    def lanes(self) -> int:
-        """Number of lanes: 1."""
-        return 1
+    def seeded(self, seed: int, /) -> Balance[T]:
+        """Return this: streams saved by version 0.2 keep the seed of the balanced order."""
+        del seed
+        return self
 
-    @property
-    def schema(self) -> Schema:
-        """That of the stream."""
-        return self.stream.schema
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the stream's fingerprint, the block, the seed and the costs."""
-        if self._fingerprint is None:
-            self._fingerprint = digest(self._own(), self.stream.fingerprint)
-        return self._fingerprint
-
-    def __getitem__(self, position: int, /) -> T:
-        return self.stream[self.inner_one(position)]
-
-    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `positions` (int64[k]) as columns, in that order."""
-        return self.get_resolved(self.resolve(as_positions(positions)))
-
-    def resolve(self, positions: IntArray, /) -> IntArray:
-        """Return int64[k]: a number per position, for `get_resolved`."""
-        return self.stream.resolve(self.inner(positions))
-
-    def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Return the samples at resolved positions as columns."""
-        return self.stream.get_resolved(resolved)
-
-    def get_resolved_samples(self, resolved: IntArray, /) -> list[T]:
-        """Return the samples at resolved positions."""
-        return self.stream.get_resolved_samples(resolved)
+    def identity(self) -> tuple[Any, ...]:
+        return ({"kind": self.kind, "version": VERSION, **self.own()}, self.stream.fingerprint)
 
     def inner(self, positions: IntArray, /) -> IntArray:
         """Return int64[k]: the corresponding positions in `stream`."""
@@ -140,48 +113,32 @@ class Balance(Generic[T]):
             found[at] = block * size + self._places(block)[places[at]]
         return found
 
-    def inner_one(self, position: int, /) -> int:
-        """Return `inner` for one position."""
-        return int(self.inner(np.array([as_position(position)], np.int64))[0])
-
-    def locate(self, position: int, /) -> Location:
-        """Return the origin of the sample at `position`. Reads only indexes, no data."""
-        return replace(self.stream.locate(self.inner_one(position)), position=position)
+    def position_of(self, inner: int, /) -> int:
+        """Return the position of the stream's position `inner`, in the same block."""
+        size = self.world * self.steps
+        [place] = np.flatnonzero(self._places(inner // size) == inner % size).tolist()
+        return inner // size * size + place
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """Return a position of the same epoch with a substitute for the sample at `position`."""
-        other = self.stream.substitute(self.inner_one(position), attempt)
+        return self.position_of(self.stream.substitute(self.inner_one(position), attempt))
+
+    def find(self, finder: Finder, stop: int) -> Iterator[int]:
         size = self.world * self.steps
-        block = other // size
-        [place] = np.flatnonzero(self._places(block) == other % size).tolist()
-        return block * size + place
+        found = sorted(map(self.position_of, finder.positions(self.stream, -(-stop // size) * size)))
+        return (position for position in found if position < stop)
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """Return what determines the positions `[0, stop)`: costs, block size, and the stream up to the block's end."""
         size = self.world * self.steps
-        return self._own(), {"stream": -(-stop // size) * size}
+        return {"kind": self.kind, "version": VERSION, **self.own()}, {"stream": -(-stop // size) * size}
 
-    def children(self) -> Mapping[str, Stream[Any]]:
-        """Return the stream, under the name `stream`."""
-        return {"stream": self.stream}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return world, steps, seed and the stream's recipe as plain JSON."""
-        return {**self._own(), "stream": self.stream.recipe()}
-
-    def summary(self) -> str:
-        """Return one line: world, steps and seed."""
-        return line("Balance", {"world": self.world, "steps": self.steps, "seed": self.seed}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
-    def _own(self) -> dict[str, Any]:
+    def own(self) -> dict[str, Any]:
         if self._digest is None:
             self._digest = array_digest(self._costs)
-        own = {"kind": "balance", "version": VERSION, "world": self.world, "steps": self.steps, "seed": self.seed}
-        return {**own, "costs": self._digest}
+        return {"world": self.world, "steps": self.steps, "seed": self.seed, "costs": self._digest}
+
+    def shown(self) -> dict[str, Any]:
+        return {"world": self.world, "steps": self.steps, "seed": self.seed}
 
     def _places(self, block: int) -> IntArray:
         """int64[world · steps]: the place in the stream's block of each place in this one."""
@@ -201,7 +158,3 @@ class Balance(Generic[T]):
         rows = np.argsort(costs, kind="stable").reshape(self.steps, self.world)
         key = derive_key(self.seed, "balance", block)
         return rows[permute(np.arange(self.steps, dtype=np.int64), self.steps, key)].reshape(-1)
-
-
-def _again(stream: OrderedStream[Any], world: int, costs: IntArray | None, steps: int, seed: int) -> Balance[Any]:
-    return Balance(stream, world, costs, steps=steps, seed=seed)

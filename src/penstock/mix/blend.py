@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from heapq import merge
+from itertools import chain
 from typing import Any, cast
 
 import numpy as np
 
-from penstock._digest import derive_key, digest
+from penstock._digest import derive_key
 from penstock._index import as_position, as_positions
 from penstock._kinds import is_finite, is_stream
 from penstock._naming import naming
-from penstock._tree import brief, html, line, tree
+from penstock._resolved import capability, substitutes_of
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
-from penstock.mix._branches import Branches, same_lanes, seeded
+from penstock.mix._branches import BranchingStream, seeded
 from penstock.mix.places import VERSION, BlockPlaces
-from penstock.mix.shares import Weight, block_counts, requested_shares
+from penstock.mix.shares import Weight, block_counts, plain_weight, requested_shares
+from penstock.node.over import Finder
 from penstock.order.lanes import check_lanes
 from penstock.order.shuffle import Shuffle
-from penstock.types import Batch, IntArray, Location, Sample, Schema
+from penstock.types import IntArray
 
 
-class Blend:
+class Blend(BranchingStream):
     """Endless stream that draws from several streams or sources in fixed proportions.
 
     Each block of `sum(counts)` places of a lane contains exactly `counts[name]` samples of each child, so the
@@ -64,6 +67,9 @@ class Blend:
         ['text', 'text', 'text', 'code']
     """
 
+    kind = "blend"
+    version = VERSION
+
     def __init__(
         self,
         children: Mapping[str, Stream[Any] | Source[Any]],
@@ -79,55 +85,16 @@ class Blend:
         self.block_size = sum(self.counts.values())
         self.seed = 0 if seed is None else operator.index(seed)
         self._given = (dict(children), seed, lanes, mixed_tokenizers)
-        self._lanes = _lanes(children, lanes)
-        self._streams = {name: self._child(name, child) for name, child in children.items()}
-        same_lanes("a blend", self._lanes, self._streams)
-        _check_different(self._streams)
+        lanes = _lanes(children, lanes)
+        streams = {name: self._child(name, child, lanes) for name, child in children.items()}
+        self._places = BlockPlaces(list(self.counts.values()), self.seed, lanes)
+        super().__init__("a blend", lanes, streams, self._places.split)
+        _check_different(streams)
         if not mixed_tokenizers:
-            _check_tokenizers(self._streams)
-        self._names = list(self._streams)
-        self._places = BlockPlaces(list(self.counts.values()), self.seed, self._lanes)
-        self._branches = Branches(list(self._streams.values()), self._places.split)
-        self.prefetch = self._branches.prefetch
-        self.expect_lanes = self._branches.expect_lanes
-        self._fingerprint: str | None = None
+            _check_tokenizers(streams)
 
-    @property
-    def lanes(self) -> int:
-        """Number of lanes. Lane l draws from lane l of the children."""
-        return self._lanes
-
-    @property
-    def schema(self) -> Schema:
-        """Fields that the children's samples have in common; token ids in the widest dtype."""
-        return self._branches.schema
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of names, counts, seed, lanes and the children's fingerprints."""
-        if self._fingerprint is None:
-            own = [stream.fingerprint for stream in self._streams.values()]
-            self._fingerprint = digest("blend", self._params(), own)
-        return self._fingerprint
-
-    def __getitem__(self, position: int, /) -> Sample:
-        return self._branches.sample(*self._places.split_one(as_position(position)))
-
-    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `positions` (int64[k]) as columns, in that order, with one call per child involved."""
-        return self._branches.batch(as_positions(positions))
-
-    def resolve(self, positions: IntArray, /) -> IntArray:
-        """Return int64[k]: a number per position, for `get_resolved`."""
-        return self._branches.resolve(positions)
-
-    def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Return the samples at resolved positions as columns."""
-        return self._branches.resolved_batch(resolved)
-
-    def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
-        """Return the samples at resolved positions."""
-        return self._branches.resolved_samples(resolved)
+    def split_one(self, position: int) -> tuple[int, int]:
+        return self._places.split_one(position)
 
     def split(self, positions: Sequence[int] | IntArray, /) -> tuple[IntArray, IntArray]:
         """Return int64[k] twice: the child at each position, numbered as in `counts`, and the position in it."""
@@ -138,23 +105,18 @@ class Blend:
         """Return the position of the child `name`'s position `inner`."""
         return self._places.position_of(self._names.index(name), as_position(inner))
 
-    def locate(self, position: int, /) -> Location:
-        """Return the origin of the sample at `position`. Reads only indexes, no data."""
-        child, inner = self._places.split_one(as_position(position))
-        return self._branches.locate(position, self._names[child], child, inner)
-
     def substitute(self, position: int, attempt: int, /) -> int:
-        """Return the position of another sample of the same child; see `SupportsSubstitutes`.
-
-        Raises:
-            ConfigError: the child has no substitutes, or no more of them.
-        """
         child, inner = self._places.split_one(as_position(position))
-        return self._places.position_of(child, self._branches.substitutes(child).substitute(inner, attempt))
+        return self._places.position_of(child, substitutes_of(self._branches.streams[child]).substitute(inner, attempt))
+
+    def find(self, finder: Finder, stop: int) -> Iterator[int]:
+        parts = self._find_parts(finder, stop)
+        # With several lanes, a child's own order isn't that of the blend.
+        return merge(*parts) if self.lanes == 1 else iter(sorted(chain.from_iterable(parts)))
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """Return what determines the positions `[0, stop)`: the blend's parameters and the children's parts."""
-        return self._params(), {name: count for name, count in self.reads(stop).items() if count}
+        return self.own(), {name: count for name, count in self.reads(stop).items() if count}
 
     def reads(self, stop: int) -> dict[str, int]:
         """Return name → upper bound of the child's positions read in `[0, stop)`, exact with one lane."""
@@ -167,24 +129,21 @@ class Blend:
             return self
         return Blend(children, self.weights, seed, lanes=lanes, mixed_tokenizers=mixed)
 
-    def children(self) -> Mapping[str, Stream[Any]]:
-        """Return the child streams by name."""
-        return self._streams
+    def identity(self) -> tuple[Any, ...]:
+        return ("blend", self.own(), [stream.fingerprint for stream in self._streams.values()])
 
     def recipe(self) -> dict[str, Any]:
         """Return a plain-JSON description from which the stream can be rebuilt."""
         children = [
-            {"name": name, "weight": _plain(self.weights[name]), "count": self.counts[name], "stream": stream.recipe()}
-            for name, stream in self._streams.items()
+            {"name": name, "weight": plain_weight(weight), "count": self.counts[name], "stream": stream.recipe()}
+            for (name, weight), stream in zip(self.weights.items(), self._streams.values(), strict=True)
         ]
         mixed = {"mixed_tokenizers": True} if self._given[3] else {}
         own = {"kind": "blend", "version": VERSION, "seed": self.seed, "lanes": self._lanes}
         return {**own, **mixed, "children": children}
 
-    def summary(self) -> str:
-        """Return one line: seed, lanes, places per block."""
-        params = {"children": len(self._names), "block": self.block_size, "seed": self.seed, "lanes": self._lanes}
-        return line("Blend", params, self._fingerprint)
+    def shown(self) -> dict[str, Any]:
+        return {"children": len(self._names), "block": self.block_size, "seed": self.seed, "lanes": self._lanes}
 
     def child_notes(self) -> Mapping[str, str]:
         """Return name → its share, by weight and in places."""
@@ -194,11 +153,7 @@ class Blend:
             for name, count in self.counts.items()
         }
 
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
-    def _child(self, name: str, child: Stream[Any] | Source[Any]) -> Stream[Any]:
+    def _child(self, name: str, child: Stream[Any] | Source[Any], lanes: int) -> Stream[Any]:
         seed = derive_key(self.seed, "child", name) >> 12  # 52 bits: every JSON reader keeps them
         if is_stream(child):
             return seeded(child, seed)
@@ -209,9 +164,9 @@ class Blend:
                 expected="something with addressable samples",
             )
         with naming(f"the child {name!r}", child):
-            return Shuffle(cast(Source[Any], child), seed, lanes=self._lanes)
+            return Shuffle(cast(Source[Any], child), seed, lanes=lanes)
 
-    def _params(self) -> dict[str, Any]:
+    def own(self) -> dict[str, Any]:
         return {
             "kind": "blend",
             "version": VERSION,
@@ -264,7 +219,7 @@ def _check_different(streams: Mapping[str, Stream[Any]]) -> None:
 def _shape(node: Any) -> Any:
     """What equal streams have in common for sure, without reading data."""
     children = node.children()
-    own = [type(node).__name__, getattr(node, "seed", None), None if is_stream(node) else len(node)]
+    own = [type(node).__name__, capability(node, "seed"), None if is_stream(node) else len(node)]
     return [*own, [_shape(child) for child in children.values()]]
 
 
@@ -282,11 +237,7 @@ def _check_tokenizers(streams: Mapping[str, Stream[Any]]) -> None:
 
 
 def _tokenizers(node: Any) -> set[str]:
-    own = getattr(node, "tokenizer_digest", None)
+    own = capability(node, "tokenizer_digest")
     if own is not None:
         return {own}
     return set[str]().union(*(_tokenizers(child) for child in node.children().values()))
-
-
-def _plain(weight: Weight) -> int | float | str:
-    return weight if isinstance(weight, (int, float)) else str(weight)

@@ -17,14 +17,14 @@ from penstock._digest import digest, kept_key
 from penstock._hidden import NO_RUNS, Hidden, join_hidden, stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_finite, is_token_source
-from penstock._places import extents_of_tokens, keys_of, place_of, token_extents
+from penstock._places import keys_of, place_of, token_extents
 from penstock._planes import Plane, planes_of
-from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples_of
-from penstock._tree import brief, html, line, tree
+from penstock._resolved import capability, excluded_of, prefetch_of, prefetch_parts, samples_of
 from penstock.abc import Source, SupportsFiles, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._branches import Widths, common, widened
-from penstock.node.blocks import Blocks, blocks_of, joined
+from penstock.node.blocks import Blocks, blocks_of, joined, preferred_mode
+from penstock.node.over import Finder, SourceNode
 from penstock.store.derived import DerivedCache, Put
 from penstock.types import Batch, Extent, IntArray, MediaMetadata, Place, Sample, Schema, TokenArray
 
@@ -75,15 +75,15 @@ def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatS
             what, hint = "only finite sources can be concatenated", "Mix streams with Blend or Stages"
             raise ConfigError(what, found=f"a {type(source).__name__}", hint=hint)
     if not mixed_tokenizers:
-        _check_equal("tokenizers", [getattr(source, "tokenizer_digest", None) for source in sources])
+        _check_equal("tokenizers", [capability(source, "tokenizer_digest") for source in sources])
     if not all(is_token_source(source) for source in sources):
         return ConcatSource(tuple(sources), mixed_tokenizers=mixed_tokenizers)
     _check_equal("token widths", [str(source.dtype) for source in sources])
     _check_equal("planes", [_planes_said(source) for source in sources])
-    return ConcatTokens(tuple(sources), ConcatSource(tuple(sources)))
+    return ConcatTokens(tuple(sources))
 
 
-class ConcatSource:
+class ConcatSource(SourceNode):
     """Concatenation of sources of samples, as returned by `Concat`.
 
     Args:
@@ -100,16 +100,16 @@ class ConcatSource:
         {'id': 0, 'text': 'conversation 0'}
     """
 
+    kind, title = "concat", "Concat"
+
     def __init__(
         self, sources: tuple[Source[Sample], ...], *, mixed_tokenizers: bool = False, as_stored: bool = False
     ) -> None:
         self.sources = sources
         self._starts = _running([len(source) for source in sources])
-        self._mixed = mixed_tokenizers
-        self._as_stored = as_stored
+        self._mixed_tokenizers = mixed_tokenizers
+        self._keeps_dtypes = as_stored
         self._known: tuple[Schema, Widths] | None = None
-        self._fingerprint: str | None = None
-        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
         keys = all(isinstance(source, SupportsKeys) for source in sources)
         self.index_of = self._index_of if keys else None
         self.key_of = self._key_of if keys else None
@@ -118,9 +118,9 @@ class ConcatSource:
         self.get = self._get if files else None
         self.get_media_metadata = self._get_media_metadata if files else None
         self.prefetch = self._prefetch if any(map(prefetch_of, sources)) else None
-        parts = any(getattr(source, "expect_parts", None) for source in sources)
+        parts = any(capability(source, "expect_parts") for source in sources)
         self.expect_parts = self._expect_parts if parts else None
-        blocks = all(getattr(source, "block_files", None) for source in sources)
+        blocks = all(capability(source, "block_files") for source in sources)
         self.block_files = self._block_files if blocks else None
 
     @property
@@ -134,7 +134,7 @@ class ConcatSource:
     @property
     def costs(self) -> IntArray | None:
         """Work per sample, int64[n]; None unless all sources know it."""
-        parts: list[Any] = [getattr(source, "costs", None) for source in self.sources]
+        parts: list[Any] = [capability(source, "costs") for source in self.sources]
         return None if any(part is None for part in parts) else np.concatenate(parts)
 
     @property
@@ -142,18 +142,18 @@ class ConcatSource:
         """Fields that all sources' samples have in common; token ids in the widest dtype."""
         return self._common()[0]
 
+    def identity(self) -> tuple[Any, ...]:
+        return ("concat", [source.fingerprint for source in self.sources])
+
     @property
-    def fingerprint(self) -> str:
-        """Digest of the sources' fingerprints, in order."""
-        if self._fingerprint is None:
-            self._fingerprint = digest("concat", [source.fingerprint for source in self.sources])
-        return self._fingerprint
+    def is_mixed(self) -> bool:
+        """Whether the sources' tokenizers may differ."""
+        return self._mixed_tokenizers
 
     @property
     def preferred_mode(self) -> str:
         """Default mode of `Shuffle`: `"blocks"` if one of the sources prefers it."""
-        modes = [getattr(source, "preferred_mode", "global") for source in self.sources]
-        return "blocks" if "blocks" in modes else "global"
+        return preferred_mode(*self.sources)
 
     @property
     def block_starts(self) -> IntArray:
@@ -199,16 +199,15 @@ class ConcatSource:
 
     def recipe(self) -> dict[str, Any]:
         """Return a plain-JSON description from which this can be rebuilt."""
-        mixed = {"mixed_tokenizers": True} if self._mixed else {}
+        mixed = {"mixed_tokenizers": True} if self.is_mixed else {}
         return {"kind": "concat", "sources": [source.recipe() for source in self.sources], **mixed}
 
-    def summary(self) -> str:
-        """Return one line: sources and samples."""
-        return line("Concat", {"sources": len(self.sources), "samples": len(self)}, self._fingerprint)
+    def shown(self) -> dict[str, Any]:
+        return {"sources": len(self.sources), "samples": len(self)}
 
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+    def find(self, finder: Finder) -> IntArray:
+        parts = zip(self.sources, self._starts.tolist(), strict=False)
+        return np.concatenate([finder.indices(source) + begin for source, begin in parts])
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         owner = np.searchsorted(self._starts, batches, side="right") - 1
@@ -218,7 +217,7 @@ class ConcatSource:
         owner = np.searchsorted(self._starts, first, side="right") - 1
         for rows in groups(owner):
             source: Any = self.sources[int(owner[rows][0])]
-            if (expect := getattr(source, "expect_parts", None)) is not None:
+            if (expect := capability(source, "expect_parts")) is not None:
                 begin = self._starts[owner[rows][0]]
                 expect(first[rows] - begin, stop[rows] - begin)
 
@@ -252,7 +251,7 @@ class ConcatSource:
         # Not before it is needed: a schema may have to be read.
         if self._known is None:
             schema, widths = common([source.schema for source in self.sources])
-            if widths.ids and self._as_stored:
+            if widths.ids and self._keeps_dtypes:
                 fields = [replace(field, dtype=None) if field.name in widths.ids else field for field in schema.fields]
                 schema, widths = replace(schema, fields=tuple(fields)), replace(widths, ids={})
             self._known = schema, widths
@@ -295,7 +294,7 @@ class ConcatSource:
         return child, place - int(self._starts[child])
 
 
-class ConcatTokens:
+class ConcatTokens(ConcatSource):
     """Concatenation of token sources, as returned by `Concat`: all documents, as one run of tokens.
 
     Memory: 8 bytes per document once `doc_starts` is read. From 4 million documents on it is mapped from disk, once per
@@ -310,49 +309,24 @@ class ConcatTokens:
         array([ 609,    0, 1101, 1102], dtype=uint16)
     """
 
-    def __init__(self, sources: tuple[TokenSource, ...], rows: ConcatSource) -> None:
-        self.sources = sources
-        self._rows = rows
-        self.index_of, self.key_of, self.key_run = rows.index_of, rows.key_of, rows.key_run
-        self.prefetch, self.expect_parts, self.block_files = rows.prefetch, rows.expect_parts, rows.block_files
+    sources: tuple[TokenSource, ...]
+
+    def __init__(self, sources: tuple[TokenSource, ...]) -> None:
+        super().__init__(sources)
         self._token_starts = _running([source.num_tokens for source in sources])
         self._doc_starts: IntArray | None = None
-        self._fingerprint: str | None = None
-        # Optional powers: None stands for "not supported", and makes isinstance() of their Protocols say so.
-        extents = all(extents_of_tokens(source) is not None for source in sources)
+        extents = all(capability(source, "token_extent") is not None for source in sources)
         self.token_extent = self._token_extent if extents else None
-        masked = any(getattr(source, "stored_tokens", None) for source in sources)
+        masked = any(capability(source, "stored_tokens") is not None for source in sources)
         self.stored_tokens = self._stored_tokens if masked else None
 
     @property
-    def excluded_indices(self) -> IntArray | None:
-        """Excluded samples, int64[k] ascending; None if no source has an exclude list."""
-        return self._rows.excluded_indices
+    def is_mixed(self) -> bool:
+        """Whether the sources' tokenizers are known to differ, or one is unknown."""
+        return self.tokenizer_digest is None
 
-    @property
-    def schema(self) -> Schema:
-        """That of each source."""
-        return self._rows.schema
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the sources' fingerprints, in order."""
-        self._fingerprint = self._rows.fingerprint
-        return self._fingerprint
-
-    @property
-    def preferred_mode(self) -> str:
-        """Default mode of `Shuffle`."""
-        return self._rows.preferred_mode
-
-    @property
-    def block_starts(self) -> IntArray:
-        """Starts of the storage blocks of all sources, int64[n_blocks + 1]."""
-        return self._rows.block_starts
-
-    def storage_blocks(self) -> Blocks:
-        """Return the storage blocks; see `penstock.node.blocks`."""
-        return self._rows.storage_blocks()
+    def shown(self) -> dict[str, Any]:
+        return {"sources": len(self.sources), "documents": len(self), "tokens": self.num_tokens}
 
     @property
     def derived(self) -> DerivedCache | None:
@@ -395,18 +369,8 @@ class ConcatTokens:
     @cached_property
     def tokenizer_digest(self) -> str | None:
         """Tokenizer digest of the sources; None if they differ or one is unknown."""
-        digests = {getattr(source, "tokenizer_digest", None) for source in self.sources}
+        digests = {capability(source, "tokenizer_digest") for source in self.sources}
         return digests.pop() if len(digests) == 1 else None
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return self._rows[index]
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the documents at `indices` (int64[k]) as columns, in that order."""
-        return self._rows.get_batch(indices)
 
     @property
     def planes(self) -> dict[str, Plane]:
@@ -433,28 +397,6 @@ class ConcatTokens:
         flags = np.empty((len(starts), length), np.bool_)
         return self.gather_by(lambda child: partial(document_flags, self.sources[child]), starts, flags)
 
-    def place_of(self, index: int, /) -> Place:
-        """Return the place from the document's own source."""
-        return self._rows.place_of(index)
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return the sources, named `"0"`, `"1"`, …"""
-        return self._rows.children()
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which this can be rebuilt."""
-        mixed = {} if self.tokenizer_digest is not None else {"mixed_tokenizers": True}
-        return {**self._rows.recipe(), **mixed}
-
-    def summary(self) -> str:
-        """Return one line: sources, documents and tokens."""
-        params = {"sources": len(self.sources), "documents": len(self), "tokens": self.num_tokens}
-        return line("Concat", params, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_doc_starts": None}
 
@@ -476,7 +418,7 @@ class ConcatTokens:
         hidden = [
             (NO_RUNS if one is None else one).shifted(begin) for (_, one), begin in zip(pairs, begins, strict=False)
         ]
-        return ConcatTokens(tuple(source for source, _ in pairs), self._rows), join_hidden(hidden)
+        return ConcatTokens(tuple(source for source, _ in pairs)), join_hidden(hidden)
 
     def _stored_tokens(self) -> tuple[ConcatTokens, Hidden]:
         """The tokens as they are stored, for borders alone, and which of them are hidden."""

@@ -10,17 +10,17 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_finite, is_stream
-from penstock._tree import brief, html, line, tree
+from penstock._resolved import capability
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches
 from penstock.mix.auxiliary import AuxStream
 from penstock.mix.mapped import MappedStream
-from penstock.mix.shares import Weight, exactly
-from penstock.node.blocks import Blocks, EvenBlocks, StoredBlocks, blocks_of, even_blocks, joined
+from penstock.mix.shares import Weight, exactly, plain_weight
+from penstock.node.blocks import Blocks, EvenBlocks, StoredBlocks, blocks_of, even_blocks, joined, preferred_mode
+from penstock.node.over import OPEN, Finder, SourceNode
 from penstock.order.permutation import MAX_SIZE
 from penstock.order.sequential import Sequential
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
@@ -28,7 +28,7 @@ from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
 VERSION = "epochs-1"
 
 
-class Epochs:
+class Epochs(SourceNode):
     """Finite source: one pass over several children, each read a given number of times.
 
     A child of n samples with r repetitions contributes its next `floor(n * r)` samples to each pass, in its own order.
@@ -58,6 +58,8 @@ class Epochs:
         16
     """
 
+    kind = "epochs"
+
     def __init__(
         self, children: Mapping[str, tuple[Source[Any] | Stream[Any], Weight]], *, first_pass: int = 0
     ) -> None:
@@ -78,26 +80,20 @@ class Epochs:
         self._branches = Branches([_as_stream(self._children[name]) for name in self._names], self._split)
         # None means that no child uses hints.
         self.prefetch = self._prefetch if self._branches.prefetch is not None else None
-        self._fingerprint: str | None = None
 
     @property
     def schema(self) -> Schema:
         """Fields that the children's samples have in common; token ids in the widest dtype."""
-        return self._branches.schema if self._names else Schema((), open=True)
+        return self._branches.schema if self._names else OPEN
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the pass, the counts and the children's fingerprints."""
-        if self._fingerprint is None:
-            own = [[name, count, self._children[name].fingerprint] for name, count in self.counts.items()]
-            self._fingerprint = digest("epochs", VERSION, self.first_pass, own)
-        return self._fingerprint
+    def identity(self) -> tuple[Any, ...]:
+        own = [[name, count, self._children[name].fingerprint] for name, count in self.counts.items()]
+        return ("epochs", VERSION, self.first_pass, own)
 
     @property
     def preferred_mode(self) -> str:
         """Default mode of `Shuffle`: `"blocks"` if one of the children prefers it."""
-        modes = [getattr(child, "preferred_mode", "global") for child in self._children.values()]
-        return "blocks" if "blocks" in modes else "global"
+        return preferred_mode(*self._children.values())
 
     @property
     def block_starts(self) -> IntArray:
@@ -118,10 +114,6 @@ class Epochs:
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Return the samples at `indices` (int64[k]) as columns, in that order, with one call per child involved."""
         return self.pass_batch(as_indices(indices, len(self)))
-
-    def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """Return the samples at `indices` (int64[k]), in that order."""
-        return self.pass_samples(indices)
 
     def pass_samples(self, places: IntArray, /) -> list[Any]:
         """Return the samples at `places` (int64[k]), of any passes."""
@@ -146,6 +138,23 @@ class Epochs:
         given = {name: (child, self.repetitions[name]) for name, child in self._children.items()}
         return Epochs(given, first_pass=self.first_pass + operator.index(number))
 
+    def get_samples(self, indices: IntArray, /) -> list[Any]:
+        """Return the samples at `indices` (int64[k]), in that order."""
+        return self.pass_samples(indices)
+
+    def find(self, finder: Finder) -> IntArray:
+        return self.find_in_pass(finder, 0)
+
+    def find_in_pass(self, finder: Finder, number: int, /) -> IntArray:
+        """Return the samples of one pass that are or contain a document, int64[k], counted from its beginning."""
+        found: list[int] = []
+        for child, (name, begin) in enumerate(zip(self._names, self._starts.tolist(), strict=False)):
+            size = self.counts[name]
+            first = (self.first_pass + number) * size
+            positions = finder.positions(self._branches.streams[child], first + size)
+            found.extend(begin + one - first for one in positions if one >= first)
+        return np.array(sorted(found), dtype=np.int64)
+
     def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
         """Return the children by name."""
         return self._children
@@ -153,30 +162,23 @@ class Epochs:
     def recipe(self) -> dict[str, Any]:
         """Return a plain-JSON description from which this can be rebuilt."""
         later = {"first_pass": self.first_pass} if self.first_pass else {}
-        return {"kind": "epochs", "version": VERSION, **later, "children": [self._of(name) for name in self._children]}
+        children = [
+            {"name": name, "repetitions": plain_weight(self.repetitions[name]), "of": child.recipe()}
+            for name, child in self._children.items()
+        ]
+        return {"kind": "epochs", "version": VERSION, **later, "children": children}
 
-    def summary(self) -> str:
-        """Return one line: samples per pass."""
-        later = self.first_pass or None
-        return line("Epochs", {"samples": len(self), "first_pass": later}, self._fingerprint)
+    def shown(self) -> dict[str, Any]:
+        return {"samples": len(self), "first_pass": self.first_pass or None}
 
     def child_notes(self) -> Mapping[str, str]:
         """Return name → its repetitions and samples per pass."""
         return {name: f"{times} times = {self.counts[name]:,} samples" for name, times in self.repetitions.items()}
 
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
         """Hint the children which samples of any passes are read next."""
         if (prefetch := self._branches.prefetch) is not None:
             prefetch(self._branches.resolve(batches.reshape(-1)).reshape(batches.shape), whole=whole)
-
-    def _of(self, name: str) -> dict[str, Any]:
-        times = self.repetitions[name]
-        plain = times if isinstance(times, (int, float)) else str(times)
-        return {"name": name, "repetitions": plain, "of": self._children[name].recipe()}
 
     def _split(self, places: IntArray) -> tuple[NDArray[Any], IntArray]:
         number, within = np.divmod(places, len(self))
@@ -210,7 +212,7 @@ def _epoch_size(name: str, child: Any) -> int:
     """Samples of the child's epoch, through what changes single samples only."""
     node: Any = child
     while not is_finite(node):
-        size = getattr(node, "size", None)
+        size = capability(node, "size")
         if isinstance(size, int):
             return size
         if not isinstance(node, (MappedStream, AuxStream)):

@@ -15,11 +15,11 @@ from penstock._kinds import Derived
 from penstock._naming import function_name
 from penstock._places import place_of
 from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples_of
-from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._join_index import How, join_rows
-from penstock.node.blocks import blocks_of
+from penstock.node.blocks import blocks_of, preferred_mode
+from penstock.node.over import SourceNode
 from penstock.store.derived import DerivedCache
 from penstock.types import Batch, Field, IntArray, Place, Sample, Schema
 
@@ -79,7 +79,7 @@ def Join(
     return JoinedSource(members, rules, joiner, label, named, DerivedCache() if derived is None else derived)
 
 
-class JoinedSource:
+class JoinedSource(SourceNode):
     """Source of joined samples, as returned by `Join`.
 
     Memory: row numbers are mapped from disk, 8 bytes per member and row.
@@ -94,6 +94,8 @@ class JoinedSource:
         >>> len(joined), joined.key_of(3)
         (4, '003')
     """
+
+    kind, title = "join", "Join"
 
     def __init__(
         self,
@@ -111,7 +113,6 @@ class JoinedSource:
         self._named = named
         self._derived = derived
         self._table: NDArray[np.int64] | None = None
-        self._fingerprint: str | None = None
         self._rows()
         self.prefetch = self._prefetch if any(map(prefetch_of, self._members.values())) else None
 
@@ -135,18 +136,13 @@ class JoinedSource:
             return Schema((), open=True)
         return Schema((Field("__key__", "text"), *(Field(name, "json") for name in self._members)))
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the members' fingerprints and names, the rules and the joiner's name."""
-        if self._fingerprint is None:
-            self._fingerprint = digest("join", list(self._members), self._joiner_name, self._key())
-        return self._fingerprint
+    def identity(self) -> tuple[Any, ...]:
+        return ("join", list(self._members), self._joiner_name, self._key())
 
     @property
     def preferred_mode(self) -> str:
         """Default mode of `Shuffle`: `"blocks"` if one of the members prefers it."""
-        modes = [getattr(source, "preferred_mode", "global") for source in self._members.values()]
-        return "blocks" if "blocks" in modes else "global"
+        return preferred_mode(*self._members.values())
 
     @property
     def block_starts(self) -> IntArray:
@@ -203,6 +199,10 @@ class JoinedSource:
         """Return the members by name."""
         return self._members
 
+    def shown(self) -> dict[str, Any]:
+        rules = ",".join(dict.fromkeys(self.how.values()))
+        return {"samples": len(self), "how": rules, "joiner": self._joiner_name}
+
     def recipe(self) -> dict[str, Any]:
         """Return members, rules and the joiner's name as plain JSON."""
         members = [
@@ -211,15 +211,6 @@ class JoinedSource:
         ]
         own = {"kind": "join", "version": VERSION, "named": self._named, "joiner": self._joiner_name}
         return {**own, "members": members}
-
-    def summary(self) -> str:
-        """Return one line: samples, rules, joiner."""
-        rules = ",".join(dict.fromkeys(self.how.values()))
-        return line("Join", {"samples": len(self), "how": rules, "joiner": self._joiner_name}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_table": None}

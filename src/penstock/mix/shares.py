@@ -80,6 +80,11 @@ def exactly(what: str, value: Weight) -> Fraction:
     return exact
 
 
+def plain_weight(weight: Weight) -> int | float | str:
+    """Return a weight as plain JSON."""
+    return weight if isinstance(weight, (int, float)) else str(weight)
+
+
 def _counts(weights: Sequence[int]) -> list[int]:
     total = sum(weights)
     for log2 in range(MOST_LOG2):

@@ -10,22 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._digest import derive_key, digest
-from penstock._index import as_position, as_positions
+from penstock._digest import derive_key
+from penstock._index import as_position
 from penstock._kinds import is_stream
-from penstock._tree import brief, html, line, tree
 from penstock.abc import Stream
 from penstock.errors import ConfigError
-from penstock.mix._branches import Branches, same_lanes, seeded
+from penstock.mix._branches import BranchingStream, seeded
 from penstock.order.permutation import MAX_SIZE
-from penstock.types import Batch, IntArray, Location, Sample, Schema
+from penstock.types import IntArray
 
 VERSION = "stages-1"
 
-_MOST_TRIES = 10_000
 
-
-class Stages:
+class Stages(BranchingStream):
     """Stream of several streams one after another, such as the phases of a curriculum.
 
     Stage j contains the first `n_j` positions of its stream; the last stage has no end. Each stage reads its stream
@@ -50,89 +47,32 @@ class Stages:
         ('0', '1')
     """
 
+    kind = "stages"
+
     def __init__(self, stages: Sequence[tuple[int | None, Stream[Any]]]) -> None:
         pairs = list(stages)
         _check(pairs)
-        self._streams = {str(number): stream for number, (_, stream) in enumerate(pairs)}
-        self._lanes = pairs[0][1].lanes
-        same_lanes("a sequence of stages", self._lanes, self._streams)
-        self._lengths = [_length(number, n, self._lanes) for number, (n, _) in enumerate(pairs[:-1])]
+        lanes = pairs[0][1].lanes
+        streams = {str(number): stream for number, (_, stream) in enumerate(pairs)}
+        super().__init__("a sequence of stages", lanes, streams, self._split)
+        self._lengths = [_length(number, n, lanes) for number, (n, _) in enumerate(pairs[:-1])]
         self.borders = tuple(accumulate(self._lengths))
         if self.borders and self.borders[-1] > MAX_SIZE:
             raise ConfigError("the stages are too long", found=self.borders[-1], expected=f"at most {MAX_SIZE}")
         self._starts: IntArray = np.array([0, *self.borders], dtype=np.int64)
-        self._branches = Branches(list(self._streams.values()), self._split)
-        self.prefetch = self._branches.prefetch
-        self.expect_lanes = self._branches.expect_lanes
-        self._fingerprint: str | None = None
 
-    @property
-    def lanes(self) -> int:
-        """Number of lanes: sub-streams to which positions are assigned in turn."""
-        return self._lanes
-
-    @property
-    def schema(self) -> Schema:
-        """Fields that the stages' samples have in common."""
-        return self._branches.schema
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the lengths and the streams' fingerprints."""
-        if self._fingerprint is None:
-            own = [stream.fingerprint for stream in self._streams.values()]
-            self._fingerprint = digest("stages", VERSION, self._lengths, own)
-        return self._fingerprint
-
-    def __getitem__(self, position: int, /) -> Sample:
-        return self._branches.sample(*self._split_one(as_position(position)))
-
-    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `positions` (int64[k]) as columns, in that order, with one call per stage involved."""
-        return self._branches.batch(as_positions(positions))
-
-    def resolve(self, positions: IntArray, /) -> IntArray:
-        """Return int64[k]: a number per position, for `get_resolved`."""
-        return self._branches.resolve(positions)
-
-    def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Return the samples at resolved positions as columns."""
-        return self._branches.resolved_batch(resolved)
-
-    def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
-        """Return the samples at resolved positions."""
-        return self._branches.resolved_samples(resolved)
+    def identity(self) -> tuple[Any, ...]:
+        return ("stages", VERSION, self._lengths, [stream.fingerprint for stream in self._streams.values()])
 
     def position_of(self, name: str, inner: int, /) -> int | None:
         """Return the position of stage `name`'s position `inner`; None if the stage ends before it."""
-        stage = list(self._streams).index(name)
+        stage = self._names.index(name)
         inside = stage == len(self._lengths) or as_position(inner) < self._lengths[stage]
         return int(self._starts[stage]) + inner if inside else None
 
-    def locate(self, position: int, /) -> Location:
-        """Return the origin of the sample at `position`. Reads only indexes, no data."""
-        stage, inner = self._split_one(as_position(position))
-        return self._branches.locate(position, str(stage), stage, inner)
-
-    def substitute(self, position: int, attempt: int, /) -> int:
-        """Return the position of another sample of the same child and stage; see `SupportsSubstitutes`.
-
-        Raises:
-            ConfigError: the stream has no substitutes, or 10,000 of them are outside the stage.
-        """
-        stage, inner = self._split_one(as_position(position))
-        stream = self._branches.substitutes(stage)
-        passed = -1
-        for tried in range(_MOST_TRIES + attempt):
-            other = self.position_of(str(stage), stream.substitute(inner, tried))
-            passed += other is not None
-            if other is not None and passed == attempt:
-                return other
-        raise ConfigError("no sample of this stage is left as a substitute", found=f"attempt {attempt}")
-
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
         """Return what determines the positions `[0, stop)`: the stages that start before `stop`."""
-        last, inner = self._split_one(stop - 1)
+        last, inner = self.split_one(stop - 1)
         before = self._lengths[:last]
         own = {"kind": "stages", "version": VERSION, "lengths": before} if before else {}
         return own, {**{str(stage): length for stage, length in enumerate(before)}, str(last): inner + 1}
@@ -141,10 +81,6 @@ class Stages:
         """Return this with a seed derived from `seed` and the stage for streams made without one."""
         streams = [seeded(stream, derive_key(seed, "stage", int(name)) >> 12) for name, stream in self._streams.items()]
         return Stages(list(zip([*self._lengths, None], streams, strict=True)))
-
-    def children(self) -> Mapping[str, Stream[Any]]:
-        """Return the streams, named `"0"`, `"1"`, …"""
-        return self._streams
 
     def recipe(self) -> dict[str, Any]:
         """Return a plain-JSON description from which the stream can be rebuilt."""
@@ -155,9 +91,8 @@ class Stages:
         ]
         return {"kind": "stages", "version": VERSION, "stages": stages}
 
-    def summary(self) -> str:
-        """Return one line: number of stages and lanes."""
-        return line("Stages", {"stages": len(self._streams), "lanes": self._lanes}, self._fingerprint)
+    def shown(self) -> dict[str, Any]:
+        return {"stages": len(self._streams), "lanes": self._lanes}
 
     def child_notes(self) -> Mapping[str, str]:
         """Return name → the stage's positions."""
@@ -167,15 +102,11 @@ class Stages:
             for stage, (start, stop) in enumerate(zip(["0", *stops], [*stops, "…"], strict=True))
         }
 
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
     def _split(self, positions: IntArray) -> tuple[NDArray[Any], IntArray]:
         stage = np.searchsorted(self._starts, positions, side="right") - 1
         return stage, positions - self._starts[stage]
 
-    def _split_one(self, position: int) -> tuple[int, int]:
+    def split_one(self, position: int) -> tuple[int, int]:
         stage = int(np.searchsorted(self._starts, position, side="right")) - 1
         return stage, position - int(self._starts[stage])
 

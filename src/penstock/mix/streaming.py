@@ -14,12 +14,12 @@ from penstock._digest import digest
 from penstock._index import as_positions
 from penstock._kinds import Derived
 from penstock._places import place_of
-from penstock._resolved import excluded_of, prefetch_of, samples_of
+from penstock._resolved import capability, excluded_of, prefetch_of, samples_of
 from penstock._secrets import logger
-from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.mix.concat import ConcatSource
+from penstock.node.over import StreamNode
 from penstock.order.compat.streaming.epochs import StreamingEpochs, decode_state
 from penstock.order.compat.streaming.one_epoch import VERSION, StreamingRun
 from penstock.order.compat.streaming.partition import Cluster, as_original, padding_of
@@ -36,7 +36,7 @@ _NUMBER = re.compile(r"(\d{1,30})(?:\.0*)?$|((?:\d{1,30}(?:\.\d*)?|\.\d+))\s*([k
 _ABBREVIATIONS = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
-class StreamingOrder:
+class StreamingOrder(StreamNode):
     """Endless stream in the order of MosaicML's `StreamingDataset` with the same arguments.
 
     Position p is the p-th sample that the original run reads: global batch after global batch, and in each the first
@@ -83,6 +83,9 @@ class StreamingOrder:
         >>> batch["id"]
         array([7, 8])
     """
+
+    kind, version = "streaming-order", VERSION
+    lanes = 1
 
     def __init__(
         self,
@@ -137,19 +140,18 @@ class StreamingOrder:
             _ = self._epochs.sizes  # arguments that don't fit are refused here
 
     @property
-    def lanes(self) -> int:
-        """Number of lanes: 1, since the original's order has none."""
-        return 1
-
-    @property
     def schema(self) -> Schema:
         """Fields of the samples: those of the first source."""
         return self._source.schema
 
+    def children(self) -> Mapping[str, Source[Sample]]:
+        """Return the source, under the name `source`; several sources are concatenated."""
+        return {"source": self._source}
+
     @property
     def fingerprint(self) -> str:
-        """Digest of the sources and all parameters of the order."""
-        return digest("streaming-order", VERSION, self._epochs.params(), self._source.fingerprint)
+        """Digest of the sources and all parameters of the order, which a loaded state changes."""
+        return digest("streaming-order", VERSION, self.own(), self._source.fingerprint)
 
     @property
     def shares(self) -> Shares:
@@ -264,28 +266,13 @@ class StreamingOrder:
             "initial_physical_nodes": run.first_nodes or run.cluster.nodes,
         }
 
-    def children(self) -> Mapping[str, Source[Sample]]:
-        """Return the source, under the name `source`; several sources are concatenated."""
-        return {"source": self._source}
+    def own(self) -> dict[str, Any]:
+        return self._epochs.params()
 
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description."""
-        return {
-            "kind": "streaming-order",
-            "version": VERSION,
-            **self._epochs.params(),
-            "source": self._source.recipe(),
-        }
-
-    def summary(self) -> str:
-        """Return one line: the parameters of the order."""
+    def shown(self) -> dict[str, Any]:
         params = self._epochs.params()
-        shown = ("shuffle_algo", "shuffle_seed", "batching_method", "num_canonical_nodes", "batch_size", "epoch")
-        return line("StreamingOrder", {**{name: params[name] for name in shown}, "samples": self.epoch_size})
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+        names = ("shuffle_algo", "shuffle_seed", "batching_method", "num_canonical_nodes", "batch_size", "epoch")
+        return {**{name: params[name] for name in names}, "samples": self.epoch_size}
 
 
 def with_substitutes(source: Source[Any], ids: IntArray) -> IntArray:
@@ -343,7 +330,7 @@ def _block_size(given: int | None, canonical_nodes: int) -> int:
 
 
 def _shards_of(source: Source[Sample]) -> IntArray:
-    starts = getattr(source, "block_starts", None)
+    starts = capability(source, "block_starts")
     if starts is None or not len(source):
         raise ConfigError(
             "the order of a StreamingDataset needs shards",

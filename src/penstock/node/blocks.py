@@ -182,7 +182,7 @@ def own_blocks(source: Source[Any]) -> Blocks | None:
     return None if starts is None else StoredBlocks(np.asarray(starts, dtype=np.int64))
 
 
-def preferred_mode(*sources: Source[Any]) -> str:
+def preferred_mode(*sources: Any) -> str:
     """Return the default mode of `Shuffle`: `"blocks"` if one of the sources prefers it."""
     return "blocks" if any(capability(source, "preferred_mode") == "blocks" for source in sources) else "global"
 

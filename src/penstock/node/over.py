@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, islice
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -56,8 +56,8 @@ class Node:
         version: name of the arithmetic, in recipes and fingerprints; None if there is only one.
     """
 
-    kind: ClassVar[str]
-    title: ClassVar[str] = ""
+    kind: str
+    title: str = ""
     version: Any = None
     prefetch: Any = None
     _fingerprint: str | None = None
@@ -104,8 +104,8 @@ class Node:
 class SourceNode(Node):
     """Source of ours."""
 
-    excluded_indices: Any = None
-    costs: Any = None
+    def __len__(self) -> int:
+        raise TypeError(type(self).__name__)
 
     def find(self, finder: Finder) -> IntArray | None:
         """Return the samples that are or contain a document, int64[k]; None if only the samples' own keys tell."""
@@ -123,10 +123,33 @@ class SourceOver(SourceNode, Generic[T]):
         """Return the source, under the name `source`."""
         return {"source": self.source}
 
+
+class Reindexed(SourceOver[T]):
+    """Samples of another source at other indices, as `source_index` converts them."""
+
+    def source_index(self, index: Any) -> Any:
+        """Return the source's index of an index, or of int64[k] of them."""
+        raise TypeError(type(self).__name__)
+
     @property
-    def preferred_mode(self) -> str:
-        """Default mode of `Shuffle`: that of the source."""
-        return preferred_mode(self.source)
+    def schema(self) -> Schema:
+        """Fields of the samples."""
+        return self.source.schema
+
+    def __getitem__(self, index: int, /) -> T:
+        return self.source[self.source_index(as_index(index, len(self)))]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
+        return self.source.get_batch(self.source_index(as_indices(indices, len(self))))
+
+    def get_samples(self, indices: IntArray, /) -> list[Any]:
+        """Return the samples at `indices` (int64[k]), in that order."""
+        return samples_of(self.source, self.source_index(as_indices(indices, len(self))))
+
+    def place_of(self, index: int, /) -> Place:
+        """Return what the source knows of the place of sample `index`."""
+        return place_of(self.source, self.source_index(as_index(index, len(self))))
 
 
 HANDED_ON = (
@@ -136,7 +159,7 @@ HANDED_ON = (
 """Optional methods of a source that a view of it has, too."""
 
 
-class View(SourceOver[T]):
+class View(Reindexed[T]):
     """Samples of another source, unchanged: by default all of them, at their indices.
 
     A subclass with other indices overrides `source_index`, and defines `_<name>` for each method of `HANDED_ON` that
@@ -161,13 +184,15 @@ class View(SourceOver[T]):
             setattr(self, name, below if below is None or not hasattr(type(self), own) else getattr(self, own))
 
     def source_index(self, index: Any) -> Any:
-        """Return the source's index of an index, or of int64[k] of them."""
         return index
 
+    def __len__(self) -> int:
+        return len(self.source)
+
     @property
-    def schema(self) -> Schema:
-        """Fields of the samples."""
-        return self.source.schema
+    def preferred_mode(self) -> str:
+        """Default mode of `Shuffle`: that of the source."""
+        return preferred_mode(self.source)
 
     @property
     def excluded_indices(self) -> IntArray | None:
@@ -197,24 +222,6 @@ class View(SourceOver[T]):
     def storage_blocks(self) -> Blocks:
         """Return the storage blocks; see `penstock.node.blocks`."""
         return blocks_of(self.source)
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getitem__(self, index: int, /) -> T:
-        return self.source[self.source_index(as_index(index, len(self)))]
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns, in that order."""
-        return self.source.get_batch(self.source_index(as_indices(indices, len(self))))
-
-    def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """Return the samples at `indices` (int64[k]), in that order."""
-        return samples_of(self.source, self.source_index(as_indices(indices, len(self))))
-
-    def place_of(self, index: int, /) -> Place:
-        """Return what the source knows of the place of sample `index`."""
-        return place_of(self.source, self.source_index(as_index(index, len(self))))
 
 
 class Changes(Node):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
-from penstock._digest import derive_key, digest
+from penstock._digest import derive_key
 from penstock._index import as_position, as_positions
 from penstock._kinds import CutsBlocks
 from penstock._places import place_of
-from penstock._resolved import MARK, excluded_of, prefetch_of, samples_of
-from penstock._tree import brief, html, line, tree
+from penstock._resolved import MARK, capability, excluded_of, prefetch_of, samples_of
 from penstock.abc import Order, Source
 from penstock.errors import ConfigError, Excluded
+from penstock.node.over import Finder, StreamNode
 from penstock.order.permutation import permute_one
 from penstock.types import Batch, Field, IntArray, Location, Schema
 
@@ -58,8 +58,12 @@ class _Passes(Protocol):
         """Where the sample at `place` comes from; its `position` is `place`."""
         ...
 
+    def find_in_pass(self, finder: Finder, number: int, /) -> IntArray:
+        """Return the samples of one pass that are or contain a document, counted from its beginning."""
+        ...
 
-class OrderedStream(Generic[T]):
+
+class OrderedStream(StreamNode, Generic[T]):
     """Endless stream whose position p, in epoch `p // len(source)`, is `source[order(p)]`.
 
     If later passes of the source have other samples, as with `Epochs`, epoch e is an order of pass e. The stream is
@@ -81,6 +85,8 @@ class OrderedStream(Generic[T]):
         (1, True)
     """
 
+    kind = "ordered"
+
     def __init__(
         self,
         name: str,
@@ -92,7 +98,8 @@ class OrderedStream(Generic[T]):
         *,
         whole_blocks: bool = False,
     ) -> None:
-        self.name = name
+        self.name = self.title = name
+        self.kind = name.lower()
         self.source = source
         self.size = order.size
         self.version = order.version
@@ -105,12 +112,6 @@ class OrderedStream(Generic[T]):
         self._excluded = excluded_of(source) if self._passes is None else None
         # An optional power: None stands for "not supported".
         self.prefetch = self._prefetch if prefetch_of(source) is not None else None
-        self._fingerprint: str | None = None
-
-    @property
-    def lanes(self) -> int:
-        """Number of lanes: sub-streams to which positions are assigned in turn."""
-        return self._lanes
 
     @property
     def is_plain(self) -> bool:
@@ -124,13 +125,13 @@ class OrderedStream(Generic[T]):
         return schema if self._excluded is None else replace(schema, fields=(*schema.fields, _MARK_FIELD))
 
     @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint, the order and its version, and the lanes."""
-        if self._fingerprint is None:
-            self._fingerprint = digest(
-                "ordered", self.version, self.size, self._order.params(), self._lanes, self.source.fingerprint
-            )
-        return self._fingerprint
+    def lanes(self) -> int:
+        """Number of lanes: sub-streams to which positions are assigned in turn."""
+        return self._lanes
+
+    def identity(self) -> tuple[Any, ...]:
+        params = (self.version, self.size, self._order.params(), self._lanes)
+        return ("ordered", *params, self.source.fingerprint)
 
     @property
     def seed(self) -> int | None:
@@ -234,27 +235,27 @@ class OrderedStream(Generic[T]):
         """Return the source, under the name `source`."""
         return {"source": self.source}
 
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which the stream can be rebuilt."""
-        return {
-            "kind": self.name.lower(),
-            "version": self.version,
-            **self._order.params(),
-            **self._written,
-            "lanes": self._lanes,
-            "source": self.source.recipe(),
-        }
+    def own(self) -> dict[str, Any]:
+        return {**self._order.params(), **self._written, "lanes": self._lanes}
 
-    def summary(self) -> str:
-        """Return one line: name, parameters, samples per epoch."""
-        params = {**self._order.params(), "lanes": self._lanes, "samples": self.size}
-        return line(self.name, params, self._fingerprint)
+    def shown(self) -> dict[str, Any]:
+        return {**self._order.params(), "lanes": self._lanes, "samples": self.size}
+
+    def find(self, finder: Finder, stop: int) -> Iterator[int]:
+        passes = self._passes
+        indices = finder.indices(self.source) if passes is None else np.empty(0, np.int64)
+        for epoch in range(-(-stop // self.size)):
+            if passes is not None:
+                indices = passes.find_in_pass(finder, epoch)
+            elif not len(indices):
+                return
+            yield from (one for one in np.sort(self.inverse(indices, epoch)).tolist() if one < stop)
 
     def expect_lanes(self, positions: IntArray, world: int) -> None:
         """Accept the hint that a rank of `world` reads all lanes of these positions, and no others."""
         if not self._whole_blocks or self._passes is not None or self._lanes % world or world == 1:
             return
-        expect: Callable[..., None] | None = getattr(self.source, "expect_parts", None)
+        expect: Callable[..., None] | None = capability(self.source, "expect_parts")
         of_one_rank = bool((positions % world == positions[:1] % world).all())
         if expect is not None and of_one_rank and positions.size and isinstance(self._order, CutsBlocks):
             expect(*self._order.parts_read(positions, world))
@@ -264,10 +265,6 @@ class OrderedStream(Generic[T]):
         if (prefetch := prefetch_of(self.source)) is not None:
             batches = batches if self._excluded is None else batches % self.size
             prefetch(batches, whole=whole and self._whole_blocks)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
     def _with_substitutes(self, positions: IntArray, indices: IntArray) -> IntArray:
         """The same indices, but where a sample is excluded: there that of its substitute and `size`."""

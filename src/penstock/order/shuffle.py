@@ -8,7 +8,7 @@ from typing import Literal
 
 from penstock.abc import Source
 from penstock.errors import ConfigError
-from penstock.node.blocks import blocks_of
+from penstock.node.blocks import blocks_of, preferred_mode
 from penstock.order.blocks import OPEN_BLOCKS, BlockOrder
 from penstock.order.lanes import check_lanes
 from penstock.order.ordered import OrderedStream, T
@@ -59,7 +59,7 @@ def Shuffle(
     size = size_of(source)
     check_size(size)
     given, seed = seed, 0 if seed is None else operator.index(seed)
-    chosen = getattr(source, "preferred_mode", "global") if mode is None else mode
+    chosen = preferred_mode(source) if mode is None else mode
     options = {"mode": chosen, "lanes": lanes, "open_blocks": open_blocks, "block_size": block_size}
     with_seed = partial(Shuffle, source, **options) if given is None else None
     if chosen == "global":

@@ -17,23 +17,21 @@ Checked against the loader itself (seqax 42cf9af). Memory: 4 bytes a sequence (8
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._digest import digest
-from penstock._index import as_index, as_indices
+from penstock._index import as_index
 from penstock._kinds import Derived
-from penstock._places import place_of
-from penstock._resolved import excluded_of, prefetch_of, samples_of
-from penstock._tree import brief, html, line, tree
+from penstock._resolved import excluded_of, prefetch_of
 from penstock.abc import Source
 from penstock.errors import ConfigError
+from penstock.node.over import Finder, Reindexed
 from penstock.order.fisher_yates import swap_walk
-from penstock.types import Batch, IntArray, Place, Schema
+from penstock.types import IntArray
 
 VERSION = "seqax-1"
 
@@ -142,7 +140,7 @@ def _stream_sequences(order: IntArray, params: SeqaxParams, stream: int, count: 
     return out
 
 
-class SeqaxPass(Generic[T]):
+class SeqaxPass(Reindexed[T]):
     """`source` in the order of a seqax run: one pass, row b of step s at `s · batch + b`.
 
     Sequences that don't fill a block for each stream, or a last batch, are never visited, as in the original. With
@@ -157,25 +155,20 @@ class SeqaxPass(Generic[T]):
         ConfigError: the source is too small.
     """
 
+    kind, version = "seqax-pass", VERSION
+
     def __init__(self, source: Source[T], params: SeqaxParams, derived: Derived | None = None) -> None:
-        self.source = source
+        super().__init__(source)
         self.params = params
         self._derived = derived
         self._size = len(source)
         self._steps = params.steps(self._size)
-        self._fingerprint: str | None = None
         self._sequences: NDArray[Any] | None = None
         self.prefetch = self._prefetch if prefetch_of(source) is not None else None
         if not self._steps:
             found = f"{self._size} sequences"
             expected = f"a batch of {params.batch}, and a read block for each stream"
             raise ConfigError("too few sequences for one step", found=found, expected=expected)
-
-    @property
-    def excluded_indices(self) -> IntArray | None:
-        """int64[k], rising: rows whose sample the source's exclude list removes; None without a list."""
-        found = excluded_of(self.source)
-        return None if found is None else np.flatnonzero(np.isin(self._order(), found))
 
     @property
     def steps(self) -> int:
@@ -188,61 +181,36 @@ class SeqaxPass(Generic[T]):
         step = as_index(step, self._steps)
         return self._order()[step * batch : (step + 1) * batch].astype(np.int64)
 
-    @property
-    def schema(self) -> Schema:
-        """That of the source."""
-        return self.source.schema
+    def __reduce__(self) -> tuple[object, ...]:
+        return (SeqaxPass, (self.source, self.params, self._derived))
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint and the parameters."""
-        if self._fingerprint is None:
-            self._fingerprint = digest(VERSION, asdict(self.params), self.source.fingerprint)
-        return self._fingerprint
+    def source_index(self, index: Any) -> Any:
+        return self._order()[index].astype(np.int64)
 
     def __len__(self) -> int:
         return self._steps * self.params.batch
 
-    def __getitem__(self, index: int, /) -> T:
-        return self.source[self._index(index)]
+    def own(self) -> dict[str, Any]:
+        return asdict(self.params)
 
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns, in that order."""
-        return self.source.get_batch(self._order()[as_indices(indices, len(self))].astype(np.int64))
+    def shown(self) -> dict[str, Any]:
+        return {**self.own(), "steps": self._steps}
 
-    def get_samples(self, indices: IntArray, /) -> list[T]:
-        """Return the samples at `indices`: int64[k], in that order."""
-        return samples_of(self.source, self._order()[as_indices(indices, len(self))].astype(np.int64))
+    def identity(self) -> tuple[Any, ...]:
+        return (VERSION, self.own(), self.source.fingerprint)
 
-    def place_of(self, index: int, /) -> Place:
-        """Where sample `index` comes from, according to the source."""
-        return place_of(self.source, self._index(index))
+    @property
+    def excluded_indices(self) -> IntArray | None:
+        """Rows whose sample is excluded, int64[k] ascending; None without an exclude list."""
+        found = excluded_of(self.source)
+        return None if found is None else np.flatnonzero(np.isin(self._order(), found))
 
-    def children(self) -> Mapping[str, Source[T]]:
-        """Return the source, under the name `source`."""
-        return {"source": self.source}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which this can be rebuilt."""
-        return {"kind": "seqax-pass", "version": VERSION, **asdict(self.params), "source": self.source.recipe()}
-
-    def summary(self) -> str:
-        """One line: the parameters and the number of steps."""
-        return line("SeqaxPass", {**asdict(self.params), "steps": self._steps}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (SeqaxPass, (self.source, self.params, self._derived))
+    def find(self, finder: Finder) -> IntArray:
+        return np.flatnonzero(np.isin(self._order(), finder.indices(self.source)))
 
     def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:  # a pass never reads blocks whole
-        if (prefetch := prefetch_of(self.source)) is not None:
-            prefetch(self._order()[batches].astype(np.int64))
-
-    def _index(self, index: int) -> int:
-        return int(self._order()[as_index(index, len(self))])
+        source: Any = self.source
+        source.prefetch(self.source_index(batches))
 
     def _order(self) -> NDArray[Any]:
         if self._sequences is None:
