@@ -26,10 +26,9 @@ from penstock.engine.run import Job, Wave, open_pool, run
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, UnsafeData
 from penstock.formats import find_format
 from penstock.formats._door import open_at, open_options
+from penstock.formats._findings import Problem, Run
 from penstock.formats._masks import check_mask, mask_path
 from penstock.formats._planes import base_at, check_planes
-from penstock.formats._problems import Problem
-from penstock.formats._side_checks import Run
 from penstock.store.cache import CachedStore
 from penstock.store.exclude_list import SUFFIX, ExcludeList
 from penstock.store.local import LocalStore

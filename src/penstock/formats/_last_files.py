@@ -1,6 +1,8 @@
-"""Which file makes a dataset of a folder visible, in a store that can't make folders visible at once."""
+"""Files by which datasets in folders are known: the last one that is written, and those of other datasets."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from penstock.abc import Store
 from penstock.store.object_folder import require_finished
@@ -13,6 +15,13 @@ LAST_FILES: dict[str, tuple[str, ...]] = {
 }
 """Format whose dataset is a folder → the file that makes it visible in a store without folders; one of them is."""
 
+_INDEXES = ("index.json", ".zgroup", "zarr.json", "state.json", "dataset_dict.json")
+_PLAIN = (".jsonl", ".ndjson")
+_DATA = (
+    *(plain + packed for plain in _PLAIN for packed in ("", ".gz", ".zst")),
+    *(".parquet", ".pq", ".arrow", ".tar", ".mds", ".pbin", ".bin", ".npy", ".ds", ".zarr"),
+)
+
 
 def last_file(name: str, store: Store, path: str) -> str | None:
     """The file that makes the dataset of the format `name` at `path` visible; None where none is there."""
@@ -24,3 +33,19 @@ def require_no_writer(store: Store, path: str) -> None:
     """Raise `NotFound` where a writer of any format is at work on a folder, or was killed."""
     for last in dict.fromkeys(one for names in LAST_FILES.values() for one in names):
         require_finished(store, f"{path.rstrip('/')}/{last}")
+
+
+def other_data(names: Iterable[str], own: tuple[str, ...]) -> str | None:
+    """Return a file of a dataset of another kind, so that the folder isn't mistaken for one dataset.
+
+    Args:
+        names: paths of files in the folder.
+        own: suffixes of the files that belong to the dataset.
+    """
+    for path in names:
+        name = path.rpartition("/")[2]
+        if name.endswith(own):
+            continue
+        if name in _INDEXES or name.endswith(_DATA) or "/.nv-meta/" in f"/{path}":
+            return path
+    return None

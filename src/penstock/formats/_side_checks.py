@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from penstock._secrets import redact
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
+from penstock.formats._findings import MOST_FINDINGS, Run
 from penstock.store.put import back_up
 from penstock.store.side_file import NEXT, REPLACE, Facts, is_damaged, judged_manifest
 from penstock.types import Action, Finding, Manifest
@@ -108,14 +108,6 @@ def begins_otherwise(
     starts = ((number, number * BLOCK_BYTES) for number in range(first, blocks))
     tasks = ((n, BlockTask(store, path, start, min(start + BLOCK_BYTES, size_bytes))) for n, start in starts)
     return any(block_digest(task) != digests[number] for number, task in tasks)
-
-
-MOST_FINDINGS = 20
-"""Findings of one kind that are listed one by one; the others are counted."""
-
-
-Run = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
-"""Who does the tasks of a check: `map`, or that of an executor."""
 
 
 @dataclass(frozen=True, slots=True)

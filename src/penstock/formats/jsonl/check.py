@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import FormatError, PenstockError, UnsafeData, Unsupported
+from penstock.formats._findings import MOST_FINDINGS, Problem
 from penstock.formats._manifest import DATA, side_path
-from penstock.formats._problems import Problem
-from penstock.formats._side_checks import MOST_FINDINGS, check_files, check_side_file
+from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats.jsonl.build import RANGE_BYTES, current_index, cut, index_path_for, require_separate_lines
 from penstock.formats.jsonl.decompress import reader_of
 from penstock.formats.jsonl.index import (

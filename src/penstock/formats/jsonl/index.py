@@ -15,7 +15,7 @@ from penstock._secrets import redact
 from penstock.abc import Store, SupportsMmap
 from penstock.codec.pickles import decode_pairs
 from penstock.errors import Corrupt, FormatError
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 from penstock.formats.jsonl.build import current_index, index_path_for, lines_in_cache, require_several
 from penstock.formats.jsonl.scan import fault_of
 from penstock.store.derived import DerivedCache

@@ -29,8 +29,8 @@ from penstock._optional import require
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
 from penstock.formats._default_split import DEFAULT_SPLIT, choose_default_split, lacks_default_split
+from penstock.formats._findings import find_unlisted
 from penstock.formats._read_only import refuse_to_create, repair_nothing
-from penstock.formats._unlisted import find_unlisted
 from penstock.formats.tables.arrow import (
     EXTRA,
     ArrowSource,

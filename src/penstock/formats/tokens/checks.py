@@ -11,7 +11,7 @@ import numpy as np
 from penstock._secrets import redact
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
-from penstock.formats._side_checks import MOST_FINDINGS, Run
+from penstock.formats._findings import MOST_FINDINGS, Run
 from penstock.types import Depth, Extent, Finding, IntArray, Manifest, TokenArray
 
 _PLACES = 64

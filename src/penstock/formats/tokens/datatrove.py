@@ -23,7 +23,7 @@ import numpy as np
 from penstock.abc import Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary
 from penstock.formats.tokens.ids import FileIds

@@ -18,8 +18,8 @@ from penstock._secrets import redact
 from penstock.codec.hashes import DocumentDigest, token_block_digest
 from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, documents_in, is_joinable, join_digests
 from penstock.errors import PenstockError
+from penstock.formats._findings import Run
 from penstock.formats._manifest import Provenance
-from penstock.formats._side_checks import Run
 from penstock.formats.tokens.checks import CheckedTokens, TokenRun
 from penstock.formats.tokens.writer import token_manifest
 from penstock.types import Buffer, Finding, IntArray, Manifest, TokenArray

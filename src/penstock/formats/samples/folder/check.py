@@ -13,9 +13,10 @@ from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
+from penstock.formats._findings import MOST_FINDINGS
 from penstock.formats._manifest import file_digests
 from penstock.formats._proof import require_none, require_size
-from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_bytes, check_side_file
+from penstock.formats._side_checks import RESTORE, check_bytes, check_side_file
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.media_index import MediaRow, other_header, read_rows
 from penstock.formats.samples.sqlite import connect, connect_to_write, damage, system_errors

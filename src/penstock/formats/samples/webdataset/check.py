@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
+from penstock.formats._findings import Problem, Run
 from penstock.formats._manifest import file_digests
-from penstock.formats._problems import Problem
-from penstock.formats._side_checks import RESTORE, Run, check_bytes, check_names, check_side_file
+from penstock.formats._side_checks import RESTORE, check_bytes, check_names, check_side_file
 from penstock.formats.samples.sqlite import connect, damage, system_errors
 from penstock.formats.samples.webdataset.check_keys import check_keys_of, check_stored_keys
 from penstock.formats.samples.webdataset.check_media import check_media

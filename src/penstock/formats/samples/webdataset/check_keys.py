@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 from penstock.formats.samples.webdataset.key_index import KEYS, KeyPlace, stored_keys
 from penstock.formats.samples.webdataset.nvmeta import meta_path, prepare_command
 from penstock.formats.samples.webdataset.shards import ShardTable

@@ -11,7 +11,7 @@ import numpy as np
 from penstock.abc import Store
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import Corrupt, PenstockError
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 from penstock.formats.samples.media_index import other_header, read_metadata
 from penstock.formats.samples.sqlite import connect
 from penstock.formats.samples.webdataset.nvmeta import SQLITE, meta_path

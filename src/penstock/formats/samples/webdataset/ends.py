@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, Truncated
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.formats.samples.webdataset.tar import MOST_PADDING_BYTES, read_tail
 

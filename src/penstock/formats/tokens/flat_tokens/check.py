@@ -12,9 +12,9 @@ from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
 from penstock.formats._default_split import DEFAULT_SPLIT, lacks_default_split
+from penstock.formats._findings import MOST_FINDINGS, Problem
 from penstock.formats._manifest import file_digest
-from penstock.formats._problems import Problem
-from penstock.formats._side_checks import MOST_FINDINGS, RESTORE, check_bytes, check_names, check_side_file
+from penstock.formats._side_checks import RESTORE, check_bytes, check_names, check_side_file
 from penstock.formats.tokens.flat_tokens.group import (
     LIMIT,
     SPLITS,

@@ -12,8 +12,8 @@ from penstock._numbers import count_in
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
 from penstock.formats._default_split import choose_default_split, require_default_split
+from penstock.formats._findings import Problem
 from penstock.formats._manifest import file_digest
-from penstock.formats._problems import Problem
 from penstock.formats.tokens.zarr.meta import (
     ARRAY_FILE,
     ATTRIBUTES_FILE,

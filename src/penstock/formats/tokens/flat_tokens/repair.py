@@ -16,8 +16,8 @@ import numpy as np
 
 from penstock.abc import Store
 from penstock.errors import PenstockError, Unsupported
+from penstock.formats._findings import Problem
 from penstock.formats._manifest import file_digest
-from penstock.formats._problems import Problem
 from penstock.formats._side_checks import not_mended, side_file_replaced
 from penstock.formats.tokens.flat_tokens.check import groups_at, present_files
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork

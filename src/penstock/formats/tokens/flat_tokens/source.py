@@ -17,8 +17,8 @@ from penstock._index import as_index, as_indices
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Corrupt, TooLarge, Truncated
+from penstock.formats._findings import Problem
 from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats._problems import Problem
 from penstock.formats._proof import Proof
 from penstock.formats.tokens.common import (
     document_batch,

@@ -18,7 +18,8 @@ from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.errors import FormatError, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.formats import get_format
-from penstock.formats._side_checks import RESTORE, Run, check_bytes, check_names, check_side_file
+from penstock.formats._findings import Run
+from penstock.formats._side_checks import RESTORE, check_bytes, check_names, check_side_file
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.folder.files import SIDE_NAME, WORK, data_names, folder_of, manifest_of, size_of_files
 from penstock.formats.tokens.folder.found import find_token_files

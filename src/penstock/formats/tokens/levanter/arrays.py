@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.abc import Store
 from penstock.errors import Unsupported
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 from penstock.formats.tokens.levanter.ledger import Part, damaged
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.meta import ArrayMeta, parse_array

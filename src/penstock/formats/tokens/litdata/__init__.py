@@ -21,8 +21,8 @@ from dataclasses import replace
 
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
+from penstock.formats._findings import find_unlisted
 from penstock.formats._read_only import refuse_to_create, repair_nothing
-from penstock.formats._unlisted import find_unlisted
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.litdata.chunks import read_items
 from penstock.formats.tokens.litdata.ids import ChunkIds

@@ -12,7 +12,7 @@ import msgspec
 from penstock._digest import digest
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, UnsafeData, Unsupported
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 
 INDEX = "index.json"
 MOST_INDEX_BYTES = 1 << 28

@@ -10,9 +10,9 @@ from typing import Any
 from penstock._secrets import redact
 from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PenstockError
+from penstock.formats._findings import Problem, Run
 from penstock.formats._manifest import DATA
-from penstock.formats._problems import Problem
-from penstock.formats._side_checks import RESTORE, Run, check_files, check_side_file
+from penstock.formats._side_checks import RESTORE, check_files, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.ids import id_limit

@@ -11,7 +11,7 @@ import numpy as np
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, PenstockError, Truncated, Unsupported
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 from penstock.formats.tokens.ids import id_limit, ids_dtype
 from penstock.store.put import beginning_of
 

@@ -16,8 +16,8 @@ from penstock._index import as_index, as_indices
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Store
 from penstock.errors import Truncated
+from penstock.formats._findings import Problem
 from penstock.formats._manifest import DATA, data_fingerprint
-from penstock.formats._problems import Problem
 from penstock.formats._proof import Proof, known_manifest
 from penstock.formats.tokens.common import (
     document_batch,

@@ -12,8 +12,9 @@ from penstock.abc import Store
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError
+from penstock.formats._findings import Run
 from penstock.formats._manifest import DATA, side_path
-from penstock.formats._side_checks import RESTORE, Run, check_files, check_side_file
+from penstock.formats._side_checks import RESTORE, check_files, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, stored_too_narrow, stored_too_wide
 from penstock.formats.tokens.common import TokenFile, require_eos
 from penstock.formats.tokens.joined import DOCUMENTS, check_documents

@@ -13,7 +13,7 @@ from penstock.abc import Store
 from penstock.codec.pickles import decode_pairs, ends_like_pickle, first_pair
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, Truncated, UnsafeData
-from penstock.formats import _problems
+from penstock.formats import _findings
 from penstock.types import Finding, Severity
 
 HEADER_BYTES = 12
@@ -92,7 +92,7 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A fault of a packed file; with its path an error or a finding, as `penstock.formats._problems.Problem`."""
+    """A fault of a packed file; with its path an error or a finding, as `penstock.formats._findings.Problem`."""
 
     code: str
     kind: type[FormatError] | type[ConfigError]
@@ -111,9 +111,9 @@ class Problem:
         """As a finding."""
         return self._at(path).finding()
 
-    def _at(self, path: str) -> _problems.Problem:
+    def _at(self, path: str) -> _findings.Problem:
         where = (self.offset_bytes, self.found, self.expected)
-        return _problems.Problem(f"pbin.{self.code}", self.kind, path, self.what, self.fix, *where, self.severity)
+        return _findings.Problem(f"pbin.{self.code}", self.kind, path, self.what, self.fix, *where, self.severity)
 
 
 def find_layout(store: Store, path: str, name: str | None = None) -> Geometry | Problem:

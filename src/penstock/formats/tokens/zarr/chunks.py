@@ -20,7 +20,7 @@ from penstock._buffers import byte_view
 from penstock._pool import Pool
 from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated, Unsupported
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 from penstock.formats.tokens.zarr.cache import PieceCache
 from penstock.formats.tokens.zarr.decode import (
     BLOSC_HEAD_BYTES,

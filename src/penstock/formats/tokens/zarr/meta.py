@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from penstock.errors import Corrupt
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 from penstock.formats.tokens.zarr.problems import AGAIN, fault
 
 Json: TypeAlias = dict[str, Any]

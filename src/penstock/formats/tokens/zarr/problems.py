@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.errors import PenstockError
-from penstock.formats._problems import Problem
+from penstock.formats._findings import Problem
 from penstock.types import Severity
 
 REBUILD = "`penstock repair --write` rebuilds it"
