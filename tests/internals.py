@@ -66,9 +66,7 @@ compat.modalities.commands.pack: ModalitiesTokenizer=Tokenizer read_settings
 compat.modalities.registry: continuous multi_dim_sampler
 compat.streaming.epochs: StreamingEpochs=Epochs StreamingWorker=Worker
 convert.columns: GROUPED choose_columns
-convert.plan_samples: plan_samples
 convert.rows: FolderRows SourceRows converted_sample_digest=sample_digest
-convert.samples: verify_samples write_samples
 convert.tables: TableOptions TableRows
 engine.options: RunOptions
 engine.parts: PartMeta PartName encode_end
@@ -266,14 +264,30 @@ def is_staged_name(name: str) -> bool:
 def understand_conversion(
     source: Any, target: Any, *, workers: Any, executor: Any, overwrite: bool, sharing: Any, **more: Any
 ) -> Any:
-    """Return what is asked of a conversion."""
+    """Return the checked arguments of a conversion."""
     from dataclasses import replace
 
-    from penstock.convert.asked import understand
+    from penstock.convert.request import parse_request
 
-    return understand(
-        source, target, how=replace(sharing, executor=executor, workers=workers, overwrite=overwrite), **more
-    )
+    run_options = replace(sharing, executor=executor, workers=workers, overwrite=overwrite)
+    return parse_request(source, target, run_options=run_options, **more)
+
+
+def plan_samples(request: Any) -> Any:
+    """Return the job of a conversion of samples."""
+    from penstock.convert.samples import make_sample_job
+
+    return make_sample_job(request)
+
+
+def write_samples(job: Any, output: Any, progress: Any) -> Any:
+    """Write the output of a conversion of samples with one writer."""
+    return job.write_alone()
+
+
+def verify_samples(job: Any, output: Any, written: Any, progress: Any) -> Any:
+    """Read the output of a conversion of samples back."""
+    return job.check(written)
 
 
 LOADER_MODULES = ("penstock.load.loader", "penstock.load.processes")
@@ -358,17 +372,17 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "group_window": ("compat.energon.build:_GROUP_WINDOW",),
     "filters_run_tokens": ("compat.modalities.filters:_RUN_TOKENS",),
     "sampler_at_once": ("compat.modalities.sampler:_AT_ONCE",),
-    "documents_run_tokens": ("convert.documents:RUN_TOKENS",),
+    "documents_run_tokens": ("convert.tokens:RUN_TOKENS",),
     "pass_groups": ("engine.run:_make_parts",),
-    "assemble_groups": ("convert.groups:assemble",),
-    "group_batches": ("convert.groups:batches",),
-    "write_group": ("convert.groups:write_group",),
-    "convert_task_tokens": ("convert.plan:TASK_TOKENS",),
-    "verify_samples": ("convert.run:verify_samples",),
-    "convert_verify_samples": ("convert.run:verify_samples",),
-    "verify_tokens": ("convert.run:verify_tokens",),
-    "convert_verify_tokens": ("convert.run:verify_tokens",),
-    "write_tokens": ("convert.run:write_tokens",),
+    "assemble_groups": ("convert.samples:assemble",),
+    "group_batches": ("convert.rows:Rows.batches",),
+    "write_group": ("convert.samples:write_group",),
+    "convert_task_tokens": ("convert.tokens:TASK_TOKENS",),
+    "verify_samples": ("convert.samples:SampleJob.check",),
+    "convert_verify_samples": ("convert.samples:SampleJob.check",),
+    "verify_tokens": ("convert.tokens:TokenJob.check",),
+    "convert_verify_tokens": ("convert.tokens:TokenJob.check",),
+    "write_tokens": ("convert.tokens:TokenJob.write_alone",),
     "clear_work": ("engine.work:Work.clear",),
     "wait_for_others": ("engine.run:sleep",),
     "plan_status": ("engine.status:status_of",),

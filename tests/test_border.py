@@ -183,7 +183,7 @@ ALLOWED: dict[str, str] = {
         (f"engine/sample_groups:_Placed.{one}" for one in ("size", "get_ranges", "commit")),
         "a `StagedFolder`: names of files in it",
     ),
-    "convert/documents:token_digest": "public: the source as errors name it, and touched in no other way",
+    "convert/tokens:token_digest": "public: the source as errors name it, and touched in no other way",
     **dict.fromkeys(
         (f"load/plan:{one}" for one in ("_about_weights", "_sources")), "names of children down a tree of streams"
     ),

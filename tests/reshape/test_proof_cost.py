@@ -12,7 +12,7 @@ import pytest
 
 import penstock as ps
 import penstock.formats.tokens.proof as token_proof
-from penstock.convert import convert, plan
+from penstock.convert import convert, tokens
 from penstock.formats import _proof, get_format
 from penstock.formats._planes import require_all_listed
 from penstock.formats._proof import Proof, ProvedRun
@@ -100,7 +100,7 @@ def test_a_conversion_by_parts_looks_at_a_digest_once(tmp_path: Path, monkeypatc
         real(documents)
 
     monkeypatch.setattr(token_proof._Documents, "__call__", looks)  # type: ignore[attr-defined]
-    monkeypatch.setattr(plan, "TASK_TOKENS", 100)
+    monkeypatch.setattr(tokens, "TASK_TOKENS", 100)
     convert(tmp_path / "files", tmp_path / "out.pbin", to="pbin", part=(0, 1), executor="inline")
     assert len(looked) == len(set(looked)) == 2
     convert(tmp_path / "files", tmp_path / "out.pbin", to="pbin", finish=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from tests.store.objects import counted_requests, objects
 
 import penstock as ps
 from penstock.cli.main import main
+from penstock.convert.samples import SampleJob
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.formats._last_files import LAST_FILES
 from penstock.store import object_folder
@@ -189,7 +189,7 @@ def test_a_conversion_killed_when_its_output_is_visible_is_complete(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(importlib.import_module("penstock.convert.run"), "verify_samples", killed)
+        patch.setattr(SampleJob, "check", killed)
         patch.setattr(object_folder, "sweep_folder", lambda *_: None)
         patch.setattr(ObjectFolder, "_end", lambda self: self._held.close())
         with pytest.raises(KeyboardInterrupt):

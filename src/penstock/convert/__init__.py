@@ -5,15 +5,11 @@ more for a document that is larger itself. Samples are copied in groups, by seve
 and a few times its largest sample. An interrupted conversion resumes when it is repeated.
 """
 
-# Modules: `run` is the entry point and `asked` checks its arguments. Tokens: `plan`, `eos`, `tokens`; `documents` reads
-# the output back. Samples: `plan_samples`, `forms` and `columns` for values, `rows` reads, `samples` writes with one
-# writer and reads back, `groups` writes with several workers. `output` commits the target. `partitions` serves workers
-# of other frameworks.
-
-from penstock.convert.documents import token_digest
-from penstock.convert.eos import EosRule
+from penstock.convert.job import ConvertReport
 from penstock.convert.partitions import merge_partitions, write_partition
-from penstock.convert.run import ConvertReport, convert
+from penstock.convert.request import EosRule
+from penstock.convert.run import convert
+from penstock.convert.tokens import token_digest
 from penstock.formats.tokens.common import document_runs
 
 __all__ = [

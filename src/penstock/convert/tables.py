@@ -16,6 +16,7 @@ import xxhash
 
 from penstock._digest import digest
 from penstock._regular import require_regular_path
+from penstock.convert.rows import Rows
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge
 from penstock.formats.jsonl.decompress import cut_stream
 from penstock.store.find import find_files
@@ -137,7 +138,7 @@ def _suffixes_of(path: str) -> tuple[str, str] | None:
     return None
 
 
-class TableRows:
+class TableRows(Rows):
     """The rows of CSV and TSV files with a header, as text. Memory: 8 bytes per file, and one row.
 
     Remote files are read from their copies in the cache.
@@ -178,7 +179,7 @@ class TableRows:
     def names(self) -> list[str]:
         """Names of the columns, as in the header of the first file."""
         if self._names is None:
-            self._names = self._header(self.places[0])
+            self._names = self._opened(self.places[0])[0]
         return self._names
 
     def __len__(self) -> int:
@@ -190,11 +191,15 @@ class TableRows:
         return self._counts
 
     def read(self, start: int, stop: int, /) -> list[Sample]:
-        """The rows `[start, stop)`; found from the beginning of their file."""
-        return list(itertools.islice(self.scan(start), stop - start))
+        return list(itertools.islice(self._scan(start), stop - start))
 
-    def scan(self, start: int) -> Iterator[Sample]:
-        """The rows from `start` on."""
+    def batches(self, start: int, stop: int, step: int) -> Iterator[list[Sample]]:
+        rows = itertools.islice(self._scan(start), stop - start)  # the files are read once
+        while batch := list(itertools.islice(rows, step)):
+            yield batch
+
+    def _scan(self, start: int) -> Iterator[Sample]:
+        """Read the rows from `start` on."""
         for place, length in zip(self.places, self._lengths(), strict=True):
             if start < length:
                 for row in itertools.islice(self._rows_of(place), start, None):
@@ -202,7 +207,7 @@ class TableRows:
             start = max(0, start - length)
 
     def _rows_of(self, place: Place) -> Iterator[list[str]]:
-        """The cells of each row of a file, in the order of `names`."""
+        """Read the cells of each row of a file, in the order of `names`."""
         header, lines = self._opened(place)
         if sorted(header) != sorted(self.names):
             what = "the columns in the header differ from the first file"
@@ -213,9 +218,6 @@ class TableRows:
                 what = f"line {line} has a different number of cells than the header"
                 raise Corrupt(what, path=place.path, found=len(row), expected=len(header))
             yield row if order is None else [row[column] for column in order]
-
-    def _header(self, place: Place) -> list[str]:
-        return self._opened(place)[0]
 
     def _opened(self, place: Place) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
         """Return the header of a file, and an iterator over line number and cells of each row after it."""
@@ -242,7 +244,7 @@ class TableRows:
         return header, lines
 
     def _lines(self, place: Place, separator: str) -> Iterator[tuple[int, list[str]]]:
-        """Line number and cells of each line that is not empty."""
+        """Read the line number and cells of each line that isn't empty."""
         _, packed = _suffixes_of(place.path) or ("", "")
         # The limit of the csv module is one per process. Its default of 128 KiB is less than many documents have.
         csv.field_size_limit(max(_LINE_LIMIT, csv.field_size_limit()))
@@ -275,5 +277,5 @@ def _bounded_lines(text: IO[str], path: str) -> Iterator[str]:
 
 
 def _local(place: Place) -> str:
-    """The file, or its copy in the cache, which is fetched again if it was evicted."""
+    """Return the path of the file, or of its copy in the cache, which is fetched again if it was evicted."""
     return place.store.local_copy(place.path) if isinstance(place.store, CopyingStore) else place.path

@@ -18,7 +18,7 @@ import penstock as ps
 from penstock.check.repairs import write_side_file
 from penstock.codec import hashes
 from penstock.codec.joined_digest import documents_digest_v2
-from penstock.convert import plan as plan_of_tokens
+from penstock.convert import tokens as token_conversion
 from penstock.engine import token_blocks
 from penstock.engine.parts import DocumentRun, PartMeta, PartName, encode_end
 from penstock.engine.token_files import FileJob, FileTask, PartRange, assemble_file
@@ -198,7 +198,7 @@ def test_one_file_in_a_bucket_is_joined_there(
     for module in (token_blocks, hashes):
         monkeypatch.setattr(module, "BLOCK_TOKENS", 50_000)
     monkeypatch.setitem(FileDigests.__init__.__kwdefaults__, "block_bytes", 1 << 17)  # type: ignore[index]
-    monkeypatch.setattr(plan_of_tokens, "TASK_TOKENS", 1 << 17)
+    monkeypatch.setattr(token_conversion, "TASK_TOKENS", 1 << 17)
     tokens = np.random.default_rng(1).integers(1, 60_000, (256, DOC_TOKENS), np.uint16)
     with ps.create(tmp_path / "in.pbin", format="pbin", token_bytes=2) as writer:
         writer.write_batch({"tokens": list(tokens)})
