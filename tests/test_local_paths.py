@@ -61,8 +61,6 @@ KNOWN: dict[str, str] = {
     "engine/sample_groups.py": _PART,
     "convert/tables.py": "a file of which `is_local` was asked, or the local copy of a remote one",
     "convert/tokens.py": "a target of which `is_local` was asked",
-    "convert/tables.py": "a file of which `is_local` was asked, or the local copy of a remote one",
-    "convert/tokens.py": "a target of which `is_local` was asked",
     "executors/processes.py": "what the system says of memory",
     "executors/on_ray.py": _SCRATCH,
     "executors/seen.py": "looks whether another host sees the same files: of places whose `is_local` was asked",
