@@ -37,7 +37,7 @@ TAKEN = {errno.EEXIST, errno.ENOTEMPTY}
 
 
 def copy_range(os_module: Any, source: int, target: int, start_bytes: int, length_bytes: int) -> int:
-    """Append a range of the file `source` to `target`, by the kernel where it can; returns bytes copied."""
+    """Append a range of the file `source` to `target`, by the kernel if it can; return the bytes copied."""
     copied_bytes = 0
     in_kernel = True
     while copied_bytes < length_bytes:
@@ -62,14 +62,13 @@ def copy_range(os_module: Any, source: int, target: int, start_bytes: int, lengt
 
 
 def start_writeback(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> None:
-    """Start to write a range to the disk, without waiting; where that fails, `fsync` does it later."""
+    """Start to write a range to the disk, without waiting; if that fails, `fsync` does it later."""
     with contextlib.suppress(OSError):
         # Linux begins to write the range's dirty pages, and drops only clean ones: of a file that grows, none.
         os_module.posix_fadvise(fd, start_bytes, length_bytes, os.POSIX_FADV_DONTNEED)
 
 
 def sync_folder(os_module: Any, folder: str) -> None:
-    """Make the names in a folder durable."""
     fd = os_module.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os_module.fsync(fd)
@@ -78,7 +77,7 @@ def sync_folder(os_module: Any, folder: str) -> None:
 
 
 def sync_files(os_module: Any, folder: str, names: Sequence[str]) -> None:
-    """Make files of a folder durable: by one call for their whole file system, else one after the other."""
+    """Make files of a directory durable: by one call for their file system if possible."""
     with contextlib.ExitStack() as stack:
         fd = os_module.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         stack.callback(os_module.close, fd)
@@ -96,22 +95,26 @@ def sync_files(os_module: Any, folder: str, names: Sequence[str]) -> None:
 
 
 def remove_tree(os_module: Any, root: str) -> None:
-    """Remove a folder and all in it, links not followed, nor a root that is one; what can't be removed stays."""
+    """Remove a directory tree without following links, also at its root; what can't be removed stays."""
     if is_link(root):
         return
     for folder, folders, names in os.walk(root, topdown=False):
         links = [name for name in folders if is_link(os.path.join(folder, name))]
         for remove, name in [*((os_module.unlink, name) for name in names + links), (os_module.rmdir, "")]:
-            path = os.path.join(folder, name) if name else folder
-            try:
-                remove(path)
-            except OSError:
-                with contextlib.suppress(OSError):
-                    remove(path)
+            try_to_remove(remove, os.path.join(folder, name) if name else folder)
+
+
+def try_to_remove(remove: Callable[[str], object], path: str) -> None:
+    """Call `remove`, a second time after an error, which may be temporary; what can't be removed stays."""
+    try:
+        remove(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            remove(path)
 
 
 def exchange(first: str, second: str) -> None:
-    """Let two folders change names, in one step."""
+    """Exchange the names of two directories atomically."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None or call(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
         raise ConfigError(
@@ -123,10 +126,10 @@ def exchange(first: str, second: str) -> None:
 
 
 def files_below(folder: str) -> list[str]:
-    """All files below a folder, in byte order of their relative paths, staged ones left out.
+    """Return all files below a directory, in byte order of their relative paths, except staged ones.
 
     Raises:
-        OSError: a folder that can't be read: its files are not taken for none.
+        OSError: a directory can't be read: it isn't taken for empty.
     """
     found: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=raised):
@@ -136,7 +139,7 @@ def files_below(folder: str) -> list[str]:
 
 
 def make_folders(os_module: Any, folder: str) -> list[str]:
-    """Make a folder and those above it; returns the ones that were missing, the outermost first."""
+    """Make a directory and its parents; return the missing ones, the outermost first."""
     missing: list[str] = []
     while not is_folder(folder):
         missing.insert(0, folder)
@@ -148,7 +151,7 @@ def make_folders(os_module: Any, folder: str) -> list[str]:
 
 
 def is_free(path: str) -> bool:
-    """Whether a folder may be put at `path`: nothing is there, or an empty folder."""
+    """Return whether a directory may be put at `path`: there is nothing, or an empty directory."""
     if not is_there(path):
         return True
     if not is_folder(path):
@@ -158,36 +161,34 @@ def is_free(path: str) -> bool:
 
 
 def not_found(path: str) -> NotFound:
-    """The error for a path at which nothing is, or a link that leads nowhere."""
+    """Return the error for a path without a file, or a broken link."""
     if is_link(path):
         return NotFound("a broken link", path=path, found=os.path.realpath(path), hint="Check the link")
     return NotFound("no such file or folder", path=path, hint="Check the path")
 
 
 def require_no_url(path: str) -> None:
-    """That a URL did not become a path on its way here: a folder named `s3:` is never made. Raises `ConfigError`."""
+    """Raise `ConfigError` for a URL that was turned into a path: a directory `s3:` is never made."""
     if _URL_INSIDE.search(path):
         hint = "Pass the URL as a string, scheme://…"
         raise ConfigError("a URL instead of a local path", path=path, hint=hint)
 
 
 def output_exists(path: str, standing: str | None = None) -> ConfigError:
-    """The error for an output that is there already.
+    """Return the error for an existing output.
 
     Args:
-        path: what was asked for.
-        standing: the file of it that is there, where that is another: an index, or the list of a folder's files.
+        path: as it was given.
+        standing: the file that exists, if it is another one, such as an index.
     """
     hint = "Choose another output, or pass overwrite (--overwrite)"
     return ConfigError("the output exists", path=path, found=None if standing == path else standing, hint=hint)
 
 
 def require_replaceable_file(path: str, *, follow_links: bool = False) -> None:
-    """Raise `ConfigError` where what stands there is no file that another may take the place of: a pipe, a device.
+    """Raise `ConfigError` if a directory or a special file is at `path`.
 
-    Args:
-        path: of the file to be.
-        follow_links: look at what a link leads to; else it is the link itself that is replaced.
+    With `follow_links`, look at the target of a link; otherwise the link itself is replaced.
     """
     found = status_of(os.stat if follow_links else os.lstat, path)
     if found is not None and not (stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode)):
@@ -196,11 +197,7 @@ def require_replaceable_file(path: str, *, follow_links: bool = False) -> None:
 
 
 def require_movable(path: str) -> None:
-    """Refuse now what the system would refuse after the work: in a sticky folder files of others are not replaced.
-
-    Raises:
-        PermissionError: what stands there belongs to another user, and so does the folder.
-    """
+    """Raise `PermissionError` before the work if another user's file in a sticky directory is at `path`."""
     found, user = status_of(os.lstat, path), os.geteuid()
     folder = status_of(os.stat, os.path.dirname(path) or ".") if found is not None and user != 0 else None
     if found is None or folder is None or not folder.st_mode & stat.S_ISVTX or user in (found.st_uid, folder.st_uid):
@@ -209,7 +206,7 @@ def require_movable(path: str) -> None:
 
 
 def read_range(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> bytes:
-    """Bytes of an open file, fewer only at its end."""
+    """Return bytes of an open file, fewer only at its end."""
     data: bytes = os_module.pread(fd, length_bytes, start_bytes)
     if len(data) == length_bytes or not data:
         return data
@@ -225,21 +222,20 @@ def read_range(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> 
 
 
 def cannot_open(error: OSError | ValueError, path: str) -> Exception:
-    """The error for a file that can't be opened or looked up by its name: a long or odd name has no file."""
+    """Return the error for a file that can't be opened or looked up; long or invalid names aren't found."""
     if isinstance(error, OSError) and error.errno not in _NOT_THERE:
         return named(error, path)
     return not_found(path)
 
 
 def cannot_read(error: OSError, path: str) -> Exception:
-    """The error for an open file that can't be read: ranges are read without checking first what kind of file it is."""
+    """Return the error for an open file that can't be read, because it isn't a regular file."""
     if error.errno == errno.EISDIR:
         return a_folder(path)
     return not_regular(path, "a pipe") if error.errno == errno.ESPIPE else named(error, path)
 
 
 def a_folder(path: str) -> NotFound:
-    """The error for a folder in the place of a file."""
     return NotFound("this is a folder, not a file", path=path)
 
 
@@ -252,12 +248,12 @@ _STAGING = re.compile(r"(^|/)\.[^/]+\.new/(?=[^/]+$)")
 
 
 def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
-    """`error` itself, once it says where.
+    """Add the path, and how much is free or allowed, to an error of the system; return it.
 
     Args:
-        error: of the system; what we raise on purpose says where already.
-        path: of the file, where the error has none; hidden names are given as they will be.
-        wanted_bytes: what was to be written, 0 where that is not known.
+        error: errors that we raise on purpose stay as they are.
+        path: of the file, if the error has none; hidden names are replaced by final ones.
+        wanted_bytes: number of bytes to write, 0 if unknown.
     """
     if isinstance(error, PenstockError) or error.errno is None:
         return error
@@ -278,7 +274,7 @@ def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
 
 @contextlib.contextmanager
 def naming(path: str) -> Generator[None]:
-    """Have the system's errors of the block say where: at `path`, where they don't."""
+    """Add `path` to errors of the system in the block that have none."""
     try:
         yield
     except OSError as error:
@@ -286,12 +282,7 @@ def naming(path: str) -> Generator[None]:
 
 
 class NamingOs:
-    """The `os` module for the files of one output: its errors are `named`.
-
-    Args:
-        os_module: does the work.
-        path: the output, as a user knows it.
-    """
+    """The `os` module for the files of one output, whose path users know: its errors are `named`."""
 
     __slots__ = ("_os", "_path")
 
@@ -301,7 +292,6 @@ class NamingOs:
 
     @property
     def plain(self) -> Any:
-        """The module inside."""
         return self._os
 
     def __getattr__(self, name: str) -> Any:
@@ -317,13 +307,13 @@ class NamingOs:
 
 
 def raised(error: OSError) -> None:
-    """Raise the error that `os.walk` reports: a folder that can't be read is not an empty one, but may be gone."""
+    """Raise an error that `os.walk` reports, unless the directory is gone."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
 
 def _free(path: str) -> str:
-    """What is free for us in the file system of a path that may not be there yet; 0 bytes where it does not say."""
+    """Return what is free in the file system of a path that may not exist yet; 0 bytes if unknown."""
     folder = os.path.dirname(os.path.abspath(path))
     while True:
         try:
@@ -338,7 +328,7 @@ def _free(path: str) -> str:
 
 
 def status_of(ask: Callable[[str], os.stat_result], path: str) -> os.stat_result | None:
-    """What `ask`, a `stat`, says of a path; None where nothing is, or can be, of this name. Else its error."""
+    """Return what a `stat` function returns for a path; None if nothing can have or has this name."""
     try:
         return ask(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -350,39 +340,38 @@ def status_of(ask: Callable[[str], os.stat_result], path: str) -> os.stat_result
 
 
 def is_there(path: str) -> bool:
-    """Whether something has this name, if only a link that leads nowhere."""
+    """Return whether something has this name, even a broken link."""
     return status_of(os.lstat, path) is not None
 
 
 def is_link(path: str) -> bool:
-    """Whether a symbolic link has this name."""
     return (found := status_of(os.lstat, path)) is not None and stat.S_ISLNK(found.st_mode)
 
 
 def leads_somewhere(path: str) -> bool:
-    """Whether something is there when links are followed."""
+    """Return whether a path exists, following links."""
     return status_of(os.stat, path) is not None
 
 
 def is_folder(path: str) -> bool:
-    """Whether a folder is there, links followed."""
+    """Return whether a path is a directory, following links."""
     return (found := status_of(os.stat, path)) is not None and stat.S_ISDIR(found.st_mode)
 
 
 def is_file(path: str) -> bool:
-    """Whether a regular file is there, links followed."""
+    """Return whether a path is a regular file, following links."""
     return (found := status_of(os.stat, path)) is not None and stat.S_ISREG(found.st_mode)
 
 
 def is_staged_name(name: str) -> bool:
-    """Whether a file name is that of a staged file."""
+    """Return whether a file name is that of a staged file."""
     return name.startswith(".") and name.endswith(STAGED_SUFFIX)
 
 
 def hidden_stem(name: str) -> str:
-    """What the names of hidden files of an output begin with, after the dot: its own name, and of a long one a digest.
+    """Return the start of an output's hidden names, after the dot: its own name, or part of it and a digest.
 
-    Without the digest outputs whose names only end differently would share their locks and their unfinished work.
+    Without the digest, outputs with long names that only end differently would share their locks and unfinished work.
     """
     data = os.fsencode(name)
     if len(data) <= _MOST_STEM_BYTES:

@@ -1,12 +1,11 @@
-"""Handles the hidden files of killed writers: the next writer of the same output removes them or takes them over.
+"""Hidden files of killed writers: the next writer of the same output removes them or continues them.
 
-A writer that takes a file over is expected to write the same bytes again: each piece is compared with what is there,
-and only what differs is written. So a killed run resumes at the speed of reading, without a journal, and nothing old
-can get into the result.
+A writer that continues a file is expected to write the same bytes again: each piece is compared, and only differences
+are written. So a killed run resumes at the speed of reading, without a journal, and no old bytes get into the result.
 
-The hidden names of a file are a function of its final name: a first one, a second one where a living writer has that,
-and so on. So they are looked for by name, whatever else lies in the folder. What stands behind a gap in that row, or
-has a random name as version 0.1 gave them, is seen by the one listing of a folder that each process makes.
+The hidden names of a file are a function of its final name: a first one, a second one while a running writer has the
+first, and so on. So they are found without listing the directory. Names after a gap in that row, and the random names
+of version 0.1, are found by the one listing of a directory that each process makes.
 """
 
 from __future__ import annotations
@@ -44,10 +43,10 @@ _END_LENGTH = 8 + len(STAGED_SUFFIX)
 
 @dataclass(slots=True)
 class Kept:
-    """How much of killed writers' files is kept, over all files of a store.
+    """How much of killed writers' files is reused, over all files of a store.
 
     Attributes:
-        bytes: found written already.
+        bytes: written already.
         hold: aborted files stay for the next run, instead of being removed.
     """
 
@@ -70,24 +69,24 @@ __all__ = [
 
 
 def staged_name(name: str, token: str | None = None) -> str:
-    """A hidden name for a file that will be called `name`; `token` is 8 hex digits, by default random ones."""
+    """Return a hidden name for a file; `token` is 8 hex digits, by default random ones."""
     return f"{staged_start(name)}{token or secrets.token_hex(4)}{STAGED_SUFFIX}"
 
 
 def is_staged_for(entry: str, name: str) -> bool:
-    """Whether a file name is one that `staged_name` gives for `name`."""
+    """Return whether `staged_name` gives this file name for `name`."""
     start = staged_start(name)
     return entry.startswith(start) and is_staged_name(entry) and len(entry) == len(start) + _END_LENGTH
 
 
 def nth_staged_name(name: str, number: int) -> str:
-    """The hidden name that is tried as the `number`-th, from 0, for a local file that will be called `name`."""
+    """Return the `number`-th hidden name, from 0, to try for a local file."""
     # Names that are cut alike have hidden names of their own.
     return staged_name(name, f"{(zlib.crc32(os.fsencode(name)) + number) & 0xFFFFFFFF:08x}")
 
 
 def give_name(os_module: Any, path: str, name: str) -> bool:
-    """Give a file a second name, in the place of a file of that name."""
+    """Give a file a second name, replacing a file of that name; return False if the file system has no such names."""
     taken = is_there(name)
     folder, base = os.path.split(name)
     numbers = itertools.count()
@@ -115,15 +114,15 @@ def give_name(os_module: Any, path: str, name: str) -> bool:
 def make_staged(
     os_module: Any, folder: str, name: str, flags: int = os.O_EXCL, *, hidden: bool = True, is_folder: bool = False
 ) -> tuple[str, int]:
-    """Make a staged file or folder, and lock it; returns its path and open descriptor.
+    """Make a staged file or directory, and lock it; return its path and open descriptor.
 
     Args:
-        os_module: does the work.
+        os_module: module that does the work.
         folder: where.
-        name: what it will be called.
-        flags: `os.O_EXCL`, or 0 for a file that may be there.
-        hidden: under a hidden name until then.
-        is_folder: make a folder.
+        name: its final name.
+        flags: `os.O_EXCL`, or 0 for a file that may exist.
+        hidden: use a hidden name.
+        is_folder: make a directory.
     """
     how = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR | os.O_CREAT | flags
     numbers = itertools.count()
@@ -152,7 +151,7 @@ def make_staged(
 
 
 def _is_locked(os_module: Any, fd: int, path: str) -> bool:
-    """Lock what was just made; False where another writer took it for that of a dead one, and removes it."""
+    """Lock a new file; return False if another writer took it for that of a dead one, and removes it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os_module.fstat(fd), os_module.stat(path))
@@ -166,15 +165,15 @@ def take_leftovers(
     """Remove what dead writers of `name` left in `folder`.
 
     Args:
-        os_module: does the work.
+        os_module: module that does the work.
         folder: where.
-        name: what it would have been called.
-        keep: take one of them over, instead of removing it.
-        want_folder: the one to take over is a folder, else a file.
-        own: lists the files of a dataset in a folder: of one that was replaced, nothing else is removed.
+        name: the final name.
+        keep: return one of them instead of removing it.
+        want_folder: return a directory, not a file.
+        own: lists the files of a dataset in a directory; of a replaced one, nothing else is removed.
 
     Returns:
-        Path and open, locked descriptor of the one that is taken over; None where there is none.
+        Path and open, locked descriptor; None without one.
     """
     taken: tuple[str, int] | None = None
     for entry in _left_behind(folder, name):
@@ -208,7 +207,7 @@ def take_leftovers(
 
 
 def _left_behind(folder: str, name: str) -> Iterator[str]:
-    """Names in `folder` that writers of `name`, dead or alive, may have there; one that is gone may be among them."""
+    """Yield names in `folder` that writers of `name`, dead or alive, may have; one that is gone may be among them."""
     known = _listed_once(folder, os.getpid()).pop(staged_start(name), ())
     yield from (entry for entry in known if is_staged_for(entry, name))
     for number in itertools.count():
@@ -220,7 +219,7 @@ def _left_behind(folder: str, name: str) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=_MOST_FOLDERS)
 def _listed_once(folder: str, _pid: int) -> dict[str, list[str]]:
-    """Start of a hidden name → the hidden names that stood in a folder when this process wrote there first."""
+    """Return start of a hidden name → hidden names in a directory when this process first wrote there."""
     found: dict[str, list[str]] = {}
     with contextlib.suppress(OSError):
         for entry in filter(is_staged_name, os.listdir(folder)):
@@ -229,7 +228,7 @@ def _listed_once(folder: str, _pid: int) -> dict[str, list[str]]:
 
 
 def remove_own(os_module: Any, fd: int, path: str) -> None:
-    """Remove the file of an open descriptor that holds its lock, where `path` is its name still."""
+    """Remove the file of an open descriptor that holds its lock, if it still has this name."""
     for _ in range(2):  # an error may be one of a moment
         with contextlib.suppress(OSError):
             if _is_of(fd, path):
@@ -242,7 +241,7 @@ def _is_of(fd: int, path: str) -> bool:
 
 
 def _is_own(path: str, fd: int) -> bool:
-    """Whether a file, or all in a folder, is of this user and no link: nothing else is written to, and none escapes."""
+    """Return whether a file, or all in a directory, belongs to this user and isn't a link."""
     user = os.geteuid()
     if os.fstat(fd).st_uid != user:
         return False
@@ -255,7 +254,7 @@ def _is_own(path: str, fd: int) -> bool:
 
 
 def drop_second_names(os_module: Any, path: str) -> None:
-    """Remove the hidden names of a visible file: what a writer leaves that is killed between its last two calls."""
+    """Remove the hidden names of a visible file, left by a writer that was killed between its last two calls."""
     folder, name = os.path.split(os.path.abspath(path))
     with contextlib.suppress(OSError):
         visible = os.stat(path)
@@ -274,7 +273,7 @@ def drop_second_names(os_module: Any, path: str) -> None:
 
 
 def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryview, kept: Kept) -> int:
-    """Write a piece of `view` at `offset_bytes` unless it is there; returns its length."""
+    """Write a piece of `view` unless it is there already; return its length."""
     piece = view[:_PIECE_BYTES]
     if os_module.pread(fd, len(piece), offset_bytes) == bytes(piece):
         kept.bytes += len(piece)
@@ -283,7 +282,7 @@ def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryv
 
 
 def remove_others(os_module: Any, root: str, names: set[str]) -> None:
-    """Remove the files under `root` that are not in `names` (paths relative to it)."""
+    """Remove the files under `root` that are not in `names`, relative to it."""
     for folder, _, files in os.walk(root, onerror=raised):
         for name in files:
             path = os.path.join(folder, name)
@@ -292,7 +291,6 @@ def remove_others(os_module: Any, root: str, names: set[str]) -> None:
 
 
 def staged_start(name: str) -> str:
-    """What the hidden names begin with that `staged_name` gives."""
     return f".{hidden_stem(name)}."
 
 
@@ -314,19 +312,19 @@ class _SweepsFolders(Protocol):
 
 
 def sweep_output(store: object, path: str) -> None:
-    """Remove what a writer of the file `path` left that was killed when it was visible already."""
+    """Remove what a writer of the file `path` left that was killed after its commit."""
     if isinstance(store, _Sweeps):
         store.sweep(path)
 
 
 def sweep_folder(store: object, path: str) -> None:
-    """Remove what writers of the folder `path` left, where its dataset is complete."""
+    """Remove what writers of the directory `path` left, whose dataset is complete."""
     if isinstance(store, _SweepsFolders):
         store.sweep_folder(path)
 
 
 def sweep(folder: str) -> None:
-    """Remove staged files whose writers are gone; once a process and folder."""
+    """Remove staged files of dead writers; once per process and directory."""
     _sweep(folder, os.getpid())
 
 
@@ -339,7 +337,7 @@ def _sweep(folder: str, _pid: int) -> None:
 
 
 def remove_if_dead(path: str) -> None:
-    """Remove a file that its owner holds under `flock` while it lives, unless it does or the file is a minute young."""
+    """Remove a file unless its owner holds its lock, or it is less than a minute old."""
     with contextlib.suppress(OSError):
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:

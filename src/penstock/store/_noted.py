@@ -1,9 +1,9 @@
-"""What versions of remote files were seen on this host, so that each of its processes need not ask for them again.
+"""Versions of remote files that this host has seen, so that each of its processes need not request them again.
 
-`<name>.seen` in the folder of the copies says size and version of a file, and when a server named them. It counts for a
-store that was opened before, or at most a minute after; of an older one the version is asked for once more, for all.
-The name is a digest of the URL. A file that no index names may be the one that says which dataset this is: then the
-note counts for stores that were opened before alone. One that is lost or torn costs a request.
+`<name>.seen` in the folder of the copies records size and version of a file, and when a server reported them. It counts
+for a store that was opened before, or at most a minute after; otherwise the version is requested once, for all. The
+name is a digest of the URL. A file without an index may decide which dataset this is: then the note counts only for
+stores that were opened before. A lost or torn note costs a request.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLOCK_S = 5.0
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """What a note says.
+    """A note.
 
     Attributes:
         url: digest of the URL.
@@ -42,7 +42,7 @@ class _Seen(msgspec.Struct, frozen=True):
 def noted(
     folder: str, url: str, size_bytes: int | None, opened_s: float, *, decides: bool = False
 ) -> tuple[Head | None, bool]:
-    """What was seen of a file, None where there is no note; and whether it counts for a store opened at `opened_s`."""
+    """Return the note of a file, or None, and whether it counts for a store opened at `opened_s`."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         fd = os.open(_path(folder, url), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -61,7 +61,7 @@ def noted(
 
 
 def note(folder: str, url: str, head: Head) -> None:
-    """Note what a server said just now, where the folder takes it and a version was named."""
+    """Note what a server reported just now, if it reported a version and the folder is writable."""
     if not head.identity:
         return
     data = msgspec.json.encode(_Seen(digest(url), head.size_bytes, head.version, head.modified, time.time()))
@@ -77,12 +77,12 @@ def note(folder: str, url: str, head: Head) -> None:
 
 
 def deciding_path(folder: str, url: str) -> str:
-    """The file that is locked by the process that asks for the first bytes of a file that nobody has seen."""
+    """Return the lock of the process that requests the first bytes of a file that nobody has seen."""
     return _path(folder, url).removesuffix("seen") + "lock"
 
 
 def drop_lock(folder: str, url: str) -> None:
-    """Remove that lock, which its process holds still."""
+    """Remove that lock, which its process still holds."""
     with contextlib.suppress(OSError):
         os.unlink(deciding_path(folder, url))
 

@@ -1,11 +1,11 @@
-"""Files in the cache folder, and whether they still are what some process published there.
+"""Files in the cache folder, with a record that shows whether they changed since their publication.
 
-Beside each lies a record, `<name>.json`: what the file is, its xxh3-128 digest, and owner, inode, size and time of the
-last change (ctime) as they were right after publication. While these four are the same, the file was not written to,
-and it is trusted without reading it. Else its digest decides, at the first use in a process.
+The record `<name>.json` holds what the file is, its xxh3-128 digest, and owner, inode, size and time of the last change
+(ctime) right after publication. While these four are the same, the file was not written to, and it is trusted without
+reading it. Otherwise its digest decides, at the first use in a process.
 
-Only its owner may write to a file or its record. Both are trusted where they belong to this user, to root or to the
-owner of the folder; or to any user, where the folder is not writable by everybody.
+Only its owner may write to a file or its record. Both are trusted if they belong to this user, to root or to the owner
+of the folder; or to any user, if the folder is not writable by everybody.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A file as it stands in the cache folder.
+    """A file in the cache folder.
 
     Attributes:
         path: of the file.
         data: uint8[size_bytes], mapped read-only.
-        about: what its record says; empty where it has none that is trusted.
-        identity: owner, inode, size and time of the last change, as they are now.
+        about: content of its record; empty without a trusted one.
+        identity: current owner, inode, size and time of the last change.
         unchanged: they are those of its publication, and others can't write to it.
     """
 
@@ -55,12 +55,12 @@ class Published:
     unchanged: bool
 
     def is_right(self, start_bytes: int = 0) -> bool:
-        """Whether the bytes from `start_bytes` on are those that its record has the digest of; reads all of them."""
+        """Return whether the bytes from `start_bytes` on have the recorded digest; reads all of them."""
         return self.about.get("digest") == hex_digest(DIGEST, self.data[start_bytes:])
 
 
 def open_published(path: str) -> Published | None:
-    """The file at `path`, whether it is right or not; None where there is none that can be read."""
+    """Return the file at `path`, correct or not; None if it can't be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -79,12 +79,12 @@ def open_published(path: str) -> Published | None:
 
 
 def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:
-    """Write the record of a file that was published, or found to be right, and make the file read-only.
+    """Write the record of a file that was published, or found correct, and make the file read-only.
 
     Args:
         path: of the file.
-        about: what its readers have to know.
-        digest: of its bytes, or of those that `Published.is_right` is asked for.
+        about: information for its readers.
+        digest: of its bytes, or of those that `Published.is_right` looks at.
     """
     _seal(path)
     with aborting(LocalStore().stage(_record_path(path), overwrite=True)) as staged:
@@ -96,7 +96,7 @@ def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:
 
 
 def require_publishable(path: str) -> None:
-    """Raise `OSError` for a folder, a pipe or a device in the place of a file or its record: nobody's to remove."""
+    """Raise `OSError` if a directory or a special file has the name of a file or its record."""
     for one in (path, _record_path(path)):
         with contextlib.suppress(FileNotFoundError):
             mode = os.lstat(one).st_mode
@@ -105,13 +105,13 @@ def require_publishable(path: str) -> None:
 
 
 def note_use(path: str) -> None:
-    """Set the time of a file's record to now, where that is allowed: touching the file would change its ctime."""
+    """Set the time of a file's record to now, if allowed: touching the file would change its ctime."""
     with contextlib.suppress(OSError):
         os.utime(_record_path(path))
 
 
 def remove_published(path: str) -> None:
-    """Remove a file and its record, as far as that is allowed."""
+    """Remove a file and its record, if allowed."""
     for one in (path, _record_path(path)):
         with contextlib.suppress(OSError):
             os.unlink(one)
@@ -149,15 +149,13 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Mapped:
-    """A copy that is mapped, whether all of it was checked, and when its use was noted."""
-
     copy: Published
     whole: bool
     noted: float
 
 
 class InUse:
-    """The copies that a process has mapped, of those used last, and the files of which it looked for one on the disk.
+    """The most recently used copies that a process has mapped, and the files for which it looked on the disk.
 
     A mapping holds a file open, so their number is bounded.
     """
@@ -169,12 +167,12 @@ class InUse:
         self._looked: set[str] = set()
 
     def get(self, path: str, *, whole: bool) -> Published | None:
-        """The mapped copy of a file; with `whole` one of which all was checked."""
+        """Return the mapped copy of a file; with `whole`, only one that was checked completely."""
         known = self._mapped.get(path)
         return known.copy if known is not None and (known.whole or not whole) else None
 
     def used(self, path: str) -> Published | None:
-        """The mapped copy of a file, whose use is noted now and then."""
+        """Return the mapped copy of a file, and note its use now and then."""
         known = self._mapped.get(path)
         if known is None:
             return None
@@ -183,7 +181,6 @@ class InUse:
         return known.copy
 
     def keep(self, path: str, copy: Published, *, whole: bool) -> Published:
-        """Note a copy that is mapped, and whether all of it was checked."""
         self._mapped[path] = _Mapped(copy, whole, time.monotonic())
         while len(self._mapped) > _MOST_MAPPED:
             dropped, _ = self._mapped.popitem(last=False)
@@ -191,21 +188,18 @@ class InUse:
         return copy
 
     def is_first_look(self, path: str) -> bool:
-        """Whether nobody asked this of a file yet: a copy is looked for on the disk once."""
+        """Return whether this is the first call for a file: copies are looked for on the disk once."""
         is_first = path not in self._looked
         self._looked.add(path)
         return is_first
 
     def look_again(self) -> None:
-        """Have copies looked for on the disk once more."""
         self._looked.clear()
 
     def forget(self, path: str) -> None:
-        """Know nothing of the copy of a file."""
         self._mapped.pop(path, None)
         self._looked.discard(path)
 
     def clear(self) -> None:
-        """Know nothing of any."""
         self._mapped.clear()
         self._looked.clear()

@@ -1,8 +1,7 @@
-"""Removes a replaced folder: only the files that the dataset in it lists."""
+"""What a replaced directory may contain, and its removal: only files that its dataset lists are removed."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
@@ -11,7 +10,7 @@ from typing import Any, TypeAlias
 
 from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError, Unreachable
-from penstock.store._files import STAGED_SUFFIX, is_folder, is_link, is_staged_name, is_there, raised
+from penstock.store._files import STAGED_SUFFIX, is_folder, is_link, is_staged_name, raised, try_to_remove
 
 Owned: TypeAlias = Callable[[str], "Collection[str] | None"]
 """A folder → the files of the dataset in it, by their paths inside, the one that makes it visible last; None where
@@ -24,23 +23,22 @@ _log = logger()
 
 
 def mark_path(last: str) -> str:
-    """Path of the mark of a writer, by the file that makes its dataset visible; see `store.object_folder`."""
+    """Return the path of a writer's mark, from the file that makes its dataset visible; see `store.object_folder`."""
     folder, _, name = last.rpartition("/")
     return f"{folder}/.{name.lstrip('.')}{MARK_SUFFIX}"
 
 
 def piece_path(mark: str, number: int) -> str:
-    """Path of a piece of a mark."""
     return f"{mark.removesuffix(STAGED_SUFFIX)}-{number:05d}{STAGED_SUFFIX}"
 
 
 def mark_of(path: str) -> str | None:
-    """The mark that a file is, or is a piece of; None for another."""
+    """Return the mark that a file is, or is a piece of; None for another file."""
     return _PIECE.sub(MARK_SUFFIX, path) if path.endswith(MARK_SUFFIX) or _PIECE.search(path) else None
 
 
 def listed(own: Owned | None, folder: str) -> list[str] | None:
-    """What the dataset in a folder lists; None where there is none, or its list is damaged, or leaves the folder."""
+    """Return the files of the dataset in a directory; None if there is none, or its list is damaged or leaves it."""
     try:
         names = None if own is None else own(folder)
     except PenstockError as error:
@@ -52,22 +50,22 @@ def listed(own: Owned | None, folder: str) -> list[str] | None:
 
 
 def _is_inside(name: str) -> bool:
-    """Whether a name is that of a file below a folder: lists are the data's own, and what they name is removed."""
+    """Return whether a name is that of a file below a directory: lists are untrusted, and their files are removed."""
     return "\0" not in name and not any(piece in ("", ".", "..") for piece in name.split("/"))
 
 
 def unlisted_files(
     folder: str, names: Collection[str], unfinished: Callable[[str], bool] | None = None
 ) -> Iterator[str]:
-    """What a folder holds besides these files, by paths inside: files, links, and folders with nothing in them.
+    """Yield the other content of a directory, by paths inside: files, links, and empty directories.
 
     Args:
-        folder: which.
-        names: of the files.
-        unfinished: whether a name in it is of unfinished work, which is not looked into.
+        folder: the directory.
+        names: of the files that are expected.
+        unfinished: returns whether a name belongs to unfinished work, which is skipped.
 
     Raises:
-        OSError: a folder in it can't be read.
+        OSError: a directory in it can't be read.
     """
     known = set(names)
     above = folders_of(known)
@@ -87,15 +85,15 @@ def unlisted_files(
 
 
 def folders_of(names: Collection[str]) -> set[str]:
-    """The folders that files lie in, by their paths inside, with a slash at the end."""
+    """Return the directories of files, by their paths inside, with a slash at the end."""
     return {name[: place + 1] for name in names for place, letter in enumerate(name) if letter == "/"}
 
 
 def require_replaceable(folder: str, own: Owned | None) -> list[str]:
-    """What the dataset in a folder lists, where nothing else is in it.
+    """Return the files that the dataset in a directory lists.
 
     Raises:
-        ConfigError: no dataset is there, or something else is there too; three are named.
+        ConfigError: there is no dataset, or something else too; three files are named.
     """
     if not is_folder(folder) or is_link(folder):
         raise ConfigError(
@@ -107,7 +105,7 @@ def require_replaceable(folder: str, own: Owned | None) -> list[str]:
 
 
 def refuse_unlisted(folder: str, others: Sequence[str], *, names: bool) -> None:
-    """Raise `ConfigError` where a folder holds other files, which are named, or lists nothing at all."""
+    """Raise `ConfigError` if a directory holds other files, which are named, or no dataset."""
     if names and not others:
         return
     more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
@@ -123,13 +121,13 @@ def refuse_unlisted(folder: str, others: Sequence[str], *, names: bool) -> None:
 
 
 def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: str) -> None:
-    """Remove a folder that was replaced, but only what its dataset lists; with anything else in it, it stays whole.
+    """Remove the files of a replaced dataset; if there is anything else, the directory stays.
 
     Args:
-        os_module: does the work.
-        folder: where it is now, hidden.
-        names: of the files that its dataset lists, the one that makes it visible last.
-        target: where it was; what is kept goes beside it, under a name that is logged.
+        os_module: module that does the work.
+        folder: hidden directory of the replaced dataset.
+        names: of the files that it lists, the one that makes it visible last.
+        target: the output; a directory that stays is renamed to a name next to it, and logged.
     """
     if next(unlisted_files(folder, names), None) is None:
         _remove_listed(os_module, folder, names)
@@ -143,21 +141,12 @@ def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: s
 
 
 def _remove_listed(os_module: Any, folder: str, names: Collection[str]) -> None:
-    """The files in the order of `names`, then the folders, as far as nothing else is in them."""
+    """Remove the files in the order of `names`, then empty directories."""
     for name in names:
-        _try(os_module.unlink, os.path.join(folder, name))
+        try_to_remove(os_module.unlink, os.path.join(folder, name))
     for root, _, files in os.walk(folder, topdown=False):
         hidden = any(map(is_staged_name, os.path.relpath(root, folder).split("/")))
         for name in files:
             if hidden or is_staged_name(name):  # of a killed writer
-                _try(os_module.unlink, os.path.join(root, name))
-        _try(os_module.rmdir, root)
-
-
-def _try(remove: Callable[[str], object], path: str) -> None:
-    if is_there(path):
-        try:
-            remove(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                remove(path)
+                try_to_remove(os_module.unlink, os.path.join(root, name))
+        try_to_remove(os_module.rmdir, root)

@@ -1,16 +1,16 @@
-"""How much of many files a process holds at once: a bound on mappings, and on whatever else can be made again.
+"""A bound on mappings and other values of many files that a process holds and can make again.
 
-Linux allows a process 65,530 mappings, and each library takes its own. A dataset of 10^5 files would pass that; one of
-10^3 files that kept a descriptor each would pass the usual limit on those. So what belongs to one file of many, and can
-be made again from its path, is kept in a `Held`:
+Linux allows a process 65,530 mappings, and each library takes its own. A dataset of 10^5 files would exceed that; one
+of 10^3 files with a descriptor each would exceed the usual limit on those. So a value of one file of many, which can
+be made again from its path, is in a `Held`:
 
 ```
 self._mapped = Held(partial(_map_run, store, path, start_bytes, stop_bytes))  # nothing is opened yet
-self._mapped.get()[start:stop]  # mapped where it is not, or not any more
+self._mapped.get()[start:stop]  # mapped now, if it isn't
 ```
 
-All `Held` of a process share one bound, whatever they hold: a mapping, a decoded index, an opened source with all that
-it has in memory. What was handed out lives on with whoever has it; only the next `get` makes it again.
+All `Held` of a process share one bound, whether they hold a mapping, a decoded index or an opened source. A value that
+was returned stays with its user; only the next `get` makes it again.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ Ring: TypeAlias = "deque[weakref.ref[Held[Any]]]"
 
 
 class Held(Generic[T]):
-    """A value made at first use; let go when too much is held, the least used first, and made again when it is needed.
+    """A value made at first use, dropped when too many are held, the least used first, and made again when needed.
 
-    Safe in threads: two may make the value at once, and one of the two stays. Safe after fork; not pickled: who has it
-    is made again. `get` costs a call and two attributes while the value is held.
+    Safe in threads: two may make the value at once, and one of the two stays. Safe after fork; not pickled. `get` costs
+    a call and two attributes while the value is held.
 
     Args:
-        make: gives the value, never None, and the same each time. A method is referred to weakly, so that its object
-            may own this one: the value goes when the object goes.
-        ring: what shares the bound; all of the process by default.
+        make: returns the value, never None, the same each time. A method is referred to weakly, so that its object may
+            own this one: the value goes with the object.
+        ring: values that share the bound; all of the process by default.
         most: the bound.
     """
 
@@ -57,7 +57,7 @@ class Held(Generic[T]):
         self._used = False
 
     def get(self) -> T:
-        """The value; raises what making it raises."""
+        """Return the value, made if necessary."""
         value = self._value
         if value is not None:
             self._used = True
@@ -72,11 +72,11 @@ class Held(Generic[T]):
         return value
 
     def held(self) -> T | None:
-        """The value where it is held; None where it would have to be made."""
+        """Return the value if it is held; None otherwise."""
         return self._value
 
     def stays(self) -> bool:
-        """Whether the value was used since this was last asked; else it is let go."""
+        """Return whether the value was used since the last call; otherwise drop it."""
         used, self._used = self._used, False
         if not used:
             self._value = None
@@ -88,7 +88,7 @@ def _same(make: T) -> T:
 
 
 def make_room(ring: Ring, most: int) -> None:
-    """Let go of what was not used since it was last looked at, until fewer than `most` are held. O(1) an access."""
+    """Drop values that were not used since the last look, until fewer than `most` are held. O(1) per access."""
     # Each step is one call of the deque, which threads may share: no lock that a fork could leave taken.
     while len(ring) >= most:
         try:
@@ -100,7 +100,7 @@ def make_room(ring: Ring, most: int) -> None:
 
 
 def making_room(make: Callable[[], T], ring: Ring | None = None) -> T:
-    """What `make` gives; where the system has no file or mapping left, once more after everything held was let go."""
+    """Call `make`; if the system has no file or mapping left, drop all values and call it again."""
     try:
         return make()
     except OSError as error:

@@ -1,7 +1,7 @@
-"""Staged files that are made of ranges of files of their own store, whose bytes need not come here.
+"""Staged files that are made of ranges of files of their own store, whose bytes need not be downloaded.
 
-On a disk the kernel copies such ranges. In an object store the writer gets a `JoiningStore` instead: what it writes is
-kept in the cache folder, ranges are remembered, and the commit has the store join both, where it can.
+On a disk the kernel copies such ranges. In an object store the writer gets a `JoiningStore` instead: written bytes are
+kept in the cache folder, ranges are remembered, and at the commit the store joins both, if it can.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class _TakesRanges(Protocol):
 def append_range(staged: Staged, store: Store, extent: Extent) -> None:
     """Append a range of another file of its store to a staged file.
 
-    By the kernel on this machine, and by the store itself where `staged` comes from a `JoiningStore`; else every byte
-    is read from the store, to be written to it again.
+    The kernel copies it on this machine, and the store itself if `staged` comes from a `JoiningStore`. Otherwise all
+    bytes are read and written.
 
     Raises:
         NotFound: no such file.
@@ -56,11 +56,11 @@ def _chunks(store: Store, extent: Extent) -> Iterator[bytes]:
 
 
 def joining(store: Store, work: str | None) -> Store:
-    """The same store for a writer, whose files the store may join itself.
+    """Return the store for a writer, whose files an object store may join itself.
 
     Args:
         store: where the files go.
-        work: digest of the plan by which others may write the same; None where the writer replaces what is there.
+        work: digest of the plan of other writers of the same output; None if the writer replaces an output.
     """
     remote = store.remote if isinstance(store, CachedStore) else store
     return JoiningStore(store, remote, work) if isinstance(remote, RemoteStore) else store
@@ -81,39 +81,30 @@ class JoiningStore:
     work: str | None = None
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """See `penstock.abc.Store`, here and below."""
         return self.whole.get(path, start_bytes, length_bytes)
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Ranges of a file."""
         return self.whole.get_ranges(path, ranges)
 
     def size(self, path: str) -> int:
-        """Size in bytes."""
         return self.whole.size(path)
 
     def exists(self, path: str) -> bool:
-        """Whether something is there."""
         return self.whole.exists(path)
 
     def is_folder(self, path: str) -> bool:
-        """Whether a folder is there."""
         return self.whole.is_folder(path)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """All files under a folder."""
         return self.whole.list(prefix)
 
     def delete(self, path: str) -> None:
-        """Remove one file."""
         self.whole.delete(path)
 
     def sweep(self, path: str) -> None:
-        """Remove what killed writers of a visible file left."""
         self.remote.sweep(path)
 
     def sweep_folder(self, path: str) -> None:
-        """Remove what killed writers left in a folder."""
         self.remote.sweep_folder(path)
 
     def stage(self, path: str, *, overwrite: bool = False) -> JoinedStaged:
@@ -123,7 +114,6 @@ class JoiningStore:
         return JoinedStaged(self, path, overwrite, scratch_file(path))
 
     def commit(self, staged: Sequence[Staged]) -> None:
-        """Sync all, then make them visible in order."""
         publish(staged)
 
 
@@ -139,15 +129,13 @@ class JoinedStaged:
     _size_bytes: int = 0
 
     def write(self, data: Buffer) -> int:
-        """Append; returns bytes written."""
         return self._grown(lambda: self._here.write(data))
 
     def write_at(self, offset_bytes: int, data: Buffer) -> None:
-        """Overwrite bytes that were written here, at the start of the file."""
+        """Overwrite written bytes at the start of the file."""
         self._here.write_at(offset_bytes, data)
 
     def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
-        """Bytes already written."""
         found, place, stop_bytes = list[bytes](), 0, offset_bytes + length_bytes
         for path, start, length in self._extents:
             low, high = max(offset_bytes, place), min(stop_bytes, place + length)
@@ -161,7 +149,6 @@ class JoinedStaged:
         return b"".join(found)
 
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
-        """Append a range of a local file."""
         return self._grown(lambda: self._here.append_file(path, start_bytes, length_bytes))
 
     def append_range(self, path: str, start_bytes: int, length_bytes: int) -> None:
@@ -171,7 +158,6 @@ class JoinedStaged:
             self._size_bytes += length_bytes
 
     def tell(self) -> int:
-        """Return the number of bytes appended so far."""
         return self._size_bytes
 
     def sync(self) -> None:
@@ -179,7 +165,7 @@ class JoinedStaged:
         self._here.sync()
 
     def commit(self) -> None:
-        """Have the store join what it has and what was written here; elsewhere all of it goes up from here."""
+        """Have the store join its ranges and the written bytes; otherwise upload all of them."""
         store = self._store
         try:
             self._here.sync()
@@ -199,11 +185,10 @@ class JoinedStaged:
             self.abort()
 
     def abort(self) -> None:
-        """Drop it; a second call does nothing."""
         self._here.abort()
 
     def _grown(self, append: Callable[[], int]) -> int:
-        """Append to the file of this machine, which is a range without a path."""
+        """Append to the local file, which is a range without a path."""
         start = self._here.tell()
         added = append()
         last = self._extents[-1] if self._extents else None

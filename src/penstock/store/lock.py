@@ -19,7 +19,7 @@ from collections.abc import Generator
 from typing import Any
 
 from penstock.errors import ConfigError, PrepareError
-from penstock.store._files import hidden_stem, make_folders, named, sync_folder
+from penstock.store._files import hidden_stem, make_folders, named, sync_folder, try_to_remove
 
 _ANOTHER_THING = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 
@@ -44,7 +44,7 @@ def hold_lock(path: str, *, wait: bool = True, shared: bool = False) -> Generato
 
 @contextlib.contextmanager
 def locked_file(path: str, *, wait: bool = True, shared: bool = False) -> Generator[int]:
-    """As `hold_lock`; yields the descriptor of the locked file, which is read-only where it must be, or -1."""
+    """Do the same, yielding the descriptor of the locked file, which may be read-only, or -1."""
     while True:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         try:
@@ -78,10 +78,10 @@ def locked_file(path: str, *, wait: bool = True, shared: bool = False) -> Genera
 
 
 def open_lock(path: str, os_module: Any = os) -> int:
-    """The descriptor of a file to lock, which is made where missing; a link would make, or change, a file elsewhere.
+    """Return the descriptor of a lock file, which is made if missing; links aren't followed.
 
     Raises:
-        FileExistsError: a link, a folder or no regular file stands in its place.
+        FileExistsError: a link, a directory or a special file is in its place.
     """
     flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
@@ -128,7 +128,7 @@ _held: weakref.WeakSet[LocalClaim] = weakref.WeakSet()
 
 
 def lock_path(path: str) -> str:
-    """Where the lock of a local output stands."""
+    """Return the lock of a local output."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(folder, f".{hidden_stem(name)}.lock.staged")
 
@@ -148,13 +148,13 @@ class LocalClaim:
     """The claim of one writer to a local output; see `penstock.store.outputs.claim`.
 
     Args:
-        os_module: does the work.
+        os_module: module that does the work.
         path: the output.
-        shared: others that claim it shared are let in.
+        shared: with others that claim it shared.
 
     Raises:
         PrepareError: another writer holds this output.
-        ConfigError: what stands in the place of the lock is no file.
+        ConfigError: something else has the name of the lock.
     """
 
     __slots__ = ("__weakref__", "_fd", "_lock_path", "_made", "_os", "path")
@@ -184,14 +184,14 @@ class LocalClaim:
                 with contextlib.suppress(OSError):
                     fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others that share it need the file still
                     if self._is_ours() and os.fstat(self._fd).st_nlink == 1:  # else a commit is to be completed
-                        self._remove(self._os.unlink, self._lock_path)
+                        try_to_remove(self._os.unlink, self._lock_path)
             finally:  # also after an interrupt
                 with contextlib.suppress(OSError):
                     fcntl.flock(self._fd, fcntl.LOCK_UN)  # also that of the copies in other processes
                 self._close()
         made, self._made = self._made, []
         for folder in reversed(made):
-            self._remove(self._os.rmdir, folder)
+            try_to_remove(self._os.rmdir, folder)
 
     def __del__(self) -> None:
         # Of a writer that was dropped, not closed, maybe so late that contextlib is gone.
@@ -201,7 +201,7 @@ class LocalClaim:
             pass
 
     def _lock(self, how: int) -> bool:
-        """One try; False where the file that was locked is no longer the one of this name."""
+        """Try once; return False if the locked file no longer has this name."""
         self._fd = self._open()
         try:
             fcntl.flock(self._fd, how | fcntl.LOCK_NB)
@@ -248,13 +248,6 @@ class LocalClaim:
         except FileNotFoundError:
             return False
 
-    def _remove(self, remove: Any, path: str) -> None:
-        try:
-            remove(path)
-        except OSError:
-            with contextlib.suppress(OSError):
-                remove(path)
-
     def _close(self) -> None:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
@@ -269,19 +262,18 @@ class LocalClaim:
 
 
 class JoinedClaim:
-    """The claim of a writer that works for the holder of the output."""
+    """Claim of a writer that works for the holder of the output, who releases it."""
 
-    def release(self) -> None:
-        """Does nothing: the holder releases it."""
+    def release(self) -> None: ...
 
 
 class MemoryClaim:
-    """The claim of one writer to an output of a `MemoryStore`; as `LocalClaim`.
+    """The claim of one writer to an output of a `MemoryStore`.
 
     Args:
-        taken: outputs that are claimed → by how many that share; -1 for one alone.
+        taken: claimed outputs → number of shared claims; -1 for an exclusive one.
         path: the output.
-        shared: as there.
+        shared: with others that claim it shared.
     """
 
     __slots__ = ("_taken", "path")

@@ -20,7 +20,7 @@ StagedT = TypeVar("StagedT", bound=Staged | StagedFolder)
 
 @contextlib.contextmanager
 def aborting(staged: StagedT) -> Generator[StagedT]:
-    """Drop a staged file or folder at the end of the block, unless it is committed by then."""
+    """Drop a staged file or directory at the end of the block, unless it is committed by then."""
     try:
         yield staged
     finally:
@@ -28,7 +28,7 @@ def aborting(staged: StagedT) -> Generator[StagedT]:
 
 
 def put(store: Store, path: str, data: Buffer, *, overwrite: bool = True) -> None:
-    """Make a file hold `data`, durably.
+    """Write a file of these bytes, durably.
 
     Raises:
         ConfigError: the file exists and `overwrite` is false.
@@ -39,7 +39,7 @@ def put(store: Store, path: str, data: Buffer, *, overwrite: bool = True) -> Non
 
 
 def put_new(store: Store, path: str, data: Buffer) -> bool:
-    """Make a new file that holds `data`, durably; false where one of that name is there already, by whoever made it."""
+    """Write a new file, durably; return False if it exists."""
     try:
         put(store, path, data, overwrite=False)
     except ConfigError:
@@ -50,7 +50,7 @@ def put_new(store: Store, path: str, data: Buffer) -> bool:
 
 
 def commit_as(staged: Staged, path: str) -> bool:
-    """Commit a staged file under another name in its folder; false where one of that name is there already.
+    """Commit a staged file under another name in its directory; return False if that name is taken.
 
     Raises:
         Unsupported: a store whose files have their names from the start.
@@ -61,10 +61,10 @@ def commit_as(staged: Staged, path: str) -> bool:
 
 
 def put_local_file(store: Store, path: str, target: str) -> bool:
-    """Make a file or folder of this machine the new `target`, durably; false where one of that name is there already.
+    """Make a local file or directory the new `target`, durably; return False if that exists.
 
-    On this machine it is moved, from the same file system; elsewhere it is uploaded, what names the rest of a folder
-    last.
+    On this machine it is moved, from the same file system. Elsewhere it is uploaded, files at the top of a
+    directory last.
     """
     if isinstance(store, LocalStore):
         return store.move_new(path, target)
@@ -88,20 +88,16 @@ def _upload(store: Store, path: str, target: str) -> bool:
 
 
 def require_writable(store: Store, path: str) -> None:
-    """Refuse to write into a store that is only read, before anything of it is.
-
-    Raises:
-        Unsupported: the store is only read.
-    """
+    """Raise `Unsupported` if a store is read-only."""
     if not isinstance(store, LocalStore):
         store.stage(path, overwrite=True).abort()
 
 
 def beginning_of(store: Store, path: str, length_bytes: int) -> bytes | None:
-    """Up to so many bytes; None where no file of this name is, or the store lets nobody see one.
+    """Return the first bytes of a file; None if there is no file, or the store shows it to nobody.
 
     Raises:
-        OSError: it is there and can't be read, or the store does not answer: nobody knows what it is.
+        OSError: it can't be read, or the store does not answer: its format is unknown.
     """
     try:
         return store.get(path, 0, length_bytes)
@@ -117,9 +113,9 @@ _STEP_BYTES = 1 << 22
 
 
 def back_up(store: Store, path: str) -> str:
-    """Copy a file, durably, to `<path>.bak`, or to the first of `.bak1`, `.bak2`, … that is free; returns that path.
+    """Copy a file, durably, to the first free name of `<path>.bak`, `.bak1`, `.bak2`, …; return that path.
 
-    A backup with the same bytes is taken as it is: a repair that was killed and is run again adds none.
+    An existing backup with the same bytes is used: a repair that was killed and is run again adds none.
     """
     name = path
     for number in itertools.count():

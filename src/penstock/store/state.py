@@ -1,4 +1,4 @@
-"""What a file is now, by what is asked for without reading it: its size, its time of change, its version."""
+"""The state of a file, known without reading it: its size, its time of change, its version."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NONE: Mapping[str, os.stat_result] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """What a file is now.
+    """The state of a file.
 
     Attributes:
         size_bytes: of it.
-        mtime_ns: time of its last change, 0 where it is far away.
-        version: that a store gives it, empty on this machine.
+        mtime_ns: time of its last change, 0 in remote stores.
+        version: of a remote store, else empty.
     """
 
     size_bytes: int
@@ -34,7 +34,7 @@ class FileState:
 
 
 def state_of(file: Place, statuses: Mapping[str, os.stat_result] = _NONE) -> FileState:
-    """What a file is now, or was when its status was asked for; raises `NotFound`."""
+    """Return the state of a file, from its status if known; raise `NotFound`."""
     if file.is_local:
         status = statuses.get(file.path) or os.stat(file.path)
         return FileState(status.st_size, status.st_mtime_ns, "")
@@ -46,7 +46,7 @@ def state_of(file: Place, statuses: Mapping[str, os.stat_result] = _NONE) -> Fil
 
 
 def states_at_opening(files: Iterable[Place]) -> list[FileState]:
-    """What files are now, or, where they are far away, were when their store was opened or asked for them last."""
+    """Return states of files; of remote files, those when their store was opened or last looked."""
 
     def state(file: Place) -> FileState:
         if not isinstance(file.store, CachedStore):
@@ -59,14 +59,14 @@ def states_at_opening(files: Iterable[Place]) -> list[FileState]:
 
 
 def states_of(files: Iterable[Place], statuses: Mapping[str, os.stat_result] = _NONE) -> list[FileState]:
-    """The same of many: of those far away as a listing has them now, or some at once by a request each."""
+    """Return the current states of many files: remote ones by a listing, or concurrently by one request each."""
     files = list(files)
     with Pool(_AT_ONCE, "penstock-states") as pool:
         return list(pool.map(looking_up(files, statuses), files))
 
 
 def looking_up(files: Sequence[Place], statuses: Mapping[str, os.stat_result] = _NONE) -> Callable[[Place], FileState]:
-    """`state_of` for these files: what a listing tells now of far ones is not asked for each."""
+    """Return `state_of` for these files, which uses one listing of remote files if that costs less."""
     listed: dict[tuple[int, str], FileState] = {}
     for store, some in by_store(files).items():
         remote = some[0].store.remote if isinstance(some[0].store, CachedStore) else some[0].store
@@ -82,7 +82,7 @@ def looking_up(files: Sequence[Place], statuses: Mapping[str, os.stat_result] = 
 
 
 def by_store(files: Iterable[Place]) -> dict[int, list[Place]]:
-    """The files of each store that is not this machine."""
+    """Group the files of remote stores."""
     found: dict[int, list[Place]] = {}
     for file in files:
         if not file.is_local:
@@ -91,16 +91,15 @@ def by_store(files: Iterable[Place]) -> dict[int, list[Place]]:
 
 
 def is_worth_a_listing(files: Sequence[str]) -> bool:
-    """Whether a listing of their folder costs less than a question for each of these files."""
     return len(files) >= _WORTH_A_LISTING
 
 
 def most_listed(files: Sequence[str]) -> int:
-    """Of so many names a listing is worth it; a page holds a thousand."""
+    """Return up to how many names a listing is worth it; a page holds a thousand."""
     return max(_LISTED_AT_ONCE, _SPARSE * len(files))
 
 
 def folder_above(files: Sequence[str]) -> str:
-    """The folder, or the bucket, that all of these URLs of one store are in."""
+    """Return the directory, or the bucket, that contains all of these URLs of one store."""
     scheme, _, _ = files[0].partition("://")
     return f"{scheme}:/" + os.path.commonpath([file.removeprefix(f"{scheme}:/").rpartition("/")[0] for file in files])

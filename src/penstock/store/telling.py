@@ -1,7 +1,6 @@
-"""How far what takes long is, told while it goes on to who asked to hear it.
+"""Progress of long operations inside a call, for a caller in another thread that shows it.
 
-Opening a dataset may list a million files, ask for the size of each, or read an index of 300 MB. Who waits for that in
-another thread, as a page does, shows it.
+Opening a dataset may list a million files, look up the size of each, or read an index of 300 MB.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _TELL: ContextVar[Tell | None] = ContextVar("tell", default=None)
 
 @contextlib.contextmanager
 def told_to(tell: Tell) -> Generator[None]:
-    """Inside, and in this thread alone, `tell` is called now and then."""
+    """Call `tell` now and then in the block, only for this thread."""
     before = _TELL.set(tell)
     try:
         yield
@@ -31,14 +30,14 @@ def told_to(tell: Tell) -> Generator[None]:
 
 
 def tell(what: str, done: int, total: int | None = None) -> None:
-    """Tell how far something is, where anybody listens."""
+    """Report progress to the caller of `told_to`, if any."""
     hears = _TELL.get()
     if hears is not None:
         hears(what, done, total)
 
 
 def told(what: str, items: Iterable[T], total: int | None = None, so_far: int = 0) -> Iterator[T]:
-    """The same items, told of each thousand of them that were taken; and in the end, where there are more than that."""
+    """Yield the items, reporting each thousand, and the end if there are more."""
     count = so_far
     for count, one in enumerate(items, so_far + 1):
         if count % _EVERY == 0:

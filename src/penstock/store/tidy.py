@@ -1,7 +1,7 @@
-"""What lies in the cache folder, and its removal beside running processes.
+"""Use of the cache folder, and its removal while other processes run.
 
-What is mapped keeps its place until it is let go, and what is missing is fetched or computed again: nobody fails.
-Files that are being written, and the locks of those who write, stay.
+Mapped files stay readable, and missing ones are fetched or computed again: nobody fails. Files that are being written,
+and locks of running writers, stay.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _DERIVED, _REMOTE = "derived", "remote"
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """What one folder of the cache holds.
+    """Content of one folder of the cache.
 
     Attributes:
         name: of the folder: `derived` (computed: indexes, orders), `remote` (copies), or another.
-        files: in it.
+        files: their number.
         size_bytes: of them.
     """
 
@@ -35,7 +35,7 @@ class CacheUse:
 
 
 def cache_use(folder: str | None = None) -> list[CacheUse]:
-    """The folders of the cache, sorted by name; none where there is no cache yet."""
+    """Return the folders of the cache, sorted by name; none if there is no cache yet."""
     root, found = folder or cache_folder(), list[CacheUse]()
     for name in sorted(os.listdir(root)) if os.path.isdir(root) else []:
         sizes = list(_sizes(os.path.join(root, name)))
@@ -44,7 +44,7 @@ def cache_use(folder: str | None = None) -> list[CacheUse]:
 
 
 def trim_cache(keep_bytes: int, folder: str | None = None) -> int:
-    """Remove what was least recently used until copies and computed files take at most `keep_bytes`.
+    """Remove the least recently used files until copies and computed files take at most `keep_bytes`.
 
     Returns:
         Bytes that were removed.
@@ -77,7 +77,6 @@ def _computed(folder: str) -> Iterator[Found]:
 
 
 def _remove_computed(path: str) -> None:
-    """Remove a computed file that nobody is about to publish."""
     with contextlib.suppress(OSError), hold_lock(path + ".lock", wait=False) as had:
         if had:
             remove_published(path)
@@ -95,7 +94,7 @@ def _sizes(path: str) -> Iterator[int]:
 
 
 def about_copy(path: str) -> tuple[float, int]:
-    """When a copy of a remote file was used last, in seconds since the epoch, and its bytes; zeros where it is gone."""
+    """Return when a copy was last used, in seconds since the epoch, and its bytes; zeros if it is gone."""
     try:
         record = f"{os.path.splitext(path)[0]}.json"
         return os.path.getmtime(record if os.path.exists(record) else path), os.path.getsize(path)
@@ -104,6 +103,6 @@ def about_copy(path: str) -> tuple[float, int]:
 
 
 def remove_copy(path: str) -> None:
-    """Remove one copy of a remote file and its record, as far as that is allowed; processes that map it keep it."""
+    """Remove a copy of a remote file and its record, if allowed; processes that map it keep it."""
     with room_in(os.path.dirname(path)) as room:
         room.evict([(*about_copy(path), path)], room.used_bytes - 1, 0)

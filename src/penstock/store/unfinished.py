@@ -38,17 +38,17 @@ def mark_path(target_path: str) -> str:
 
 
 def set_mark(store: Store, target_path: str, what: dict[str, Any], told: Any = None) -> None:
-    """Say durably that `what` (plain JSON) is about to become visible, and what the work will say of it (`told`)."""
+    """Record durably that `what` (plain JSON) is about to become visible, and the result of the work (`told`)."""
     put(store, mark_path(target_path), _encoded({"what": what, "told": told}))
 
 
 def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
-    """Whether a run that did the same was killed before it was done."""
+    """Return whether a run of the same work was killed before it was done."""
     return _mark_of(store, target_path, what) is not None
 
 
 def remove_mark(store: Store, target_path: str) -> None:
-    """Remove the mark: the work is done, or nothing of it is there. If that fails, it is hidden and harmless."""
+    """Remove the mark. If that fails, it is hidden and harmless."""
     for _ in range(2):  # an error may be one of a moment
         with contextlib.suppress(PenstockError, OSError):
             store.delete(mark_path(target_path))
@@ -63,7 +63,7 @@ def _encoded(value: Any) -> bytes:
 
 
 def _mark_of(store: Store, target_path: str, what: dict[str, Any]) -> dict[str, Any] | None:
-    """The mark of the same work."""
+    """Return the mark of the same work."""
     with contextlib.suppress(NotFound, ValueError, RecursionError):
         path = mark_path(target_path)
         if store.size(path) <= _MOST_BYTES:
@@ -75,14 +75,14 @@ def _mark_of(store: Store, target_path: str, what: dict[str, Any]) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Once(Generic[ResultT]):
-    """One output of one piece of work: a run of the same that was killed right after its commit is known by it.
+    """One output of one job: a run that was killed right after its commit is recognized.
 
     Attributes:
         store: where it goes.
         path: its path.
-        what: all that decides its bytes, as plain JSON.
+        what: everything that decides its bytes, as plain JSON.
         files: of the output.
-        published: the result of the work, where what is there is its output; given what the work said at its commit.
+        published: returns the result of the work if the existing output is its output; gets `told` of the commit.
     """
 
     store: Store
@@ -92,7 +92,7 @@ class Once(Generic[ResultT]):
     published: Callable[[Any], ResultT | None]
 
     def made(self) -> ResultT | None:
-        """What a run of the same work made before it was killed; sweeps what else that run left.
+        """Return the result of a run of the same work that was killed, and remove its leftovers.
 
         Raises:
             PrepareError: another writer holds this output.
@@ -104,23 +104,23 @@ class Once(Generic[ResultT]):
         return result
 
     def swept(self, told: Any) -> ResultT | None:
-        """What is there, where it is the output; what a killed run left beside it is removed. Raises as `made`."""
+        """Return the result if the output is there, and remove leftovers. Raises as `made`."""
         result = self.published(told)
         if result is not None:
             sweep_killed(self.store, self.files)
         return result
 
     def is_begun(self) -> bool:
-        """Whether a run of the same work was killed while it made its output visible."""
+        """Return whether a run of the same work was killed during its commit."""
         return has_mark(self.store, self.path, self.what)
 
     def commit(self, commit: Callable[[], ResultT], told: Any = None, *, goes_on: bool = False) -> ResultT:
-        """Make it visible, with a mark beside it until that is done; where it fails, the mark stays if work `goes_on`.
+        """Make the output visible, with a mark next to it meanwhile.
 
         Args:
             commit: does it.
             told: plain JSON for `published`.
-            goes_on: the output is several, and the same work keeps those that are visible.
+            goes_on: after an error the mark stays, because the same work keeps visible outputs.
         """
         try:
             set_mark(self.store, self.path, self.what, told)
@@ -150,7 +150,7 @@ _BESIDE = (".penstock", ".planes", ".planes.penstock")
 class Replaced:
     """The output as it was before a verb wrote it.
 
-    On this machine it is kept under second names of its files, next to the output, until the block of `keeping` ends.
+    On this machine, second names of its files are kept next to the output until the block of `keeping` ends.
     """
 
     place: Place
@@ -158,7 +158,7 @@ class Replaced:
     backup: str | None = None
 
     def restore(self, *, drop: bool = False) -> None:
-        """Remove what is there now, and put back what was there before; with `drop`, only remove."""
+        """Remove the current output, and put the old one back unless `drop`."""
         if not self.place.is_local:
             _remove_remote(self.place, self.paths)
             return
@@ -188,8 +188,8 @@ def keeping(place: Place, files: Sequence[str], *, replaces: bool) -> Generator[
 
     Args:
         place: the output.
-        files: its files, or its folder, side files left out.
-        replaces: whether it may replace anything; otherwise there is nothing to keep.
+        files: its files, or its directory, without side files.
+        replaces: whether it may replace anything.
     """
     paths = (*files, *(f"{file.rstrip('/')}{suffix}" for file in files for suffix in _BESIDE))
     replaced = Replaced(place, tuple(dict.fromkeys(path.rstrip("/") for path in paths)))
@@ -211,7 +211,7 @@ def keeping(place: Place, files: Sequence[str], *, replaces: bool) -> Generator[
 
 
 def _give_second_names(path: str, name: str) -> None:
-    """Give a file, or all files of a folder, a second name; a copy where the file system has no second names."""
+    """Give a file, or all files of a directory, a second name; a copy without such names."""
     if is_folder(path):
         unfinished = shutil.ignore_patterns(".work")  # shared work in an output folder, which others may hold
         shutil.copytree(path, name, symlinks=True, ignore=unfinished, copy_function=_link)
