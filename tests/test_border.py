@@ -200,7 +200,7 @@ ALLOWED: dict[str, str] = {
     "prepare/energon/index:_share": "gives the mode of a local shard to its index",
     "prepare/energon/scan:MediaReader.__call__": "what others may write takes a store and a path, as formats do",
     "prepare/media/rows:ShardMedia.__call__": "is such a reader",
-    "prepare/media/units:_stamp": "asks when a local file was changed",
+    "prepare/media/index:_stamp": "asks when a local file was changed",
     "reshape/rows:in_place": "names a file whose ranges a writer takes",
     "engine/token_files:_drop_cache": "tells the system that a local part need not stay in memory",
     "prepare/tokens/output:ColumnParts.write_part": "what writers of formats take, in their words",

@@ -1,72 +1,220 @@
-"""The media index: the one that is there, and a new one, which is made elsewhere and takes its place at once."""
+"""The media index of a dataset, and the files that it describes.
+
+`index.sqlite.penstock` next to the index is a MessagePack map of the files that earlier runs read. It is valid for the
+index that was written with it.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
-from collections.abc import Iterable, Sequence, Set
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeAlias, get_args
 
+import msgspec
 import xxhash
 
 from penstock._regular import open_regular
 from penstock.codec.av_header import MediaDepth
+from penstock.errors import NotFound
 from penstock.formats.samples import media_index
-from penstock.formats.samples.folder.files import INDEX
-from penstock.formats.samples.media_index import MediaFilter
-from penstock.formats.samples.sqlite import connect_to_write, system_errors
-from penstock.prepare.media.rows import MediaProblem
-from penstock.prepare.media.seen import DEPTHS, Seen, open_seen, seen_path, write_seen
-from penstock.prepare.media.tasks import Part
-from penstock.prepare.media.units import Unit
+from penstock.formats.samples.folder.files import INDEX, is_text, list_files
+from penstock.formats.samples.media_index import MediaFilter, MediaRow, decode_metadata
+from penstock.formats.samples.sqlite import connect, connect_to_write, system_errors
+from penstock.formats.samples.webdataset.nvmeta import read_info
+from penstock.prepare.media.rows import MediaFile, MediaProblem
 from penstock.store._files import named
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
+from penstock.store.state import state_of
 
+Stamp: TypeAlias = tuple[int, int]
+"""Size, and time of change in ns or a digest of the store's version; -1 without either."""
+
+_DEPTHS: tuple[MediaDepth, ...] = get_args(MediaDepth)
 _BLOCK_BYTES = 1 << 22
+_VERSION = 2  # the rows of version 1 may have counts that no header stated
+_MOST_BYTES = 1 << 31
+_EPOCH = "1970-01-01 00:00:00"
+_MEMBERS = (
+    "SELECT p.tar_file_id, s.sample_key || '.' || p.part_name, p.content_byte_offset, p.content_byte_size "
+    "FROM sample_parts p JOIN samples s ON s.tar_file_id = p.tar_file_id AND s.sample_index = p.sample_index "
+    "ORDER BY p.tar_file_id, p.content_byte_offset"
+)
+
+
+# --- files and tars --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A file of a directory, or a tar, which changes as a whole.
+
+    Attributes:
+        name: path in the dataset.
+        place: the file.
+        stamp: differs if the file has changed.
+        version: version of the file in a store without times; else empty.
+        files: the media file, or the members of the tar.
+    """
+
+    name: str
+    place: Place
+    stamp: Stamp
+    version: str
+    files: tuple[MediaFile, ...]
+
+    @property
+    def mtime_ns(self) -> int:
+        """Time of change; -1 if its store only has versions."""
+        return -1 if self.version else self.stamp[1]
+
+
+def folder_units(root: Place) -> list[Unit]:
+    """Return each file of a directory."""
+    units: list[Unit] = []
+    for name in list_files(root.store, root.path):
+        if is_text(name):
+            place = root.child(name)
+            stamp, version = _stamp(place)
+            units.append(Unit(name, place, stamp, version, (MediaFile(name, 0, stamp[0]),)))
+    return units
+
+
+def tar_units(root: Place) -> list[Unit]:
+    """Return each tar with its members by the sample index; raises `NotFound` if that has none."""
+    index, names = root.child(INDEX), list(read_info(root.store, root.path).counts)
+    members: list[list[MediaFile]] = [[] for _ in names]
+    try:
+        with system_errors(index.path), closing(connect(index.store, index.path)) as old:
+            for number, name, start_bytes, size_bytes in old.execute(_MEMBERS):
+                members[number].append(MediaFile(name, start_bytes, size_bytes))
+    except (sqlite3.Error, IndexError, TypeError) as error:
+        hint = f"Rebuild it: `penstock prepare --tar-index-only {root.path}`"
+        raise NotFound("there is no index of sample parts", path=index.path, found=str(error), hint=hint) from None
+    units: list[Unit] = []
+    for name, files in zip(names, members, strict=True):
+        place = root.child(name)
+        stamp, version = _stamp(place)
+        inside = (file for file in files if file.start_bytes + file.size_bytes <= stamp[0])
+        units.append(Unit(name, place, stamp, version, tuple(inside)))
+    return units
+
+
+def newest(units: Sequence[Unit]) -> str:
+    """Return when the newest of them was changed, in the format of sqlite."""
+    newest_ns = max((unit.mtime_ns for unit in units), default=-1)
+    return _EPOCH if newest_ns < 0 else time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(newest_ns // 10**9))
+
+
+def _stamp(file: Place) -> tuple[Stamp, str]:
+    """Return the stamp of a file, and its version in a store without times."""
+    if isinstance(file.store, LocalStore):
+        status = os.stat(file.store.real_path(file.path))
+        return (status.st_size, status.st_mtime_ns), ""
+    state = state_of(file)
+    change = xxhash.xxh3_64_intdigest(state.version.encode()) >> 1 if state.version else -1
+    return (state.size_bytes, change), state.version
+
+
+# --- the current index -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFiles:
+    """The files, or tars, that earlier runs read, by name, and how they were read."""
+
+    stamps: Mapping[str, Stamp]
+    filters: tuple[MediaFilter, ...]
+    depth: MediaDepth
+
+
+class _SideFile(msgspec.Struct):
+    version: int
+    binding: str
+    filters: tuple[MediaFilter, ...]
+    depth: MediaDepth
+    stamps: dict[str, Stamp]
+
+
+def _read_side_file(index: Place, binding: str) -> ReadFiles:
+    """Return what is recorded for the index with this digest; nothing if it is recorded for another one."""
+    store, path = index.store, f"{index.path}.penstock"
+    try:
+        found = msgspec.msgpack.decode(store.get(path), type=_SideFile) if store.size(path) < _MOST_BYTES else None
+    except (NotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = None
+    if found is None or found.version != _VERSION or found.binding != binding:
+        return ReadFiles({}, (), "headers")
+    stamps = {name: stamp for name, stamp in found.stamps.items() if stamp[1] >= 0}
+    return ReadFiles(stamps, found.filters, found.depth)
 
 
 @dataclass(frozen=True, slots=True)
 class MediaIndex:
-    """The index of a dataset, which may not be there yet.
+    """The current index of a dataset.
 
     Attributes:
-        place: where it is.
-        binding: digest of its file; None where there is none.
-        filters: that its rows were chosen by, each with the time of its newest file.
-        seen: what was looked at for it.
+        place: the index, which may not exist.
+        binding: digest of its file; None if it doesn't exist.
+        filters: the filters of its rows, each with the time of its newest file.
+        read_files: the files that were read for it.
     """
 
     place: Place
     binding: str | None
     filters: tuple[tuple[MediaFilter, str], ...]
-    seen: Seen
+    read_files: ReadFiles
 
     def unchanged(self, units: Sequence[Unit], filters: Iterable[MediaFilter], *, depth: MediaDepth) -> frozenset[str]:
-        """Names of the units that an earlier run looked at in the same way, and that are the same since."""
-        if not set(filters) <= set(self.seen.filters) or DEPTHS.index(depth) > DEPTHS.index(self.seen.depth):
+        """Return names of units that an earlier run read in the same way, and that didn't change since."""
+        before = self.read_files
+        if not set(filters) <= set(before.filters) or _DEPTHS.index(depth) > _DEPTHS.index(before.depth):
             return frozenset()
-        return frozenset(unit.name for unit in units if self.seen.stamps.get(unit.name) == unit.stamp)
+        return frozenset(unit.name for unit in units if before.stamps.get(unit.name) == unit.stamp)
 
 
 def read_index(root: Place) -> MediaIndex:
-    """The index of a dataset; raises `FormatError` where it is damaged."""
+    """Return the index of a dataset; raises `FormatError` if it is damaged."""
     place = root.child(INDEX)
     if not place.exists():
-        return MediaIndex(place, None, (), Seen({}, (), "headers"))
+        return MediaIndex(place, None, (), ReadFiles({}, (), "headers"))
     with closing(media_index.connect_media(place.store, place.path)) as old:
         filters = tuple(media_index.read_filters(old, path=place.path))
     binding = content_digest(place)
-    return MediaIndex(place, binding, filters, open_seen(place.store, place.path, binding))
+    return MediaIndex(place, binding, filters, _read_side_file(place, binding))
 
 
 def content_digest(index: Place) -> str:
-    """Digest of all of an index: one of other rows may have the same size, and the same pages at both ends."""
+    """Return the digest of all bytes: indexes with other rows may have the same size and edges."""
     hasher, size_bytes = xxhash.xxh3_128(), index.store.size(index.path)
     for start_bytes in range(0, size_bytes, _BLOCK_BYTES):
         hasher.update(index.store.get(index.path, start_bytes, min(_BLOCK_BYTES, size_bytes - start_bytes)))
     return hasher.hexdigest()
+
+
+# --- a new index -----------------------------------------------------------------------------------------------------
+
+
+class Part(msgspec.Struct, array_like=True):
+    """The part of a task.
+
+    Attributes:
+        stored: the rows, as name, kind and JSON.
+        problems: files that are unreadable or seem to be truncated.
+        traits: property → number of images that have it; see `upright.pixel_traits`.
+    """
+
+    stored: list[tuple[str, str, str]]
+    problems: list[MediaProblem]
+    traits: dict[str, int] = {}
+
+    def rows(self) -> Iterator[MediaRow]:
+        return (MediaRow(name, decode_metadata(kind, text)) for name, kind, text in self.stored)
 
 
 def make_index(
@@ -78,32 +226,37 @@ def make_index(
     *,
     is_tars: bool,
 ) -> tuple[int, tuple[MediaProblem, ...]]:
-    """Make a new index of what was read and what is known.
+    """Make a new index from the parts and the rows of unchanged files.
 
     Args:
-        old: the one that is there.
-        new: where the new one is made, on this machine.
-        kept: files whose rows in the old one still hold.
-        filters: of all runs.
-        parts: what was read, in order.
-        is_tars: the old one holds the samples too, and is copied.
+        old: the current index.
+        new: local path of the new one.
+        kept: files whose rows in the old index are still valid.
+        filters: the filters of all runs.
+        parts: the parts in order.
+        is_tars: the old index also has the samples, and is copied.
 
     Returns:
-        How many rows it has, and what is wrong with files that were read.
+        The number of rows, and the problems of files that were read.
     """
     problems: list[MediaProblem] = []
     if is_tars:
         _copy(old.place, new)
     with system_errors(new.path), closing(connect_to_write(new.path)) as made:
-        # What was written ahead of old indexes is in them: leaving that mode first makes a plain file of one.
+        # An old index may be in WAL mode: leaving it first makes a plain file.
         for pragma in ("journal_mode=DELETE", "journal_mode=OFF", "synchronous=OFF"):
             made.execute(f"PRAGMA {pragma}").fetchall()
         made.execute("BEGIN")
         media_index.create_tables(made)
         if is_tars:
-            _drop_others(made, kept)
+            rows: list[tuple[str]] = made.execute("SELECT entry_key FROM media_metadata").fetchall()
+            others = [row for row in rows if row[0] not in kept]
+            made.executemany("DELETE FROM media_metadata WHERE entry_key = ?", others)
         elif old.binding is not None:
-            _put_known(made, old.place, kept)
+            path = old.place.path
+            with closing(media_index.connect_media(old.place.store, path)) as before:
+                known = (row for row in media_index.read_rows(before, path=path) if row.name in kept)
+                media_index.put_rows(made, known)
         for part in parts:
             media_index.put_rows(made, part.rows())
             problems += part.problems
@@ -113,35 +266,29 @@ def make_index(
     return num_rows, tuple(problems)
 
 
-def publish(old: MediaIndex, new: Place, seen: Seen) -> None:
-    """Put a new index, and what was looked at for it, in the place of the old one."""
+def publish(old: MediaIndex, new: Place, read_files: ReadFiles) -> None:
+    """Replace the old index, and the record of files that were read for it."""
     store, path = old.place.store, old.place.path
+    record = _SideFile(
+        _VERSION,
+        content_digest(new),
+        tuple(dict.fromkeys(read_files.filters)),
+        read_files.depth,
+        dict(read_files.stamps),
+    )
     index = store.stage(path, overwrite=True)
     side = None
     try:
         index.append_file(new.path)
-        side = store.stage(seen_path(path), overwrite=True)
-        side.write(write_seen(seen, content_digest(new)))
-        # The index first: without its side file the next run only reads more than it had to.
+        side = store.stage(f"{path}.penstock", overwrite=True)
+        side.write(msgspec.msgpack.encode(record))
+        # The index first: without its side file the next run only reads more files than necessary.
         store.commit([index, side])
     except BaseException:
         index.abort()
         if side is not None:
             side.abort()
         raise
-
-
-def _drop_others(made: sqlite3.Connection, kept: Set[str]) -> None:
-    """Remove the rows of all files but these."""
-    rows: list[tuple[str]] = made.execute("SELECT entry_key FROM media_metadata").fetchall()
-    made.executemany("DELETE FROM media_metadata WHERE entry_key = ?", [row for row in rows if row[0] not in kept])
-
-
-def _put_known(made: sqlite3.Connection, old: Place, kept: Set[str]) -> None:
-    """Take the rows of these files from the old index."""
-    with closing(media_index.connect_media(old.store, old.path)) as found:
-        rows = media_index.read_rows(found, path=old.path)
-        media_index.put_rows(made, (row for row in rows if row.name in kept))
 
 
 def _copy(index: Place, new: Place) -> None:

@@ -1,14 +1,14 @@
-"""Which files are media, and what their headers say: of a folder's files, and of the members of a tar.
+"""Read the headers of media files: files of a directory, and members of tars.
 
-| filter | looks at |
+| filter | chooses files by |
 |---|---|
-| `EXTENSION` | names that end as those of images, sounds or films do, in any case |
-| `GLOB` | full names that fit one of several patterns, in any case |
-| `HEADER` | the first bytes of every file, and its name where they tell nothing |
+| `EXTENSION` | the extension of images, audio or video, in any case |
+| `GLOB` | patterns for the full name, in any case |
+| `HEADER` | the first bytes, or the name if those are unknown |
 
-A file that can't be read gets no row and is reported; nothing stops for it. One that is evidently cut short keeps its
-row, as its header is whole, and is reported too. At depth `exact` images, video and sound are decoded. A damaged image
-gets no row then; the row of a damaged video or sound has what can be decoded.
+A file that can't be read gets no row and is reported. A file that seems to be truncated keeps its row, as its header is
+complete, and is reported too. At depth `exact`, images, video and audio are decoded. Then a damaged image gets no row,
+and the row of damaged video or audio has what can be decoded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class MediaFile:
-    """A file to be looked at: `path[start_bytes : start_bytes + size_bytes]`, under its full name."""
+    """A range of a file, and its full name."""
 
     name: str
     start_bytes: int
@@ -58,22 +58,14 @@ class MediaFile:
 
 @dataclass(frozen=True, slots=True)
 class MediaProblem:
-    """A media file that can't be read, or seems to be cut short, and why."""
+    """A media file that can't be read or seems to be truncated, and why."""
 
     name: str
     what: str
 
 
 def media_filter(by: str, patterns: str | Iterable[str] | None = None) -> MediaFilter:
-    """A filter.
-
-    Args:
-        by: `"extension"`, `"glob"` or `"header"`.
-        patterns: of `"glob"`, as a list or joined by commas.
-
-    Raises:
-        ConfigError: no such way, or patterns that are missing or out of place.
-    """
+    """Return a filter; arguments as of `prepare_media`. Raises `ConfigError` if they are invalid."""
     if by not in ("extension", "glob", "header"):
         raise ConfigError("unknown way to find media", found=by, expected="extension | glob | header")
     given = patterns.split(",") if isinstance(patterns, str) else list(patterns or ())
@@ -86,20 +78,20 @@ def media_filter(by: str, patterns: str | Iterable[str] | None = None) -> MediaF
 
 
 def media_depth(*, exact: bool, headers_only: bool) -> MediaDepth:
-    """How much of each file is read; raises `ConfigError` if both are given."""
+    """Return how much of each file is read; raises `ConfigError` if both are given."""
     if exact and headers_only:
         raise ConfigError("exact and headers_only can't be combined", expected="at most one of them")
     return "exact" if exact else "headers" if headers_only else "counts"
 
 
 def kind_by_name(name: str) -> str | None:
-    """`"image"`, `"av"`, or None."""
+    """Return `"image"`, `"av"`, or None."""
     dot = name.rfind(".")
     return _KINDS.get(name[dot + 1 :].lower()) if dot >= 0 else None
 
 
 def kind_by_header(head: bytes) -> str | None:
-    """`"image"`, `"av"`, or None, by the first 16 bytes."""
+    """Return `"image"`, `"av"`, or None, by the first 16 bytes."""
     if head[4:8] == b"ftyp":
         return "image" if head[8:12] in _STILL_BRANDS else "av"
     if head.startswith(b"RIFF"):
@@ -110,11 +102,14 @@ def kind_by_header(head: bytes) -> str | None:
 
 
 def may_hold(filters: Sequence[MediaFilter], name: str) -> bool:
-    """Whether a file of this name has to be looked at."""
+    """Return whether a file of this name has to be read."""
+    lowered = name.lower()
     return any(
         one.strategy == "HEADER"
         or (one.strategy == "EXTENSION" and kind_by_name(name) is not None)
-        or (one.strategy == "GLOB" and _fits(one.patterns, name))
+        or (
+            one.strategy == "GLOB" and any(fnmatchcase(lowered, pattern.lower()) for pattern in one.patterns.split(","))
+        )
         for one in filters
     )
 
@@ -122,7 +117,7 @@ def may_hold(filters: Sequence[MediaFilter], name: str) -> bool:
 def read_rows(
     place: Place, files: Sequence[MediaFile], filters: Sequence[MediaFilter], *, depth: MediaDepth
 ) -> Iterator[MediaRow | MediaProblem]:
-    """Rows of the media among ranges of one file, and what is wrong with others.
+    """Yield rows of the media among ranges of one file, and problems.
 
     Memory: the first and last KiB of 256 files, and at depth `exact` one image.
     """
@@ -134,9 +129,9 @@ def read_rows(
 
 
 def measure_packets(place: Place, files: Sequence[MediaFile], filters: Sequence[MediaFilter]) -> tuple[int, int]:
-    """Number and bytes of the files that are read whole at depth `counts`, as their headers state no count.
+    """Return number and bytes of the files that are read whole at depth `counts`, as their headers state no count.
 
-    Only files are considered that are named as audio or video, or chosen by a pattern.
+    Only files with the name of audio or video, or chosen by a pattern, are considered.
     """
     by_name = [one for one in filters if one.strategy != "HEADER"]
     named = [file for file in files if kind_by_name(file.name) == "av" and may_hold(filters, file.name)]
@@ -150,7 +145,7 @@ def measure_packets(place: Place, files: Sequence[MediaFile], filters: Sequence[
 
 
 def _open_files(place: Place, files: Sequence[MediaFile]) -> Iterator[tuple[MediaFile, MediaBytes | str]]:
-    """Ranges of one file, each with its bytes, or with why they can't be read."""
+    """Yield ranges of one file, each with its bytes or the error."""
     for first in range(0, len(files), _AT_ONCE):
         some = files[first : first + _AT_ONCE]
         try:
@@ -163,7 +158,7 @@ def _open_files(place: Place, files: Sequence[MediaFile]) -> Iterator[tuple[Medi
 
 
 def _edges(file: MediaFile) -> tuple[tuple[int, int], tuple[int, int]]:
-    """The first bytes of a file, and its last ones where those are others."""
+    """Return the ranges of the first and the last bytes, which don't overlap."""
     start, stop = file.start_bytes, file.start_bytes + file.size_bytes
     head_stop = min(stop, start + HEAD_BYTES)
     return (start, head_stop), (max(head_stop, stop - _TAIL_BYTES), stop)
@@ -183,7 +178,7 @@ def _with_edges(place: Place, file: MediaFile, head: bytes, tail: bytes) -> Medi
 def read_media(
     name: str, media: MediaBytes, filters: Sequence[MediaFilter], *, depth: MediaDepth
 ) -> Iterator[MediaRow | MediaProblem]:
-    """The row of one file that a filter wants, and what is wrong with it."""
+    """Yield the row of one file if a filter chooses it, and its problem."""
     kind, named = _kind(name, media, filters), kind_by_name(name)
     if kind is None:
         return
@@ -202,20 +197,20 @@ def read_media(
 
 
 def _kind(name: str, media: MediaBytes, filters: Sequence[MediaFilter]) -> str | None:
-    """`"image"`, `"av"`, or None, by the first bytes; by the name if a filter asks for it."""
+    """Return `"image"`, `"av"`, or None, by the first bytes; by the name if a filter uses names."""
     kind, named = kind_by_header(media.head[:16]), kind_by_name(name)
     by_name = any(one.strategy != "HEADER" for one in filters)
     if named is not None and by_name and kind != named:
-        return named  # what does not fit the name is worth a report
+        return named  # content that doesn't fit the name is reported
     return kind or named
 
 
 @dataclass(frozen=True, slots=True)
 class ShardMedia:
-    """Reads the rows of a whole tar shard, and what is wrong with its files; picklable.
+    """Reads the rows and problems of a tar shard; picklable.
 
     Attributes:
-        filter: which members it looks at.
+        filter: chooses members.
         depth: how much of each is read.
     """
 
@@ -223,7 +218,7 @@ class ShardMedia:
     depth: MediaDepth = "counts"
 
     def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterator[MediaRow | MediaProblem]:
-        """Rows by the full names of the shard's parts; of parts that repeat, the last one counts."""
+        """Yield rows by the full names of the parts; the last one of repeated parts counts."""
         rows: dict[str, MediaRow] = {}
         for found in read_rows(Place(store, path), list(_members(table)), [self.filter], depth=self.depth):
             if isinstance(found, MediaRow):
@@ -240,13 +235,8 @@ def _members(table: ShardTable) -> Iterator[MediaFile]:
             yield MediaFile(f"{key}.{table.part_names[place]}", contents[place], sizes[place])
 
 
-def _fits(patterns: str, name: str) -> bool:
-    lowered = name.lower()
-    return any(fnmatchcase(lowered, pattern.lower()) for pattern in patterns.split(","))
-
-
 def _metadata(kind: str, media: MediaBytes, depth: MediaDepth) -> tuple[MediaMetadata | None, str | None]:
-    """Metadata of a file, if it has any, and what is wrong with it."""
+    """Return the metadata of a file, if it has any, and its problem."""
     if kind == "av":
         facts = read_av_facts(media, depth=depth)
         return (None, None) if facts is None else (facts.metadata, facts.problem)
@@ -261,7 +251,6 @@ def _metadata(kind: str, media: MediaBytes, depth: MediaDepth) -> tuple[MediaMet
 
 
 def _is_cut(media: MediaBytes, format_name: str) -> bool:
-    """Whether the end of an image is evidently missing."""
     if format_name == "WEBP":
         return int.from_bytes(media.read(4, 4), "little") + 8 > media.size_bytes
     end = _ENDS.get(format_name)
@@ -269,7 +258,6 @@ def _is_cut(media: MediaBytes, format_name: str) -> bool:
 
 
 def _tail(media: MediaBytes) -> bytes:
-    """The last bytes of a file; with those before them where they are read already."""
     if media.size_bytes <= len(media.head):
         return media.head[-_TAIL_BYTES:]
     start_bytes = max(len(media.head), media.size_bytes - _TAIL_BYTES)

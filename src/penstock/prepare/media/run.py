@@ -13,29 +13,48 @@ import contextlib
 import dataclasses
 import functools
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from penstock._secrets import redacted_repr
 from penstock.abc import Executor
 from penstock.codec.av_header import MediaDepth
 from penstock.engine.folder import WorkFolder
 from penstock.engine.options import Counter, NumberCounter, RunOptions
-from penstock.engine.parts import PartName, made_of
+from penstock.engine.parts import PartName, get_part, made_of, put_part
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Job, run
 from penstock.engine.work import OF_METADATA, Work, is_complete, open_work, peek, work_folder
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.executors import AnyExecutor
 from penstock.formats.samples.folder.files import INDEX
-from penstock.formats.samples.media_index import MediaFilter
+from penstock.formats.samples.media_index import MediaFilter, MediaRow, encode_metadata
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, meta_path
-from penstock.prepare.media.index import MediaIndex, content_digest, make_index, publish, read_index
-from penstock.prepare.media.rows import MediaProblem, may_hold, media_depth, media_filter
-from penstock.prepare.media.seen import Seen
-from penstock.prepare.media.tasks import FILES_A_TASK, Part, Task, cut_tasks, measure_task, read_part, run_task
-from penstock.prepare.media.units import Unit, folder_units, newest, tar_units
+from penstock.prepare.media.index import (
+    MediaIndex,
+    Part,
+    ReadFiles,
+    Unit,
+    content_digest,
+    folder_units,
+    make_index,
+    newest,
+    publish,
+    read_index,
+    tar_units,
+)
+from penstock.prepare.media.rows import (
+    MediaFile,
+    MediaProblem,
+    may_hold,
+    measure_packets,
+    media_depth,
+    media_filter,
+    read_rows,
+)
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
@@ -47,6 +66,7 @@ Progress = Callable[[int, int], None]
 BeforeCounting = Callable[[int, int], None]
 """Called before files are read, with the number and bytes of those whose packets must be counted."""
 
+FILES_A_TASK = 500
 _VERB = "prepare-media"
 _WORTH_A_WORKER = 2000
 _MOST_WORKERS = 16
@@ -157,6 +177,69 @@ def prepare_media(
 
 
 @dataclass(frozen=True, slots=True)
+class MediaTask:
+    """Ranges of one or several files: `(file, its members)`."""
+
+    number: int
+    files: tuple[tuple[Place, tuple[MediaFile, ...]], ...]
+    filters: tuple[MediaFilter, ...]
+    depth: MediaDepth
+
+    @property
+    def described(self) -> str:
+        first, last = self.files[0], self.files[-1]
+        return f"{first[0].shown}, {first[1][0].name} to {last[1][-1].name}"
+
+    @property
+    def num_samples(self) -> int:
+        return sum(len(members) for _, members in self.files)
+
+
+def _cut_tasks(units: Iterable[Unit], filters: Sequence[MediaFilter], depth: MediaDepth) -> Iterator[MediaTask]:
+    """Cut the files that a filter may choose into tasks of about 500 files."""
+    waiting: list[tuple[Place, tuple[MediaFile, ...]]] = []
+    number = count = 0
+    for unit in units:
+        files = [file for file in unit.files if may_hold(filters, file.name)]
+        for first in range(0, len(files), FILES_A_TASK):
+            some = tuple(files[first : first + FILES_A_TASK])
+            waiting.append((unit.place, some))
+            count += len(some)
+            if count >= FILES_A_TASK:
+                yield MediaTask(number, tuple(waiting), tuple(filters), depth)
+                waiting, count, number = [], 0, number + 1
+    if waiting:
+        yield MediaTask(number, tuple(waiting), tuple(filters), depth)
+
+
+def run_task(parts: Place, task: MediaTask) -> PartName:
+    """Read the files of a task and write its part; runs in a worker, perhaps in two at once."""
+    rows: list[tuple[str, str, str]] = []
+    problems: list[MediaProblem] = []
+    traits: collections.Counter[str] = collections.Counter()
+    for place, files in task.files:
+        for found in read_rows(place, files, task.filters, depth=task.depth):
+            if isinstance(found, MediaRow):
+                rows.append((found.name, *encode_metadata(found.metadata)))
+                traits.update(found.traits)
+            else:
+                problems.append(found)
+    data = msgspec.msgpack.encode(Part(rows, problems, dict(traits)))
+    counts = {"documents": len(rows), "tokens": task.num_samples, "num_dropped": len(problems)}
+    return put_part(parts, task.number, data, **counts)
+
+
+def _measure_task(task: MediaTask) -> tuple[int, int]:
+    """Return number and bytes of the files of a task that `run_task` reads whole to count packets."""
+    sizes = [measure_packets(place, files, task.filters) for place, files in task.files]
+    return sum(num_files for num_files, _ in sizes), sum(size_bytes for _, size_bytes in sizes)
+
+
+def _read_part(parts: Place, name: PartName) -> Part:
+    return msgspec.msgpack.decode(get_part(parts, name), type=Part)
+
+
+@dataclass(frozen=True, slots=True)
 class _Contents:
     """The index and the files of a dataset.
 
@@ -174,7 +257,7 @@ class _Contents:
     units: Sequence[Unit]
     known: frozenset[str]
     counts: Mapping[str, int]
-    tasks: Sequence[Task]
+    tasks: Sequence[MediaTask]
 
 
 class MediaJob(Job[MediaSummary]):
@@ -223,7 +306,7 @@ class MediaJob(Job[MediaSummary]):
                 "Choose files by content with --media-by-header, or by name with --media-by-glob '*.jpg,*.png' (media=)"
             )
             raise ConfigError("no media files", path=root.path, found=found, hint=hint)
-        tasks = tuple(cut_tasks((unit for unit in units if unit.name not in known), filters, depth))
+        tasks = tuple(_cut_tasks((unit for unit in units if unit.name not in known), filters, depth))
         return _Contents(old, filters, units, known, counts, tasks)
 
     @property
@@ -231,7 +314,7 @@ class MediaJob(Job[MediaSummary]):
         return work_folder(self.output, inside=True, name=OF_METADATA)
 
     @property
-    def tasks(self) -> Sequence[Task]:
+    def tasks(self) -> Sequence[MediaTask]:
         return self.contents.tasks
 
     @property
@@ -260,16 +343,10 @@ class MediaJob(Job[MediaSummary]):
         inputs = [PlannedInput(unit.name, unit.stamp[0], unit.version, max(0, unit.mtime_ns)) for unit in new]
         return Plan(options, tuple(inputs), FILES_A_TASK, "")
 
-    def first_files(self) -> Sequence[Place]:
-        return ()
-
-    def require_free(self) -> None:
-        """Raise nothing: a media index is always replaced."""
-
     def finished(self) -> MediaSummary | None:
         # Holding the dataset removes the lock of a killed run. If another run holds it alone, this one fails later.
         with contextlib.suppress(PrepareError), self.hold():
-            self._look_again()
+            vars(self).pop("contents", None)  # look again
             self._drop_outdated()
             if not self.tasks and any(one == self._chosen for one, _ in self.contents.old.filters):
                 return self._summary((), part=self.options.part)
@@ -299,7 +376,7 @@ class MediaJob(Job[MediaSummary]):
         index, binding = self.output.child(INDEX), self.contents.old.binding
         is_current = (content_digest(index) if index.exists() else None) == binding
         if not is_current:
-            self._look_again()
+            vars(self).pop("contents", None)  # look again
         return is_current
 
     def start(self, work: Work, pool: Executor) -> None:
@@ -308,15 +385,15 @@ class MediaJob(Job[MediaSummary]):
             return
         listed, takes = work.listed(), self.options.takes
         sizes = list(
-            pool.map(measure_task, [one for one in self.tasks if takes(one.number) and one.number not in listed])
+            pool.map(_measure_task, [one for one in self.tasks if takes(one.number) and one.number not in listed])
         )
         if num_files := sum(count for count, _ in sizes):
             self._before_counting(num_files, sum(size_bytes for _, size_bytes in sizes))
 
-    def sent(self, number: int, task: Task, parts: Sequence[PartName]) -> Task | None:
+    def sent(self, number: int, task: MediaTask, parts: Sequence[PartName]) -> MediaTask | None:
         return None if is_complete(parts) else task
 
-    def part_fn(self, work: Work) -> Callable[[Task], PartName]:
+    def part_fn(self, work: Work) -> Callable[[MediaTask], PartName]:
         return functools.partial(run_task, work.parts)
 
     def commit(self, work: Work, wave: Any) -> MediaSummary:
@@ -328,8 +405,8 @@ class MediaJob(Job[MediaSummary]):
         traits: collections.Counter[str] = collections.Counter()
         listed = work.listed()
 
-        def read(task: Task) -> Part:
-            part = read_part(work.parts, made_of(listed, task.number, work.parts)[0])
+        def read(task: MediaTask) -> Part:
+            part = _read_part(work.parts, made_of(listed, task.number, work.parts)[0])
             traits.update(part.traits)
             return part
 
@@ -337,7 +414,7 @@ class MediaJob(Job[MediaSummary]):
         with tempfile.TemporaryDirectory() as scratch:
             new = Place(LocalStore(), scratch).child("index.sqlite")
             num_rows, problems = make_index(old, new, kept, filters, parts, is_tars=self._is_tars)
-            publish(old, new, Seen({unit.name: unit.stamp for unit in units}, contents.filters, self._depth))
+            publish(old, new, ReadFiles({unit.name: unit.stamp for unit in units}, contents.filters, self._depth))
         num_files = sum(contents.counts.values())
         num_read = sum(count for name, count in contents.counts.items() if name not in known)
         traits_found = dict(sorted(traits.items()))
@@ -348,9 +425,6 @@ class MediaJob(Job[MediaSummary]):
             return self._summary((), missing=missing)
         mine = (names[0] for task, names in work.listed().items() if self.options.takes(task))
         return self._summary(mine, part=self.options.part)
-
-    def _look_again(self) -> None:
-        vars(self).pop("contents", None)
 
     def _drop_outdated(self) -> None:
         """Remove work that a killed run left after its commit: for an index that was replaced, or without any tasks."""
