@@ -132,10 +132,10 @@ load.plan: plan plan_once=once
 load.processes: ProcessWorkers
 load.stage: stage
 load.state: compare decode_state=decode
-look.digests: sample_digest
+look.samples: sample_digest
 look.exclude: excluded_samples
 look.purge: purge
-look.trace: Origin
+look.lineage: Origin
 mix.places: BlockPlaces
 mix.streaming: number_of
 order.compat.modalities: ModalitiesShuffle

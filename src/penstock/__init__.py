@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.look.diff import diff as diff
     from penstock.look.exclude import exclude as exclude
     from penstock.look.find import find as find
-    from penstock.look.trace import lineage as lineage
+    from penstock.look.lineage import lineage as lineage
     from penstock.mix import Balance as Balance
     from penstock.mix import Blend as Blend
     from penstock.mix import Concat as Concat

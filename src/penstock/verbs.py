@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from penstock.look.diff import diff as diff
     from penstock.look.exclude import ExcludeReport
     from penstock.look.find import find as find
+    from penstock.look.lineage import lineage as lineage
     from penstock.look.purge import PurgeReport
-    from penstock.look.trace import lineage as lineage
     from penstock.prepare.energon.run import PrepareSummary
     from penstock.prepare.jsonl_index import IndexReport
     from penstock.prepare.jsonl_index import index as index

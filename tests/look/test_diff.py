@@ -22,7 +22,8 @@ from tests.look.datasets import MAKERS, lines, tars
 
 import penstock as ps
 from penstock.errors import ConfigError, PenstockError
-from penstock.look import compare, samples
+from penstock.look import diff as compare
+from penstock.look import samples
 from penstock.testing import FileServer, MemorySource
 
 ROWS: list[dict[str, Any]] = [

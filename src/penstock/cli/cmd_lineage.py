@@ -30,7 +30,7 @@ def command(target: str, look_in: tuple[str, ...], as_json: bool) -> None:
     """
     import msgspec
 
-    from penstock.look.trace import lineage
+    from penstock.look.lineage import lineage
 
     found = lineage(target, look_in=look_in)
     if _lacks(found):

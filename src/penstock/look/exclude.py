@@ -27,9 +27,8 @@ from penstock.formats._excluded import (
     record_list,
     require_whole,
 )
-from penstock.look.digests import digest_at, digests_of
 from penstock.look.find import Wanted, find
-from penstock.look.samples import Dataset, open_dataset, samples_at, samples_of, stretches
+from penstock.look.samples import Dataset, digest_at, digests_of, open_dataset, samples_at, samples_of, stretches
 from penstock.reshape.filter import read_indices
 from penstock.store._keeping import keeping_nothing
 from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList, change_list, list_if_there

@@ -1,28 +1,274 @@
-"""Which samples of a dataset were made of which samples of another, as far as side files and row maps tell."""
+"""`lineage`: what a dataset was made of, from side file to side file, back to the first inputs.
+
+A side file names its inputs by their last names, or by their paths below the folder that they share, and by digests;
+no path of a machine stands in it. So an input is looked for beside the output, in the folder above, where the caller
+says, and in the folders beside the output, and what is found is told by its digest: the one that was read, or changed
+since.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice
+from typing import Any, Literal, TypeAlias
 
+import msgspec
 import numpy as np
 
-from penstock._limits import MOST_NODES_DEEP
-from penstock._secrets import logger
-from penstock.errors import ConfigError, PenstockError
+from penstock._limits import MOST_NODES, MOST_NODES_DEEP
+from penstock._secrets import logger, redacted_repr
+from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import open_source
 from penstock.formats._excluded import files_of_lines
 from penstock.formats._excluding import stored
 from penstock.formats.jsonl.scan import line_numbers
+from penstock.formats.samples.webdataset.manifest import manifest_of_tars, side_path
+from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.look.samples import Dataset, open_dataset
-from penstock.look.trace import digests_like, is_same, kind_of
+from penstock.prepare.tokens.inputs import WHOLE_DIGEST_BYTES, describe_inputs, with_digests
 from penstock.reshape.rows import Lines
-from penstock.store.exclude_list import NO_LIST
-from penstock.store.place import Place
+from penstock.store.exclude_list import CERTIFICATE, NO_LIST
+from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.patterns import is_pattern
+from penstock.store.place import Given, Place, place_of
 from penstock.store.resolve import same_file
 from penstock.store.row_map import read_row_map
+from penstock.store.side_file import recorded_fingerprints
 from penstock.types import IntArray, Manifest
+
+State = Literal["output", "same", "changed", "not found"]
+"""What is asked for; an input whose digest is the recorded one; one with another; one that is nowhere."""
+
+_SAMPLE, _WHOLE, _DATASET = "sample", "xxh3", "dataset"
+_MOST_BESIDE = 256
+_MOST_CERTIFICATE_BYTES = 1 << 28
+
+
+@redacted_repr
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Dataset or file, and what it was made from.
+
+    Attributes:
+        path: path where it was found, else the name recorded in the side file.
+        state: see `State`.
+        digest: digest that the output recorded of it; for the output itself, its document digest, if any.
+        format, samples, tool: as recorded in its own side file; None if there is none.
+        tokenizer: name of the tokenizer, for outputs of `pack`.
+        made_by: command and options.
+        inputs: what it was made from; empty for original inputs, and for datasets that occur in the tree already.
+    """
+
+    path: str
+    state: State
+    digest: str | None = None
+    format: str | None = None
+    samples: int | None = None
+    tool: str | None = None
+    tokenizer: str | None = None
+    made_by: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    inputs: tuple[Origin, ...] = ()
+
+
+def lineage(target: Given, *, look_in: Sequence[Given] = ()) -> Origin:
+    """Return the tree of inputs and commands that made a dataset.
+
+    Reads side files. Of each input, it reads what the recorded digest covers: at most 64 places of a dataset, and all
+    of a file of up to 4 GiB that `pack` read.
+
+    Args:
+        target: path or URL.
+        look_in: further directories to search for inputs.
+
+    Returns:
+        The dataset's origin; `inputs` are the origins of its inputs.
+
+    Raises:
+        NotFound: there is nothing at `target`, or it has no side file.
+        ConfigError: the tree has too many inputs, or is too deep.
+
+    Examples:
+        >>> import penstock as ps
+        >>> written = ps.shuffle("docs.jsonl", "shuffled.jsonl", seed=0)
+        >>> origin = ps.lineage("shuffled.jsonl")
+        >>> origin.format, origin.samples, [source.path for source in origin.inputs]
+        ('jsonl', 6, ['...docs.jsonl'])
+    """
+    place = place_of(target).bare()
+    manifest = _manifest_at(place)
+    if manifest is None:
+        what = "no side file records how this was made"
+        raise NotFound(what, path=place.path, hint="Datasets written by Penstock have one: FILE.penstock")
+    walk = _Walk([place_of(one) for one in look_in])
+    return walk.told(Origin(place.shown, "output", manifest.digest), place, manifest, ())
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Where inputs are looked for, and what was met."""
+
+    look_in: Sequence[Place]
+    beside: dict[str, list[Place]] = field(default_factory=dict[str, list[Place]])
+    seen: set[str] = field(default_factory=set[str])
+    num_nodes: int = 0
+
+    def told(self, origin: Origin, place: Place, manifest: Manifest | None, above: tuple[str, ...]) -> Origin:
+        """The same with what its side file says, and its inputs."""
+        if manifest is None:
+            return origin
+        origin = replace(
+            origin,
+            format=manifest.format,
+            samples=manifest.num_samples,
+            tool=manifest.tool or None,
+            tokenizer=manifest.tokenizer,
+            made_by=({"command": "pack"} if manifest.inputs else {})
+            | dict(manifest.options)
+            | _purged(place, manifest),
+        )
+        if place.absolute in self.seen:
+            return origin
+        self.seen.add(place.absolute)
+        self.num_nodes += len(manifest.inputs)
+        if self.num_nodes > MOST_NODES or len(above) >= MOST_NODES_DEEP:
+            expected = f"at most {MOST_NODES}, {MOST_NODES_DEEP} levels deep"
+            raise ConfigError("too many nested inputs", path=place.path, expected=expected)
+        return replace(origin, inputs=tuple(self._input(place, *one, above) for one in manifest.inputs.items()))
+
+    def _input(self, output: Place, name: str, digest: str, above: tuple[str, ...]) -> Origin:
+        changed: Place | None = None
+        for place in self._candidates(output, name):
+            if place.absolute == output.absolute or not _may_be(place):
+                continue
+            found = digests_like(place, digest)
+            if digest in found:
+                return self._same(output, place, digest, above)
+            if changed is None and place.exists() and _may_be_compared(digest, found):
+                changed = place
+        if changed is None and (place := self._below(output, name, digest)) is not None:
+            return self._same(output, place, digest, above)
+        # What is there now was not what was read: its own inputs are none of this tree.
+        return Origin(name, "not found", digest) if changed is None else Origin(changed.shown, "changed", digest)
+
+    def _same(self, output: Place, place: Place, digest: str, above: tuple[str, ...]) -> Origin:
+        origin = Origin(place.shown, "same", digest)
+        return self.told(origin, place, _manifest_at(place), (*above, output.absolute))
+
+    def _below(self, output: Place, name: str, digest: str) -> Place | None:
+        """The input in one of the folders beside the output, of which inputs that were a folder are called by names."""
+        folder = output.folder()
+        if not _is_name(name) or not folder.is_local:
+            return None
+        if folder.absolute not in self.beside:
+            shown = (folder.child(one) for one in folder.names() if not one.startswith("."))
+            self.beside[folder.absolute] = list(islice((one for one in shown if one.is_folder()), _MOST_BESIDE))
+        folders = self.beside[folder.absolute]
+        for number, one in enumerate(folders):
+            place = one.child(name)
+            if place.absolute != output.absolute and _may_be(place) and is_same(place, digest):
+                folders.insert(0, folders.pop(number))  # the next one is likely there too
+                return place
+        return None
+
+    def _candidates(self, output: Place, name: str) -> Iterator[Place]:
+        if not _is_name(name):
+            return
+        for folder in (output.folder(), output.folder().folder(), *self.look_in):
+            yield folder.child(name)
+
+
+class _Listed(msgspec.Struct):
+    digest: str | None = None
+
+
+class _Certificate(msgspec.Struct):
+    """Of a certificate of `purge` what tells that it is of this output."""
+
+    output: dict[str, Any]
+    lists: list[_Listed]
+
+
+def _purged(place: Place, manifest: Manifest) -> dict[str, Any]:
+    """The command `purge`, which writes by others, where its certificate of what stands there lies beside."""
+    beside = place.beside(CERTIFICATE)
+    excluded = manifest.options.get("excluded")
+    if not excluded or not beside.exists() or beside.store.size(beside.path) > _MOST_CERTIFICATE_BYTES:
+        return {}
+    try:
+        found = msgspec.json.decode(beside.store.get(beside.path), type=_Certificate)
+    except msgspec.DecodeError:
+        return {}
+    is_of_it = found.output.get("samples") == manifest.num_samples and [one.digest for one in found.lists] == excluded
+    return {"command": "purge"} if is_of_it else {}
+
+
+def _may_be(place: Place) -> bool:
+    """Whether an input may be there, or files that are one."""
+    return place.exists() or is_pattern(place.path)
+
+
+def _is_name(name: str) -> bool:
+    """Whether the name of an input leads out of no folder: a side file is anybody's."""
+    return not any(part in ("", ".", "..") for part in name.split("/"))
+
+
+def _manifest_at(place: Place) -> Manifest | None:
+    """The side file that fits what is there; None where there is none, or no format knows what is there."""
+    if place.is_local and not _may_be(place) and not place.folder().exists():  # a web server knows no folders
+        raise NotFound("the dataset doesn't exist", path=place.path, hint="Check the path")
+    try:
+        source: Any = open_source(place.path, excludes=NO_LIST)
+        manifest = manifest_of_tars(place.store, source.path) if _raw_of(source) else getattr(source, "manifest", None)
+    except NotFound:
+        raise
+    except PenstockError:
+        return None
+    return manifest if isinstance(manifest, Manifest) else None
+
+
+def _raw_of(source: Any) -> WebdatasetSource | None:
+    """The stored samples of tars; None for other data."""
+    raw = getattr(source, "raw", source)
+    return raw if isinstance(raw, WebdatasetSource) else None
+
+
+def is_same(place: Place, digest: str) -> bool:
+    """Whether what is there has the digest that a side file recorded of an input."""
+    return digest in digests_like(place, digest)
+
+
+def kind_of(digest: str) -> str:
+    """How a side file's digest of an input was made, which tells what it may be compared with."""
+    return digest.partition(":")[0] if ":" in digest else _DATASET
+
+
+def _may_be_compared(digest: str, found: Sequence[str]) -> bool:
+    """Whether a digest and those of what is there tell of a change: not the version of a store and a hash."""
+    return not found or kind_of(digest) in (_DATASET, *map(kind_of, found))
+
+
+def digests_like(place: Place, digest: str) -> tuple[str, ...]:
+    """What a side file may call what is there now, made as this digest was; nothing where it can't be read."""
+    kind = kind_of(digest)
+    try:
+        if kind == _SAMPLE:
+            return (f"{_SAMPLE}:" + sample_fingerprint(place.store, "input", b"", [("", place.path)]),)
+        if kind != _DATASET:
+            [found] = describe_inputs([place])
+            if kind == _WHOLE and kind_of(found.digest) != _WHOLE and found.size_bytes <= WHOLE_DIGEST_BYTES:
+                [found] = with_digests([replace(found, digest="")])  # it was on a disk when it was read
+            return (found.digest,)
+        source = open_source(place.path, excludes=NO_LIST)
+        raw = _raw_of(source)  # tars are told by what is stored, in one of their splits
+        of_splits = () if raw is None else recorded_fingerprints(place.store, side_path(raw.path)).values()
+        return (source.fingerprint, *(() if raw is None else (raw.fingerprint,)), *of_splits)
+    except (PenstockError, FileNotFoundError, IsADirectoryError, PermissionError):
+        return ()
+
+
+# --- samples that were made of others --------------------------------------------------------------------------------
+
 
 _log = logger()
 

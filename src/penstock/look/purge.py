@@ -21,9 +21,8 @@ from penstock.errors import ConfigError, Corrupt
 from penstock.executors import AnyExecutor
 from penstock.formats import files_at, find_format, formats_of_name, get_format
 from penstock.formats._excluded import list_paths
-from penstock.look.digests import digests_of
 from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
-from penstock.look.samples import Dataset, open_dataset, stretches
+from penstock.look.samples import Dataset, digests_of, open_dataset, stretches
 from penstock.reshape.merge import merge
 from penstock.store._keeping import keeping_nothing
 from penstock.store.exclude_list import CERTIFICATE, ExcludeList, indices_of, read_list

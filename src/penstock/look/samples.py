@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
+import xxhash
+from numpy.typing import NDArray
 
 from penstock._borders import borders_of
+from penstock._buffers import byte_view
 from penstock._keywords import were_given
 from penstock._kinds import is_token_source
+from penstock._planes import Plane, planes_of
 from penstock._resolved import excluded_of
 from penstock._secrets import redact
 from penstock.abc import Source, TokenSource
 from penstock.codec.parts import DecodeOptions, decode_part, suffix_of
-from penstock.convert.rows import SourceRows
-from penstock.errors import ConfigError
+from penstock.convert.rows import KEY, SourceRows
+from penstock.errors import ConfigError, PenstockError
 from penstock.formats import find_format, open_source
 from penstock.formats._excluding import stored as stored_source
 from penstock.formats._kept import kept
+from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.filter import fields_of
 from penstock.reshape.rows import LineRows, Lines, read_run, runs
 from penstock.store.exclude_list import NO_LIST
@@ -239,3 +248,126 @@ def _size_of(value: Any) -> int:
 def _name_of(source: Any) -> str:
     path = getattr(source, "path", None)
     return path if isinstance(path, str) else type(source).__name__
+
+
+# --- digests ---------------------------------------------------------------------------------------------------------
+
+
+Digests = NDArray[np.uint64]
+"""uint64[n, 2]: the upper and the lower half of the digest of each sample."""
+
+
+def digests_of(dataset: Dataset, start: int, stop: int, *, with_keys: bool, planes: Sequence[str] = ()) -> Digests:
+    """uint64[stop - start, 2]: digests of the samples `[start, stop)`.
+
+    Args:
+        dataset: where.
+        start, stop: which.
+        with_keys: whether the field `__key__` counts.
+        planes: names of planes of tokens that count; without them a document is its ids.
+
+    Raises:
+        FormatError: a sample is damaged.
+        PenstockError: a value that nothing can be compared with.
+    """
+    tokens = dataset.tokens
+    found = bytearray()
+    if tokens is not None:
+        values = [planes_of(tokens)[name] for name in planes]
+        for at, documents in documents_of(tokens, start, stop):
+            if values:
+                begin = int(borders_of(tokens, at, at + 1)[0])
+                found += b"".join(_digests_with_planes(documents, values, begin))
+            else:
+                found += b"".join(map(document_digest, documents))
+    else:
+        for at, samples in samples_of(dataset, start, stop):
+            found += b"".join(
+                digest_at(dataset, index, row, with_keys=with_keys) for index, row in enumerate(samples, at)
+            )
+    return np.frombuffer(bytes(found), ">u8").astype(np.uint64).reshape(-1, 2)
+
+
+def document_digest(ids: TokenArray | IntArray) -> bytes:
+    """16 bytes: the digest of one document of tokens."""
+    return xxhash.xxh3_128_digest(byte_view(np.ascontiguousarray(ids, "<u4")))
+
+
+def _digests_with_planes(documents: Iterable[TokenArray], planes: Sequence[Plane], start: int) -> Iterator[bytes]:
+    """Digests of documents that follow one another from token `start`, each with its values in the planes."""
+    for ids in documents:
+        stop = start + len(ids)
+        hasher = xxhash.xxh3_128(document_digest(ids))
+        for plane in planes:  # values are equal whatever the dtype they are stored as
+            hasher.update(byte_view(np.ascontiguousarray(plane.read(start, stop), np.float64)))
+        yield hasher.digest()
+        start = stop
+
+
+def digest_at(dataset: Dataset, index: int, sample: Sample, *, with_keys: bool) -> bytes:
+    """16 bytes: the digest of the sample at `index`; raises `PenstockError`, which names it, as `digests_of`."""
+    try:
+        return sample_digest(sample, with_keys=with_keys)
+    except (TypeError, ValueError, RecursionError) as error:
+        what = f"the sample at index {index} can't be compared"
+        raise PenstockError(what, path=dataset.place.path, found=str(error)) from None
+
+
+def sample_digest(sample: Sample, *, with_keys: bool) -> bytes:
+    """16 bytes: the digest of one sample; raises `TypeError` or `ValueError` for a value that is no data."""
+    hasher = xxhash.xxh3_128()
+    for name in sorted(sample):
+        value = sample[name]
+        if value is None or (name == KEY and not with_keys):
+            continue
+        kind, data = content(name, value)
+        encoded = name.encode("utf-8", "surrogatepass")
+        hasher.update(len(encoded).to_bytes(8, "little") + encoded + bytes([kind]))
+        hasher.update(len(data).to_bytes(8, "little"))
+        hasher.update(data)
+    return hasher.digest()
+
+
+def content(name: str, value: Any) -> tuple[int, bytes]:
+    """The kind and the bytes of a field: equal for equal values; raises as `sample_digest`."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        value = json_part(name, bytes(value))
+    if isinstance(value, bytes):
+        return 0, value
+    if isinstance(value, str):
+        return 0, value.encode("utf-8", "surrogatepass")
+    if isinstance(value, date | time):  # as `convert` writes them, where they are text
+        return 0, value.isoformat().encode()
+    text = json.dumps(_plain(value), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return 1, text.encode("utf-8", "surrogatepass")
+
+
+def json_part(name: str, data: bytes) -> Any:
+    """The value of a part that its name says is JSON; any other is its bytes."""
+    if suffix_of(name) in ("json", "jsn"):
+        with contextlib.suppress(ValueError, RecursionError):
+            return decode_line(data)
+    return data
+
+
+def _plain(value: Any) -> Any:
+    """The same as lists, texts and numbers of JSON."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, Decimal):
+        return {"\0decimal": str(value)}
+    if isinstance(value, date | time):
+        return value.isoformat()
+    if isinstance(value, timedelta):
+        return {"\0duration": str(value)}
+    if isinstance(value, bytes | bytearray | memoryview):
+        return {"\0bytes": bytes(value).hex()}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    raise TypeError(f"a value of type {type(value).__name__}")
