@@ -155,12 +155,11 @@ prepare.tokens.chat.render: ChatTemplate load_template
 prepare.tokens.decode: load_decoder
 prepare.tokens.documents: extractor=_extractor
 prepare.tokens.engines: GigatokenEngine TokenizersEngine load_engine
-prepare.tokens.inputs: InputFile find_paths without_excluded
+prepare.tokens.inputs: InputFile without_excluded
 prepare.tokens.engines: load_tokenizer
 prepare.tokens.reading: open_table row_groups_in=groups_in
 prepare.tokens.tasks: Piece
 prepare.tokens.model_files: TIKTOKEN_PATTERNS=PATTERNS
-prepare.tokens.tokenize: Tally=_Tally
 prepare.tokens.tokenizer: TokenizerSpec load_spec
 prepare.tokens.tokenizer: MOST_TOKEN_ID no_panics require_loadable
 recipe.flavored: Flavored
@@ -252,6 +251,22 @@ def verify_shared(
 
     how = RunOptions(executor, part=part, finish=part is None, no_work=no_work, restart=restart)
     return verify_in_parts(path, how, **options)
+
+
+def find_paths(given: Any, *, follow_links: bool = False) -> list[str]:
+    """Return the inputs of `pack` that paths, directories and globs stand for."""
+    from penstock.prepare.tokens.inputs import find_files
+
+    return find_files(given, follow_links=follow_links)[0]
+
+
+def Tally(job: Any, task: Any, staged: Any) -> Any:
+    """Return what encodes blocks of one field into a part."""
+    from penstock.prepare.tokens.reading import Selection
+    from penstock.prepare.tokens.tokenize import PartEncoder
+
+    job.selection = Selection((job.field,))
+    return PartEncoder(job, task, staged)
 
 
 def is_staged_name(name: str) -> bool:

@@ -56,10 +56,8 @@ BORDERS: dict[str, set[str]] = {
         "prepare/tokens/inputs:_looked",
         "prepare/tokens/inputs:_saved",
         "prepare/tokens/inputs:find_files",
-        "prepare/tokens/inputs:find_paths",
         "prepare/tokens/engines:load_tokenizer",
         "prepare/tokens/engines:tokenizer_files",
-        "prepare/tokens/output:_is_elsewhere",
         "prepare/tokens/output:understand_output",
         "prepare/tokens/pipeline:pack",
         "prepare/tokens/tokenizer:load_spec",
@@ -203,7 +201,7 @@ ALLOWED: dict[str, str] = {
     "prepare/media/index:_stamp": "asks when a local file was changed",
     "reshape/rows:in_place": "names a file whose ranges a writer takes",
     "engine/token_files:_drop_cache": "tells the system that a local part need not stay in memory",
-    "prepare/tokens/output:ColumnParts.write_part": "what writers of formats take, in their words",
+    "prepare/tokens/output:_ColumnParts.write_part": "what writers of formats take, in their words",
     "prepare/tokens/engine_choice:disagreed": "names an input in an error",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(
@@ -223,7 +221,7 @@ ALLOWED: dict[str, str] = {
         (f"prepare/tokens/{one}" for one in NAMED_IN_ERRORS),
         "gets the bytes of a tokenizer, and says in errors where they came from",
     ),
-    "prepare/tokens/request:named_inputs": "makes places of what `find_files` found",
+    "prepare/tokens/request:name_inputs": "makes places of what `find_files` found",
     "executors/on_ray:run_task": "the folder in which a driver on this machine looks for its workers",
     **dict.fromkeys(
         (f"executors/seen:{one}" for one in ("_file_of", "_probe", "_seen")),

@@ -16,7 +16,7 @@ from tests.prepare.conftest import EOS, TEXTS, stored_tokens, write_lines
 import penstock as ps
 from penstock.errors import ConfigError, PrepareError
 from penstock.prepare import PackReport
-from penstock.prepare.tokens.fill_in import FillIn, FillInAsked
+from penstock.prepare.tokens.fill_in import FillIn, FillInOptions
 
 Made = Callable[..., PackReport]
 TOKENS = ("<fim_prefix>", "<fim_middle>", "<fim_suffix>")
@@ -75,7 +75,7 @@ def test_every_document_can_be_put_back(corpus: Path, made: Made, tokenizer: Pat
 
 
 def test_cuts_fall_inside_of_words() -> None:
-    how = FillIn(FillInAsked(1.0), 1, 2, 3, ((), ()))
+    how = FillIn(FillInOptions(1.0), 1, 2, 3, ((), ()))
     cut = [b"".join(text for _, text in how.parts_of(b"a" * 20 + bytes([n]))) for n in range(65, 90)]
     assert {len(one) for one in cut} == {21}
     lengths = {len(how.parts_of(b"abcdefgh" * 4 + bytes([n]))[0][1]) for n in range(65, 90)}
@@ -84,7 +84,7 @@ def test_cuts_fall_inside_of_words() -> None:
 
 def test_forms_and_cuts_of_a_seed_are_pinned() -> None:
     """Another version of them needs another name."""
-    how = FillIn(FillInAsked(0.7, seed=5), 1, 2, 3, ((), ()))
+    how = FillIn(FillInOptions(0.7, seed=5), 1, 2, 3, ((), ()))
     found = {text: how.parts_of(text.encode()) for text in PINNED}
     assert found == PINNED
 

@@ -12,11 +12,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.internals import find_paths
 
 from penstock.errors import ConfigError, Corrupt, Denied, NotFound, PenstockError, Unreachable, UnsafeData
 from penstock.formats.jsonl.several import SUFFIXES
 from penstock.prepare.tokens import inputs as module
-from penstock.prepare.tokens.inputs import InputFile, changed_since, describe_inputs, find_paths
+from penstock.prepare.tokens.inputs import InputFile, changed_since, describe_inputs
 from penstock.store import find as search
 from penstock.store.find import find_files
 from penstock.store.place import place_of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import ConfigError
 from penstock.prepare.tokens.documents import Texts
-from penstock.prepare.tokens.reading import JqReader, Selection, compile_path, make_reader, select
+from penstock.prepare.tokens.reading import JqProgram, LineReader, Selection, compile_path, make_reader, select
 
 
 def read(selection: Selection, *lines: object) -> Texts:
@@ -99,7 +99,7 @@ def test_programs_that_give_nothing_or_fail_are_bad_documents() -> None:
 )
 def test_plain_paths_give_what_jq_gives(pattern: str, lines: list[object]) -> None:
     block = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-    found, expected = make_reader(select(jq=pattern)).read(block), JqReader(pattern).read(block)
+    found, expected = make_reader(select(jq=pattern)).read(block), LineReader(JqProgram(pattern).text_of).read(block)
     assert found.texts == expected.texts
     assert found.faults.keys() == expected.faults.keys()
 

@@ -1,7 +1,7 @@
-"""Lines of JSONL → the text of one field of each, as strictly as Python's json reads it.
+"""Texts of documents in lines of JSONL, read as strictly as by Python's json.
 
-Good lines are decoded by msgspec, which builds nothing but the one field. It is only believed where it can't be laxer
-than json (see `penstock.formats.jsonl.scan`); what it refuses is read again by json, for its answer or for the reason.
+Valid lines are decoded by msgspec, which builds only the text field. Its result is used only if it can't be laxer than
+json (see `penstock.formats.jsonl.scan`). Lines that it rejects are read again by json, for the text or the reason.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_KEYS = 16
 _SHOWN = 8
 
 KeyPath = tuple[str | int, ...]
-"""The way to a value: keys of objects and indexes of lists."""
+"""Path to a value: keys of objects and indexes of lists."""
 
 KINDS: dict[type, str] = {
     type(None): "null",
@@ -44,14 +44,14 @@ KINDS: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """What a block of lines holds.
+    """Documents of a block of lines.
 
     Attributes:
-        texts: UTF-8, of the good lines in order.
-        places: the number of each one's line in the block, from 0; None where all lines are good.
-        faults: number of the line in the block → why it gives no text.
-        lines: lines in all; iterate for their lengths.
-        spans: of conversations, for each text the `(first, last + 1)` character of what is generated.
+        texts: UTF-8, of the valid lines in order.
+        places: number of the line of each text in the block, from 0; None if all lines are valid.
+        faults: number of a line in the block → why it has no text.
+        lines: all lines.
+        spans: for each text of a conversation, the `(first, last + 1)` characters that are generated.
     """
 
     texts: list[bytes]
@@ -62,20 +62,16 @@ class Texts:
 
 
 class Fault(str):
-    """Why a value is not there: no text of the data."""
+    """Reason why a value doesn't exist, in place of the value."""
 
     __slots__ = ()
 
 
 class TextReader:
-    """Blocks of lines → the texts of a field, or of several, all of which must be there, joined.
+    """Reads the text of a field, or of several joined fields, all of which must exist.
 
-    Memory: a few times a block; for a faulty line, what json builds.
-
-    Args:
-        fields: keys, or keys joined by dots; see `parse_field`.
-        join: text between two.
-        paths: ways to the texts, instead of fields.
+    `fields` are as for `parse_field`; `paths` are used instead of them. Memory: a few times a block; for an invalid
+    line, its value.
     """
 
     def __init__(self, *fields: str, join: str = "", paths: tuple[KeyPath, ...] = ()) -> None:
@@ -84,36 +80,20 @@ class TextReader:
         self._extract = _extractor(self._paths, join)
 
     def read(self, block: bytes) -> Texts:
-        """Texts of a run of whole lines."""
-        lines = block.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        extract = self._extract
+        """Return the texts of a run of whole lines."""
+        lines, extract = split_lines(block), self._extract
         if believable(block, lines):
             try:
                 texts = [extract(line).encode() for line in lines]
             except _REFUSALS:
-                return self._read_doubtful(lines)
+                return read_lines(block, self._text_of)
             if not maybe_deep(lines, np.fromiter(map(len, lines), np.int64, len(lines))):
                 return Texts(texts, None, {}, lines)
-        return self._read_doubtful(lines)
-
-    def _read_doubtful(self, lines: list[bytes]) -> Texts:
-        texts: list[bytes] = []
-        places: list[int] = []
-        faults: dict[int, str] = {}
-        for place, line in enumerate(lines):
-            found = self._text_of(line)
-            if isinstance(found, bytes):
-                texts.append(found)
-                places.append(place)
-            else:
-                faults[place] = found
-        return Texts(texts, places, faults, lines)
+        return read_lines(block, self._text_of)
 
     def _text_of(self, line: bytes) -> bytes | str:
-        """The text as UTF-8, or why there is none."""
-        if believable(line, [line]) and not maybe_deep([line], np.array([len(line)])):
+        """Return the text as UTF-8, or why there is none."""
+        if is_plain_json(line):
             try:
                 return self._extract(line).encode()
             except _REFUSALS:
@@ -121,38 +101,50 @@ class TextReader:
         fault = json_fault(line)
         if fault is not None:
             return fault
-        value = json.loads(line)
-        texts: list[bytes] = []
+        row, texts = json.loads(line), list[bytes]()
         for path in self._paths:
-            found = _text_at(value, path)
-            if isinstance(found, str):
-                return found
-            texts.append(found)
+            value = value_at(row, path)
+            if isinstance(value, Fault):
+                return str(value)
+            if not isinstance(value, str):
+                return f"field {_shown(path)!r} is {KINDS[type(value)]}, not text"
+            text = encode_text(value, f"field {_shown(path)!r}")
+            if isinstance(text, str):
+                return text
+            texts.append(text)
         return self._join.encode().join(texts)
 
 
+def is_plain_json(line: bytes) -> bool:
+    """Return whether msgspec reads a line as json does, or rejects it."""
+    return believable(line, [line]) and not maybe_deep([line], np.array([len(line)]))
+
+
 def json_fault(line: bytes) -> str | None:
-    """Why a line is no JSON; None where it is."""
+    """Return why a line isn't JSON; None if it is."""
     fault = fault_of(line)
     return fault if fault is None or fault.startswith(("a ", "not ")) else f"not JSON: {fault}"
 
 
 def encode_text(text: str, what: str) -> bytes | str:
-    """A text as UTF-8, or why it can't be."""
+    """Return a text as UTF-8, or why that isn't possible."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
         return f"{what} has a lone surrogate, {text[error.start]!a}, which UTF-8 can't hold"
 
 
-def read_lines(block: bytes, text_of: Callable[[bytes], bytes | str | None]) -> Texts:
-    """Each line by itself: `text_of` gives its text, why there is none, or None for a line that is no document."""
+def split_lines(block: bytes) -> list[bytes]:
+    """Return the lines of a block, whose last line break is optional."""
     lines = block.split(b"\n")
     if not lines[-1]:
         lines.pop()
-    texts: list[bytes] = []
-    places: list[int] = []
-    faults: dict[int, str] = {}
+    return lines
+
+
+def read_lines(block: bytes, text_of: Callable[[bytes], bytes | str | None]) -> Texts:
+    """Read line by line. `text_of` returns the text, the reason for no text, or None if the line isn't a document."""
+    texts, places, faults, lines = list[bytes](), list[int](), dict[int, str](), split_lines(block)
     for place, line in enumerate(lines):
         found = text_of(line)
         if isinstance(found, bytes):
@@ -163,18 +155,8 @@ def read_lines(block: bytes, text_of: Callable[[bytes], bytes | str | None]) -> 
     return Texts(texts, places, faults, lines)
 
 
-def _text_at(line: Any, path: KeyPath) -> bytes | str:
-    """The text at the end of a path as UTF-8, or why there is none."""
-    value = value_at(line, path)
-    if isinstance(value, Fault):
-        return str(value)
-    if not isinstance(value, str):
-        return f"field {_shown(path)!r} is {KINDS[type(value)]}, not text"
-    return encode_text(value, f"field {_shown(path)!r}")
-
-
 def value_at(line: Any, path: KeyPath) -> Any:
-    """The value at the end of a path, or the `Fault` why there is none."""
+    """Return the value at a path, or a `Fault`."""
     value: Any = line
     for depth, step in enumerate(path):
         kind: type[Any] = dict if isinstance(step, str) else list
@@ -190,7 +172,7 @@ def value_at(line: Any, path: KeyPath) -> Any:
 
 
 def _instead(value: Any, step: str | int) -> str:
-    """The fields that are there, and which of them may have been meant."""
+    """Return the existing fields, and which of them may have been meant."""
     if not isinstance(value, dict) or not isinstance(step, str):
         return ""
     fields = cast(dict[Any, Any], value)
@@ -207,10 +189,10 @@ def _shown(path: KeyPath) -> str:
 
 
 def parse_field(field: str) -> tuple[str, ...]:
-    r"""`"meta.text"` → `("meta", "text")`. A dot inside a key is written `\.`.
+    r"""Return the keys of a field: `"meta.text"` → `("meta", "text")`. A dot inside a key is written `\.`.
 
     Raises:
-        ConfigError: an empty key, or more than 16 of them.
+        ConfigError: a key is empty, or there are more than 16.
     """
     keys = tuple(key.replace("\\.", ".") for key in _SEPARATOR.split(field))
     if not all(keys) or len(keys) > _MOST_KEYS:
@@ -225,7 +207,7 @@ def parse_field(field: str) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=8)
 def _extractor(paths: tuple[KeyPath, ...], join: str) -> Callable[[bytes], str]:
-    """Line → text. A line is decoded once for each path, which is quick: all else in it is skipped."""
+    """Return a function from lines to texts. It decodes a line once per path, which skips all other values."""
     extractors = [_one_extractor(path) for path in paths]
     if len(extractors) == 1:
         return extractors[0]
@@ -235,7 +217,10 @@ def _extractor(paths: tuple[KeyPath, ...], join: str) -> Callable[[bytes], str]:
 def _one_extractor(path: KeyPath) -> Callable[[bytes], str]:
     keys = tuple(step for step in path if isinstance(step, str))
     if len(keys) == len(path):
-        decode, pick = _typed_decoder(keys)
+        kind: Any = str
+        for key in reversed(keys):
+            kind = msgspec.defstruct("Level", [("inner", kind)], rename={"inner": key}, gc=False)
+        decode, pick = msgspec.json.Decoder(kind).decode, operator.attrgetter(".".join(["inner"] * len(keys)))
 
         def extract_text(line: bytes) -> str:
             require_memory_for(line)
@@ -255,11 +240,3 @@ def _one_extractor(path: KeyPath) -> Callable[[bytes], str]:
         return value
 
     return extract
-
-
-def _typed_decoder(keys: tuple[str, ...]) -> tuple[Callable[[bytes], Any], Callable[[Any], str]]:
-    """`(decode, pick)`: a decoder that builds the one field, and the way to it."""
-    kind: Any = str
-    for key in reversed(keys):
-        kind = msgspec.defstruct("Level", [("inner", kind)], rename={"inner": key}, gc=False)
-    return msgspec.json.Decoder(kind).decode, operator.attrgetter(".".join(["inner"] * len(keys)))

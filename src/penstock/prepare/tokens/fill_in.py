@@ -1,4 +1,4 @@
-"""Texts rearranged for filling in the middle, cut by character before they are tokenised.
+"""Fill-in-the-middle: texts that are split by character and rearranged before they are tokenized.
 
 | form | tokens |
 |---|---|
@@ -6,9 +6,9 @@
 | prefix, suffix, middle | PRE `prefix` SUF `suffix` MID `middle` |
 | suffix, prefix, middle | PRE SUF `suffix` MID `prefix` `middle` |
 
-Which form a text has and where it is cut are hashes of a seed and the text itself: the same whoever packs it, in what
-order, and after any restart. Both cuts are uniform over its characters' borders; parts may be empty, and each is
-tokenised alone, as a model is asked later. Forms as in `penstock.pack.FillInTheMiddle`, which cuts by token.
+Which form a text gets and where it is split are hashes of a seed and the text: they don't depend on workers, order or
+restarts. Both splits are uniform over its characters. Parts may be empty, and each is tokenized alone, like a model's
+prompt later. Forms are those of `penstock.pack.FillInTheMiddle`, which splits by token.
 """
 
 from __future__ import annotations
@@ -40,18 +40,14 @@ KNOWN = (
 """Tokens before prefix, middle and suffix: of StarCoder, Qwen and CodeGemma, SantaCoder, DeepSeek, Code Llama."""
 
 _Part = tuple[tuple[int, ...], bytes]
-"""Tokens, and the text behind them."""
+"""Tokens, and the text after them."""
 
 
 @dataclass(frozen=True, slots=True)
-class FillInAsked:
-    """What is asked for.
+class FillInOptions:
+    """Share of the documents that are rearranged, and of these the share that begins with the suffix; 0 to 1.
 
-    Attributes:
-        rate: share of the documents that are rearranged, 0 to 1.
-        spm_rate: share of these that begin with the suffix.
-        seed: any integer.
-        tokens: before prefix, middle and suffix; None for those of `KNOWN` that the tokenizer has.
+    `tokens` come before prefix, middle and suffix; None: those of `KNOWN` that the tokenizer has.
     """
 
     rate: float
@@ -59,54 +55,49 @@ class FillInAsked:
     seed: int = 0
     tokens: tuple[str, str, str] | None = None
 
-    def options(self) -> dict[str, Any]:
-        """By the names of the command line."""
-        found = {"--fim-rate": self.rate, "--fim-spm-rate": self.spm_rate, "--fim-seed": self.seed}
-        return found if self.tokens is None else {**found, "--fim-tokens": list(self.tokens)}
+    def recorded(self, prefix: str) -> dict[str, Any]:
+        """Return the options by their names on the command line, after `prefix`."""
+        options = {"fim-rate": self.rate, "fim-spm-rate": self.spm_rate, "fim-seed": self.seed}
+        tokens = {} if self.tokens is None else {"fim-tokens": list(self.tokens)}
+        return {prefix + name: value for name, value in {**options, **tokens}.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class FillIn:
-    """How texts are rearranged.
+    """Rearranges texts. `around`: ids that the tokenizer puts before and after every text."""
 
-    Attributes:
-        asked: for what.
-        prefix_id, middle_id, suffix_id: tokens before the parts.
-        around: ids that the tokenizer puts before and after every text.
-    """
-
-    asked: FillInAsked
+    options: FillInOptions
     prefix_id: int
     middle_id: int
     suffix_id: int
     around: tuple[tuple[int, ...], tuple[int, ...]]
 
     def parts_of(self, text: bytes) -> list[_Part]:
-        """A text as it will be, in its order: one part where it stays as it was."""
-        hashes = (xxhash.xxh3_128_digest(text, _key(self.asked.seed) ^ place) for place in (0, 1))
+        """Return the parts of a text in their new order; one part if it isn't rearranged."""
+        hashes = (xxhash.xxh3_128_digest(text, _key(self.options.seed) ^ place) for place in (0, 1))
         draws = np.frombuffer(b"".join(hashes), "<u8")
         chosen, is_spm = ((draws[:2] >> np.uint64(11)) * 2.0**-53).tolist()
-        if not text or chosen >= self.asked.rate:
+        if not text or chosen >= self.options.rate:
             return [((), text)]
         characters = text.decode()
         first, second = sorted(int(draw) % (len(characters) + 1) for draw in draws[2:])
         prefix, middle, suffix = (
             part.encode() for part in (characters[:first], characters[first:second], characters[second:])
         )
-        if is_spm < self.asked.spm_rate:
+        if is_spm < self.options.spm_rate:
             return [((self.prefix_id, self.suffix_id), suffix), ((self.middle_id,), prefix), ((), middle)]
         return [((self.prefix_id,), prefix), ((self.suffix_id,), suffix), ((self.middle_id,), middle)]
 
     def encode(self, encode: Callable[[list[bytes]], Encoded], texts: Sequence[bytes]) -> tuple[Encoded, set[int]]:
-        """Ids and lengths of texts, some of them rearranged, and the rows of those that hold one of the tokens.
+        """Return ids and lengths of texts, some of them rearranged, and the rows that contain one of the tokens.
 
-        These would look cut where they are not: they come out empty, whatever their form, unless nothing is rearranged.
-        `encode` gives ids of texts as they are.
+        Such rows would look rearranged, so they get no ids, unless nothing is rearranged at all. `encode` returns the
+        ids of unchanged texts.
         """
         cut = [self.parts_of(text) for text in texts]
         ids, lengths = encode([part for parts in cut for _, part in parts])
         ends = np.cumsum(lengths)
-        marks = (self.prefix_id, self.middle_id, self.suffix_id) if self.asked.rate else ()
+        marks = (self.prefix_id, self.middle_id, self.suffix_id) if self.options.rate else ()
         own = np.flatnonzero(np.isin(ids, marks))
         rows = np.repeat(np.arange(len(cut)), [len(parts) for parts in cut])
         held = set(rows[np.searchsorted(ends, own, side="right")].tolist())
@@ -137,14 +128,10 @@ def _key(seed: int) -> int:
     return derive_key(seed, VERSION)
 
 
-def asked_of(
+def make_options(
     rate: float | None, spm_rate: float | None, seed: int | None, tokens: Sequence[str] | None
-) -> FillInAsked | None:
-    """What the options of `pack` ask for; None for nothing.
-
-    Raises:
-        ConfigError: no share, tokens that are not three, or options without a rate.
-    """
+) -> FillInOptions | None:
+    """Return the checked options of `pack`; None without a rate. Raises `ConfigError`."""
     rest = {"fim_spm_rate": spm_rate, "fim_seed": seed, "fim_tokens": tokens}
     given = [name for name, value in rest.items() if value is not None]
     if rate is None:
@@ -163,19 +150,15 @@ def asked_of(
             found=", ".join(named),
             expected="the tokens before prefix, middle and suffix",
         )
-    return FillInAsked(float(rate), 0.5 if spm_rate is None else float(spm_rate), seed or 0, named)
+    return FillInOptions(float(rate), 0.5 if spm_rate is None else float(spm_rate), seed or 0, named)
 
 
-def fill_in_of(asked: FillInAsked, spec: TokenizerSpec, reference: Reference) -> FillIn:
-    """The same with the tokenizer's ids.
-
-    Raises:
-        ConfigError: it lacks a token, or adds to a text what can't be told from it.
-    """
+def load_fill_in(options: FillInOptions, spec: TokenizerSpec, reference: Reference) -> FillIn:
+    """Look up the tokens. Raises `ConfigError` if the tokenizer lacks one, or changes texts in other ways."""
     if spec.around is None:
         what, hint = "its post-processor does more than add tokens around the text", "Add --special-tokens none"
         raise ConfigError(what, path=spec.path, expected="text that can be split for fill-in-the-middle", hint=hint)
-    tokens = asked.tokens
+    tokens = options.tokens
     if tokens is None:
         tokens = next((some for some in KNOWN if all(reference.id_of(one) is not None for one in some)), None)
     if tokens is None:
@@ -190,4 +173,4 @@ def fill_in_of(asked: FillInAsked, spec: TokenizerSpec, reference: Reference) ->
             raise ConfigError(what, path=spec.path, hint=f"Did you mean {close!r}?" if close else "See --fim-tokens")
         ids.append(found)
     prefix_id, middle_id, suffix_id = ids
-    return FillIn(asked, prefix_id, middle_id, suffix_id, spec.around)
+    return FillIn(options, prefix_id, middle_id, suffix_id, spec.around)

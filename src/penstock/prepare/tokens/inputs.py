@@ -1,7 +1,4 @@
-"""What is to be packed: files, folders and globs → a list of files in a fixed order, each with its digest.
-
-Standard input, `-`, is copied into a temporary file first: inputs are read more than once.
-"""
+"""Inputs of `pack`: files, directories and globs become a list of files in a fixed order, each with its digest."""
 
 from __future__ import annotations
 
@@ -50,29 +47,28 @@ from penstock.types import OpenOptions
 Compression = Literal["none", "gzip", "zstd"]
 InputFormat = Literal["auto", "jsonl", "text", "parquet"]
 Kind = Literal["lines", "whole", "parquet", "arrow"]
-"""How a file is read: line by line, all of it as one document, or row by row."""
 TABLES: tuple[Kind, ...] = ("parquet", "arrow")
 
 STDIN = "-"
 
 COMPRESSED = (".gz", ".zst")
 SUFFIXES = OF_FORMATS["jsonl"]
-"""What is taken from a folder. A path or a glob may name anything."""
+"""Suffixes of files that are read in directories. A path or a glob can name any file."""
 
 SUFFIXES_OF: Mapping[InputFormat, tuple[str, ...]] = MappingProxyType(
     {"auto": SUFFIXES, "jsonl": SUFFIXES, "text": (".txt", ".txt.gz", ".txt.zst"), "parquet": (".parquet",)}
 )
-"""The same for each format; where a folder has no JSONL, `"auto"` takes its Parquet files."""
+"""The same for each format. With `"auto"`, Parquet files are read in directories without JSONL."""
 
 _PARQUET_MAGIC = b"PAR1"
 _OF_FILES = (".jsonl", ".ndjson", ".gz", ".zst", ".txt", ".parquet", ".arrow", ".json")
-_ARROW_MAGICS = (b"\xff\xff\xff\xff", b"ARRO")  # of streams and of files; no text begins so
+_ARROW_MAGICS = (b"\xff\xff\xff\xff", b"ARRO")  # of streams and of files; text never begins like this
 
 WHOLE_DIGEST_BYTES = 1 << 32
-"""Inputs of at most so many bytes in all are hashed whole; of larger ones a sample is."""
+"""Inputs up to this size in all are hashed completely, larger ones by a sample."""
 
 _MAGIC: dict[Compression, bytes] = {"gzip": b"\x1f\x8b", "zstd": b"\x28\xb5\x2f\xfd"}
-_SUFFIX_SAYS: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
+_OF_SUFFIX: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
 _AT_ONCE = 16
@@ -86,17 +82,14 @@ class InputFile:
     """One file to read.
 
     Attributes:
-        name: path relative to the folder that all inputs share.
-        place: where it is.
-        size_bytes: its size.
-        mtime_ns: time of its last change; 0 where it is not on this machine.
-        compression: how it is compressed.
-        digest: `"xxh3:…"` over all bytes, `"sample:…"` over a few, or `"version:…"`, what its store calls this one;
-            empty where it is to be made (`with_digests`).
-        kind: how it is read.
-        held: all its bytes, of a small one that was read for its digest: it is not opened again.
-        excluded: where its lines begin that its exclude list takes out, rising; `exclude_digest` that of the list.
-        carried: entries of lines that are packed although they are excluded, by the numbers of the lines.
+        name: path relative to the directory that all inputs share.
+        mtime_ns: modification time; 0 for remote files.
+        digest: `"xxh3:…"` of all bytes, `"sample:…"` of some, or `"version:…"`, the version in its store; empty until
+            `with_digests` computes it.
+        kind: how it is read: by lines, as one document, or as a table.
+        held: all bytes of a small file that was read for its digest. It isn't opened again.
+        excluded: offsets of its excluded lines, rising; `exclude_digest`: that of the exclude list.
+        carried: entries of excluded lines that are packed all the same, by line number.
     """
 
     name: str
@@ -113,12 +106,12 @@ class InputFile:
 
     @property
     def path(self) -> str:
-        """Its path."""
+        """Path of the file."""
         return self.place.path
 
     @property
     def source(self) -> Place:
-        """Where it is read from."""
+        """Place from which it is read."""
         return self.place if self.held is None else Place(MemoryStore({self.path: self.held}), self.path)
 
     @property
@@ -129,11 +122,11 @@ class InputFile:
 
 @contextlib.contextmanager
 def spooled(given: Sequence[str]) -> Generator[Sequence[str]]:
-    """The same inputs, with standard input as a file `stdin` in the temporary folder (`TMPDIR`), for as long.
+    """Copy standard input into a temporary file `stdin` (in `TMPDIR`) for the block: inputs are read more than once.
 
     Raises:
-        ConfigError: standard input is named beside others.
-        PrepareError: nothing came from it.
+        ConfigError: there are other inputs.
+        PrepareError: standard input is empty.
     """
     if STDIN not in given:
         yield given
@@ -157,29 +150,19 @@ def spooled(given: Sequence[str]) -> Generator[Sequence[str]]:
         yield [path]
 
 
-def find_paths(
-    given: Sequence[str | os.PathLike[str]], input_format: InputFormat = "auto", *, follow_links: bool = False
-) -> list[str]:
-    """The files meant by paths, folders and globs, in byte order of their paths; see `find_files`."""
-    return find_files(given, input_format, follow_links=follow_links)[0]
-
-
 def find_files(
     given: Sequence[str | os.PathLike[str]], input_format: InputFormat = "auto", *, follow_links: bool = False
 ) -> tuple[list[str], dict[str, os.stat_result]]:
-    """The files meant by paths, folders and globs, in byte order of their paths, and what is known of them.
+    """Find the files of paths, directories and globs; return their paths in byte order, and known file statuses.
 
-    Folders are searched at any depth for names that end in one of `SUFFIXES_OF`; hidden names are left out. Links out
-    of such a folder are refused without `follow_links`. A dataset saved by Hugging Face is the files that it lists.
-
-    Returns:
-        Their paths, and the statuses of those that were found in a folder and are no links, and of exclude lists there:
-        these are asked for once.
+    Directories are searched recursively for names that end in one of `SUFFIXES_OF`, except hidden ones. A dataset saved
+    by Hugging Face stands for the files that it lists. Statuses are those of files in searched directories that aren't
+    links, and of exclude lists next to them.
 
     Raises:
-        NotFound: nothing is there, or nothing fits.
-        ConfigError: a file is named twice, or is no regular file.
-        UnsafeData: a link leads out of a folder that is searched.
+        NotFound: nothing exists, or nothing matches.
+        ConfigError: a file is listed twice, or isn't a regular file.
+        UnsafeData: a link leads out of a searched directory, without `follow_links`.
     """
     statuses: dict[str, os.stat_result] = {}
     kinds = [SUFFIXES_OF[input_format], *([SUFFIXES_OF["parquet"]] if input_format == "auto" else [])]
@@ -207,7 +190,7 @@ def find_files(
 
 
 def _looked(given: str, look: Callable[[str], Iterable[str]]) -> Iterable[str]:
-    """Return the files that `look` finds; raise `ConfigError` for an MDS dataset or tar shards."""
+    """Return the files that `look` finds. Raise `ConfigError` for an MDS dataset or tar shards."""
     names = [given] if given.endswith(".tar") else []
     try:
         if not names:
@@ -228,7 +211,7 @@ def _looked(given: str, look: Callable[[str], Iterable[str]]) -> Iterable[str]:
 
 
 def _saved(given: str, input_format: InputFormat) -> list[str]:
-    """The files of a folder in which Hugging Face `datasets` saved one; none where it is none."""
+    """Return the files of a directory in which Hugging Face `datasets` saved a dataset; none for other inputs."""
     if input_format != "auto" or given == STDIN or os.path.splitext(given)[1] in _OF_FILES:
         return []
     place = place_of(given).bare()
@@ -250,38 +233,40 @@ def describe_inputs(
     hold_bytes: int = 0,
     digests: bool = True,
 ) -> list[InputFile]:
-    """What there is to know about the files; up to 4 GiB in all are read for their digests.
+    """Describe files; up to 4 GiB in all are read for their digests.
 
     Args:
-        files: they, by absolute paths.
-        input_format: what they are; `"auto"` tells tables by their first bytes, and takes all else for JSONL.
-        whole_files: whether a file is one document.
-        known: digests by name, which are taken where size and time of change are the same.
-        statuses: of those of which it is known, by path.
-        hold_bytes: of small files so many are kept, and not read again.
-        digests: whether files that are read whole for them have theirs; see `with_digests`.
+        files: their places, with absolute paths.
+        input_format: `"auto"` recognizes tables by their first bytes, and reads other files as JSONL.
+        whole_files: each file is one document.
+        known: facts from an earlier plan, by name. Digests of files with equal size and modification time are reused.
+        statuses: known file statuses, by path.
+        hold_bytes: small files up to this size in all are kept in memory.
+        digests: compute digests that need whole files; else see `with_digests`.
 
     Raises:
-        Corrupt: a file is not the format or the compression that it should be.
+        Corrupt: a file doesn't have the expected format or compression.
     """
-    stats = states_of(files, statuses)
-    whole = sum(status.size_bytes for status in stats) <= WHOLE_DIGEST_BYTES
-    how = _How(input_format, "whole" if whole_files else "lines", known, whole)
-    given = list(zip(files, _names_below(files), stats, strict=True))
-    found: list[InputFile] = []
-    with Pool(_AT_ONCE, "penstock-inputs") as pool:  # of what is far away the beginnings, which are a request each
-        far = pool.map(lambda one: _describe(*one, how, hold=False), (one for one in given if not one[0].is_local))
+    states = states_of(files, statuses)
+    is_whole = sum(state.size_bytes for state in states) <= WHOLE_DIGEST_BYTES
+    describe = functools.partial(
+        _describe, input_format=input_format, otherwise="whole" if whole_files else "lines", known=known, whole=is_whole
+    )
+    given = list(zip(files, _names_below(files), states, strict=True))
+    inputs: list[InputFile] = []
+    with Pool(_AT_ONCE, "penstock-inputs") as pool:  # beginnings of remote files, a request each
+        remote = pool.map(lambda one: describe(*one, hold=False), (one for one in given if not one[0].is_local))
         for file, name, state in given:
             hold = state.size_bytes <= hold_bytes
-            found.append(_describe(file, name, state, how, hold=hold) if file.is_local else next(far))
-            hold_bytes -= len(found[-1].held or b"")
-    return with_digests(found) if digests else found
+            inputs.append(describe(file, name, state, hold=hold) if file.is_local else next(remote))
+            hold_bytes -= len(inputs[-1].held or b"")
+    return with_digests(inputs) if digests else inputs
 
 
 def with_digests(
     inputs: Sequence[InputFile], run: Callable[[Callable[[Place], str], Iterable[Place]], Iterator[str]] = map
 ) -> list[InputFile]:
-    """The same inputs with the digests that are missing; each is a task of `run`, which reads the file."""
+    """Compute missing digests; each is a task of `run`, which reads the file."""
     files = [one.place for one in inputs if not one.digest]
     found = iter(list(run(_whole_digest, files)) if files else ())
     return [one if one.digest else replace(one, digest=next(found)) for one in inputs]
@@ -294,17 +279,17 @@ def without_excluded(
     keep: bool = False,
     known: Collection[str] = (),
 ) -> list[InputFile]:
-    """The same inputs with what their exclude lists take out; lists of remote data are not looked for.
+    """Apply exclude lists to inputs. Lists next to remote data aren't read.
 
     Args:
-        inputs: of one run.
-        excludes: the list of the only input, instead of the one beside it; False for all samples.
-        keep: pack these lines too, and carry their entries.
-        known: what `find_files` found in folders.
+        inputs: all inputs of a run.
+        excludes: the list of the only input, instead of the one next to it; False: pack all samples.
+        keep: pack excluded lines too, and carry their entries.
+        known: files that `find_files` found in directories.
 
     Raises:
-        Corrupt: a list can't be read, or is of other data.
-        ConfigError: an input whose rows can't be left out one by one.
+        Corrupt: a list can't be read, or belongs to other data.
+        ConfigError: the format of an input doesn't support excluding single rows.
     """
     if excludes is False:
         return list(inputs)
@@ -313,8 +298,8 @@ def without_excluded(
             what = "an exclude list applies to one input"
             raise ConfigError(what, path=excludes.path, found=f"{len(inputs)} inputs", hint="Pack each one separately")
         return [_without(inputs[0], excludes, keep=keep)]
-    local, far = [one for one in inputs if one.place.is_local], [one for one in inputs if not one.place.is_local]
-    _require_named(far)
+    local = [one for one in inputs if one.place.is_local]
+    _require_no_remote_lists([one for one in inputs if not one.place.is_local])
     if not local:
         return list(inputs)
     store, here = local[0].place.store, [one.path for one in local]
@@ -331,8 +316,8 @@ def without_excluded(
     return [_without(one, Place(store, listed[one.path]), keep=keep) if one.path in listed else one for one in inputs]
 
 
-def _require_named(inputs: Sequence[InputFile]) -> None:
-    """Refuse inputs that are far away beside which a list lies, by one listing of each folder; raises `ConfigError`."""
+def _require_no_remote_lists(inputs: Sequence[InputFile]) -> None:
+    """Raise `ConfigError` if there is an exclude list next to a remote input. Each directory is listed once."""
     stores = {id(one.place.store): one.place.store for one in inputs}
     for store in stores.values():
         found = dict[str, str]()
@@ -364,7 +349,7 @@ def _without(one: InputFile, listed: Place, *, keep: bool) -> InputFile:
 
 
 def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
-    """The first input that was touched, or is gone, since it was found; one that was read once can't change."""
+    """Return the first input that was modified or deleted since it was described, except those in memory."""
     read = [one for one in inputs if one.held is None]
     look_up = looking_up([one.place for one in read])
     for one in read:
@@ -380,41 +365,45 @@ def changed_since(inputs: Sequence[InputFile]) -> InputFile | None:
 
 
 def _names_below(files: Sequence[Place]) -> list[str]:
-    """Paths of files below the folder that all share, or with their bucket where they share none."""
+    """Return paths relative to the directory that all files share, or with their bucket if they share none."""
     paths = [file.path if file.is_local else "/" + file.shown.replace("://", "/", 1) for file in files]
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     return [recordable(os.path.relpath(path, root)) for path in paths]
 
 
-@dataclass(frozen=True, slots=True)
-class _How:
-    """How inputs are described: see `describe_inputs`; `whole`: whether digests are over all bytes."""
+def _describe(
+    file: Place,
+    name: str,
+    state: FileState,
+    *,
+    input_format: InputFormat,
+    otherwise: Kind,
+    known: Mapping[str, PlannedInput],
+    whole: bool,
+    hold: bool,
+) -> InputFile:
+    """Describe a file, which is opened once, unless only a sample of a large file is digested.
 
-    input_format: InputFormat
-    otherwise: Kind
-    known: Mapping[str, PlannedInput]
-    whole: bool
-
-
-def _describe(file: Place, name: str, state: FileState, how: _How, *, hold: bool) -> InputFile:
-    """One file: opened once, unless only a sample of a large one is digested.
+    Args:
+        otherwise: the kind of a file that isn't a table.
+        whole: digests are of all bytes.
 
     Raises:
-        PrepareError: it has another size than a moment ago.
+        PrepareError: its size has just changed.
     """
-    size_bytes, mtime_ns, known = state.size_bytes, state.mtime_ns, how.known.get(name)
-    same = mtime_ns > 0 and known is not None and (known.size_bytes, known.mtime_ns) == (size_bytes, mtime_ns)
-    at_once = how.whole and not same and not state.version and size_bytes <= _READ_BYTES
+    size_bytes, mtime_ns, planned = state.size_bytes, state.mtime_ns, known.get(name)
+    same = mtime_ns > 0 and planned is not None and (planned.size_bytes, planned.mtime_ns) == (size_bytes, mtime_ns)
+    at_once = whole and not same and not state.version and size_bytes <= _READ_BYTES
     data = file.store.get(file.path) if at_once else file.store.get(file.path, 0, _HEAD_BYTES)
-    kind = _kind(data, file, how)
-    compression = "none" if kind in TABLES else _compression(data[:_HEAD_BYTES], file)
-    if known is not None and same:
-        digest = known.digest
+    kind = _find_table(data, file, input_format) or otherwise
+    compression = "none" if kind in TABLES else _find_compression(data[:_HEAD_BYTES], file)
+    if planned is not None and same:
+        digest = planned.digest
     elif state.version:
         digest = _VERSION + state.version
     elif at_once:
         digest = f"xxh3:{xxhash.xxh3_128_hexdigest(data)}"
-    elif how.whole:
+    elif whole:
         digest = ""
     else:
         digest = f"sample:{sample_fingerprint(file.store, 'input', b'', [('', file.path)])}"
@@ -426,15 +415,16 @@ def _describe(file: Place, name: str, state: FileState, how: _How, *, hold: bool
     return InputFile(name, file, size_bytes, mtime_ns, compression, digest, kind, held)
 
 
-def _kind(head: bytes, file: Place, how: _How) -> Kind:
-    if how.input_format not in ("auto", "parquet"):
-        return how.otherwise
+def _find_table(head: bytes, file: Place, input_format: InputFormat) -> Kind | None:
+    """Return the kind of a table; None for other files. Raise `Corrupt` if a Parquet file isn't one."""
+    if input_format not in ("auto", "parquet"):
+        return None
     if head.startswith(_PARQUET_MAGIC):
         return "parquet"
-    if how.input_format == "auto" and head.startswith(_ARROW_MAGICS):
+    if input_format == "auto" and head.startswith(_ARROW_MAGICS):
         return "arrow"
-    if how.input_format == "auto" and not file.path.endswith(SUFFIXES_OF["parquet"]):
-        return how.otherwise
+    if input_format == "auto" and not file.path.endswith(SUFFIXES_OF["parquet"]):
+        return None
     raise Corrupt(
         "not a Parquet file",
         path=file.path,
@@ -444,20 +434,20 @@ def _kind(head: bytes, file: Place, how: _How) -> Kind:
     )
 
 
-def _compression(head: bytes, file: Place) -> Compression:
-    # No JSON begins with these bytes, so they are trusted more than the name.
+def _find_compression(head: bytes, file: Place) -> Compression:
+    # JSON never begins with these bytes, so they take precedence over the name.
     for compression, magic in _MAGIC.items():
         if head.startswith(magic):
             return compression
-    says = _SUFFIX_SAYS.get(PurePosixPath(file.name).suffix)
-    if says is None:
+    expected = _OF_SUFFIX.get(PurePosixPath(file.name).suffix)
+    if expected is None:
         return "none"
     raise Corrupt(
-        f"the name ends in {says}, but the content doesn't match",
+        f"the name ends in {expected}, but the content doesn't match",
         path=file.path,
         offset_bytes=0,
         found=head.hex(" ") or "an empty file",
-        expected=_MAGIC[says].hex(" "),
+        expected=_MAGIC[expected].hex(" "),
     )
 
 

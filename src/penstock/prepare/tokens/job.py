@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -14,7 +15,7 @@ from typing import Any
 from penstock._kinds import JoinsRows
 from penstock.abc import Executor, Writer
 from penstock.engine.folder import WorkFolder
-from penstock.engine.parts import PartName, read_part
+from penstock.engine.parts import PartMeta, PartName
 from penstock.engine.plan import Plan, require_same
 from penstock.engine.run import Job, Wave
 from penstock.engine.token_blocks import BlockWave, OneFile, joined_file
@@ -38,30 +39,25 @@ from penstock.formats._manifest import Provenance
 from penstock.formats._planes import base_at, side_path_of
 from penstock.formats.tokens.folder.files import read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.formats.tokens.folder.side import NAME as FOLDER
 from penstock.formats.tokens.folder.side import read_manifest
 from penstock.order.permutation import GlobalOrder
-from penstock.prepare.tokens.encode import Counts, Encoding, encode_fn
-from penstock.prepare.tokens.engine_choice import check_probes, choose, differs, disagreed, estimate
+from penstock.prepare.tokens.encode import Encoding
+from penstock.prepare.tokens.engine_choice import choose, disagreed, estimate, find_disagreement
 from penstock.prepare.tokens.engines import EngineName, encode_each
 from penstock.prepare.tokens.inputs import changed_since, with_digests
 from penstock.prepare.tokens.output import bos_of, create_writer, writer_options
 from penstock.prepare.tokens.report import PackReport
 from penstock.prepare.tokens.request import (
-    Found,
     Material,
     Request,
+    Statuses,
     find_inputs,
-    make_plan,
-    material_of,
-    named_inputs,
-    recorded_of,
-    recorded_of_output,
-    understand,
+    load_material,
+    name_inputs,
 )
 from penstock.prepare.tokens.sidecars import kept_mask, kept_rows, settle_mask, settle_rows, shuffled_place
 from penstock.prepare.tokens.tasks import Tasks, default_task_bytes, text_bytes
-from penstock.prepare.tokens.vocabulary import count_in_parts
+from penstock.prepare.tokens.vocabulary import drops_characters, unknown_id
 from penstock.store._files import require_movable
 from penstock.store._keeping import keeping_nothing
 from penstock.store.dry import dry_place
@@ -73,24 +69,12 @@ from penstock.store.side_file import record_in_side_file
 from penstock.types import Manifest, OpenOptions
 
 
-def make_job(request: Request) -> PackJob:
-    """Return the job that does what is requested."""
-    return PackFolderJob(request) if request.is_folder else PackDatasetJob(request)
-
-
 @dataclass
 class PackJob(Job[PackReport]):
     """Tokenizes text to parts, and makes an output of them.
 
-    Attributes:
-        request: arguments of `pack`.
-        started: when the job started, as `time.perf_counter()`.
-        pool: runs tasks; known once the output is held, as `material`.
-        material: tokenizer and inputs.
-        engine: encodes the text; known once the work is open, as `engine_note` and the plan.
-        engine_note: why it isn't gigatoken.
-        counts: what this run's parts hold.
-        times: when each stage of the job ended.
+    `pool` and `material` are known once the output is held; `engine`, `engine_note` (why it isn't gigatoken) and the
+    plan once the work is open. `times` are the ends of the stages.
     """
 
     request: Request
@@ -99,7 +83,7 @@ class PackJob(Job[PackReport]):
     material: Material = field(init=False)
     engine: EngineName = field(init=False)
     engine_note: str | None = None
-    counts: Counts = field(init=False)
+    encoding: Encoding = field(init=False)
     times: list[float] = field(default_factory=list[float])
     _plan: Plan = field(init=False)
     _other: Manifest | None = None
@@ -112,11 +96,6 @@ class PackJob(Job[PackReport]):
         self.options = self.request.options
 
     # --- what differs between one dataset and a folder of token files
-
-    @property
-    @abstractmethod
-    def format(self) -> str:
-        """Format of the whole output."""
 
     @abstractmethod
     def held(self) -> contextlib.AbstractContextManager[None]:
@@ -138,21 +117,25 @@ class PackJob(Job[PackReport]):
 
     @contextlib.contextmanager
     def hold(self) -> Generator[None]:
-        found = find_inputs(self.request)
+        files, statuses = find_inputs(self.request)
         with contextlib.ExitStack() as self._pools:
             # Workers start first. They import their modules while this process reads tokenizer and inputs.
-            self.pool = self._pools.enter_context(self._start_workers(found))
+            self.pool = self._pools.enter_context(self._start_workers(files, statuses))
             before = None if self.options.restart else peek(self.folder)
-            self.material = understand(self.request, found, before)
+            self.material = load_material(self.request, files, statuses, before)
             with self.held():
                 yield
 
-    def _start_workers(self, found: Found) -> contextlib.AbstractContextManager[Executor]:
-        options, sizes = self.options, [text_bytes(*one) for one in found.sizes()]
+    def _start_workers(self, files: Sequence[Place], statuses: Statuses) -> contextlib.AbstractContextManager[Executor]:
+        options, sizes = self.options, list[int]()
+        for file in files:
+            if file.is_local:
+                status = statuses.get(file.path)
+                sizes.append(text_bytes(file.path, file.store.size(file.path) if status is None else status.st_size))
         task_bytes = self.request.task_bytes or default_task_bytes(sum(sizes))
         most = sum(-(-size_bytes // task_bytes) for size_bytes in sizes)
         executor, alone = options.executor or "processes", most <= 1 or options.no_work
-        places = {"reads": found.files, "writes": [self.output]}
+        places = {"reads": files, "writes": [self.output]}
         return make_executor(executor, options.workers, self.preload, alone=alone, most=most, **places)
 
     @contextlib.contextmanager
@@ -163,10 +146,10 @@ class PackJob(Job[PackReport]):
 
     def adopt(self, work: Work) -> bool:
         before, material = work.plan, self.material
-        self.engine, self.engine_note = choose(self.request, material, before, self.pool)
+        self.engine, self.engine_note = choose(material, before, self.pool)
         inputs = with_digests(material.inputs, self.pool.map)  # the workers' modules are imported by now
         self.material = dataclasses.replace(material, inputs=inputs)
-        plan = make_plan(self.request, self.material, before)
+        plan = self.material.plan(before)
         require_same(before, plan, self.output.path)
         if before is not None and self.engine != before.engine:
             raise PrepareError(
@@ -186,22 +169,19 @@ class PackJob(Job[PackReport]):
         return Tasks(self.material.inputs, self._plan.task_bytes)
 
     def part_fn(self, work: Work) -> Callable[[Any], object]:
-        return encode_fn(self, work)
+        return self.new_encoding(work).encode_fn()
 
     def is_current(self, work: Work) -> bool:
         if not self.options.is_distributed or self.options.restart:
             return True
         manifest = self._manifest()
-        return manifest is None or not self._is_requested(self.material, manifest)
+        return manifest is None or not _is_requested(self.material, manifest)
 
     # --- parts
 
-    def new_counts(self, work: Work) -> Counts:
-        """Return counts of no parts."""
-        sizes = (one.size_bytes for one in self.material.inputs)
-        if self.options.part is not None:
-            sizes = (one.size_bytes for one in self.tasks if self.options.takes(one.number))
-        return Counts(self.request, self.material, work, sum(sizes))
+    def new_encoding(self, work: Work) -> Encoding:
+        """Return a pass over the tasks that hasn't counted any part."""
+        return Encoding(self.material, self.engine, self._plan, work)
 
     def parts_of_all(self, work: Work) -> list[PartName]:
         """Return all parts in order, which must exist."""
@@ -215,7 +195,7 @@ class PackJob(Job[PackReport]):
 
     def require_documents(self, work: Work) -> None:
         """Raise `PrepareError` if there is nothing to commit, or an input has changed."""
-        counts, inputs = self.counts, self.material.inputs
+        counts, inputs = self.encoding.counts, self.material.inputs
         if not counts.documents:
             work.clear()  # the inputs must be changed, so that this work is of no use
             found = f"{counts.num_dropped} lines skipped" if counts.num_dropped else "no line"
@@ -234,13 +214,10 @@ class PackJob(Job[PackReport]):
         seed, width = self.request.shuffle, self.material.spec.token_bytes
         if seed is None:
             return parts
-        reference = Encoding(self, work).reference
-        if reference is not None:  # shuffled parts hold no probes
+        if self.encoding.reference is not None:  # shuffled parts hold no probes
             for part in parts:
-                probes = read_part(work.parts.child(part.path), width)[0].probes
-                check_probes(reference, probes, self.material.inputs)
-        # That of `penstock.shuffle`.
-        order = GlobalOrder(sum(part.documents for part in parts), seed).order
+                self.encoding.compare(self.encoding.meta(part))
+        order = GlobalOrder(sum(part.documents for part in parts), seed).order  # as in `penstock.shuffle`
         return shuffled_parts(work.parts, parts, shuffled_place(self.request, work), order, width, self.pool)
 
     # --- commit
@@ -249,28 +226,32 @@ class PackJob(Job[PackReport]):
         manifest = self.publish(work, wave)
         settle_rows(self.request, manifest)
         manifest = self._record_unknown(manifest)
-        tokens = manifest.num_tokens or self.counts.tokens
-        report = self._report(self.counts)
+        tokens = manifest.num_tokens or self.encoding.counts.tokens
+        report = self._report(self.encoding)
         return dataclasses.replace(report, manifest=manifest, documents=manifest.num_samples, tokens=tokens)
 
     @contextlib.contextmanager
     def sidecars(self, work: Work, parts: Sequence[PartName]) -> Generator[None]:
         """Write what belongs to an output that the block makes visible: row map, exclude list and loss mask."""
-        counts, spec = self.counts, self.material.spec
+        counts, spec = self.encoding.counts, self.material.spec
         self.times.append(time.perf_counter())
-        counts.unknown_tokens, counts.dropped_characters = count_in_parts(spec, work.parts, parts)
-        of_run = (self.request, self.material, work, parts)
-        with kept_rows(*of_run), kept_mask(*of_run, counts):
+        if unknown_id(spec) is not None or drops_characters(spec):  # parts of other runs count, too
+            pieces = [piece for part in parts for piece in self.encoding.meta(part).pieces]
+            counts.unknown_tokens = sum(one.unknown_tokens for one in pieces)
+            counts.dropped_characters = sum(one.dropped_characters for one in pieces)
+        else:
+            counts.unknown_tokens = counts.dropped_characters = 0
+        with kept_rows(self.encoding, parts), kept_mask(self.encoding, parts):
             yield
 
     def _record_unknown(self, manifest: Manifest) -> Manifest:
         """Record in the side file how much text the tokenizer doesn't know, if there is any."""
-        counts, output = self.counts, self.output
+        counts, output, format = self.encoding.counts, self.output, self.request.format
         if not counts.unknown_tokens and not counts.dropped_characters:
             return manifest
         unknown = {"unknown_tokens": counts.unknown_tokens, "dropped_characters": counts.dropped_characters}
-        base = base_at(self.format, output.store, output_path(output.store, output.path))
-        side_path = output.child(".penstock").path if base is None else side_path_of(self.format, base)
+        base = base_at(format, output.store, output_path(output.store, output.path))
+        side_path = output.child(".penstock").path if base is None else side_path_of(format, base)
         record_in_side_file(output.store, side_path, unknown_text=unknown)
         return dataclasses.replace(manifest, unknown_text=unknown)
 
@@ -282,8 +263,8 @@ class PackJob(Job[PackReport]):
             return None
         request, output = self.request, self.output
         sweep_killed_tokens(output, request.to, is_folder=request.is_folder)
-        material = material_of(request, named_inputs(request))
-        if not self._is_requested(material, manifest):
+        material = load_material(request, *name_inputs(request), is_done=True)
+        if not _is_requested(material, manifest):
             self._other = manifest
             return None
         settle_rows(request, manifest)
@@ -324,15 +305,6 @@ class PackJob(Job[PackReport]):
             return self.published()
         return None
 
-    def _is_requested(self, material: Material, manifest: Manifest) -> bool:
-        """Return whether a side file describes the requested output."""
-        recorded = recorded_of_output(self.request, material)
-        return recorded == {
-            "tokenizer_digest": manifest.tokenizer_digest,
-            "inputs": dict(manifest.inputs),
-            "options": {name: manifest.options.get(name) for name in recorded["options"]},
-        }
-
     def _discard_work_of(self, manifest: Manifest) -> None:
         """Remove the rest of the work by which an output was made that isn't the requested one."""
         with (
@@ -350,22 +322,19 @@ class PackJob(Job[PackReport]):
 
     # --- reports
 
+    @keeping_nothing()
     def rehearse(self) -> PackReport:
-        with keeping_nothing():
-            return self._rehearse()
-
-    def _rehearse(self) -> PackReport:
         request = self.request
         if not (self.options.overwrite or request.is_folder) and self.output.exists():
             raise output_exists(self.output.path)
         before = None if self.options.restart else peek(self.folder)
-        material = understand(request, find_inputs(request), before)
+        material = load_material(request, *find_inputs(request), before)
         if before is not None:
             material = dataclasses.replace(material, inputs=with_digests(material.inputs))
-            require_same(before, make_plan(request, material, before), self.output.path)
+            require_same(before, material.plan(before), self.output.path)
         self.rehearse_output(dry_place(self.output), material)
         with make_executor("inline", None) as executor:
-            engine, note = choose(request, material, None, executor)
+            engine, note = choose(material, None, executor)
         documents, tokens = estimate(
             material.inputs,
             material.selection,
@@ -377,17 +346,17 @@ class PackJob(Job[PackReport]):
     def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> PackReport:
         if self.options.part is not None:
             self.times.append(time.perf_counter())
-        report = self._report(self.new_counts(work) if missing else self.counts)
+        report = self._report(self.new_encoding(work) if missing else self.encoding)
         return dataclasses.replace(report, part=self.options.part, missing=missing)
 
-    def _report(self, counts: Counts) -> PackReport:
+    def _report(self, encoding: Encoding) -> PackReport:
         names = ("start", "encode", "assemble", "commit") if self.request.is_folder else ("start", "encode", "commit")
         stages = zip(names, [self.started, *self.times], [*self.times, time.perf_counter()], strict=False)
         return dataclasses.replace(
-            self._report_on(self.material, counts.documents, counts.tokens, self.engine),
-            **counts.reported(),
+            self._report_on(self.material, 0, 0, self.engine),
+            **encoding.counts.reported(),
             engine_note=self.engine_note,
-            input_bytes=counts.total_bytes,
+            input_bytes=encoding.total_bytes,
             excluded=sum(len(one.excluded) for one in self.material.inputs),
             seconds={stage: after - before for stage, before, after in stages},
         )
@@ -410,10 +379,6 @@ class PackDatasetJob(PackJob):
     _writer: Writer = field(init=False)
     _joined: OneFile | None = None
 
-    @property
-    def format(self) -> str:
-        return self.request.to
-
     def first_files(self) -> list[Place]:
         return [Place(self.output.store, self.request.outputs[0])]
 
@@ -434,35 +399,31 @@ class PackDatasetJob(PackJob):
         writer.abort()
 
     def make_parts(self, work: Work, pool: Executor) -> None:
-        self.counts, encoding = self.new_counts(work), Encoding(self, work)
+        self.encoding = self.new_encoding(work)
         if self.options.part is not None:
-            for _ in encoding.run(self.counts):
-                pass
+            collections.deque(self.encoding.run(pool), maxlen=0)
             return
         self._joined = None if self.request.shuffle is not None else self._joined_file(work, pool)
         place = self.output if self._joined is None else self._joined.output
         self._writer = self._writers.enter_context(self._create_writer(place, self.material))
-        self._parts = self._take_parts(encoding)
+        self._parts = self._take_parts(pool)
         self.require_documents(work)
 
-    def _take_parts(self, encoding: Encoding) -> list[PartName]:
+    def _take_parts(self, pool: Executor) -> list[PartName]:
         """Encode missing parts. The writer takes each in turn, unless parts are joined or shuffled.
 
         Raises:
             PrepareError: a part that another run made isn't what the tokenizer's own library encodes.
         """
-        folder, width, parts = encoding.work.parts, self.material.spec.token_bytes, list[PartName]()
-        for name, is_new in encoding.run(self.counts):
+        encoding, parts, width = self.encoding, list[PartName](), self.material.spec.token_bytes
+        for name, is_new in encoding.run(pool):
             parts.append(name)
-            reference = None if is_new else encoding.reference
+            meta: PartMeta | None = None
             if self._joined is None and self.request.shuffle is None:
-                meta = append_range(as_parts(self._writer), folder, PartRange(name, 0, name.documents), width)
-            elif reference is not None:
-                meta = read_part(folder.child(name.path), width)[0]
-            else:
-                continue
-            if reference is not None:
-                check_probes(reference, meta.probes, self.material.inputs)
+                range_ = PartRange(name, 0, name.documents)
+                meta = append_range(as_parts(self._writer), encoding.work.parts, range_, width)
+            if not is_new and encoding.reference is not None:
+                encoding.compare(meta or encoding.meta(name))
         return parts
 
     def wave(self, work: Work) -> Wave:
@@ -491,12 +452,12 @@ class PackDatasetJob(PackJob):
         return manifest
 
     def _create_writer(self, place: Place, material: Material) -> Writer:
-        recorded = recorded_of(self.request, material)
-        return create_writer(self.request.to, place, material.spec, recorded, overwrite=self.options.overwrite)
+        to, overwrite = self.request.to, self.options.overwrite
+        return create_writer(to, place, material.spec, material.recorded(), overwrite=overwrite)
 
     def _joined_file(self, work: Work, pool: Executor) -> OneFile | None:
         to, spec = self.request.to, self.material.spec
-        options = writer_options(to, spec, recorded_of(self.request, self.material))
+        options = writer_options(to, spec, self.material.recorded())
         of_parts = (spec.token_bytes, work, pool, self.options.takes)
         return joined_file(to, self.output, options, *of_parts, overwrite=self.options.overwrite)
 
@@ -504,10 +465,6 @@ class PackDatasetJob(PackJob):
 @dataclass
 class PackFolderJob(PackJob):
     """Makes a folder of token files, which are assembled side by side when all parts exist."""
-
-    @property
-    def format(self) -> str:
-        return FOLDER
 
     @property
     def folder(self) -> WorkFolder:
@@ -529,9 +486,8 @@ class PackFolderJob(PackJob):
 
     def make_parts(self, work: Work, pool: Executor) -> None:
         require_no_writer(self.output.store, self.output.child(INDEX_NAME).path)  # now others can see this plan
-        self.counts = self.new_counts(work)
-        for _ in Encoding(self, work).run(self.counts):
-            pass
+        self.encoding = self.new_encoding(work)
+        collections.deque(self.encoding.run(pool), maxlen=0)
         self.times.append(time.perf_counter())
         if self.options.part is None:
             self.require_documents(work)
@@ -552,10 +508,10 @@ class PackFolderJob(PackJob):
     def _files(self, work: Work) -> TokenFiles:
         """Return the token files that are made of parts. Of these, only parts of other runs are compared again."""
         request, material, spec = self.request, self.material, self.material.spec
-        of_file, of_folder = recorded_of(request, material), recorded_of_output(request, material)
+        of_file, of_folder = material.recorded(), material.recorded(whole=True)
         options = writer_options(request.to, spec, of_file | {"inputs": {}})  # the folder's own side file names them
-        has_others = self.options.is_distributed or self.counts.reused_tasks > 0
-        compare = functools.partial(differs, spec) if self.engine == "gigatoken" and has_others else None
+        has_others = self.options.is_distributed or self.encoding.counts.reused_tasks > 0
+        compare = functools.partial(find_disagreement, spec) if self.engine == "gigatoken" and has_others else None
         parts, scratch = shuffled_place(request, work), work.place.child(SCRATCH)
         job = FileJob(self.output, parts, scratch, request.to, spec.token_bytes, options, compare)
         digests, recorded = (of_folder["tokenizer_digest"], of_folder["inputs"]), of_folder["options"] | bos_of(spec)
@@ -566,3 +522,13 @@ class PackFolderJob(PackJob):
 
         file_tokens = request.file_tokens or 1
         return TokenFiles(job, file_tokens, self.options.overwrite, provenance, work, self.pool, refuse)
+
+
+def _is_requested(material: Material, manifest: Manifest) -> bool:
+    """Return whether a side file describes the requested output."""
+    recorded = material.recorded(whole=True)
+    return recorded == {
+        "tokenizer_digest": manifest.tokenizer_digest,
+        "inputs": dict(manifest.inputs),
+        "options": {name: manifest.options.get(name) for name in recorded["options"]},
+    }

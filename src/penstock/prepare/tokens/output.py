@@ -1,9 +1,4 @@
-"""What an output is by its name: one dataset, or a folder of token files.
-
-The writer of a packed dataset, which takes parts in input order; and what bad lines are called.
-
-Parts of tokens → samples with one column `tokens`: how `pack` writes MDS.
-"""
+"""The output of `pack`: whether it is one dataset or a folder of token files, and its writer."""
 
 from __future__ import annotations
 
@@ -27,37 +22,37 @@ from penstock.types import Batch, IntArray, Manifest, Sample
 DEFAULT_FILE_TOKENS = 4_000_000_000
 
 _ONE_FOLDER = ("mds", "flat-tokens")
-"""Formats of which one dataset is a folder."""
+"""Formats of which one dataset is a directory."""
+_COLUMN = "tokens"
 
 
 def understand_output(given: Given, to: str | None, file_tokens: int | None, store: Store) -> tuple[Place, str, bool]:
-    """`(place, format, whether it is a folder of token files)`.
+    """Return the place, the format, and whether the output is a folder of token files.
 
-    A known suffix decides first; then a slash at the end, or a folder that is there.
+    A known suffix decides first, then a trailing slash or an existing directory.
 
     Raises:
-        ConfigError: nothing says what it is, or two things contradict each other.
+        ConfigError: the kind of output isn't clear, or arguments contradict each other.
     """
-    place = place_of(given, None if _is_elsewhere(given) else store)
+    is_elsewhere = not isinstance(given, Place) and not place_of(given).is_local
+    place = place_of(given, None if is_elsewhere else store)
     slash = not isinstance(given, Place) and os.fspath(given).endswith("/")
     place = Place(place.store, output_path(place.store, place.absolute))
     if to is not None:
-        require_packed(to, place)
-    known = format_of(place)
+        _require_tokens(to, place)
+    known = _format_of(place)
     if file_tokens is None and known is not None:
         return place, to or known, False
-    if file_tokens is None and not slash and not _is_folder(place):
+    if file_tokens is None and not slash and not (place.is_local and place.is_folder()):
         if to is None:
-            raise no_format(place)
+            raise _unknown_format(place)
         return place, to, False
     if file_tokens is None and to in _ONE_FOLDER:
         return place, to, False
     to = to or "pbin"
     if file_tokens is not None and known is not None:
-        hint = "Give a folder name, or omit file_tokens (--file-tokens)"
-        raise ConfigError(
-            "this is the name of a single dataset, not a folder of token files", path=place.path, hint=hint
-        )
+        what, hint = "this is the name of a single dataset, not a folder of token files", "omit file_tokens"
+        raise ConfigError(what, path=place.path, hint=f"Give a folder name, or {hint} (--file-tokens)")
     if file_tokens is not None and file_tokens < 1:
         raise ConfigError("file_tokens must be positive", found=f"file_tokens={file_tokens}", expected="1 or more")
     if to not in SUFFIXES:
@@ -67,27 +62,18 @@ def understand_output(given: Given, to: str | None, file_tokens: int | None, sto
     return place, to, True
 
 
-def _is_elsewhere(given: Given) -> bool:
-    return not isinstance(given, Place) and not place_of(given).is_local
-
-
-def _is_folder(place: Place) -> bool:
-    return place.is_local and place.is_folder()
-
-
-def format_of(output: Place) -> str | None:
-    """The token format whose suffix an output has."""
-    for one in _packed():
+def _format_of(output: Place) -> str | None:
+    """Return the token format whose suffix an output has."""
+    for one in _token_formats():
         if output.path.rstrip("/").endswith(one.traits.suffixes or ("\0",)):
             return one.name
     return None
 
 
-def no_format(output: Place) -> ConfigError:
-    """The error for an output that is neither a folder nor named like a file of a format."""
-    packed = list(_packed())
-    suffixes = ", ".join(sorted({suffix for one in packed for suffix in one.traits.suffixes}))
-    names = ", ".join(sorted({one.name for one in packed} | {"mds"}))
+def _unknown_format(output: Place) -> ConfigError:
+    formats = list(_token_formats())
+    suffixes = ", ".join(sorted({suffix for one in formats for suffix in one.traits.suffixes}))
+    names = ", ".join(sorted({one.name for one in formats} | {"mds"}))
     return ConfigError(
         "the format isn't clear from the name of the output",
         path=output.path,
@@ -96,45 +82,39 @@ def no_format(output: Place) -> ConfigError:
     )
 
 
-def require_packed(to: str, output: Place) -> None:
-    """That a format which is written holds tokens; raises `ConfigError`. Others say themselves why they can't."""
+def _require_tokens(to: str, output: Place) -> None:
+    """Raise `ConfigError` for a format that is written but not for tokens. Others raise their own errors."""
     traits = get_format(to).traits
     if traits.write and not traits.tokens and to != "mds":
-        names = " | ".join(sorted({one.name for one in _packed()} | {"mds"}))
+        names = " | ".join(sorted({one.name for one in _token_formats()} | {"mds"}))
         raise ConfigError("not a format for packed tokens", path=output.path, found=to, expected=names)
 
 
-def _packed() -> Iterator[Format]:
-    """Token formats that can be written; plug-ins last, as looking for them takes time."""
-    asked: set[str] = set()
-    for names in (BUILT_IN, format_names):
-        for one in (usable_format(name, []) for name in (names() if callable(names) else names)):
-            if one is not None and one.traits.tokens and one.traits.write and one.name not in asked:
-                asked.add(one.name)
+def _token_formats() -> Iterator[Format]:
+    """Yield token formats that can be written. Plug-ins come last, since finding them takes time."""
+    names: set[str] = set()
+    for some in (lambda: BUILT_IN, format_names):
+        for one in (usable_format(name, []) for name in some()):
+            if one is not None and one.traits.tokens and one.traits.write and one.name not in names:
+                names.add(one.name)
                 yield one
 
 
-def create_writer(to: str, place: Place, spec: TokenizerSpec, recorded: Mapping[str, Any], **how: Any) -> Writer:
-    """The writer of a packed dataset.
-
-    Args:
-        to: its format.
-        place: where it goes.
-        spec: the tokenizer.
-        recorded: what the side file says of the data.
-        how: `overwrite`.
-    """
+def create_writer(
+    to: str, place: Place, spec: TokenizerSpec, recorded: Mapping[str, Any], *, overwrite: bool
+) -> Writer:
+    """Return the writer of a dataset, which takes parts in input order; `recorded`: for its side file."""
     options = writer_options(to, spec, recorded)
     if to == "mds":
-        options["columns"] = {COLUMN: f"ndarray:uint{8 * options.pop('token_bytes')}"}
+        options["columns"] = {_COLUMN: f"ndarray:uint{8 * options.pop('token_bytes')}"}
     chosen = get_format(to)
-    writer = chosen.create(place.store, place.path, options, overwrite=bool(how.get("overwrite")))
+    writer = chosen.create(place.store, place.path, options, overwrite=overwrite)
     by_document = to == "mds" or (chosen.traits.tokens and not isinstance(writer, TokenParts))
-    return ColumnParts(writer, spec.token_bytes) if by_document else writer
+    return _ColumnParts(writer, spec.token_bytes) if by_document else writer
 
 
 def writer_options(to: str, spec: TokenizerSpec, recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the writer of a token format, and what is recorded of the data."""
+    """Return the options of the writer of a token format, with what the side file records."""
     options: dict[str, Any] = {"token_bytes": spec.token_bytes, "eos_id": spec.eos_id, "tokenizer": spec.name}
     options |= recorded
     options["options"] = {**options.get("options", {}), **bos_of(spec)}
@@ -145,22 +125,15 @@ def writer_options(to: str, spec: TokenizerSpec, recorded: Mapping[str, Any]) ->
 
 
 def bos_of(spec: TokenizerSpec) -> dict[str, int]:
-    """The id that the tokenizer puts before every text, as side files record it."""
+    """Return the id that the tokenizer puts before every text, as side files record it."""
     before = () if spec.around is None else spec.around[0]
     return {"bos_id": before[0]} if len(before) == 1 else {}
 
 
-COLUMN = "tokens"
+class _ColumnParts:
+    """Writer of samples with one column `tokens` that takes finished runs of tokens; see `penstock._kinds.TokenParts`.
 
-
-class ColumnParts:
-    """A writer of samples that takes finished runs of tokens, a document a sample; see `penstock._kinds.TokenParts`.
-
-    Memory: the part at hand, mapped, and what the writer holds.
-
-    Args:
-        writer: takes `{"tokens": uint[n]}`.
-        token_bytes: width of the tokens in the parts.
+    Memory: the current part, mapped, and that of the writer.
     """
 
     def __init__(self, writer: Writer, token_bytes: int) -> None:
@@ -173,25 +146,20 @@ class ColumnParts:
         return self._dtype.itemsize
 
     def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
-        """Append documents whose tokens lie back to back in a file."""
         tokens = np.memmap(path, self._dtype, "r", start_bytes, (int(doc_lengths.sum()),))
         for document in np.split(np.asarray(tokens), np.cumsum(doc_lengths)[:-1]):
-            self._writer.write({COLUMN: document})
+            self._writer.write({_COLUMN: document})
 
     def write(self, sample: Sample, /) -> None:
-        """Add one document."""
         self._writer.write(sample)
 
     def write_batch(self, batch: Batch, /) -> None:
-        """Add k documents."""
         self._writer.write_batch(batch)
 
     def commit(self) -> Manifest:
-        """Make the dataset visible, durably."""
         return self._writer.commit()
 
     def abort(self) -> None:
-        """Discard everything written so far."""
         self._writer.abort()
 
     def __enter__(self) -> Self:

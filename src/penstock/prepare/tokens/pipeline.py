@@ -1,9 +1,8 @@
-"""From JSONL to packed tokens: understand, plan, work, commit.
+"""`pack`: from JSONL, tables or plain text to packed tokens.
 
-The output's bytes follow from inputs, tokenizer and options alone: not from workers, hosts, the size of tasks, kills or
-restarts. Work is a plan, parts that are facts of it, and a commit; who does it never changes a byte. Of one dataset
-parts are appended in input order while later ones are encoded; of a folder, token files are assembled side by side when
-all parts are there. Nothing is visible before the commit.
+The bytes of the output depend only on inputs, tokenizer and options: not on workers, hosts, the size of tasks, kills or
+restarts. Parts of one dataset are appended in input order while later ones are encoded. Token files of a folder are
+assembled in parallel when all parts exist. Nothing is visible before the commit.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from penstock.formats._planed_writer import replacing_planes
 from penstock.prepare.tokens.chat.mask import ChatEos
 from penstock.prepare.tokens.chat.rows import CHAT_FORMATS, ChatFormat
 from penstock.prepare.tokens.engines import EngineChoice
-from penstock.prepare.tokens.fill_in import asked_of
+from penstock.prepare.tokens.fill_in import make_options
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, spooled
-from penstock.prepare.tokens.job import make_job
+from penstock.prepare.tokens.job import PackDatasetJob, PackFolderJob
 from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.reading import DEFAULT_JOIN, select
 from penstock.prepare.tokens.report import PackProgress, PackReport
@@ -166,34 +165,35 @@ def pack(
         >>> len(ps.open("docs.pbin"))
         6
     """
-    _require("--special-tokens", special_tokens, ("default", "none"))
-    _require("--on-error", on_error, ("raise", "skip"))
-    _require("--engine", engine, ("auto", "gigatoken", "tokenizers"))
-    _require("--input-format", input_format, ("auto", "jsonl", "text", "parquet"))
-    _require("--chat-format", chat_format or "auto", CHAT_FORMATS)
-    _require("--chat-eos", chat_eos or "auto", ("auto", "always", "never"))
-    _require("--text-per", text_per, ("file", "line"))
+    for option, value, allowed in (
+        ("--special-tokens", special_tokens, ("default", "none")),
+        ("--on-error", on_error, ("raise", "skip")),
+        ("--engine", engine, ("auto", "gigatoken", "tokenizers")),
+        ("--input-format", input_format, ("auto", "jsonl", "text", "parquet")),
+        ("--chat-format", chat_format or "auto", CHAT_FORMATS),
+        ("--chat-eos", chat_eos or "auto", ("auto", "always", "never")),
+        ("--text-per", text_per, ("file", "line")),
+    ):
+        if value not in allowed:
+            raise ConfigError(f"invalid choice for {option}", found=value, expected=" | ".join(allowed))
     if text_per != "file" and input_format != "text":
-        raise ConfigError(
-            "only plain text can be split by line or file", hint="Add input_format='text' (--input-format text)"
-        )
+        what, hint = "only plain text can be split by line or file", "Add input_format='text' (--input-format text)"
+        raise ConfigError(what, hint=hint)
     selection = select(field, join, jq, text_per if input_format == "text" else "json", chat=chat)
     if task_bytes is not None and task_bytes < 1:
         raise ConfigError("task_bytes must be positive", found=f"task_bytes={task_bytes}", expected="1 or more")
-    store = store or LocalStore()
     options = RunOptions(
         executor, workers, part, finish, no_work, restart, dry_run, overwrite, keep_map, keep_excluded, progress
     )
-    place, to, is_folder = understand_output(output, to, file_tokens, store)
+    place, to, is_folder = understand_output(output, to, file_tokens, store or LocalStore())
     eos, eos_rule = _resolve_eos(eos, chat_eos, packs_eos=get_format(to).traits.packs_eos)
-    selection = dataclasses.replace(selection, chat_eos=eos_rule, chat_format=chat_format or "auto")
     request = Request(
         given=[os.fspath(one) for one in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)],
         output=place,
         to=to,
         file_tokens=(file_tokens or DEFAULT_FILE_TOKENS) if is_folder else None,
         options=options,
-        selection=selection,
+        selection=dataclasses.replace(selection, chat_eos=eos_rule, chat_format=chat_format or "auto"),
         input_format=input_format,
         tokenizer=os.fspath(tokenizer),
         eos=eos,
@@ -209,20 +209,18 @@ def pack(
         chat_date=chat_date,
         keep_control_tokens=keep_control_tokens,
         shuffle=shuffle,
-        fill_in=asked_of(fim_rate, fim_spm_rate, fim_seed, fim_tokens),
+        fill_in=make_options(fim_rate, fim_spm_rate, fim_seed, fim_tokens),
     )
     if shuffle is not None and (keep_map or keep_excluded):
-        what, hint = (
-            "shuffled documents can't have a row map",
-            "Pack without shuffle= (--shuffle), then `penstock shuffle`",
-        )
-        raise ConfigError(what, found="keep_map" if keep_map else "keep_excluded", hint=hint)
+        what, hint = "shuffled documents can't have a row map", "Pack without shuffle= (--shuffle), then"
+        found = "keep_map" if keep_map else "keep_excluded"
+        raise ConfigError(what, found=found, hint=f"{hint} `penstock shuffle`")
     if chat and request.fill_in is not None:
         raise ConfigError("conversations can't be rearranged", found="fim_rate", hint="Omit chat= or fim_rate=")
     if chat:
         require_place_of_mask(request)
-        output_store = replacing_planes(place.store)
-        request = dataclasses.replace(request, output=dataclasses.replace(place, store=output_store))
+        planed = dataclasses.replace(place, store=replacing_planes(place.store))
+        request = dataclasses.replace(request, output=planed)
     elif chat_date is not None or keep_control_tokens or chat_eos is not None or chat_format is not None:
         found = "keep_control_tokens" if chat_date is None else f"chat_date={chat_date}"
         found = found if chat_eos is None else f"chat_eos={chat_eos}"
@@ -234,12 +232,8 @@ def pack(
         what = "standard input must be copied into a file first"
         raise ConfigError(what, found="dry_run (--dry-run)", hint="Name files")
     with spooled(request.given) as given:
-        return run(make_job(dataclasses.replace(request, given=given)))
-
-
-def _require(option: str, found: str, allowed: Sequence[str]) -> None:
-    if found not in allowed:
-        raise ConfigError(f"invalid choice for {option}", found=found, expected=" | ".join(allowed))
+        request = dataclasses.replace(request, given=given)
+        return run(PackFolderJob(request) if is_folder else PackDatasetJob(request))
 
 
 def _resolve_eos(eos: str | None, chat_eos: ChatEos | None, *, packs_eos: bool) -> tuple[str | None, ChatEos]:

@@ -1,11 +1,10 @@
-"""Which text of a line is the document: one field, several joined, what a jq program gives, or the line itself.
+"""Documents of inputs: the selected text of each line, and rows of tables as lines of JSON.
 
 A jq pattern that is a plain path, such as `.text`, `.a.b`, `.["x"]` or `.a[0]`, is read like a field, without jq.
-All others go through the `jq` package, which is about ten times slower; its first output counts, as in Modalities.
+Others need the `jq` package, which is about ten times slower. Its first output is used, as in Modalities.
 
-Parquet and Arrow files as input: each row becomes a line of JSON, with the columns that are asked for as its keys.
-
-So fields, joined fields and jq patterns mean the same as for JSONL. A row group, or a record batch, is read as a whole.
+Each row of a Parquet or Arrow file becomes a line of JSON with the selected columns, so fields and jq patterns mean the
+same as for JSONL. A row group or record batch is read at once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import contextlib
 import functools
 import itertools
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -60,25 +59,17 @@ _STEP = re.compile(r'\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)|\.?\["(?P<key>[^"\\]*)"\
 
 
 class Reader(Protocol):
-    """Blocks of an input → texts."""
+    """Reads the texts of a run of whole lines."""
 
-    def read(self, block: bytes) -> Texts:
-        """Texts of a run of whole lines."""
-        ...
+    def read(self, block: bytes) -> Texts: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    r"""What of an input is a document; see `select`.
+    r"""Part of an input that is a document; see `select`.
 
-    Attributes:
-        fields: as `parse_field` takes them; joined by `join` where there are several.
-        join: text between two fields.
-        jq: a jq program instead of fields.
-        unit: `"json"` lines; `"line"`, each line as it is; `"file"`, all of a file.
-        chat: makes texts of the messages that the one field holds.
-        chat_eos: which conversations get an EOS token.
-        chat_format: the shape of rows that are conversations.
+    `fields` are as for `parse_field`; `jq` is a program instead of fields. The unit is `"json"` lines; `"line"`, each
+    line as it is; or `"file"`, a whole file. `chat` renders the messages of the only field.
     """
 
     fields: tuple[str, ...] = ("text",)
@@ -90,7 +81,7 @@ class Selection:
     chat_format: ChatFormat = "auto"
 
     def options(self) -> dict[str, Any]:
-        """What it was made from, by the names of the command line; defaults are left out."""
+        """Return the options that differ from their defaults, by their names on the command line."""
         found: dict[str, Any] = {}
         if self.unit != "json":
             found["--text-per"] = self.unit
@@ -108,35 +99,27 @@ class Selection:
         return found
 
     def top_keys(self) -> list[str] | None:
-        """The keys of a line that are looked at; None where it may be any."""
+        """Return the keys of a line that are read; None if it can be any."""
         if self.jq is None:
             return list(dict.fromkeys(parse_field(field)[0] for field in self.fields))
         path = compile_path(self.jq)
         return [path[0]] if path is not None and isinstance(path[0], str) else None
 
     def columns(self, names: Sequence[str]) -> list[str] | None:
-        """The same of a table with columns of these names: with those that need not be there."""
+        """Return the columns of a table to read: `top_keys`, and for conversations optional ones."""
         keys = self.top_keys()
         if keys is None or self.chat is None:
             return keys
         more = KEYS if self.fields == (MESSAGES,) else BESIDE
         found = [*dict.fromkeys([*keys, *more, *filter(looks_like_row_mark, names)])]
-        return (
-            [key for key in found if key in names]
-            if self.fields == (MESSAGES,)
-            else [*keys, *(key for key in found if key in names and key not in keys)]
-        )
+        required = () if self.fields == (MESSAGES,) else keys
+        return [*required, *(key for key in found if key in names and key not in required)]
 
     def has_row(self, names: Sequence[str]) -> bool:
         """Return whether a table with columns of these names has conversations of another shape than `messages`."""
-        return (
-            self.chat is not None
-            and self.fields == (MESSAGES,)
-            and any(
-                all(key in names for key in keys)
-                for keys in (("conversations",), ("conversation",), ("instruction", "output"), ("prompt", "completion"))
-            )
-        )
+        shapes = (("conversations",), ("conversation",), ("instruction", "output"), ("prompt", "completion"))
+        has_shape = any(all(key in names for key in keys) for keys in shapes)
+        return self.chat is not None and self.fields == (MESSAGES,) and has_shape
 
 
 def select(
@@ -147,18 +130,11 @@ def select(
     *,
     chat: bool = False,
 ) -> Selection:
-    """A checked `Selection`.
-
-    Args:
-        field: one field or several, `"text"` by default; dots lead into objects.
-        join: text between several.
-        jq: a jq program instead; a plain path needs no jq package.
-        unit: see `Selection`.
-        chat: the field holds messages, `"messages"` by default.
+    """Return a checked `Selection`; the default field is `"text"`, or `"messages"` for conversations.
 
     Raises:
-        ConfigError: no such field or program can be, or more than one thing is selected.
-        MissingExtra: the program needs the `jq` package, which is not installed.
+        ConfigError: a field or program is invalid, or more than one thing is selected.
+        MissingExtra: the program needs the `jq` package, which isn't installed.
     """
     if (field is not None) + (jq is not None) + (unit != "json") > 1:
         raise ConfigError(
@@ -177,29 +153,25 @@ def select(
     return Selection(fields, join, jq, unit)
 
 
-def make_reader(selection: Selection | str, *, stop_at_fault: bool = False) -> Reader:
-    """What reads a selection; a text is the name of one field. Behind a fault it may stop, if that is all the same."""
-    if isinstance(selection, str):
-        return TextReader(selection)
+def make_reader(selection: Selection, *, stop_at_fault: bool = False) -> Reader:
+    """Return the reader of a selection. It may stop at an invalid line, if the caller does."""
+    jq = selection.jq
     if selection.unit == "line":
-        return LineReader()
+        return LineReader(_plain_line)
     if selection.unit == "file":
         return FileReader()
     if selection.chat is not None:
-        path, jq = parse_field(selection.fields[0]), selection.jq
+        path = parse_field(selection.fields[0])
         rows = None if jq is None else functools.partial(_conversation_row, JqProgram(jq))
         return ChatReader(path, selection.chat, selection.chat_format, stop_at_fault=stop_at_fault, row_of=rows)
-    if selection.jq is None:
+    if jq is None:
         return TextReader(*selection.fields, join=selection.join)
-    path = compile_path(selection.jq)
-    return JqReader(selection.jq) if path is None else TextReader(paths=(path,))
+    path = compile_path(jq)
+    return LineReader(JqProgram(jq).text_of) if path is None else TextReader(paths=(path,))
 
 
 def compile_path(pattern: str) -> KeyPath | None:
-    """The steps of a jq pattern that is a plain path: keys and list indexes; None for any other.
-
-    `.a["b c"][0]` → `("a", "b c", 0)`.
-    """
+    """Return the steps of a jq pattern that is a plain path: `.a["b c"][0]` → `("a", "b c", 0)`; else None."""
     pattern = pattern.strip()
     steps: list[str | int] = []
     place = 0
@@ -214,9 +186,9 @@ def compile_path(pattern: str) -> KeyPath | None:
 
 
 class JqProgram:
-    """A jq program for lines of JSON. Memory: what jq builds of a line.
+    """jq program for lines, which must be JSON by Python's rules and by jq's: jq rejects lone surrogates, for example.
 
-    A line must be JSON by Python's rules and by jq's: jq refuses lone surrogates, for one.
+    Memory: the values that jq builds of a line.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -235,6 +207,15 @@ class JqProgram:
         except (ValueError, RecursionError) as error:
             return Fault(f"jq {self.pattern!r} fails: {error}")
 
+    def text_of(self, line: bytes) -> bytes | str:
+        """Return the first output, which must be text, or why there is none."""
+        found = self.first(line)
+        if isinstance(found, Fault):
+            return str(found)
+        if not isinstance(found, str):
+            return f"jq {self.pattern!r} returns {KINDS[type(found)]}, not text"
+        return encode_text(found, f"the result of jq {self.pattern!r}")
+
 
 def _conversation_row(program: JqProgram, line: bytes) -> Any:
     """Return the row that a jq program makes of a line: an object, or a list, which is its messages."""
@@ -246,46 +227,33 @@ def _conversation_row(program: JqProgram, line: bytes) -> Any:
     return {MESSAGES: found} if isinstance(found, list) else found
 
 
-class JqReader:
-    """The first output of a jq program for each line, which has to be text; see `JqProgram`."""
-
-    def __init__(self, pattern: str) -> None:
-        self._program = JqProgram(pattern)
-
-    def read(self, block: bytes) -> Texts:
-        """Texts of a run of whole lines."""
-        return read_lines(block, self._text_of)
-
-    def _text_of(self, line: bytes) -> bytes | str:
-        found, pattern = self._program.first(line), self._program.pattern
-        if isinstance(found, Fault):
-            return str(found)
-        if not isinstance(found, str):
-            return f"jq {pattern!r} returns {KINDS[type(found)]}, not text"
-        return encode_text(found, f"the result of jq {pattern!r}")
-
-
+@dataclass(frozen=True, slots=True)
 class LineReader:
-    r"""Plain text, one document per line, without byte order mark and the `\r` of a `\r\n`; skips blank lines."""
+    """Reads line by line; `text_of` is as for `read_lines`."""
+
+    text_of: Callable[[bytes], bytes | str | None]
 
     def read(self, block: bytes) -> Texts:
-        """Texts of a run of whole lines."""
-        return read_lines(block, _plain_line)
+        return read_lines(block, self.text_of)
 
 
 class FileReader:
-    """Plain text, a block a document. A byte order mark at the start is left out."""
+    """Reads a block of plain text as one document, without a byte order mark."""
 
     def read(self, block: bytes) -> Texts:
-        """The text of a whole file."""
-        found = utf8_or_fault(block.removeprefix(codecs.BOM_UTF8))
+        found = _utf8_or_fault(block.removeprefix(codecs.BOM_UTF8))
         if isinstance(found, str):
             return Texts([], [], {0: found}, [block])
         return Texts([found], None, {}, [block])
 
 
-def utf8_or_fault(data: bytes) -> bytes | str:
-    """The same bytes, or why they are no text."""
+def _plain_line(line: bytes) -> bytes | str | None:
+    r"""Return a line of plain text without byte order mark and the `\r` of a `\r\n`; None for a blank line."""
+    line = line.removeprefix(codecs.BOM_UTF8).removesuffix(b"\r")
+    return _utf8_or_fault(line) if line.strip() else None
+
+
+def _utf8_or_fault(data: bytes) -> bytes | str:
     try:
         data.decode()
     except UnicodeDecodeError as error:
@@ -293,14 +261,8 @@ def utf8_or_fault(data: bytes) -> bytes | str:
     return data
 
 
-def _plain_line(line: bytes) -> bytes | str | None:
-    line = line.removeprefix(codecs.BOM_UTF8).removesuffix(b"\r")
-    return utf8_or_fault(line) if line.strip() else None
-
-
 @functools.lru_cache(maxsize=8)
 def _compile(pattern: str) -> Any:
-    """A program of the `jq` package."""
     try:
         return require("jq", extra="jq").compile(pattern)
     except ValueError as error:
@@ -309,12 +271,14 @@ def _compile(pattern: str) -> Any:
         ) from error
 
 
+# --- tables
+
 _BATCH_ROWS = 512
 _SHOWN = 12
 
 
 class Table(Protocol):
-    """A file while it is open; its groups are numbered from 0."""
+    """An open table file, whose groups are numbered from 0."""
 
     @property
     def schema(self) -> Any: ...
@@ -332,21 +296,15 @@ def table_lines(
     selection: Selection,
     nulls: NullFields | None = None,
 ) -> Generator[tuple[int, bytes]]:
-    """`(offset, lines)` of the groups that begin in a range: 512 rows at a time, as JSON.
+    """Yield `(offset, lines)` of the groups that begin in a range: JSON of 512 rows at a time.
 
-    Offsets are those of the groups, and of lines in what is made of a group. Memory: a few times 512 rows, and a
-    column's page of Parquet; a record batch of Arrow is mapped.
-
-    Args:
-        source: the file.
-        kind: what it is.
-        start_bytes, stop_bytes: the range.
-        selection: tells the columns; all but binary ones where it may look at any.
-        nulls: of conversations, drops the null fields of structs and notes them.
+    Columns are those of the selection; all but binary ones if it can read any. For conversations, null fields of
+    structs are dropped and noted in `nulls`. Offsets are those of the group, plus that in its lines. Memory: a few
+    times 512 rows, and a page of a Parquet column; record batches of Arrow are mapped.
 
     Raises:
         Corrupt: the file is damaged.
-        Unsupported: a column holds a value that Python's types can't.
+        Unsupported: a column has a value that Python's types can't hold.
     """
     nulls = nulls or NullFields()
     with open_table(source, kind) as table:
@@ -363,12 +321,7 @@ def table_lines(
 
 
 def require_columns(source: Place, kind: Kind, selection: Selection) -> None:
-    """Raise `ConfigError` where a column that is asked for is not there, or can't hold text.
-
-    Raises:
-        Corrupt: the file is damaged.
-        MissingExtra: pyarrow is not installed.
-    """
+    """Raise `ConfigError` if a selected column doesn't exist or can't contain text."""
     keys = selection.top_keys()
     if keys is None:
         return
@@ -390,16 +343,16 @@ def require_columns(source: Place, kind: Kind, selection: Selection) -> None:
 
 
 def count_rows(source: Place, kind: Kind) -> int:
-    """Rows of a file, as its footer, or the heads of its record batches, say; raises `Corrupt`."""
+    """Return the number of rows, from the footer or the headers of record batches."""
     with open_table(source, kind) as table:
         return table.num_rows
 
 
 def groups_in(table: Table, source: Place, start_bytes: int, stop_bytes: int) -> list[tuple[int, int]]:
-    """`(number, first byte)` of the groups of a range of a file: those that begin in it.
+    """Return `(number, first byte)` of the groups that begin in a range of a file.
 
-    A group that lies before its predecessor, or behind the file, counts as beginning with the one before: so ranges
-    that cover the file hold every group once, in order.
+    A group before its predecessor, or beyond the file, counts as beginning with the one before. So ranges that cover
+    the file contain every group once, in order.
     """
     last_bytes = source.store.size(source.path) - 1
     begins = enumerate(itertools.accumulate((min(start, last_bytes) for start in table.begins()), max))
@@ -442,10 +395,12 @@ class _Arrow:
         return int(self.blocks.starts[-1])
 
     def begins(self) -> list[int]:
-        """In Arrow's file format nobody is told where batches lie: they count as equally long."""
+        """Return offsets of batches. Those of Arrow's file format are unknown: they count as equally long."""
         batches = self.blocks.batches
-        told = [start if length_bytes >= 0 else None for _, start, length_bytes in batches]
-        return [n * self.size_bytes // len(batches) if start is None else start for n, start in enumerate(told)]
+        return [
+            start if length_bytes >= 0 else number * self.size_bytes // len(batches)
+            for number, (_, start, length_bytes) in enumerate(batches)
+        ]
 
     def batches(self, group: int, keys: list[str], /) -> Iterator[Any]:
         yield from self.blocks.read(group, keys).to_batches(max_chunksize=_BATCH_ROWS)
@@ -453,7 +408,7 @@ class _Arrow:
 
 @contextlib.contextmanager
 def open_table(source: Place, kind: Kind) -> Generator[Table]:
-    """The file, while the block runs; what pyarrow refuses then becomes `Corrupt`."""
+    """Open a file for the block, in which errors of pyarrow become `Corrupt`."""
     if kind == "parquet":
         with _parquet(source) as file:
             yield _Parquet(source, file, GroupSizes(source.store, source.path))
@@ -464,11 +419,12 @@ def open_table(source: Place, kind: Kind) -> Generator[Table]:
 
 @contextlib.contextmanager
 def _parquet(source: Place) -> Generator[Any]:
-    """A `pyarrow.parquet.ParquetFile`."""
     pyarrow = require("pyarrow", extra=EXTRA)
     parquet = require("pyarrow.parquet", extra=EXTRA)
     try:
-        with parquet.ParquetFile(_by_name(source)) as file:
+        # A remote file is read from its copy in the cache.
+        path = source.store.local_copy(source.path) if isinstance(source.store, CopyingStore) else source.path
+        with parquet.ParquetFile(path) as file:
             yield file
     except MemoryError as error:
         raise too_large(source.path, error) from error
@@ -478,13 +434,6 @@ def _parquet(source: Place) -> Generator[Any]:
         if error.errno is not None:
             raise
         raise _damaged(source, error) from error
-
-
-def _by_name(source: Place) -> str:
-    """A Parquet file by a name of this machine: itself, or its copy in the cache."""
-    if isinstance(source.store, CopyingStore):
-        return source.store.local_copy(source.path)
-    return source.path
 
 
 def _damaged(source: Place, error: Exception) -> Corrupt:

@@ -1,7 +1,7 @@
-"""The cut: which pieces of which inputs are a task. It decides what a restart finds finished, and nothing else.
+"""Tasks: runs of small files, and ranges of large ones. A restart reuses finished tasks; the output doesn't change.
 
-A task is a run of whole small files, or a range of a large one: a function of the plan alone. A large compressed file
-is one task of several parts, as nobody can enter it in the middle.
+Tasks depend only on names, sizes and kinds of inputs. A large compressed file is one task with several parts, since it
+can't be read from the middle.
 """
 
 from __future__ import annotations
@@ -24,16 +24,9 @@ _EXPANSION = 4  # of compressed text, roughly
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A range of one input, or all of it.
+    """A range of input number `file`, or all of it: lines or row groups that begin in `[start_bytes, stop_bytes)`.
 
-    Attributes:
-        file: number of the input.
-        place: the input.
-        start_bytes: lines, or row groups, that begin in `[start_bytes, stop_bytes)` belong to it.
-        stop_bytes: see there.
-        size_bytes: of the file.
-        kind: how the file is read.
-        compression: how it is compressed; then the piece is all of it.
+    `size_bytes` is the size of the file. A piece of a compressed file is all of it.
     """
 
     file: int
@@ -51,26 +44,15 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """Whole lines that were decompressed: where they begin in the decompressed file, and they."""
-
-    offset_bytes: int
-    data: bytes
-
-
-@dataclass(frozen=True, slots=True)
 class Task:
-    """What is encoded in one go.
+    """Input that is encoded at once.
 
     Attributes:
-        number: among all tasks.
-        pieces: what is read, in order.
-        in_parts: it is one large compressed file, and has several parts.
-        part: the one of them whose lines `lines` are; with no lines, all of them are made.
-        last: whether `part` is the last one.
-        lines: see there.
-        done: of a large compressed file, the parts that are there.
-        look: parts that are there, of which only the input is looked at: it may have changed.
+        in_parts: it is one large compressed file, which makes several parts.
+        part: the number of the part whose lines `lines` are, or 0; `last`: whether it is the last one.
+        lines: offset in the decompressed file, and whole lines; None: the task makes all parts.
+        done: of a large compressed file, the existing parts.
+        look: existing parts of which only the input is read, since it may have changed.
     """
 
     number: int
@@ -78,13 +60,13 @@ class Task:
     in_parts: bool = False
     part: int = 0
     last: bool = True
-    lines: Lines | None = None
+    lines: tuple[int, bytes] | None = None
     done: tuple[int, ...] = ()
     look: tuple[PartName, ...] = ()
 
     @property
     def described(self) -> str:
-        """What it reads, for errors."""
+        """Its input, for errors."""
         first, last = self.pieces[0], self.pieces[-1]
         if len(self.pieces) > 1:
             return f"{len(self.pieces)} files from {first.place.shown} to {last.place.shown}"
@@ -97,24 +79,45 @@ class Task:
 
 
 def default_task_bytes(total_bytes: int) -> int:
-    """Enough tasks to spread well and to lose little by a kill, none too small for what each costs."""
+    """Return a size with enough tasks for many workers and little loss in a kill, but few enough to be cheap."""
     return min(max(total_bytes // _WANTED, _LEAST_BYTES), _MOST_BYTES)
 
 
 def text_bytes(name: str, size_bytes: int) -> int:
-    """Roughly how much text a file holds."""
+    """Estimate how much text a file contains."""
     return size_bytes * (_EXPANSION if name.endswith((".gz", ".zst")) else 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Tasks(Sequence[Task]):
-    """All tasks in input order. Each iteration cuts them anew, so that they take no memory."""
+    """All tasks in input order. Each iteration cuts them again, so that they take no memory."""
 
     inputs: Sequence[InputFile]
     task_bytes: int
 
     def __iter__(self) -> Iterator[Task]:
-        return cut_tasks(self.inputs, self.task_bytes)
+        number, small, small_bytes = 0, list[Piece](), 0
+        for file, one in enumerate(self.inputs):
+            whole = Piece(file, one.source, 0, one.size_bytes, one.size_bytes, one.kind, one.compression)
+            is_small = one.kind == "whole" or text_bytes(one.name, one.size_bytes) <= self.task_bytes
+            if is_small:
+                small.append(whole)
+                small_bytes += text_bytes(one.name, one.size_bytes)
+                if small_bytes < self.task_bytes and len(small) < _MOST_FILES:
+                    continue
+            if small:
+                yield Task(number, tuple(small))
+                number, small, small_bytes = number + 1, [], 0
+            if is_small:
+                continue
+            in_parts = one.compression != "none"
+            step = one.size_bytes if in_parts else self.task_bytes
+            for start in range(0, one.size_bytes, step):
+                stop = min(start + step, one.size_bytes)
+                yield Task(number, (replace(whole, start_bytes=start, stop_bytes=stop),), in_parts)
+                number += 1
+        if small:
+            yield Task(number, tuple(small))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -123,51 +126,16 @@ class Tasks(Sequence[Task]):
         return list(self)[index]
 
 
-def cut_tasks(inputs: Sequence[InputFile], task_bytes: int) -> Iterator[Task]:
-    """All tasks in input order: a function of names, sizes and kinds."""
-    number, run, run_bytes = 0, list[Piece](), 0
-    for file, one in enumerate(inputs):
-        pieces, in_parts = _pieces(file, one, task_bytes)
-        if pieces is None:
-            run.append(Piece(file, one.source, 0, one.size_bytes, one.size_bytes, one.kind, one.compression))
-            run_bytes += text_bytes(one.name, one.size_bytes)
-            if run_bytes < task_bytes and len(run) < _MOST_FILES:
-                continue
-        if run:
-            yield Task(number, tuple(run))
-            number, run, run_bytes = number + 1, [], 0
-        for piece in pieces or ():
-            yield Task(number, (piece,), in_parts)
-            number += 1
-    if run:
-        yield Task(number, tuple(run))
-
-
 def cut_parts(task: Task, task_bytes: int, names: Sequence[PartName] = (), *, trusted: bool = True) -> Iterator[Task]:
-    """The parts of a large compressed file that are missing, as tasks with lines; decompressed as they are asked for.
+    """Yield the missing parts of a large compressed file as tasks with lines, which are decompressed lazily.
 
-    Args:
-        task: the file.
-        task_bytes: least size of a part, decompressed.
-        names: the parts that are there.
-        trusted: these need no look at their lines; else they come too, to be looked at.
+    A part has at least `task_bytes` of decompressed lines. Those in `names` exist. Unless these are `trusted`, they are
+    yielded too, to compare their lines.
     """
     piece = task.pieces[0]
-    there = {name.piece: name for name in names}
+    existing = {name.piece: name for name in names}
     for part, (offset_bytes, data, last) in enumerate(cut_stream(piece.place, piece.compression, task_bytes)):
-        name = there.get(part)
+        name = existing.get(part)
         if name is None or not trusted:
             look = () if name is None else (name,)
-            yield replace(task, part=part, last=last, lines=Lines(offset_bytes, data), look=look)
-
-
-def _pieces(file: int, one: InputFile, task_bytes: int) -> tuple[list[Piece] | None, bool]:
-    """`(pieces of a large file, whether they are one task of several parts)`; None for a small one."""
-    whole = one.kind == "whole"
-    if whole or text_bytes(one.name, one.size_bytes) <= task_bytes:
-        return None, False
-    all_of_it = Piece(file, one.source, 0, one.size_bytes, one.size_bytes, one.kind, one.compression)
-    if one.compression != "none":
-        return [all_of_it], True
-    ranges = ((start, min(start + task_bytes, one.size_bytes)) for start in range(0, one.size_bytes, task_bytes))
-    return [replace(all_of_it, start_bytes=start, stop_bytes=stop) for start, stop in ranges], False
+            yield replace(task, part=part, last=last, lines=(offset_bytes, data), look=look)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import xxhash
@@ -44,9 +43,9 @@ from penstock.store.put import aborting, commit_as
 from penstock.types import Buffer, IntArray
 
 MOST_DROPPED = 100
-"""Bad lines that are listed; all are counted."""
+"""Invalid lines that are listed; all are counted."""
 MOST_UNMASKED = 5
-"""Conversations of a piece of each kind, such as without a trained token, that are listed; all are counted."""
+"""Conversations of a piece that are listed for each reason; all are counted."""
 
 _PROBE_CHARS = 1000
 _PROBE_BYTES = 4 * _PROBE_CHARS
@@ -60,25 +59,21 @@ _HOLDS = "the text contains a fill-in-the-middle token"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """What all tasks of a run share; a worker gets it once.
+class Encoder:
+    """What all tasks of a run share; each worker gets it once.
 
     Attributes:
-        spec: the tokenizer.
-        engine: what encodes.
-        field: which text of a line is the document; a text is the name of a field.
-        skip: whether a line without a document is left out, rather than ending the task.
-        folder: where parts go.
+        skip: skip lines without a document, instead of ending the task.
+        folder: where parts are written.
         task_bytes: size of the parts of a compressed file.
-        keep_map: whether parts remember which lines gave no document.
-        compared: whether the tokenizer's own library gets texts of each part too; see `is_compared_by_worker`.
-        excluded: number of an input → where its lines begin that are left out, rising.
-        fill_in: how some documents are rearranged.
+        keep_map: record in parts which lines gave no document.
+        compared: compare texts of some parts with the tokenizer's own library; see `is_compared_by_worker`.
+        excluded: number of an input → offsets of its excluded lines, rising.
     """
 
     spec: TokenizerSpec
     engine: EngineName
-    field: Selection | str
+    selection: Selection
     skip: bool
     folder: Place
     task_bytes: int
@@ -87,22 +82,10 @@ class Job:
     excluded: Mapping[int, tuple[int, ...]] | None = None
     fill_in: FillIn | None = None
 
-    @property
-    def selection(self) -> Selection:
-        """`field`, as what is selected."""
-        return Selection((self.field,)) if isinstance(self.field, str) else self.field
-
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A part that was made, or the bad line at which that ended.
-
-    Attributes:
-        name: of the part; None where a bad line ended it.
-        meta: what the part holds, without its runs of documents.
-        bad: that line, in `bad_piece`.
-        bad_piece: see there.
-    """
+    """A new part without its runs of documents, or the invalid line of `bad_piece` at which it ended."""
 
     name: PartName | None
     meta: PartMeta | None
@@ -112,70 +95,57 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of a task.
-
-    Attributes:
-        task: its number.
-        parts: that were made, in order.
-        worker: names the process that made them.
-    """
+    """New parts of a task in order, and the name of the process that made them."""
 
     task: int
     parts: tuple[Done, ...]
     worker: str = ""
 
 
-def encode_task(job: Job, task: Task) -> Result:
-    """Make the part of a task, or all parts of one that has several; one that is there by now stays.
+def encode_task(encoder: Encoder, task: Task) -> Result:
+    """Make the part of a task, or all missing parts of a task with several.
 
-    Memory: a few MiB, and eight times the longest line, its ids counted, with what the engine itself takes: gigatoken
-    the ids, `tokenizers` about 200 bytes a token. A compressed file takes three times `task_bytes` besides.
+    Memory: a few MiB, and eight times the longest line including its ids, with what the engine needs: gigatoken the
+    ids, `tokenizers` about 200 bytes per token. A compressed file needs three times `task_bytes` more.
 
     Raises:
         PrepareError: the input of a finished part has changed, or the engine failed.
         FormatError: the input is damaged.
-        OSError: the system refused.
     """
     if task.look:
-        _require_unchanged(job, task)
+        _require_unchanged(encoder, task)
         return Result(task.number, ())
     if not task.in_parts or task.lines is not None:
-        return Result(task.number, (_encode_part(job, task),), _worker())
-    found: list[Done] = []
-    for one in cut_parts(task, job.task_bytes):
+        return Result(task.number, (_encode_part(encoder, task),), _worker())
+    parts: list[Done] = []
+    for one in cut_parts(task, encoder.task_bytes):
         if one.part not in task.done:
-            found.append(_encode_part(job, one))
-            if found[-1].bad is not None:
+            parts.append(_encode_part(encoder, one))
+            if parts[-1].bad is not None:
                 break
-    return Result(task.number, tuple(found), _worker())
+    return Result(task.number, tuple(parts), _worker())
 
 
 def is_compared_by_worker(task: int, part: int) -> bool:
-    """Whether who makes a part compares its texts by itself: whoever gave the task does so with the first ones.
+    """Return whether the worker that makes a part compares its texts: the driver does so for the first parts.
 
-    A worker that has a few parts to make need not load the tokenizer's own library.
+    So a worker with few parts needn't load the tokenizer's own library.
     """
     return task + part >= _COMPARED_BY_DRIVER
-
-
-def _require_agreement(job: Job, task: Task, probes: Sequence[Probe]) -> None:
-    difference = disagreement(load_reference(job.spec), probes)
-    if difference is not None:
-        raise disagreed(next(one.place.path for one in task.pieces if one.file == probes[0].file), difference)
 
 
 def _worker() -> str:
     return f"{os.uname().nodename}:{os.getpid()}"
 
 
-def _require_unchanged(job: Job, task: Task) -> None:
-    """Raise `PrepareError` where what a finished part was made from is no longer what it was."""
-    parts = cut_parts(task, job.task_bytes) if task.in_parts and task.lines is None else (task,)
+def _require_unchanged(encoder: Encoder, task: Task) -> None:
+    """Raise `PrepareError` if the input of a finished part has changed."""
+    parts = cut_parts(task, encoder.task_bytes) if task.in_parts and task.lines is None else (task,)
     for name, one in zip(task.look, parts, strict=False):
-        meta, _ = read_part(job.folder.child(name.path), job.spec.token_bytes)
+        meta, _ = read_part(encoder.folder.child(name.path), encoder.spec.token_bytes)
         for piece, made in zip(one.pieces, meta.pieces, strict=True):
             hasher = xxhash.xxh3_128()
-            for _, block in _blocks(job, one, piece):
+            for _, block in _blocks(encoder, one, piece):
                 hasher.update(block)
             if hasher.hexdigest() != made.digest:
                 raise PrepareError(
@@ -186,30 +156,32 @@ def _require_unchanged(job: Job, task: Task) -> None:
                 )
 
 
-def _encode_part(job: Job, task: Task) -> Done:
-    temporary = job.folder.child(f"{task.number % 256:02x}/{task.number:08d}-{task.part:06d}")
+def _encode_part(encoder: Encoder, task: Task) -> Done:
+    temporary = encoder.folder.child(f"{task.number % 256:02x}/{task.number:08d}-{task.part:06d}")
     with aborting(temporary.store.stage(temporary.path)) as staged:
-        tally = _Tally(job, task, staged)
+        part = PartEncoder(encoder, task, staged)
         for piece in task.pieces:
-            tally.begin(piece)
-            for offset_bytes, block in _blocks(job, task, piece, tally.nulls):
-                tally.add(offset_bytes, block)
-                if tally.bad is not None:
-                    return Done(None, None, tally.bad, piece)
-            tally.end()
-        name, meta = tally.finish()
-        if job.compared and is_compared_by_worker(task.number, task.part):
-            _require_agreement(job, task, meta.probes)
-        commit_as(staged, job.folder.child(name.path).path)
-    # They are in the part, for who makes files of it.
-    return Done(name, replace(meta, runs=(), loss_mask=b""))
+            part.begin(piece)
+            for offset_bytes, block in _blocks(encoder, task, piece, part.nulls):
+                part.add(offset_bytes, block)
+                if part.bad is not None:
+                    return Done(None, None, part.bad, piece)
+            part.end()
+        name, meta = part.finish()
+        if encoder.compared and is_compared_by_worker(task.number, task.part):
+            difference = disagreement(load_reference(encoder.spec), meta.probes)
+            if difference is not None:
+                path = next(one.place.path for one in task.pieces if one.file == meta.probes[0].file)
+                raise disagreed(path, difference)
+        commit_as(staged, encoder.folder.child(name.path).path)
+    return Done(name, replace(meta, runs=(), loss_mask=b""))  # these can be read from the part
 
 
 @dataclass(slots=True)
-class _Tally:
-    """Encodes blocks of lines one after another, and keeps the books."""
+class PartEncoder:
+    """Encodes blocks of lines one after another into one part, and collects what its end records."""
 
-    job: Job
+    encoder: Encoder
     task: Task
     staged: Staged
     bad: BadLine | None = None
@@ -222,7 +194,7 @@ class _Tally:
     newest: tuple[int, bytes] | None = None
     reader: Reader = field(init=False)
     unencodable: dict[int, str] = field(default_factory=dict[int, str])
-    # Of the piece at hand:
+    # Of the current piece:
     piece: PieceMeta = field(init=False)
     hasher: xxhash.xxh3_128 = field(init=False)
     dropped: list[BadLine] = field(default_factory=list[BadLine])
@@ -234,7 +206,7 @@ class _Tally:
     nulls: NullFields = field(default_factory=NullFields)
 
     def __post_init__(self) -> None:
-        self.reader = make_reader(self.job.field, stop_at_fault=not self.job.skip)
+        self.reader = make_reader(self.encoder.selection, stop_at_fault=not self.encoder.skip)
 
     def begin(self, piece: Piece) -> None:
         """Start a piece."""
@@ -245,25 +217,26 @@ class _Tally:
 
     def add(self, offset_bytes: int, block: bytes) -> None:
         """Encode a run of whole lines of the piece, and append its tokens."""
+        encoder = self.encoder
         self.hasher.update(block)
         found = self.reader.read(block)
-        if gone := (self.job.excluded or {}).get(self.piece.file):
-            found = _without(found, offset_bytes, gone)
-        fill_in, mask, held = self.job.fill_in, None, set[int]()
-        if fill_in is None:
+        if excluded := (encoder.excluded or {}).get(self.piece.file):
+            found = _without_excluded(found, offset_bytes, excluded)
+        mask, held = None, set[int]()
+        if encoder.fill_in is None:
             (ids, lengths), mask = self._encode(found.texts, found.spans)
-            if mask is not None and self.job.skip:
-                ids, lengths, mask = self._without_untrained(ids, lengths, mask)
+            if mask is not None and encoder.skip:
+                ids, lengths, mask = self._skip_untrained(ids, lengths, mask)
         else:
-            (ids, lengths), held = fill_in.encode(lambda texts: self._encode_all(texts)[0], found.texts)
+            (ids, lengths), held = encoder.fill_in.encode(lambda texts: self._encode_all(texts)[0], found.texts)
         faults = found.faults | _empty_documents(found, lengths, held, self.unencodable)
-        unknown = count_unknown(self.job.spec, (ids, lengths))
-        dropped = count_dropped(self.job.spec, found.texts, lengths)
+        unknown = count_unknown(encoder.spec, ids)
+        dropped = count_dropped(encoder.spec, found.texts, lengths)
         piece = self.piece
-        if self.job.keep_map:
+        if encoder.keep_map:
             self.gaps.append(piece.lines + _without_document(found, faults))
         if faults:
-            self._drop(offset_bytes, found.lines, faults)
+            self._note_dropped(offset_bytes, found.lines, faults)
         if mask is not None:
             ids, lengths = self._end_conversations(offset_bytes, found, ids, lengths, mask)
         lengths = lengths[lengths > 0]
@@ -285,30 +258,23 @@ class _Tally:
             dropped_characters=piece.dropped_characters + dropped,
         )
 
-    def _without_untrained(
-        self, ids: NDArray[np.uint32], lengths: IntArray, mask: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.uint32], IntArray, NDArray[np.bool_]]:
-        """Leave out conversations of which no token is generated, as faulty lines."""
-        generated = np.append(0, np.cumsum(mask))
-        stops = np.cumsum(lengths)
-        none = (lengths > 0) & (generated[stops] == generated[stops - lengths])
-        self.unencodable |= dict.fromkeys(np.flatnonzero(none).tolist(), _NOT_GENERATED)
-        keep = ~np.repeat(none, lengths)
-        return ids[keep], np.where(none, 0, lengths), mask[keep]
-
     def end(self) -> None:
         """End the piece."""
-        piece = self.piece
-        start_bytes = max(0, piece.start_bytes)
-        digest, dropped, unmasked = self.hasher.hexdigest(), tuple(self.dropped), tuple(self.unmasked)
-        gaps = np.concatenate(self.gaps).astype("<u4").tobytes() if self.gaps else b""
-        notes: dict[str, Any] = {"digest": digest, "dropped": dropped, "gaps": gaps, "unmasked": unmasked}
-        notes["endless"] = tuple(self.endless)
-        notes["null_fields"] = tuple(sorted(self.nulls.names))
-        self.pieces.append(replace(piece, start_bytes=start_bytes, **notes))
+        self.pieces.append(
+            replace(
+                self.piece,
+                start_bytes=max(0, self.piece.start_bytes),
+                digest=self.hasher.hexdigest(),
+                dropped=tuple(self.dropped),
+                gaps=np.concatenate(self.gaps).astype("<u4").tobytes() if self.gaps else b"",
+                unmasked=tuple(self.unmasked),
+                endless=tuple(self.endless),
+                null_fields=tuple(sorted(self.nulls.names)),
+            )
+        )
 
     def finish(self) -> tuple[PartName, PartMeta]:
-        """Append what follows the tokens; the part's name, and what it holds."""
+        """Append what follows the tokens; return the part's name and what it records."""
         lengths = np.concatenate(self.runs) if self.runs else np.empty(0, np.int64)
         texts = [self.first, self.newest] if self.newest != self.first else [self.first]
         probes = tuple(self._probe(*text) for text in texts if text is not None)
@@ -321,7 +287,7 @@ class _Tally:
         return PartName(task.number, task.part, task.last, meta.documents, meta.tokens, meta.num_dropped, digest), meta
 
     def _encode(self, texts: list[bytes], spans: list[Spans] | None = None) -> tuple[Encoded, NDArray[np.bool_] | None]:
-        """The same; a text that can't be encoded has no ids, and `unencodable` says why."""
+        """Do `_encode_all`; a text that can't be encoded gets no ids and an entry in `unencodable`."""
         self.unencodable = {}
         try:
             return self._encode_all(texts, spans)
@@ -341,71 +307,94 @@ class _Tally:
     def _encode_all(
         self, texts: list[bytes], spans: list[Spans] | None = None
     ) -> tuple[Encoded, NDArray[np.bool_] | None]:
-        """Ids and lengths; of conversations also which of their tokens are generated."""
-        engine = load_engine(self.job.engine, self.job.spec)
+        """Return ids and lengths; for conversations also which of their tokens are generated."""
+        name, spec = self.encoder.engine, self.encoder.spec
+        engine = load_engine(name, spec)
         try:
             if spans is not None and isinstance(engine, TokenizersEngine):
                 return encode_spans(engine, texts, spans)
             if spans is not None:
-                reference = functools.partial(load_reference, self.job.spec)
-                return encode_spans_by_bytes(engine, load_token_table(self.job.spec), reference, texts, spans)
+                reference = functools.partial(load_reference, spec)
+                return encode_spans_by_bytes(engine, load_token_table(spec), reference, texts, spans)
             return engine.encode(texts), None
         except (PenstockError, KeyboardInterrupt, SystemExit, MemoryError):
             raise
-        except BaseException as error:  # a panic in Rust is no Exception
+        except BaseException as error:  # a panic in Rust isn't an Exception
             raise PrepareError(
-                f"{self.job.engine} failed: {error}",
+                f"{name} failed: {error}",
                 path=self.task.pieces[0].place.path,
                 hint="Try another engine, with restart (--engine tokenizers --restart)",
             ) from error
 
+    def _skip_untrained(
+        self, ids: NDArray[np.uint32], lengths: IntArray, mask: NDArray[np.bool_]
+    ) -> tuple[NDArray[np.uint32], IntArray, NDArray[np.bool_]]:
+        """Remove conversations without a generated token; their lines are invalid."""
+        generated = np.append(0, np.cumsum(mask))
+        stops = np.cumsum(lengths)
+        none = (lengths > 0) & (generated[stops] == generated[stops - lengths])
+        self.unencodable |= dict.fromkeys(np.flatnonzero(none).tolist(), _NOT_GENERATED)
+        keep = ~np.repeat(none, lengths)
+        return ids[keep], np.where(none, 0, lengths), mask[keep]
+
     def _end_conversations(
         self, offset_bytes: int, found: Texts, ids: NDArray[np.uint32], lengths: IntArray, mask: NDArray[np.bool_]
     ) -> Encoded:
-        """Append EOS tokens, keep the mask, and note conversations without trained tokens, or without an end of such.
+        """Append EOS tokens, keep the mask, and note conversations without trained tokens or a trained end.
 
-        Lengths are those of the conversations that have tokens.
+        The returned lengths are those of conversations that have tokens.
         """
-        spec, filled = self.job.spec, np.flatnonzero(lengths)
+        spec, filled = self.encoder.spec, np.flatnonzero(lengths)
         whole = lengths[filled]
         stops = np.cumsum(whole)
         none = np.logical_or.reduceat(mask, stops - whole) == 0 if len(whole) else np.empty(0, np.bool_)
-        vocabulary, rule = load_token_table(spec), self.job.selection.chat_eos
-        ids, whole, mask, endless = end_conversations(vocabulary, spec.eos_id, rule, ids, whole, mask)
+        table, rule = load_token_table(spec), self.encoder.selection.chat_eos
+        ids, whole, mask, endless = end_conversations(table, spec.eos_id, rule, ids, whole, mask)
         self.masks.append(mask)
-        self.num_unmasked += self._note(offset_bytes, found, filled[none], self.unmasked, "no token is generated")
+        self.num_unmasked += self._note(offset_bytes, found, filled[none], self.unmasked, _NOT_GENERATED)
         self.num_endless += self._note(offset_bytes, found, filled[endless], self.endless, "no trained end token")
         return ids, whole
 
     def _note(self, offset_bytes: int, found: Texts, rows: IntArray, noted: list[BadLine], reason: str) -> int:
-        """Note the first of some conversations of a block, by their texts' numbers; returns how many they are."""
+        """Note the first of some conversations of a block, by the numbers of their texts; return how many they are."""
         places: list[int] = rows.tolist() if found.places is None else [found.places[row] for row in rows.tolist()]
         for place, start_bytes in _starts(found.lines, places[: MOST_UNMASKED - len(noted)]):
             noted.append(BadLine(self.piece.lines + place, offset_bytes + start_bytes, reason))
         return len(places)
 
+    def _note_dropped(self, offset_bytes: int, lines: list[bytes], faults: dict[int, str]) -> None:
+        for place, start_bytes in _starts(lines, sorted(faults)):
+            one = BadLine(self.piece.lines + place, offset_bytes + start_bytes, faults[place])
+            if len(self.dropped) < MOST_DROPPED:
+                self.dropped.append(one)
+            if not self.encoder.skip:
+                self.bad = one
+                return
+
     def _append(self, ids: NDArray[np.uint32], lengths: IntArray, *, with_eos: bool) -> None:
-        spec = self.job.spec
+        """Append documents, each with an EOS token unless it ends in one."""
+        spec = self.encoder.spec
+        eos_id = spec.eos_id if with_eos else None
         if len(ids) > _LONG_TOKENS * len(lengths):
             for document in np.split(ids, np.cumsum(lengths)[:-1]):
-                self._append_long(document, with_eos=with_eos)
+                self._append_long(document, eos_id)
             return
         tokens = ids.astype(dtype_for(spec.token_bytes, "<"))
-        if with_eos and spec.eos_id is not None:
-            tokens, lengths = _with_eos(tokens, lengths, spec.eos_id)
+        if eos_id is not None and len(lengths):
+            stops = np.cumsum(lengths)
+            without = tokens[stops - 1] != eos_id
+            tokens, lengths = np.insert(tokens, stops[without], eos_id), lengths + without
         if len(tokens):
             self._write(tokens)
             self.runs.append(lengths)
             self.documents.add(tokens, lengths)
 
-    def _append_long(self, ids: NDArray[np.uint32], *, with_eos: bool) -> None:
+    def _append_long(self, ids: NDArray[np.uint32], eos_id: int | None) -> None:
         """Append one document without a copy of it."""
-        spec = self.job.spec
-        dtype = dtype_for(spec.token_bytes, "<")
+        dtype = dtype_for(self.encoder.spec.token_bytes, "<")
         for start in range(0, len(ids), _LONG_TOKENS):
             self._write(ids[start : start + _LONG_TOKENS].astype(dtype))
-        appends = with_eos and spec.eos_id is not None and ids[-1] != spec.eos_id
-        end = np.array([spec.eos_id] if appends else [], dtype)
+        end = np.array([eos_id] if eos_id is not None and ids[-1] != eos_id else [], dtype)
         self._write(end)
         self.runs.append(np.array([len(ids) + len(end)], np.int64))
         self.documents.add_long(ids, end)
@@ -414,44 +403,23 @@ class _Tally:
         self.content.update(byte_view(data))
         self.staged.write(data)
 
-    def _drop(self, offset_bytes: int, lines: list[bytes], faults: dict[int, str]) -> None:
-        """Book the bad lines of a block that begins at `offset_bytes`."""
-        for place, start_bytes in _starts(lines, sorted(faults)):
-            one = BadLine(self.piece.lines + place, offset_bytes + start_bytes, faults[place])
-            if len(self.dropped) < MOST_DROPPED:
-                self.dropped.append(one)
-            if not self.job.skip:
-                self.bad = one
-                return
-
     def _probe(self, file: int, text: bytes) -> Probe:
         start = text.decode(errors="ignore")[:_PROBE_CHARS]
         return Probe(file, start, self._encode([start.encode()])[0][0].tolist())
 
 
-def _with_eos(
-    tokens: NDArray[np.unsignedinteger], lengths: IntArray, eos_id: int
-) -> tuple[NDArray[np.unsignedinteger], IntArray]:
-    """Documents that end in the EOS token: one is added where the last token is another."""
-    if not len(lengths):
-        return tokens, lengths
-    stops = np.cumsum(lengths)
-    without = tokens[stops - 1] != eos_id
-    return np.insert(tokens, stops[without], eos_id), lengths + without
-
-
 def _empty_documents(found: Texts, lengths: IntArray, held: set[int], why: dict[int, str]) -> dict[int, str]:
-    """Why texts give no token, by line: those of `held` hold a token of filling in the middle."""
+    """Return why texts give no token, by line. Texts in `held` contain a fill-in-the-middle token."""
     empty = np.flatnonzero(lengths == 0).tolist()
     places = empty if found.places is None else [found.places[row] for row in empty]
     return {place: why.get(row, _HOLDS if row in held else _NO_TOKEN) for row, place in zip(empty, places, strict=True)}
 
 
-def _without(found: Texts, offset_bytes: int, gone: tuple[int, ...]) -> Texts:
-    """The texts of a block that begins at `offset_bytes`, but for those of the lines that begin where `gone` says."""
+def _without_excluded(found: Texts, offset_bytes: int, excluded: tuple[int, ...]) -> Texts:
+    """Return the texts of a block at `offset_bytes` without those of lines at the offsets `excluded`."""
     ends = np.cumsum([len(line) + 1 for line in found.lines], dtype=np.int64) + offset_bytes
     starts = np.append(offset_bytes, ends[:-1])
-    rows = set(np.flatnonzero(np.isin(starts, gone)).tolist())
+    rows = set(np.flatnonzero(np.isin(starts, excluded)).tolist())
     if not rows:
         return found
     places = range(len(found.texts)) if found.places is None else found.places
@@ -462,7 +430,7 @@ def _without(found: Texts, offset_bytes: int, gone: tuple[int, ...]) -> Texts:
 
 
 def _without_document(found: Texts, faults: Mapping[int, str]) -> IntArray:
-    """int64[k], rising: the lines of a block that give no document."""
+    """Return int64[k], rising: the lines of a block that give no document."""
     kept = np.ones(len(found.lines), bool)
     if found.places is not None:
         kept[:] = False
@@ -472,7 +440,7 @@ def _without_document(found: Texts, faults: Mapping[int, str]) -> IntArray:
 
 
 def _starts(lines: list[bytes], places: list[int]) -> Iterator[tuple[int, int]]:
-    """`(place, offset in the block)` of some lines."""
+    """Yield `(place, offset in the block)` of some lines."""
     offset_bytes = row = 0
     for place in places:
         offset_bytes += sum(len(line) + 1 for line in lines[row:place])
@@ -480,24 +448,23 @@ def _starts(lines: list[bytes], places: list[int]) -> Iterator[tuple[int, int]]:
         yield place, offset_bytes
 
 
-def _blocks(job: Job, task: Task, piece: Piece, nulls: NullFields | None = None) -> Iterator[tuple[int, bytes]]:
-    """`(offset, whole lines)` of a piece, about 1 MiB at a time; all of a file that is one document."""
+def _blocks(encoder: Encoder, task: Task, piece: Piece, nulls: NullFields | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield `(offset, whole lines)` of a piece, about 1 MiB at a time, or all of a file that is one document."""
     place = piece.place
     if task.lines is not None:
-        yield from _in_blocks(task.lines.offset_bytes, task.lines.data)
+        yield from _in_blocks(*task.lines)
     elif piece.kind in TABLES:
-        yield from table_lines(place, piece.kind, piece.start_bytes, piece.stop_bytes, job.selection, nulls)
+        yield from table_lines(place, piece.kind, piece.start_bytes, piece.stop_bytes, encoder.selection, nulls)
     elif piece.compression != "none":
         whole = piece.kind == "whole"
-        for offset_bytes, data, _ in cut_stream(place, piece.compression, _ALL if whole else job.task_bytes):
+        for offset_bytes, data, _ in cut_stream(place, piece.compression, _ALL if whole else encoder.task_bytes):
             yield from ((offset_bytes, data),) if whole else _in_blocks(offset_bytes, data)
     elif piece.is_whole and (piece.kind == "whole" or piece.size_bytes <= _AT_ONCE_BYTES):
         if data := place.store.get(place.path):
             yield 0, data
     else:
-        yield from line_blocks(
-            LineRange(place.store, place.path, piece.start_bytes, piece.stop_bytes, piece.size_bytes)
-        )
+        lines = LineRange(place.store, place.path, piece.start_bytes, piece.stop_bytes, piece.size_bytes)
+        yield from line_blocks(lines)
 
 
 def _in_blocks(offset_bytes: int, data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -15,11 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.engine.parts import PartName, read_part
-from penstock.prepare.tokens.engines import Encoded, TokenizersEngine, load_reference
+from penstock.prepare.tokens.engines import TokenizersEngine, load_reference
 from penstock.prepare.tokens.model_files import load_sentencepiece
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
-from penstock.store.place import Place
 from penstock.types import IntArray
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
@@ -165,10 +163,10 @@ def drops_characters(spec: TokenizerSpec) -> bool:
     return sum(len(token) == 1 for token in vocabulary) < _BYTE_LETTERS
 
 
-def count_unknown(spec: TokenizerSpec, ids: Encoded) -> int:
+def count_unknown(spec: TokenizerSpec, ids: NDArray[np.uint32]) -> int:
     """Return how many of the tokens stand for unknown text."""
     token = unknown_id(spec)
-    return 0 if token is None else int(np.count_nonzero(ids[0] == token))
+    return 0 if token is None else int(np.count_nonzero(ids == token))
 
 
 def count_dropped(spec: TokenizerSpec, texts: Sequence[bytes], lengths: IntArray) -> int:
@@ -184,14 +182,6 @@ def count_dropped(spec: TokenizerSpec, texts: Sequence[bytes], lengths: IntArray
         is_covered = np.cumsum(covered) > 0
         dropped += sum(not (here or letter.isspace()) for letter, here in zip(text.decode(), is_covered, strict=False))
     return dropped
-
-
-def count_in_parts(spec: TokenizerSpec, folder: Place, parts: Sequence[PartName]) -> tuple[int, int]:
-    """Return the unknown tokens and the dropped characters of all parts, also of those that other runs made."""
-    if unknown_id(spec) is None and not drops_characters(spec):
-        return 0, 0
-    pieces = [piece for part in parts for piece in read_part(folder.child(part.path), spec.token_bytes)[0].pieces]
-    return sum(one.unknown_tokens for one in pieces), sum(one.dropped_characters for one in pieces)
 
 
 def _model_of(spec: TokenizerSpec) -> _Model | None:
