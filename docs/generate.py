@@ -138,7 +138,8 @@ def errors_page() -> str:
     lines += [
         "\n## Findings\n",
         "`verify` and `repair` report problems in data, each with a code. `<format>` is the format of the dataset. If "
-        "an error ends a check, the finding has the error's code after the format, such as `jsonl.unsupported`.\n",
+        "an error ends a check, the finding has the error's code after the format, such as `jsonl.unsupported`. "
+        "`penstock verify --explain CODE` prints the row of one code.\n",
         *findings_table(),
     ]
     return "\n".join([*lines, *described]) + "\n"

@@ -54,6 +54,28 @@ def test_every_code_and_exit_status_is_explained_offline() -> None:
         assert f"exit {status}: " in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("pbin.truncated", "shorter than its header states. fix: Copy the file again."),
+        ("jsonl.changed", "differ from its side file. fix: Restore the data"),
+        ("flat-tokens.seq_starts.codec.present", "An array of the group is missing."),
+        ("jsonl.unsupported", "a variant that Penstock doesn't read"),
+        ("corrupt", "contradicts another value"),
+    ],
+)
+def test_a_code_is_explained_without_a_path(code: str, text: str) -> None:
+    done = run("verify", "--explain", code)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert text in " ".join(done.stdout.split())
+
+
+def test_an_unknown_code_is_wrong_usage_that_names_a_similar_one() -> None:
+    done = run("verify", "--explain", "pbin.trunc")
+    assert done.returncode == 2
+    assert "Did you mean pbin.truncated?" in done.stderr
+
+
 def test_the_page_equals_the_live_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Of each command, what `-h` prints on a terminal of 80 columns; and nothing else is on the page."""
     monkeypatch.setenv("COLUMNS", "80")

@@ -97,4 +97,5 @@ def page() -> str:
     """Return the text of `penstock --errors`: each code with its exit status, meaning and remedy."""
     told = [f"[{code}] exit {status}: {text}" for code, _, status, text in codes()]
     told += [f"exit {status}: {what}" for status, what in _GOOD.items()]
+    told.append("Codes of findings, such as pbin.truncated: `penstock verify --explain CODE`")
     return "\n".join(textwrap.fill(one, 100, subsequent_indent="    ") for one in told)

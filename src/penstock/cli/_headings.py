@@ -55,7 +55,7 @@ HEADINGS: dict[str, tuple[str, ...]] = {
         "Profile": "--profile --workers",
         "Other": """
             --trim --clear --sweep --look-in --max-mb --allow-slow --new-world-size
-            --progress --no-progress --json --help
+            --explain --progress --no-progress --json --help
         """,
     }.items()
 }

@@ -36,6 +36,15 @@ _HEAD_BYTES = 4096
 _NUMBER = re.compile(r"\d+")
 
 
+def explain_code(context: click.Context, _: click.Parameter, code: str | None) -> None:
+    """Print the meaning and fix of a code, and exit before PATH is required."""
+    if code is not None and not context.resilient_parsing:
+        from penstock.cli._findings import explain
+
+        click.echo(explain(code))
+        context.exit()
+
+
 @click.command()
 @dataset_argument("path")
 @click.option(
@@ -69,6 +78,14 @@ _NUMBER = re.compile(r"\d+")
     "--work",
     metavar="DIR",
     help="Directory or URL outside the dataset where --part and --finish record their progress.",
+)
+@click.option(
+    "--explain",
+    metavar="CODE",
+    is_eager=True,
+    expose_value=False,
+    callback=explain_code,
+    help="Print what the code of a finding means and how it is fixed. No PATH needed.",
 )
 @restart_option
 @sharing_options
