@@ -142,9 +142,8 @@ order.compat.modalities: ModalitiesShuffle
 order.compat.seqax: SeqaxParams SeqaxPass
 order.permutation: permute_one subkey
 prepare.energon.guess: sample_type_named
-prepare.energon.request: PrepareSummary
+prepare.energon.job: PrepareSummary metadata_work_folder=folder_of
 prepare.energon.run: DatasetOptions peek_webdataset plan_webdataset prepare_jsonl prepare_webdataset
-prepare.energon.work: metadata_work_folder=folder_of
 prepare.media.rows: ShardMedia media_filter
 prepare.media.run: MediaSummary
 prepare.jsonl_index: build_index
@@ -442,7 +441,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "energon_group_samples": ("prepare.energon.index:_GROUP_SAMPLES",),
     "energon_group_shards": ("prepare.energon.index:_GROUP_SHARDS",),
     "open_work_of_prepare": ("engine.work:open_work",),
-    "scan_shard_of_prepare": ("prepare.energon.scan:scan_shard",),
+    "scan_shard_of_prepare": ("prepare.energon.index:scan_shard",),
     "clear_work_of_media": ("engine.work:Work.clear",),
     "dataset_of_media": ("prepare.media.run:dataset_at",),
     "open_work_of_media": ("engine.work:open_work",),

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from penstock.pack import MegatronBlocks as MegatronBlocks
     from penstock.pack import PackByLength as PackByLength
     from penstock.pack import Whole as Whole
-    from penstock.prepare.energon.verb import prepare as prepare
+    from penstock.prepare.energon.run import prepare as prepare
     from penstock.prepare.jsonl_index import index as index
     from penstock.prepare.media.run import prepare_media as prepare_media
     from penstock.prepare.tokens.pipeline import pack as pack

@@ -81,7 +81,7 @@ def prepare(
         >>> summary = verbs.prepare("tars", sample_type="CrudeWebdataset", ratio="1,0,0")
     """
     from penstock.errors import ConfigError
-    from penstock.prepare.energon.verb import prepare
+    from penstock.prepare.energon.run import prepare
 
     if ratio is not None and options.get("split_ratio") is not None:
         raise ConfigError("ratio and split_ratio mean the same", hint="Leave out split_ratio=")

@@ -21,7 +21,7 @@ from penstock.engine.folder import WorkFolder, is_real_folder
 from penstock.engine.parts import PartMeta, PartName, encode_end, put_part
 from penstock.engine.plan import VERSION
 from penstock.errors import ConfigError, Corrupt, PrepareError
-from penstock.prepare.energon import work as energon
+from penstock.prepare.energon import job as energon
 from penstock.testing.datasets import files_in
 
 NAME = f"00000000-000000z-0-0-0-{'0' * 16}.part"

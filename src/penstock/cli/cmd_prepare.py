@@ -215,7 +215,7 @@ def _dataset_of(path: str, options: dict[str, Any]) -> Any:
     """The contents of `dataset.yaml` by the options, checked against the first samples."""
     import json
 
-    from penstock.prepare.energon.verb import dataset_of
+    from penstock.prepare.energon.run import dataset_of
 
     fields: Any = None
     if options["field_map"] is not None:

@@ -1,8 +1,8 @@
-"""The indexes of a preparation: runs of groups of shards, made in parallel from parts, then merged.
+"""Scan shards into parts, and make the indexes of a dataset from the parts.
 
-A group is consecutive shards of at most `_GROUP_SAMPLES` samples, or one shard. Of each a worker makes the rows of
-`index.sqlite`, in a database of its own, and a sorted run of `index.keys`; rows are then copied by sqlite itself, and
-sorted runs are merged a range of hashes at a time. So what one process does for a sample is a copy.
+Parts are indexed in groups of consecutive shards of at most `_GROUP_SAMPLES` samples, or one shard. For each group, a
+worker makes the rows of `index.sqlite` in a database of its own, and a sorted run of `index.keys`. Then one process
+copies the rows within sqlite, and merges the sorted runs by ranges of hashes.
 """
 
 from __future__ import annotations
@@ -17,46 +17,149 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from penstock._secrets import logger
 from penstock.abc import Executor
 from penstock.codec.upright import PIXELS
 from penstock.engine.folder import local_copy
-from penstock.engine.parts import PartName
+from penstock.engine.parts import PartName, get_part, put_part
 from penstock.engine.work import SCRATCH, Work, scratch
+from penstock.errors import Corrupt, PrepareError
 from penstock.formats.samples import media_index
+from penstock.formats.samples.media_index import MediaRow, decode_metadata, encode_metadata
 from penstock.formats.samples.sqlite import connect, system_errors
+from penstock.formats.samples.webdataset.ends import require_ended
 from penstock.formats.samples.webdataset.key_index import KEYS, entries_of, read_run, sorted_entries, write_keys
-from penstock.formats.samples.webdataset.members import Rows, encode_members
+from penstock.formats.samples.webdataset.members import Rows, encode_members, linked_rows
 from penstock.formats.samples.webdataset.nvmeta import MEMBERS, SQLITE, UUID
-from penstock.formats.samples.webdataset.shards import encode_index, index_path
+from penstock.formats.samples.webdataset.shards import (
+    encode_index,
+    index_path,
+    require_content,
+    require_distinct,
+    require_text,
+    scan_shard,
+)
 from penstock.formats.samples.webdataset.sqlite_index import (
     IndexDigest,
     SqliteBuilder,
     decode_table,
+    encode_table,
     table_digest,
 )
-from penstock.prepare.energon.request import Request
-from penstock.prepare.energon.scan import read_shard
+from penstock.prepare.energon.plan import EnergonPlan, MediaReader, MetadataOptions
+from penstock.prepare.media.rows import MediaProblem
 from penstock.store.place import Place, place_of
 from penstock.store.put import aborting, put, put_local_file, put_new
+from penstock.store.state import state_of
 
 _log = logger()
 _GROUP_SAMPLES, _GROUP_SHARDS = 1 << 17, 256
 _MOST_PROBLEMS = 100
 LARGE_BYTES = 10 << 30
-"""From this size on, `index.sqlite` is announced before it is made."""
+"""From this size on, `index.sqlite` is announced in the log."""
+
+
+# --- shards ----------------------------------------------------------------------------------------------------------
+
+
+class ShardPart(msgspec.Struct, array_like=True):
+    """The part of a shard. Its name has the numbers of samples and parts of the shard, and of problems.
+
+    Attributes:
+        table: encoded by `encode_table`.
+        media: rows of media, as name, kind and JSON.
+        problems: problems of media.
+        linked, ignored: members that aren't in the index.
+        traits: property → number of images that have it.
+        ending: problem of the end of the shard.
+    """
+
+    table: bytes
+    media: list[tuple[str, str, str]]
+    problems: list[str]
+    linked: Rows = []
+    ignored: dict[str, int] = {}
+    traits: dict[str, int] = {}
+    ending: str | None = None
+
+    def rows(self) -> list[MediaRow]:
+        return [MediaRow(name, decode_metadata(kind, text)) for name, kind, text in self.media]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTask:
+    number: int
+    dataset: Place
+    shard: str
+    media: MediaReader | None = None
+
+    @property
+    def described(self) -> str:
+        return self.dataset.child(self.shard).shown
+
+    @property
+    def num_samples(self) -> int:
+        return 1  # progress is counted in shards
+
+
+def scan_task(parts: Place, task: ShardTask) -> PartName:
+    """Scan a shard and write its part; runs in a worker, perhaps in two at once.
+
+    Raises:
+        FormatError: the shard is damaged or empty, repeats a key, or has data after its end.
+        PrepareError: the shard changed meanwhile.
+    """
+    file = task.dataset.child(task.shard)
+    before = state_of(file)
+    table = scan_shard(file.store, file.path)
+    if table.num_samples == 0:
+        require_content(table, file.path)
+        raise Corrupt(
+            "a shard without samples", path=file.path, found="no member with a name like <key>.<part>",
+            hint="Remove it, or skip it with exclude (--exclude)",
+        )  # fmt: skip
+    require_distinct(table, file.path)
+    require_content(table, file.path)
+    require_text(table, file.path)
+    ending = require_ended(file.store, file.path, table)
+    found = [] if task.media is None else list(task.media(file.store, file.path, table))
+    rows = [(row.name, *encode_metadata(row.metadata)) for row in found if isinstance(row, MediaRow)]
+    problems = [f"{task.shard}: {one.name}: {one.what}" for one in found if isinstance(one, MediaProblem)]
+    if state_of(file) != before:
+        raise PrepareError(
+            "a shard changed while it was being read", path=file.path, hint="Prepare it when it is complete"
+        )
+    traits = Counter(trait for row in found if isinstance(row, MediaRow) for trait in row.traits)
+    linked = linked_rows(table.linked)
+    about_end = None if ending is None else ending.what
+    part = ShardPart(encode_table(table), rows, problems, linked, dict(table.ignored), dict(traits), about_end)
+    data = msgspec.msgpack.encode(part)
+    counts = {"documents": table.num_samples, "tokens": len(table.part_names), "num_dropped": len(problems)}
+    return put_part(parts, task.number, data, **counts)
+
+
+def read_shard(parts: Place, name: PartName) -> ShardPart:
+    """Read the part of a shard; raises `Corrupt`."""
+    return msgspec.msgpack.decode(get_part(parts, name), type=ShardPart)
+
+
+# --- groups ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Some consecutive shards: numbers `[first, first + len(shards))`.
+    """Consecutive shards: numbers `[first, first + len(shards))`.
 
     Attributes:
-        dataset: where they are.
-        parts: where their parts are, by `names`.
-        scratch: where its runs go, for whoever merges them.
+        dataset: directory of the shards.
+        parts: directory of their parts.
+        scratch: directory for the runs.
+        number: number of the group.
+        names: names of the parts.
+        sqlite: make `index.sqlite`.
     """
 
     dataset: Place
@@ -69,13 +172,18 @@ class Group:
     sqlite: bool
 
     def run(self, name: str) -> Place:
-        """Its run of an index."""
+        """Return the run of an index."""
         return self.scratch.child(f"{name}.run-{self.number:06d}")
 
 
 @dataclass(frozen=True, slots=True)
 class GroupRun:
-    """What was made of a group: the digests of its tables, the bytes of its rows, and what is odd in it."""
+    """Digests of the tables of a group, the size of its rows, and its peculiarities.
+
+    Attributes:
+        unsafe: a key that leads out of the directory.
+        endings: problem of the end of shards → their names.
+    """
 
     group: Group
     digests: tuple[bytes, ...]
@@ -86,7 +194,6 @@ class GroupRun:
     ignored: tuple[Mapping[str, int], ...]
     traits: Mapping[str, int]
     endings: Mapping[str, tuple[str, ...]]
-    """What is wrong with the end of shards → their names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +201,10 @@ class Indexes:
     """The indexes of all shards, in a scratch folder.
 
     Attributes:
-        uuid: for `index.uuid`.
-        files: name in `.nv-meta` → where it is.
-        wrote: indexes of shards that are new or other than before.
-        warnings: what is odd.
+        uuid: content of `index.uuid`.
+        files: name in `.nv-meta` → file.
+        wrote: new or changed indexes of shards.
+        warnings: warnings about the data.
     """
 
     uuid: str
@@ -106,20 +213,25 @@ class Indexes:
     warnings: list[str]
 
 
-def make_indexes(request: Request, work: Work, names: Sequence[PartName], here: str, pool: Executor) -> Indexes:
+def make_indexes(
+    source: EnergonPlan, metadata: MetadataOptions, work: Work, names: Sequence[PartName], here: str, pool: Executor
+) -> Indexes:
     """Make `index.sqlite` and `index.keys`, then the indexes of the shards, which are visible at once.
 
     Args:
-        request: what is asked for.
-        work: where the parts are.
+        source: the shards.
+        metadata: options of the metadata.
+        work: the work folder with the parts.
         names: the parts of the shards, in their order.
-        here: a scratch folder, where the indexes are made.
-        pool: does what can be done side by side.
+        here: directory for the indexes.
+        pool: runs the tasks of groups.
 
     Raises:
-        Corrupt: a key comes in two shards.
+        Corrupt: two shards have the same key.
     """
-    groups = list(_groups(request, work.parts, work.place.child(f"{SCRATCH}/{secrets.token_hex(8)}"), names))
+    groups = list(
+        _groups(source, metadata.sqlite, work.parts, work.place.child(f"{SCRATCH}/{secrets.token_hex(8)}"), names)
+    )
     runs = list(pool.map(run_task, groups))
     digest = IndexDigest()
     for run in runs:
@@ -127,11 +239,11 @@ def make_indexes(request: Request, work: Work, names: Sequence[PartName], here: 
             digest.add(shard, one)
     folder = place_of(here)
     files: dict[str, Place] = {}
-    warnings = [*_oddities(runs), *_about_ends(request, runs)]
-    if request.metadata.sqlite:
-        warnings += _announce(request, runs)
+    warnings = [*_oddities(runs), *_about_ends(source, runs)]
+    if metadata.sqlite:
+        warnings += _announce(source, runs)
         files[SQLITE] = folder.child(SQLITE)
-        warnings += _merge_sqlite(request, files[SQLITE], groups, digest.uuid())
+        warnings += _merge_sqlite(source, metadata.media, files[SQLITE], groups, digest.uuid())
     files[KEYS] = folder.child(KEYS)
     warnings += _merge_keys(files[KEYS], digest.uuid(), groups)
     linked = {shard: rows for run in runs for shard, rows in run.linked.items()}
@@ -144,11 +256,8 @@ def make_indexes(request: Request, work: Work, names: Sequence[PartName], here: 
     return Indexes(digest.uuid(), files, wrote, warnings)
 
 
-# --- what workers do ---------------------------------------------------------------------------------------------
-
-
 def run_task(group: Group) -> GroupRun:
-    """Make the runs of a group from its parts; in a worker, perhaps in two at once."""
+    """Make the runs of a group from its parts; runs in a worker, perhaps in two at once."""
     keys = [entries_of([])]
     digests: list[bytes] = []
     problems: list[str] = []
@@ -185,20 +294,24 @@ def run_task(group: Group) -> GroupRun:
 
 
 def publish_task(group: Group) -> list[str]:
-    """Write the indexes of the shards of a group; those that were not there, or were others. Runs in a worker."""
+    """Write the indexes of the shards of a group, and return the new and changed ones; runs in a worker."""
     wrote: list[str] = []
     for shard_name, name in zip(group.shards, group.names, strict=True):
         shard = group.dataset.child(shard_name)
         index = Place(shard.store, index_path(shard.path))
         table = decode_table(read_shard(group.parts, name).table, shard_name)
-        if _put(index, encode_index(table.offsets)):
+        content = encode_index(table.offsets)
+        if not (
+            index.exists() and index.store.size(index.path) == len(content) and index.store.get(index.path) == content
+        ):
+            put(index.store, index.path, content)
             wrote.append(index_path(shard_name))
         _share(index, shard)
     return wrote
 
 
 def _share(index: Place, shard: Place) -> None:
-    """Who may read a shard may read its index."""
+    """Give the index the permissions of its shard."""
     if not shard.is_local:
         return
     mode = stat.S_IMODE(os.stat(shard.path).st_mode) | 0o600
@@ -206,20 +319,10 @@ def _share(index: Place, shard: Place) -> None:
         os.chmod(index.path, mode)
 
 
-def _put(file: Place, content: bytes) -> bool:
-    """Make a file hold `content`; whether it did not."""
-    store, path = file.store, file.path
-    if store.exists(path) and store.size(path) == len(content) and store.get(path) == content:
-        return False
-    put(store, path, content)
-    return True
-
-
-# --- what one process does ---------------------------------------------------------------------------------------
-
-
-def _groups(request: Request, parts: Place, above: Place, names: Sequence[PartName]) -> Iterator[Group]:
-    dataset, shards, sqlite = request.source.dataset, request.source.shards, request.metadata.sqlite
+def _groups(
+    source: EnergonPlan, sqlite: bool, parts: Place, above: Place, names: Sequence[PartName]
+) -> Iterator[Group]:
+    dataset, shards = source.dataset, source.shards
     first = number = samples = 0
     for stop, name in enumerate(names):
         full = samples + name.documents > _GROUP_SAMPLES or stop - first == _GROUP_SHARDS
@@ -232,7 +335,7 @@ def _groups(request: Request, parts: Place, above: Place, names: Sequence[PartNa
 
 
 def _oddities(runs: Sequence[GroupRun]) -> list[str]:
-    """What to say of odd keys, and of media that are damaged."""
+    """Return warnings about keys and media."""
     found: list[str] = []
     unsafe = next((run.unsafe for run in runs if run.unsafe is not None), None)
     if unsafe is not None:
@@ -251,24 +354,23 @@ def _oddities(runs: Sequence[GroupRun]) -> list[str]:
     return found
 
 
-def _about_ends(request: Request, runs: Sequence[GroupRun]) -> list[str]:
-    """Warnings about shards that don't end as tars do; logged too."""
+def _about_ends(source: EnergonPlan, runs: Sequence[GroupRun]) -> list[str]:
+    """Return and log warnings about shards that don't end like tars."""
     shards: dict[str, list[str]] = {}
     for run in runs:
         for what, names in run.endings.items():
             shards.setdefault(what, []).extend(names)
-    lines = [f"{what}: {_named(names)}" for what, names in shards.items()]
+    lines = [
+        f"{what}: {names[0]}" if len(names) == 1 else f"{what}: {len(names):,} shards, such as {names[0]}"
+        for what, names in shards.items()
+    ]
     for line in lines:
-        _log.warning("%s: %s", request.source.path, line)
+        _log.warning("%s: %s", source.path, line)
     return lines
 
 
-def _named(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{len(names):,} shards, such as {names[0]}"
-
-
 def _about_members(runs: Sequence[GroupRun]) -> list[str]:
-    """What to say of members that aren't regular files, and of leftovers."""
+    """Return warnings about members that aren't regular files."""
     ignored: Counter[str] = Counter()
     for run in runs:
         for one in run.ignored:
@@ -283,23 +385,25 @@ def _about_members(runs: Sequence[GroupRun]) -> list[str]:
     return found
 
 
-def _announce(request: Request, runs: Sequence[GroupRun]) -> list[str]:
-    """What to say of an index that will be large; it is said before it is made, too."""
-    # Its own indexes hold all again, and the names of parts once more.
+def _announce(source: EnergonPlan, runs: Sequence[GroupRun]) -> list[str]:
+    """Return and log a warning if `index.sqlite` will be large."""
+    # Its own indexes have all columns again, and the names of parts once more.
     size_bytes = 3 * sum(run.sqlite_bytes for run in runs)
     if size_bytes < LARGE_BYTES:
         return []
-    told = (
+    warning = (
         f"index.sqlite takes about {size_bytes / 1e9:.0f} GB, and the same again in the temporary folder while it is "
         "sorted. Without it (--no-sqlite), keys are found in index.keys, which only Penstock reads"
     )
-    _log.warning("%s: %s", request.source.path, told)
-    return [told]
+    _log.warning("%s: %s", source.path, warning)
+    return [warning]
 
 
-def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group], uuid: str) -> list[str]:
-    """Make `index.sqlite`; what to say of media metadata that don't belong to these shards."""
-    media, warnings = request.metadata.media, list[str]()
+def _merge_sqlite(
+    source: EnergonPlan, media: MediaReader | None, target: Place, groups: Sequence[Group], uuid: str
+) -> list[str]:
+    """Make `index.sqlite`, and return warnings about media metadata of other shards."""
+    warnings: list[str] = []
     with SqliteBuilder(target.path) as builder:
         for group in groups:
             run = group.run(SQLITE)
@@ -307,19 +411,19 @@ def _merge_sqlite(request: Request, target: Place, groups: Sequence[Group], uuid
                 builder.merge(local_copy(run, place_of(here)).path)
             run.store.delete(run.path)
         if media is None:
-            warnings += _keep_media(request, builder, uuid)
+            warnings += _keep_media(source, builder, uuid)
         else:
             media_index.create_tables(builder.connection)
             for group in groups:
                 for name in group.names:
                     media_index.put_rows(builder.connection, read_shard(group.parts, name).rows())
-            media_index.add_filters(builder.connection, [(media.filter, _newest(request))])
-        builder.finish([request.source.dataset.child(name).path for name in request.source.shards])
+            media_index.add_filters(builder.connection, [(media.filter, _newest(source))])
+        builder.finish([source.dataset.child(name).path for name in source.shards])
     return warnings
 
 
 def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> list[str]:
-    """Make the index of keys; what to say of keys that repeat, which `index.sqlite` would have refused."""
+    """Make `index.keys`, and return a warning about repeated keys, which `index.sqlite` doesn't allow."""
     runs = (local_copy(group.run(KEYS), target.folder()).path for group in groups)
     with aborting(target.store.stage(target.path)) as staged:
         repeated = write_keys(staged.write, uuid, list(map(read_run, runs)))
@@ -327,9 +431,9 @@ def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> list[str]:
     return [f"{repeated:,} samples share a key with others and can't be looked up by it"] if repeated else []
 
 
-def _keep_media(request: Request, builder: SqliteBuilder, uuid: str) -> list[str]:
-    """Copy the media metadata of the old index if it is of the same shards; what to say if it isn't."""
-    index = request.meta_file(SQLITE)
+def _keep_media(source: EnergonPlan, builder: SqliteBuilder, uuid: str) -> list[str]:
+    """Copy the media metadata of the old index if it is of the same shards, else return a warning."""
+    index = source.meta_file(SQLITE)
     store, path = index.store, index.path
     if not index.exists():
         return []
@@ -338,8 +442,8 @@ def _keep_media(request: Request, builder: SqliteBuilder, uuid: str) -> list[str
             if not media_index.has_table(before, media_index.METADATA):
                 return []
     except sqlite3.DatabaseError:
-        return []  # what is there is no database: nothing to keep
-    old = request.meta_file(UUID)
+        return []  # not a database
+    old = source.meta_file(UUID)
     if not old.exists() or old.store.get(old.path) != uuid.encode():
         return ["the media metadata of the old index is dropped because the shards changed: `penstock prepare-media`"]
     with closing(connect(store, path)) as before:
@@ -349,9 +453,9 @@ def _keep_media(request: Request, builder: SqliteBuilder, uuid: str) -> list[str
     return []
 
 
-def _newest(request: Request) -> str:
-    """When the newest shard was changed, as sqlite writes it: the same for the same data."""
-    if not request.source.dataset.is_local:
+def _newest(source: EnergonPlan) -> str:
+    """Return when the newest shard was changed, in the format of sqlite."""
+    if not source.dataset.is_local:
         return "1970-01-01 00:00:00"
-    newest_s = max(os.stat(request.source.dataset.child(name).path).st_mtime for name in request.source.shards)
+    newest_s = max(os.stat(source.dataset.child(name).path).st_mtime for name in source.shards)
     return time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(newest_s))

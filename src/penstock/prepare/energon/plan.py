@@ -1,14 +1,19 @@
-"""What a preparation will do, known before a shard is opened: the shards, the splits, and what would be replaced."""
+"""Shards, splits and metadata files of a dataset of tars, planned before a shard is opened."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
+import msgspec
+
+from penstock.abc import Store
 from penstock.codec import energon_yaml
+from penstock.codec.av_header import MediaDepth
 from penstock.errors import ConfigError, NotFound
+from penstock.formats.samples.media_index import MediaFilter, MediaRow
 from penstock.formats.samples.webdataset.find import PeekedSample, find_readable_shards, peek
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -26,7 +31,9 @@ from penstock.formats.samples.webdataset.nvmeta import (
     split_shards,
 )
 from penstock.formats.samples.webdataset.sample_types import TYPES
+from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.formats.samples.webdataset.splits import Assignment, by_patterns, by_ratio
+from penstock.prepare.media.rows import MediaProblem
 from penstock.store.object_folder import require_finished
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.powers import FolderStore
@@ -43,15 +50,15 @@ _CRUDE = "CrudeWebdataset"
 
 @dataclass(frozen=True, slots=True)
 class EnergonPlan:
-    """What is there to prepare.
+    """A dataset to be prepared.
 
     Attributes:
-        dataset: its folder.
-        shards: by their paths in it, in the order of their numbers.
-        states: of the shards: sizes, and times of change or versions.
-        is_prepared: whether it has a list of shards already.
-        has_splits, has_dataset: whether it has a `split.yaml`, a `dataset.yaml`.
-        warnings: what is odd about the shards.
+        dataset: its directory.
+        shards: their paths in it, in the order of their numbers.
+        states: sizes and times of change, or versions, of the shards.
+        is_prepared: whether a list of shards exists.
+        has_splits, has_dataset: whether a `split.yaml`, a `dataset.yaml` exists.
+        warnings: warnings about the shards.
     """
 
     dataset: Place
@@ -64,26 +71,30 @@ class EnergonPlan:
 
     @property
     def path(self) -> str:
-        """Path of the folder."""
+        """Path of the directory."""
         return self.dataset.path
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Of the shards, in bytes."""
+        """Sizes of the shards in bytes."""
         return tuple(state.size_bytes for state in self.states)
+
+    def meta_file(self, name: str) -> Place:
+        """Return a file of `.nv-meta`."""
+        return Place(self.dataset.store, meta_path(self.path, name))
 
 
 @dataclass(frozen=True, slots=True)
 class DatasetOptions:
-    """What `dataset.yaml` shall say; nothing of it given: the file is left as it is.
+    """Content of `dataset.yaml`; by default the file stays as it is.
 
     Attributes:
-        name: of the file.
+        name: name of the file.
         sample_type: class name of a sample type of Energon, or `CrudeWebdataset`.
         field_map: field → part.
-        subflavors: to be added to each sample.
-        sample_loader: text of a `sample_loader.py`, in place of a field map; one that is there stays.
-        value: the whole content, in place of all this.
+        subflavors: values added to each sample.
+        sample_loader: text of a `sample_loader.py`, instead of a field map; an existing file stays.
+        value: the whole content, instead of all others.
     """
 
     name: str = DATASET_YAML
@@ -94,9 +105,60 @@ class DatasetOptions:
     value: Mapping[str, Any] | None = None
 
 
+class MediaReader(Protocol):
+    """Reads metadata of the media in a shard; picklable."""
+
+    @property
+    def filter(self) -> MediaFilter:
+        """Filter that chooses files."""
+        ...
+
+    @property
+    def depth(self) -> MediaDepth:
+        """How much of each file is read."""
+        ...
+
+    def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterable[MediaRow | MediaProblem]:
+        """Yield the rows of the shard at `path`, by the full names of its parts, and problems of its media."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataOptions:
+    """Options of `prepare_webdataset` that determine the metadata; described there."""
+
+    split_ratio: Mapping[str, float] | Sequence[float] | str | None
+    split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
+    exclude: str | None
+    dataset: DatasetOptions | None
+    shuffle_tars: bool
+    tar_index_only: bool
+    sqlite: bool
+    media: MediaReader | None
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the options as plain JSON, by their names on the command line."""
+        media = self.media
+        always = {
+            "--no-sqlite": not self.sqlite,
+            "--media-metadata": None if media is None else [media.filter.strategy, media.filter.patterns, media.depth],
+        }
+        if self.tar_index_only:
+            return {"--tar-index-only": True, "--overwrite": True, **always}
+        options = {
+            "--split-ratio": self.split_ratio,
+            "--split-parts": self.split_parts,
+            "--exclude": self.exclude,
+            "--shuffle-tars": self.shuffle_tars,
+            "dataset.yaml": self.dataset,
+            **always,
+        }
+        return msgspec.json.decode(msgspec.json.encode(options))
+
+
 @dataclass(frozen=True, slots=True)
 class MetaFiles:
-    """Files of `.nv-meta` that a user may edit: name → content; and the splits they make."""
+    """Files of `.nv-meta` that a user may edit, name → content, and their splits."""
 
     files: dict[str, bytes]
     assignment: Assignment | None = None
@@ -104,23 +166,18 @@ class MetaFiles:
 
 
 def plan_webdataset(path: Given, *, exclude: str | None = None, follow_links: bool = False) -> EnergonPlan:
-    """List the shards of a folder; none is opened.
-
-    Args:
-        path: the folder.
-        exclude: leave out shards in whose path this regular expression is found.
-        follow_links: read files through links that lead out of the dataset's folder.
+    """List the shards of a directory without opening them; arguments as of `prepare_webdataset`.
 
     Raises:
-        NotFound: no such folder, or no shard in it.
-        Unsupported: a compressed shard.
-        ConfigError: the expression is none.
+        NotFound: the directory doesn't exist, or contains no shards.
+        Unsupported: a shard is compressed.
+        ConfigError: `exclude` isn't a regular expression.
     """
     return plan_in(dataset_at(path, follow_links=follow_links).bare(), exclude)
 
 
 def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
-    """See `plan_webdataset`."""
+    """Like `plan_webdataset`."""
     store, root = dataset.store, dataset.path
     require_finished(store, meta_path(root, INFO_JSON))
     try:
@@ -130,27 +187,22 @@ def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
     found = find_readable_shards(store, root, exclude=left_out, hint=COMPRESSED_HINT)
     shards = found.names
     states = tuple(states_of(dataset.child(name) for name in shards))
-    there = {name: store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML, SPLIT_YAML, DATASET_YAML)}
+    exists = {name: store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML, SPLIT_YAML, DATASET_YAML)}
     return EnergonPlan(
         dataset,
         tuple(shards),
         states,
-        there[INFO_JSON] or there[INFO_YAML],
-        there[SPLIT_YAML],
-        there[DATASET_YAML],
+        exists[INFO_JSON] or exists[INFO_YAML],
+        exists[SPLIT_YAML],
+        exists[DATASET_YAML],
         (*found.warnings, *_oddities([state.size_bytes for state in states])),
     )
 
 
 def require_room(folder: Place) -> None:
-    """That nothing but files stands where those of the metadata go: nothing is made before that is known.
-
-    Raises:
-        ConfigError: something else does.
-        UnsafeData: a pipe, a device, or a link out of the folder.
-    """
+    """Raise `ConfigError` or `UnsafeData` if anything but files is in the place of the metadata."""
     if not isinstance(folder.store, FolderStore):
-        return  # an object is a file, whatever it is called
+        return  # objects are files
     meta = Place(folder.store, meta_path(folder.path, UUID).rpartition("/")[0])
     if meta.exists() and not meta.is_folder():
         raise ConfigError("a file is in the way of the metadata folder", path=meta.path, hint="Move it away")
@@ -159,7 +211,7 @@ def require_room(folder: Place) -> None:
         if file.is_folder():
             raise ConfigError("a folder is in the way of a file", path=file.path, hint="Move it away")
         try:
-            file.store.get(file.path, 0, 1)  # what can't be read is refused here, as is a link of a folder above
+            file.store.get(file.path, 0, 1)  # raises if it can't be read, or is behind a link out of the directory
         except NotFound:
             if file.exists():  # a link that leads nowhere
                 raise
@@ -183,16 +235,16 @@ def peek_webdataset(
     samples: int = 2,
     follow_links: bool = False,
 ) -> list[PeekedSample]:
-    """The first samples of a folder of shards: keys, and the names, sizes and beginnings of their parts.
+    """Return the first samples of shards: keys, and the names, sizes and first bytes of their parts.
 
     Args:
-        path: the folder.
-        shards: its shards, as a plan lists them; found where they are not given.
-        samples: how many.
-        follow_links: read files through links that lead out of the dataset's folder.
+        path: the directory.
+        shards: paths of its shards; by default all.
+        samples: number of samples.
+        follow_links: allow links that lead out of the directory.
 
     Raises:
-        FormatError: a shard is damaged before that.
+        FormatError: a shard is damaged.
     """
     dataset = dataset_at(path, follow_links=follow_links)
     found = find_readable_shards(dataset.store, dataset.path, hint=COMPRESSED_HINT).names if shards is None else shards
@@ -211,10 +263,10 @@ def plan_meta(
     shuffle_tars: bool,
     overwrite: bool,
 ) -> MetaFiles:
-    """The contents of `split.yaml` and `dataset.yaml`, checked against what is there.
+    """Return the contents of `split.yaml` and `dataset.yaml`.
 
     Raises:
-        ConfigError: options that can't be, or a file of the user that would be replaced without being asked to.
+        ConfigError: options are invalid, or a user's file would be replaced without `overwrite`.
     """
     if split_ratio is not None and split_parts is not None:
         raise ConfigError(
@@ -248,14 +300,14 @@ def plan_meta(
 
 
 def _require_known(plan: EnergonPlan) -> None:
-    """That the splits that are kept name no shard that is gone."""
+    """Raise `ConfigError` if kept splits list a shard that doesn't exist."""
     store = plan.dataset.store
     splits = read_splits(store, plan.path)
     info = read_info(store, plan.path) if plan.is_prepared else None
-    there = set(plan.shards)
+    existing = set(plan.shards)
     for split in splits.parts if info is not None else ():
         shards, _ = split_shards(info, splits, split, plan.path) if info is not None else ([], {})
-        gone = next((name for name in shards if name not in there), None)
+        gone = next((name for name in shards if name not in existing), None)
         if gone is not None:
             raise ConfigError(
                 f"the split {split!r} lists a shard that doesn't exist", path=meta_path(plan.path, SPLIT_YAML),
@@ -297,10 +349,6 @@ def _dataset_files(dataset: Place, given: DatasetOptions) -> dict[str, bytes]:
     return files | {given.name: energon_yaml.dump(value).encode()}
 
 
-def _needs_no_field(name: str) -> bool:
-    return name in TYPES and not TYPES[name].required
-
-
 def _dataset_value(given: DatasetOptions) -> dict[str, Any]:
     name = str(given.sample_type)
     more = {} if given.subflavors is None else {"subflavors": dict(given.subflavors)}
@@ -312,7 +360,8 @@ def _dataset_value(given: DatasetOptions) -> dict[str, Any]:
         "sample_type": {"__module__": _MODULES.get(name, "megatron.energon"), "__class__": name},
     }
     if given.field_map is not None:
-        if given.sample_loader is not None or not (given.field_map or _needs_no_field(name)):
+        needs_field = name not in TYPES or bool(TYPES[name].required)
+        if given.sample_loader is not None or (needs_field and not given.field_map):
             raise ConfigError(
                 "a sample type needs either a field map or a sample loader", found=f"{dict(given.field_map)}"
             )
