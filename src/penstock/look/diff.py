@@ -1,7 +1,14 @@
-"""`diff`: whether two datasets hold the same samples, whatever their formats, and which differ first."""
+"""`diff`: compare the samples of two datasets of any format, by digests.
+
+Digests are in scratch files of the cache folder, 16 bytes per sample. To compare them in order, both files are read
+once. To compare them as sets, they are cut by their upper bits into parts of about 2 million digests, and each part is
+collected in one pass over both files. Equal digests become one row with counts, so repeated samples take no memory.
+About 400 MB are used for any size.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -13,9 +20,10 @@ from penstock._places import place_of
 from penstock._planes import planes_of
 from penstock._secrets import redacted_repr
 from penstock.convert.rows import KEY
-from penstock.engine.options import Progress
+from penstock.engine.options import Counter, Progress, RunOptions
+from penstock.engine.run import open_pool
 from penstock.errors import ConfigError
-from penstock.executors import AnyExecutor, make_executor
+from penstock.executors import AnyExecutor
 from penstock.look.samples import (
     Dataset,
     Digests,
@@ -32,10 +40,9 @@ from penstock.store.place import Given
 from penstock.types import IntArray, Manifest, Sample
 
 As = Literal["sequence", "set"]
-"""In order, or whatever the order, with repeats counted."""
 
 FIRST = 10
-"""Differing samples that are shown."""
+"""Number of differing samples to show."""
 
 _LOOKED_AT = 100
 _SHOWN_CHARACTERS = 120
@@ -173,7 +180,7 @@ def diff(
     if _are_same_by_side_files(*sides, common):
         return DiffReport(not any(lacking), schema, 0, 0, (), *counts, "side files", 0, *lacking)
     with_keys = KEY in schema.a and KEY in schema.b
-    digests = _all_digests(sides, _Digest(sides, with_keys, common), progress, Crew(executor, workers))
+    digests = _all_digests(sides, with_keys, common, RunOptions(executor, workers, progress=progress))
     ordered = compare_in_order(*digests, FIRST) if compare_as == "sequence" else None
     if ordered is not None and not (ordered.only_in_a or ordered.only_in_b):
         return DiffReport(not any(lacking), schema, 0, 0, (), *counts, "samples", 0, *lacking)
@@ -192,7 +199,7 @@ def diff(
 
 
 def _are_same_by_side_files(a: Dataset, b: Dataset, planes: Collection[str]) -> bool:
-    """Whether both side files state the same documents and planes, or the same bytes of the same format."""
+    """Return whether both side files record the same documents and planes, or the same bytes of the same format."""
     one, other = (_manifest_of(side) for side in (a, b))
     if one is None or other is None or len(a) != len(b):
         return False
@@ -207,7 +214,7 @@ def _are_same_by_side_files(a: Dataset, b: Dataset, planes: Collection[str]) -> 
 
 
 def _manifest_of(dataset: Dataset) -> Manifest | None:
-    """Of data on disk; None for a source that only has some of them."""
+    """Return the side file; None if the source has only some of its samples."""
     manifest = None if dataset.source.children() else getattr(dataset.source, "manifest", None)
     return manifest if isinstance(manifest, Manifest) and manifest.num_samples == len(dataset) else None
 
@@ -230,67 +237,31 @@ def _fields_of(dataset: Dataset) -> dict[str, str]:
 # --- reading -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Crew:
-    """Who reads, as it was asked for."""
-
-    executor: AnyExecutor | None
-    workers: int | None
-
-    @property
-    def name(self) -> AnyExecutor:
-        """The executor that was asked for, or follows from the number of workers."""
-        alone = self.executor is None and self.workers in (None, 1)
-        return "inline" if alone else "processes" if self.executor is None else self.executor
-
-
-@dataclass(frozen=True, slots=True)
-class _Digest:
-    """What every worker gets; a task is a side and a stretch."""
-
-    sides: tuple[Dataset, Dataset]
-    with_keys: bool
-    planes: tuple[str, ...]
-
-    def __call__(self, task: _Task) -> bytes:
-        side = self.sides[task.side]
-        start, stop = task.stretch.start, task.stretch.stop
-        return digests_of(side, start, stop, with_keys=self.with_keys, planes=self.planes).tobytes()
-
-
-@dataclass(frozen=True, slots=True)
-class _Task:
-    side: int
-    stretch: Stretch
-
-    @property
-    def described(self) -> str:
-        """What an error calls it."""
-        return self.stretch.described
+def _digest(sides: tuple[Dataset, Dataset], with_keys: bool, planes: tuple[str, ...], task: Stretch) -> bytes:
+    return digests_of(sides[task.side], task.start, task.stop, with_keys=with_keys, planes=planes).tobytes()
 
 
 def _all_digests(
-    sides: tuple[Dataset, Dataset], digest: _Digest, progress: Progress | None, crew: Crew
+    sides: tuple[Dataset, Dataset], with_keys: bool, planes: tuple[str, ...], options: RunOptions
 ) -> tuple[Digests, Digests]:
     scratch = DerivedCache().scratch
     found = [scratch(2 * len(side), "u8").reshape(-1, 2) for side in sides]
-    tasks = [_Task(number, one) for number, side in enumerate(sides) for one in stretches(side)]
-    total, done = sum(map(len, sides)), 0
+    tasks = [one for number, side in enumerate(sides) for one in stretches(side, number)]
+    counter = Counter(sum(map(len, sides)), options.progress)
     reads = [*sides[0].reads, *sides[1].reads]
-    with make_executor(crew.name, crew.workers, _PRELOAD, most=max(1, len(tasks)), reads=reads) as pool:
+    digest = functools.partial(_digest, sides, with_keys, planes)
+    with open_pool(options, _PRELOAD, most=max(1, len(tasks)), reads=reads) as pool:
         for task, data in zip(tasks, pool.map(digest, tasks), strict=True):
-            found[task.side][task.stretch.start : task.stretch.stop] = np.frombuffer(data, np.uint64).reshape(-1, 2)
-            done += task.stretch.stop - task.stretch.start
-            if progress is not None:
-                progress(done, f"of {total:,}")
+            found[task.side][task.start : task.stop] = np.frombuffer(data, np.uint64).reshape(-1, 2)
+            counter.add(task.stop - task.start)
     return found[0], found[1]
 
 
-# --- what is shown -------------------------------------------------------------------------------------------------
+# --- differences --------------------------------------------------------------------------------------------------
 
 
 def _pairs(a: list[int], b: list[int], *, in_order: bool) -> list[tuple[int | None, int | None]]:
-    """Indices in A and B; in order those of one position together."""
+    """Return indices in A and B; with `in_order`, those of one position together."""
     if not in_order:
         half = FIRST - min(len(b), FIRST // 2)
         pairs: list[tuple[int | None, int | None]] = [(index, None) for index in a[:half]]
@@ -327,7 +298,7 @@ def _sample(dataset: Dataset, index: int | None, with_keys: bool) -> Sample | No
 
 
 def _same(name: str, value: Any) -> Any:
-    """What is equal for values of equal digests."""
+    """Return a value that is equal for values of equal digests."""
     return None if value is None else content(name, value)
 
 
@@ -360,13 +331,11 @@ _TABLE_BITS = 16
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """In what two runs differ.
+    """Difference of two datasets.
 
     Attributes:
-        only_in_a: samples of A without a partner in B.
-        only_in_b: samples of B without one in A.
-        first_in_a: int64[k], rising: indices of the first of them in A.
-        first_in_b: the same in B.
+        only_in_a, only_in_b: number of samples without a partner on the other side.
+        first_in_a, first_in_b: int64[k], increasing: indices of the first of them.
     """
 
     only_in_a: int
@@ -376,12 +345,7 @@ class Difference:
 
 
 def compare_in_order(a: Digests, b: Digests, most: int) -> Difference:
-    """Position by position; what one side has more of at its end has no partner.
-
-    Args:
-        a, b: uint64[n, 2].
-        most: how many indices are given.
-    """
+    """Compare uint64[n, 2] digests position by position; return at most `most` indices."""
     both, differing = min(len(a), len(b)), 0
     first: list[int] = []
     for start in range(0, both, _RUN):
@@ -395,10 +359,7 @@ def compare_in_order(a: Digests, b: Digests, most: int) -> Difference:
 
 
 def compare_as_sets(a: Digests, b: Digests, most: int) -> Difference:
-    """Whatever the order: each sample has at most one partner, so three of one and two of the other leave one.
-
-    Of samples that are equal, the first one stands for them all.
-    """
+    """Compare digests in any order. Each sample has at most one partner; the index of equal samples is the first."""
     only_in_a = only_in_b = 0
     first_in_a = first_in_b = np.empty(0, np.int64)
     for low, high in _parts(_table(a) + _table(b)):
@@ -413,7 +374,7 @@ def compare_as_sets(a: Digests, b: Digests, most: int) -> Difference:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Distinct digests with their counts: uint64[n, 2], int64[n] each; an index is meant where its count is not 0."""
+    """Distinct digests uint64[n, 2] with int64[n] counts and first indices, which are valid if the count isn't 0."""
 
     digests: Digests
     in_a: IntArray
@@ -426,7 +387,7 @@ _NEVER = np.iinfo(np.int64).max
 
 
 def _gathered(a: Digests, b: Digests, low: int, high: int) -> _Rows:
-    """The rows whose upper bits are in `[low, high)`."""
+    """Return the rows whose upper bits are in `[low, high)`."""
     parts: list[_Rows] = []
     held = 0
     for side, digests in enumerate((a, b)):
@@ -448,7 +409,7 @@ def _gathered(a: Digests, b: Digests, low: int, high: int) -> _Rows:
 
 
 def _reduced(parts: list[_Rows]) -> _Rows:
-    """One row a digest."""
+    """Merge rows with equal digests."""
     digests = np.concatenate([np.empty((0, 2), np.uint64), *(one.digests for one in parts)])
     order = np.lexsort((digests[:, 1], digests[:, 0]))
     digests = digests[order]
@@ -471,7 +432,7 @@ def _reduced(parts: list[_Rows]) -> _Rows:
 
 
 def _table(digests: Digests) -> IntArray:
-    """int64[2^16]: digests by their upper bits."""
+    """Return int64[2^16]: number of digests by their upper bits."""
     table = np.zeros(1 << _TABLE_BITS, np.int64)
     for start in range(0, len(digests), _RUN):
         upper = (digests[start : start + _RUN, 0] >> np.uint64(64 - _TABLE_BITS)).astype(np.int64)
@@ -480,7 +441,7 @@ def _table(digests: Digests) -> IntArray:
 
 
 def _parts(table: IntArray) -> Iterator[tuple[int, int]]:
-    """Ranges of the upper bits, each with at most `_PART` digests or of one value."""
+    """Return ranges of the upper bits, each with at most `_PART` digests or one value."""
     ends = np.cumsum(table)
     low, before = 0, 0
     while low < len(table):

@@ -1,4 +1,4 @@
-"""`exclude`: takes samples out of a dataset by its exclude list; nothing of the data is written, and nothing moves."""
+"""`exclude`: add samples to the exclude list of a dataset, or remove them from it. The data stays as it is."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Found: TypeAlias = dict[int, str | None]
 """Index → key."""
 
 OPTIONS = ("format", "split", "layout", "eos_id", "planes", "trust", "follow_links")
-"""Of opening, that `exclude` and `purge` take."""
+"""Opening options of `exclude` and `purge`."""
 
 
 @redacted_repr
@@ -70,13 +70,13 @@ class ExcludeReport:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A dataset, and the list by which its samples are taken out.
+    """A dataset and its exclude list.
 
     Attributes:
-        dataset: with all of its samples.
-        fingerprint: by which its list knows it.
-        split: by which entries are told apart.
-        place: of the list; None for several JSONL files, which are each under a list of their own.
+        dataset: the dataset with all samples.
+        fingerprint: its fingerprint in the list.
+        split: its split in the list.
+        place: place of the list; None for several JSONL files, each of which has its own list.
     """
 
     dataset: Dataset
@@ -86,11 +86,11 @@ class Listed:
 
     @property
     def list_path(self) -> str:
-        """Where its list is, for errors."""
+        """Path of the list in errors."""
         return self.dataset.place.path if self.place is None else self.place.path
 
     def read(self) -> ExcludeList:
-        """The list, which may be none; raises `Corrupt`."""
+        """Read the list, which may be missing."""
         if self.place is not None:
             return list_if_there(self.place)
         return lists_of_files(self.dataset.source)
@@ -175,20 +175,12 @@ def exclude(
 
 
 def excluded_samples(target: Any, *, list: Given | None = None, **options: Any) -> ExcludeList:
-    """The exclude list of a dataset; without entries where it has none.
-
-    Args:
-        target, list: as of `exclude`, with `format, split, layout, eos_id, planes, trust, follow_links`.
-
-    Raises:
-        NotFound: no such dataset.
-        Corrupt: the list can't be read.
-    """
+    """Return the exclude list of a dataset; it has no entries if there is none. Arguments are those of `exclude`."""
     return open_listed(target, None, options).read() if list is None else list_if_there(place_of(list))
 
 
 def open_listed(target: Any, given: Given | None, options: dict[str, Any]) -> Listed:
-    """A dataset with the place of its list; raises as `exclude`."""
+    """Open a dataset, and find the place of its exclude list."""
     if not isinstance(target, str | os.PathLike):
         return _open_several(target, given, options)
     place = dataset_at(target, follow_links=bool(options.get("follow_links")))
@@ -212,7 +204,6 @@ def open_listed(target: Any, given: Given | None, options: dict[str, Any]) -> Li
 
 
 def _open_several(paths: Sequence[str | os.PathLike[str]], given: Given | None, options: dict[str, Any]) -> Listed:
-    """Files that are named one by one."""
     dataset = open_dataset(paths, were_given(options))
     if given is not None:
         return Listed(dataset, dataset.source.fingerprint, None, place_of(given))
@@ -246,7 +237,7 @@ def _chosen(
     listed: Listed, target: Any, keys: Sequence[str], indices: Any, where: str | None, key_field: str | None,
     options: dict[str, Any],
 ) -> Found:  # fmt: skip
-    """Index → key, of the samples that are meant."""
+    """Return index → key of the samples to exclude."""
     dataset = listed.dataset
     asked = were_given(options)
     if indices is not None:
@@ -297,7 +288,7 @@ def _by_keys(
 
 
 def _by_file(listed: Listed, found: Found, options: dict[str, Any]) -> list[tuple[Listed, Found]]:
-    """The same by the list that each sample is to stand in."""
+    """Group samples by the exclude list that they belong to."""
     if listed.place is not None:
         return [(listed, found)]
     parts: dict[str, Found] = {}
@@ -306,12 +297,12 @@ def _by_file(listed: Listed, found: Found, options: dict[str, Any]) -> list[tupl
         low, high = np.searchsorted(order, (first, stop))
         if low < high:
             parts[path] = {index - first: found[index] for index in order[low:high].tolist()}
-    how = {"follow_links": options.get("follow_links")}  # a file of theirs is opened by its own name
-    return [(open_listed(path, None, how), here) for path, here in parts.items()]
+    opening = {"follow_links": options.get("follow_links")}  # each file is opened by its own name
+    return [(open_listed(path, None, opening), here) for path, here in parts.items()]
 
 
 def _of_all(listed: Listed, reports: Sequence[ExcludeReport], *, dry_run: bool) -> ExcludeReport:
-    """What was done to all lists of a dataset."""
+    """Return one report on the changes to all lists of a dataset."""
     if listed.place is not None:
         return reports[0]
     after = listed.read()
@@ -349,7 +340,7 @@ def _undone(
     options: dict[str, Any], *, dry_run: bool,
 ) -> ExcludeReport:  # fmt: skip
     every, split = not keys and indices is None and where is None, options.get("split")
-    if given is not None and where is None:  # the data are not needed for it
+    if given is not None and where is None:  # without the data
         found = {} if indices is None else dict.fromkeys(read_indices(indices).tolist())
         report = _taken_off(place_of(given), keys, found, split, every=every, dry_run=dry_run)
         return replace(report, already=max(0, (len(found) or len(keys)) - report.removed))
@@ -386,7 +377,7 @@ def _taken_off(
 
 
 def _seen(dataset: Dataset, found: Found) -> Iterator[tuple[int, tuple[str | None, str]]]:
-    """Index → key and digest; nothing that is not asked for is read."""
+    """Read index → key and digest of these samples alone."""
     order, wanted = np.array(sorted(found), np.int64), Wanted(None, None, None, None, None)
     if dataset.tokens is None:
         for index, sample in samples_at(dataset, order):
@@ -400,7 +391,7 @@ def _seen(dataset: Dataset, found: Found) -> Iterator[tuple[int, tuple[str | Non
 
 
 def _require_of(listed: Listed, entries: Sequence[Entry]) -> None:
-    """Refuse to go on with a list of other data; raises `ConfigError`."""
+    """Raise `ConfigError` if a list belongs to other data."""
     other = next((one for one in entries if one.split == listed.split and one.dataset != listed.fingerprint), None)
     if other is not None:
         what = "the existing exclude list belongs to other data"
@@ -409,19 +400,19 @@ def _require_of(listed: Listed, entries: Sequence[Entry]) -> None:
 
 
 def now() -> str:
-    """The time, as entries and certificates have it."""
+    """Return the time, in the format of entries and certificates."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def user() -> str:
-    """Who runs this process."""
+    """Return the user of this process and the host."""
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError):  # a user without a name
         return f"{os.getuid()}@{socket.gethostname()}"
 
 
-# --- what was made of it -------------------------------------------------------------------------------------------
+# --- derived datasets ----------------------------------------------------------------------------------------------
 
 
 def _made_from(

@@ -1,4 +1,4 @@
-"""`find`: the samples of a dataset that have a key, hold a text, or fit an expression."""
+"""`find`: search the samples of a dataset by key, text or expression."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from penstock._limits import EXPRESSION_SECONDS
 from penstock._places import place_of
 from penstock._secrets import redacted_repr
 from penstock.abc import SupportsKeys
-from penstock.engine.options import Progress
+from penstock.engine.options import Progress, RunOptions
+from penstock.engine.run import open_pool
 from penstock.errors import ConfigError, NotFound
-from penstock.executors import AnyExecutor, make_executor
+from penstock.executors import AnyExecutor
 from penstock.formats._invalid_lines import skipping_invalid_lines
 from penstock.formats._sample_keys import KEY_FIELDS, key_in
 from penstock.formats.jsonl.text import Text
@@ -135,14 +136,16 @@ def find(
     wanted = Wanted(key, text, where, key_field, tokenizer)
     wanted.require_possible(dataset)
     if key is not None and key_field is None and isinstance(dataset.source, SupportsKeys):
-        return _by_index(dataset, dataset.source, key)
+        with contextlib.suppress(NotFound):
+            return FindReport((_found(dataset, dataset.source.index_of(key), key),), 0, len(dataset))
+        return FindReport((), 0, len(dataset))
     wanted.require_fields(dataset)
-    return _scanned(dataset, wanted, limit, progress, executor, workers)
+    return _scan(dataset, wanted, limit, RunOptions(executor, workers, progress=progress))
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked for, as it was asked for; see `find`. Picklable."""
+    """A search condition; see `find`. Picklable."""
 
     key: str | None
     text: str | None
@@ -151,7 +154,7 @@ class Wanted:
     tokenizer: str | None
 
     def require_possible(self, dataset: Dataset) -> None:
-        """Refuse what such data don't have; raises `ConfigError`."""
+        """Raise `ConfigError` if such data can't be searched in this way."""
         path = dataset.place.path
         if dataset.tokens is None:
             if self.tokenizer is not None:
@@ -166,7 +169,7 @@ class Wanted:
             raise ConfigError("searching for text in token documents needs their tokenizer", path=path, hint=hint)
 
     def require_fields(self, dataset: Dataset) -> None:
-        """Refuse a field that no sample has, before anything else is read; raises `ConfigError`."""
+        """Raise `ConfigError` if no sample has a field of the condition."""
         paths = names_in(self.where) if self.fits() and self.where is not None else set[tuple[str, ...]]()
         if self.key_field is not None:
             paths = {tuple(self.key_field.split("."))}
@@ -181,20 +184,12 @@ class Wanted:
         require_fields(paths, fields_at, len(dataset), dataset.place)
 
     def fits(self) -> Fits | None:
-        """The expression; raises `ConfigError` for one that can't be."""
+        """Return the compiled expression, or raise `ConfigError`."""
         return None if self.where is None else compile_expression(self.where)
 
     def key_of(self, sample: Mapping[str, Any]) -> str | None:
         """Return the key of a sample as text."""
         return key_in(sample, self.key_field)
-
-
-def _by_index(dataset: Dataset, source: SupportsKeys, key: str) -> FindReport:
-    try:
-        indices = [source.index_of(key)]
-    except NotFound:
-        indices = []
-    return FindReport(tuple(_found(dataset, index, key) for index in indices), 0, len(dataset))
 
 
 def _found(dataset: Dataset, index: int, key: str | None) -> Found:
@@ -206,7 +201,7 @@ def _found(dataset: Dataset, index: int, key: str | None) -> Found:
 
 
 def _shown(dataset: Dataset, index: int, extents: tuple[Extent, ...]) -> tuple[str, str | None]:
-    """The file of the first extent, and from the first byte to the last one there."""
+    """Return the file of the first extent, and the first and last byte in it."""
     here = [one for one in extents if one.path == extents[0].path]
     if here:
         first, stop = (one.offset_bytes for one in here), (one.offset_bytes + one.length_bytes for one in here)
@@ -222,22 +217,16 @@ def _shown(dataset: Dataset, index: int, extents: tuple[Extent, ...]) -> tuple[s
 
 
 Hits = list[tuple[int, str | None]]
-"""Index and key of samples that were found."""
+"""Index and key of each match."""
 
 
 def hits_in(dataset: Dataset, wanted: Wanted, start: int, stop: int, limit: int | None = None) -> Hits:
-    """The samples of `[start, stop)` that fit, at most `limit`, the first ones; raises as `find`."""
+    """Return the first matches in `[start, stop)`, at most `limit`."""
     return _Job(dataset, wanted, limit)(Stretch(start, stop, ""))[0]
 
 
 class _Job:
-    """What every worker gets; it loads the tokenizer once.
-
-    Args:
-        dataset: where.
-        wanted: what.
-        limit: after so many in a stretch, the rest of it is not read.
-    """
+    """A search that workers do; each loads the tokenizer once. It ends after `limit` matches in a stretch."""
 
     __slots__ = ("_decode", "dataset", "limit", "wanted")
 
@@ -251,7 +240,7 @@ class _Job:
         return (_Job, (self.dataset, self.wanted, self.limit))
 
     def __call__(self, task: Stretch) -> tuple[Hits, bool]:
-        """What is found in a stretch, and whether a sample of it has a key."""
+        """Return the matches in a stretch, and whether any of its samples has a key."""
         hits: Hits = []
         has_keys = False
         for index, key, fits in self._looked_at(task):
@@ -263,7 +252,7 @@ class _Job:
         return hits, has_keys
 
     def _looked_at(self, task: Stretch) -> Iterator[tuple[int, str | None, bool]]:
-        """Index and key of samples, and whether they fit; those that can't are left out."""
+        """Return index and key of samples, and whether they match; some that don't are left out."""
         dataset, wanted = self.dataset, self.wanted
         lines = dataset.lines
         if dataset.tokens is not None:
@@ -305,7 +294,7 @@ def _fitting(dataset: Dataset, wanted: Wanted, task: Stretch) -> Iterator[tuple[
 def _lines_with(
     dataset: Dataset, lines: LineRows, wanted: Wanted, task: Stretch
 ) -> Iterator[tuple[int, str | None, bool]]:
-    """Lines that may hold a text are decoded: those with its usual spelling in JSON, or with an unusual escape."""
+    """Search lines for a text. Only lines with its usual spelling in JSON, or with an escape, are decoded."""
     text = str(wanted.text)
     spelt = json.dumps(text, ensure_ascii=False).encode("utf-8", "surrogatepass")[1:-1]
     for at, end in runs(lines, task.start, task.stop):
@@ -321,7 +310,7 @@ def _lines_with(
 
 
 def _offsets(data: bytes, spelt: bytes, ends: Any) -> Iterator[int]:
-    """An offset in each line that holds one of these, each line at most once a spelling."""
+    """Return an offset in each line that contains the text or an escape, at most one of each kind per line."""
     for one in (spelt, rb"\u", rb"\/"):
         at = data.find(one)
         while at >= 0:
@@ -330,7 +319,7 @@ def _offsets(data: bytes, spelt: bytes, ends: Any) -> Iterator[int]:
 
 
 def _has_text(value: Any, text: str) -> bool:
-    """Whether a text stands in a value, or in what it is made of; keys of objects are no content."""
+    """Return whether a value or one of its parts contains a text; keys of objects are ignored."""
     if isinstance(value, str):
         return text in value
     if isinstance(value, Mapping):
@@ -339,31 +328,22 @@ def _has_text(value: Any, text: str) -> bool:
         return any(_has_text(one, text) for one in value)
     if isinstance(value, bytes):
         if text.encode("utf-8", "surrogatepass") in value:
-            with contextlib.suppress(UnicodeDecodeError):  # bytes that hold it by chance are no text
+            with contextlib.suppress(UnicodeDecodeError):  # bytes that contain it by chance
                 return text in value.decode()
         return False
     return isinstance(value, np.ndarray) and value.dtype.kind == "U" and any(text in one for one in value.ravel())
 
 
-def _scanned(
-    dataset: Dataset,
-    wanted: Wanted,
-    limit: int | None,
-    progress: Progress | None,
-    executor: AnyExecutor | None,
-    workers: int | None,
-) -> FindReport:
+def _scan(dataset: Dataset, wanted: Wanted, limit: int | None, options: RunOptions) -> FindReport:
     hits: Hits = []
     looked_at, has_keys, tasks = 0, False, list(stretches(dataset))
-    alone = executor in (None, "inline") and workers in (None, 1)
-    name = "inline" if alone else "processes" if executor is None else executor
-    with make_executor(name, workers, _PRELOAD, most=max(1, len(tasks)), reads=dataset.reads) as pool:
+    with open_pool(options, _PRELOAD, most=max(1, len(tasks)), reads=dataset.reads) as pool:
         for task, (found, known) in zip(tasks, pool.map(_Job(dataset, wanted, limit), tasks), strict=True):
             hits += found
             has_keys = has_keys or known
             looked_at = task.stop
-            if progress is not None:
-                progress(looked_at, f"of {len(dataset):,}")
+            if options.progress is not None:
+                options.progress(looked_at, f"of {len(dataset):,}")
             if limit is not None and len(hits) >= limit:
                 del hits[limit:]
                 looked_at = hits[-1][0] + 1

@@ -1,9 +1,8 @@
-"""`lineage`: what a dataset was made of, from side file to side file, back to the first inputs.
+"""`lineage`: trace a dataset back to its first inputs, from side file to side file; find samples made of others.
 
-A side file names its inputs by their last names, or by their paths below the folder that they share, and by digests;
-no path of a machine stands in it. So an input is looked for beside the output, in the folder above, where the caller
-says, and in the folders beside the output, and what is found is told by its digest: the one that was read, or changed
-since.
+A side file records inputs by name, or by path below the folder that they share, and by digest. It has no paths of a
+machine. An input is therefore searched next to the output, in the folder above, in `look_in`, and in folders next to
+the output. Its digest shows whether it changed since it was read.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from penstock.store.side_file import recorded_fingerprints
 from penstock.types import IntArray, Manifest
 
 State = Literal["output", "same", "changed", "not found"]
-"""What is asked for; an input whose digest is the recorded one; one with another; one that is nowhere."""
+"""The dataset itself; an input with the recorded digest; one with another digest; one that wasn't found."""
 
 _SAMPLE, _WHOLE, _DATASET = "sample", "xxh3", "dataset"
 _MOST_BESIDE = 256
@@ -101,20 +100,18 @@ def lineage(target: Given, *, look_in: Sequence[Given] = ()) -> Origin:
         what = "no side file records how this was made"
         raise NotFound(what, path=place.path, hint="Datasets written by Penstock have one: FILE.penstock")
     walk = _Walk([place_of(one) for one in look_in])
-    return walk.told(Origin(place.shown, "output", manifest.digest), place, manifest, ())
+    return walk.expand(Origin(place.shown, "output", manifest.digest), place, manifest, ())
 
 
 @dataclass(slots=True)
 class _Walk:
-    """Where inputs are looked for, and what was met."""
-
     look_in: Sequence[Place]
     beside: dict[str, list[Place]] = field(default_factory=dict[str, list[Place]])
     seen: set[str] = field(default_factory=set[str])
     num_nodes: int = 0
 
-    def told(self, origin: Origin, place: Place, manifest: Manifest | None, above: tuple[str, ...]) -> Origin:
-        """The same with what its side file says, and its inputs."""
+    def expand(self, origin: Origin, place: Place, manifest: Manifest | None, above: tuple[str, ...]) -> Origin:
+        """Add what the side file of an origin records, and its inputs."""
         if manifest is None:
             return origin
         origin = replace(
@@ -148,15 +145,15 @@ class _Walk:
                 changed = place
         if changed is None and (place := self._below(output, name, digest)) is not None:
             return self._same(output, place, digest, above)
-        # What is there now was not what was read: its own inputs are none of this tree.
+        # A changed input isn't what was read: its own inputs don't belong to this tree.
         return Origin(name, "not found", digest) if changed is None else Origin(changed.shown, "changed", digest)
 
     def _same(self, output: Place, place: Place, digest: str, above: tuple[str, ...]) -> Origin:
         origin = Origin(place.shown, "same", digest)
-        return self.told(origin, place, _manifest_at(place), (*above, output.absolute))
+        return self.expand(origin, place, _manifest_at(place), (*above, output.absolute))
 
     def _below(self, output: Place, name: str, digest: str) -> Place | None:
-        """The input in one of the folders beside the output, of which inputs that were a folder are called by names."""
+        """Search an input in the folders next to the output: inputs from a folder are recorded without its name."""
         folder = output.folder()
         if not _is_name(name) or not folder.is_local:
             return None
@@ -183,14 +180,14 @@ class _Listed(msgspec.Struct):
 
 
 class _Certificate(msgspec.Struct):
-    """Of a certificate of `purge` what tells that it is of this output."""
+    """The fields of a certificate that show whether it belongs to an output."""
 
     output: dict[str, Any]
     lists: list[_Listed]
 
 
 def _purged(place: Place, manifest: Manifest) -> dict[str, Any]:
-    """The command `purge`, which writes by others, where its certificate of what stands there lies beside."""
+    """Return the command `purge` if its certificate of this output exists; side files name the verb that it used."""
     beside = place.beside(CERTIFICATE)
     excluded = manifest.options.get("excluded")
     if not excluded or not beside.exists() or beside.store.size(beside.path) > _MOST_CERTIFICATE_BYTES:
@@ -204,17 +201,17 @@ def _purged(place: Place, manifest: Manifest) -> dict[str, Any]:
 
 
 def _may_be(place: Place) -> bool:
-    """Whether an input may be there, or files that are one."""
+    """Return whether an input may exist at a place, as one or several files."""
     return place.exists() or is_pattern(place.path)
 
 
 def _is_name(name: str) -> bool:
-    """Whether the name of an input leads out of no folder: a side file is anybody's."""
+    """Return whether the name of an input stays in its folder: side files are untrusted."""
     return not any(part in ("", ".", "..") for part in name.split("/"))
 
 
 def _manifest_at(place: Place) -> Manifest | None:
-    """The side file that fits what is there; None where there is none, or no format knows what is there."""
+    """Return the side file that belongs to a dataset; None if there is none, or the format is unknown."""
     if place.is_local and not _may_be(place) and not place.folder().exists():  # a web server knows no folders
         raise NotFound("the dataset doesn't exist", path=place.path, hint="Check the path")
     try:
@@ -228,28 +225,28 @@ def _manifest_at(place: Place) -> Manifest | None:
 
 
 def _raw_of(source: Any) -> WebdatasetSource | None:
-    """The stored samples of tars; None for other data."""
+    """Return the stored samples of tars; None for other data."""
     raw = getattr(source, "raw", source)
     return raw if isinstance(raw, WebdatasetSource) else None
 
 
 def is_same(place: Place, digest: str) -> bool:
-    """Whether what is there has the digest that a side file recorded of an input."""
+    """Return whether an input has the digest that a side file recorded."""
     return digest in digests_like(place, digest)
 
 
 def kind_of(digest: str) -> str:
-    """How a side file's digest of an input was made, which tells what it may be compared with."""
+    """Return the kind of a recorded digest; only digests of one kind can be compared."""
     return digest.partition(":")[0] if ":" in digest else _DATASET
 
 
 def _may_be_compared(digest: str, found: Sequence[str]) -> bool:
-    """Whether a digest and those of what is there tell of a change: not the version of a store and a hash."""
+    """Return whether a recorded digest and those found can be compared: versions of a store and hashes can't."""
     return not found or kind_of(digest) in (_DATASET, *map(kind_of, found))
 
 
 def digests_like(place: Place, digest: str) -> tuple[str, ...]:
-    """What a side file may call what is there now, made as this digest was; nothing where it can't be read."""
+    """Return the digests of an input, of the same kind as this one; none if it can't be read."""
     kind = kind_of(digest)
     try:
         if kind == _SAMPLE:
@@ -273,33 +270,30 @@ def digests_like(place: Place, digest: str) -> tuple[str, ...]:
 _log = logger()
 
 _IN_ORDER = (None, "convert", "merge")
-"""Commands after which samples stand as those of their inputs do, one input after another; None: `pack`."""
-
+"""Commands that keep the order of all samples, input by input; None: `pack`."""
 
 Sources: TypeAlias = Sequence[tuple[Dataset, IntArray]]
-"""A dataset and samples of it; of several files all as one, and each by itself: data may have been made of either."""
+"""Datasets with samples of them. Several files are listed as one dataset and one by one: both may be inputs."""
 
 
 def documents_made_of(made: Dataset, sources: Sources) -> dict[int, str | None]:
-    """Index → None, of the samples of `made` that were made of samples of `sources`.
+    """Return index → None of the samples of `made` that were made of samples of `sources`.
 
-    By row maps, where data were made with `keep_map`. Else a sample is that of the same number among those of all
-    inputs, if it was made by what keeps them all in order. What lies between, such as the lines that a filter left of
-    the source and that were packed then, is found as `penstock lineage` finds it.
+    Row maps record it. Without them, samples have the same numbers as in all inputs together, if the command keeps
+    their order. Datasets in between, such as filtered lines that were packed, are found like those of `lineage`.
 
     Args:
         made: a dataset.
-        sources: what it was made of, or a part of that, or of what that was made of; at least one.
+        sources: at least one of its direct or indirect inputs.
 
     Raises:
-        ConfigError: side files don't say it.
+        ConfigError: it isn't recorded.
     """
-    found = _made_of(made, sources, ())
-    return dict.fromkeys(found.tolist())
+    return dict.fromkeys(_made_of(made, sources, ()).tolist())
 
 
 def _made_of(made: Dataset, sources: Sources, above: tuple[str, ...]) -> IntArray:
-    """int64[k], rising: the samples of `made`."""
+    """Return int64[k], increasing: the samples of `made`."""
     path, manifest = made.place.path, getattr(stored(made.source), "manifest", None)
     if not isinstance(manifest, Manifest) or not manifest.inputs:
         raise _unknown(path, "no side file records its inputs")
@@ -360,7 +354,7 @@ def _between(
 
 
 def _held(dataset: Dataset, sources: Sources) -> IntArray | None:
-    """int64[k], rising: samples of a folder of JSONL files that are those of sources; None where it holds none."""
+    """Return int64[k], increasing: samples of sources in a folder of JSONL files; None if none of them are in it."""
     found = [
         indices + first
         for path, first, stop in files_of_lines(stored(dataset.source))
@@ -371,7 +365,7 @@ def _held(dataset: Dataset, sources: Sources) -> IntArray | None:
 
 
 def _rows_of(dataset: Dataset, indices: IntArray, num_rows: int) -> IntArray:
-    """int64[k]: the numbers that a row map gives to samples: of lines, where an index leaves some out."""
+    """Return int64[k]: the numbers of samples in a row map, which counts lines that an index leaves out."""
     source: Any = stored(dataset.source)
     return line_numbers(source, indices) if len(dataset) != num_rows and isinstance(source, Lines) else indices
 
@@ -379,7 +373,7 @@ def _rows_of(dataset: Dataset, indices: IntArray, num_rows: int) -> IntArray:
 def _begins(
     made: Dataset, manifest: Manifest, known: Mapping[str, int], places: Mapping[str, Place | None]
 ) -> dict[str, int]:
-    """Input → number of its first sample among those of all; raises `ConfigError` where not all stand in order."""
+    """Return input → number of its first sample among all; raise `ConfigError` if they aren't in order."""
     path, command = made.place.path, manifest.options.get("command")
     if command not in _IN_ORDER or "excluded" in manifest.options:
         raise _unknown(path, f"it was made by {command or 'pack'}, which changed the order or skipped samples")
@@ -401,9 +395,9 @@ def _begins(
 
 
 def _found(name: str, digest: str, *near: Place) -> Place | None:
-    """An input, which lies in one of these places, beside it, or in the folder above."""
-    if any(part in ("", ".", "..") for part in name.split("/")):
-        return None  # a side file is anybody's: it leads out of no folder
+    """Search an input in these places, next to them, and in the folders above."""
+    if not _is_name(name):
+        return None
     places = (folder.child(name) for one in near for folder in (one, one.folder(), one.folder().folder()))
     return next((one for one in places if one.exists() and is_same(one, digest)), None)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,25 +68,24 @@ def purge(
     workers: int | None = None,
     **options: Any,
 ) -> PurgeReport:
-    """Write a dataset anew without what its exclude list takes out, read it back, and leave a certificate beside it.
+    """Write a dataset without its excluded samples, read it back, and write a certificate next to it.
 
-    Killed and called again with the same arguments, it finishes. The dataset that was there stays: it is yours to
-    remove. Memory: as `penstock.merge`.
+    If killed, repeat the call to finish. The original dataset is not removed. Memory: as `penstock.merge`.
 
     Args:
-        target: dataset; path or URL.
-        output: dataset to make; the certificate is `<output>.certificate.json`.
-        list: its exclude list; by default the one beside it.
+        target: path or URL of the dataset.
+        output: dataset to write; the certificate is `<output>.certificate.json`.
+        list: exclude list; by default the one next to the dataset.
         to: format of the output; by default that of its suffix, else the target's.
         overwrite: replace the output.
-        dry_run: refuse what would be refused, count what would be written, and write nothing.
-        progress: called after each run.
-        executor, workers: who reads, as of `penstock.pack`.
-        options: `format, split, layout, eos_id, planes, trust, follow_links`, as of `penstock.open`.
+        dry_run: check everything, count what would be written, and write nothing.
+        progress: called with the number of samples done and a text.
+        executor, workers: how to run the work, as in `penstock.pack`.
+        options: `format, split, layout, eos_id, planes, trust, follow_links`, as in `penstock.open`.
 
     Raises:
         ConfigError: there is no list, or the output exists.
-        Corrupt: the list can't be read or is of other data; or the output reads back differently.
+        Corrupt: the list can't be read or belongs to other data, or the output reads back differently.
     """
     asked = were_given(options)
     if unknown := sorted(set(asked) - set(OPTIONS)):
@@ -108,7 +106,7 @@ def _purge(target: Any, listed: Listed, place: Place, to: str | None, asked: dic
     files = files_at(find_format(place, None, options).name, place.path) if replaces else (place.path,)
     with keeping(place, files, replaces=replaces) as replaced:
         if is_new or not certificate.exists():
-            # The verb knows the output of a killed run and sweeps its other files, or says that something is there.
+            # The verb recognises the output of a killed run and removes its other files, or raises that it exists.
             with contextlib.nullcontext() if is_new else contextlib.suppress(ConfigError):
                 _write(target, place, found, to, asked, **how)
         if is_new and how["dry_run"]:
@@ -133,7 +131,7 @@ def _purge(target: Any, listed: Listed, place: Place, to: str | None, asked: dic
 
 
 def _gone(listed: Listed, found: ExcludeList, *, is_named: bool) -> IntArray:
-    """int64[k], rising: the samples that leave; raises `ConfigError` where none does, `Corrupt` for another list."""
+    """Return int64[k], increasing: the samples to remove. Raise an error if there are none, or for another list."""
     entries = found.of(listed.split)
     if not entries:
         what = "nothing is excluded: there is nothing to purge"
@@ -151,7 +149,7 @@ def _gone(listed: Listed, found: ExcludeList, *, is_named: bool) -> IntArray:
 
 
 def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked: dict[str, Any], **how: Any) -> None:
-    """Through the verb that copies such data as they are stored."""
+    """Write the output by the verb that copies such data as it is stored."""
     source = dataset_at(target, follow_links=bool(asked.get("follow_links")))
     name = find_format(source, asked.get("format"), OpenOptions(layout=asked.get("layout"))).name
     given: dict[str, Any] = {**asked, "format": name}
@@ -177,9 +175,10 @@ def _write(target: Any, place: Place, found: ExcludeList, to: str | None, asked:
 
 
 def _digests(dataset: Dataset, gone: IntArray | None) -> tuple[str, str]:
-    """32 hex digits over all samples, and over those that are not gone."""
+    """Return 32 hex digits over all samples, and over those that aren't removed."""
     every, rest = xxhash.xxh3_128(), xxhash.xxh3_128()
-    for start, stop in _runs(dataset):
+    for task in stretches(dataset):
+        start, stop = task.start, task.stop
         found = digests_of(dataset, start, stop, with_keys=True)
         every.update(found.tobytes())
         if gone is not None:
@@ -188,18 +187,8 @@ def _digests(dataset: Dataset, gone: IntArray | None) -> tuple[str, str]:
     return every.hexdigest(), rest.hexdigest()
 
 
-def _runs(dataset: Dataset) -> Iterator[tuple[int, int]]:
-    for task in stretches(dataset):
-        yield task.start, task.stop
-
-
-def _shown(found: ExcludeList) -> str | None:
-    return None if found.path is None else place_of(found.path).shown
-
-
 def _certificate(report: PurgeReport, listed: Listed, found: ExcludeList) -> bytes:
     source, fingerprint = listed.dataset.place, listed.fingerprint
-    # Of files that are one source each has its own.
     beside = list_paths(listed.dataset.source) if listed.place is None else ()
     lists = [read_list(source.store, one) for one in beside] or [found]
     said = {
@@ -209,7 +198,14 @@ def _certificate(report: PurgeReport, listed: Listed, found: ExcludeList) -> byt
         "tool": f"penstock {__version__}",
         "source": {"path": source.shown, "fingerprint": fingerprint, "digest": report.digest_before},
         "output": {"path": place_of(report.path).shown, "samples": report.samples, "digest": report.digest_after},
-        "lists": [{"path": _shown(one), "digest": one.digest, "entries": len(one.entries)} for one in lists],
+        "lists": [
+            {
+                "path": None if one.path is None else place_of(one.path).shown,
+                "digest": one.digest,
+                "entries": len(one.entries),
+            }
+            for one in lists
+        ],
         "split": listed.split,
         "removed": [msgspec.to_builtins(one) for one in found.of(listed.split)],
     }

@@ -1,4 +1,14 @@
-"""Samples of any dataset in runs of some MB, for work that looks at all of them; workers open it by themselves."""
+"""Read the samples of any dataset in runs of some MB, and digest them independently of the format.
+
+A digest is xxh3-128 over the fields of a sample in the byte order of their names: the length of the name in 8 bytes,
+the name, one byte, the length of the value in 8 bytes, the value. The byte is 0 for bytes and texts, which are equal: a
+tar has bytes where JSON has text. It is 1 for everything else, which is JSON with sorted keys, arrays as lists, and
+numbers as short as possible: `1.0` is `1`. A JSON part of a tar is its value. Fields that are None or that readers add
+(`__restore_key__` and so on) are ignored. Keys count if both sides have keys.
+
+A token document is the bytes of its ids as little-endian uint32. If planes count, the digest is that of these 16 bytes
+and the values of each plane as float64, in the order of their names.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +48,7 @@ from penstock.store.place import Place, dataset_at, place_of
 from penstock.types import IntArray, OpenOptions, Sample, TokenArray
 
 Target: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Source[Any]
-"""What may be looked into: a path, a URL, a list of JSONL files, or a source that is open."""
+"""A path, a URL, a list of JSONL files, or an opened source."""
 
 RUN_TOKENS = 1 << 22
 _STRETCH_SAMPLES = 1 << 12
@@ -51,14 +61,14 @@ _PLAIN = DecodeOptions()
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A dataset that is open; picklable as its sources are.
+    """An opened dataset; picklable as its sources are.
 
     Attributes:
-        source: of its samples.
-        readers: by which they are read: the source, or one of its decoded columns and one of its stored ones.
-        place: where it is, for errors.
-        reads: the same, where it is one place that workers must see.
-        excluded: int64[k], rising: those that are excluded and can be read all the same; None: no list says.
+        source: source of its samples.
+        readers: sources that read them: the same, or one for its decoded columns and one for its stored columns.
+        place: its place, for errors.
+        reads: the same if workers must see it.
+        excluded: int64[k], increasing: excluded samples, which can be read; None if there is no exclude list.
     """
 
     source: Source[Any]
@@ -72,12 +82,12 @@ class Dataset:
 
     @property
     def tokens(self) -> TokenSource | None:
-        """The source, where its samples are documents of tokens."""
+        """The source if its samples are token documents."""
         return self.source if is_token_source(self.source) else None
 
     @property
     def lines(self) -> LineRows | None:
-        """The lines, where samples are lines of files."""
+        """The lines if its samples are lines of files."""
         if not isinstance(self.source, Lines):
             return None
         return LineRows(self.source.line_ranges(), Place(*self.source.text), "jsonl")
@@ -85,26 +95,22 @@ class Dataset:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A task: the samples `[start, stop)`; `described` is what an error calls it."""
+    """A task: the samples `[start, stop)` of a dataset; `described` is its name in errors."""
 
     start: int
     stop: int
     described: str
+    side: int = 0
 
 
 def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = False, marks: bool = False) -> Dataset:
-    """Open what is to be looked into.
-
-    Parts of tars, files of folders, images and pickles stay as they are stored: so no image is unpacked, and nothing of
-    the data runs.
+    """Open a dataset. Parts of tars, files of folders, images and pickles stay as they are stored, undecoded.
 
     Args:
         target: see `Target`.
-        options: what `penstock.open` takes; None is not given.
-        leave_out: without what is excluded, as if it were purged; else that can be looked for too.
-        marks: `excluded` tells what that is; else no list is read, unless one is left out by.
-
-    Raises: as `penstock.open`.
+        options: opening options; None means that one isn't given.
+        leave_out: leave excluded samples out, as if the dataset were purged.
+        marks: set `excluded`. Otherwise the exclude list is only read to leave samples out.
     """
     asked = were_given(options)
     seen = kept if leave_out else stored_source
@@ -132,25 +138,19 @@ def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = F
     return Dataset(source, tuple(readers), place, (place,), excluded_of(whole))
 
 
-def stretches(dataset: Dataset) -> Iterator[Stretch]:
-    """Tasks for all samples, in order: some thousands each, whole blocks of the storage where it has blocks."""
+def stretches(dataset: Dataset, side: int = 0) -> Iterator[Stretch]:
+    """Return tasks for all samples in order: some thousands each, or whole blocks if the storage has blocks."""
     starts = getattr(dataset.source, "block_starts", None)
     borders = range(0, len(dataset), _STRETCH_SAMPLES) if starts is None else np.unique(np.asarray(starts)).tolist()
     begin = 0
     for border in (*borders, len(dataset)):
         if border - begin >= _STRETCH_SAMPLES or (border == len(dataset) and border > begin):
-            yield Stretch(begin, border, f"{redact(dataset.place.path)}, samples {begin} to {border}")
+            yield Stretch(begin, border, f"{redact(dataset.place.path)}, samples {begin} to {border}", side)
             begin = border
 
 
 def samples_of(dataset: Dataset, start: int, stop: int) -> Iterator[tuple[int, list[Sample]]]:
-    """The samples `[start, stop)` in runs: `(index of the first, samples)`; not for documents of tokens.
-
-    Memory: a run is some 16 MiB, as far as the samples before it tell.
-
-    Raises:
-        FormatError: a sample is damaged.
-    """
+    """Read `[start, stop)` in runs of about 16 MiB: `(index of the first, samples)`; not for token documents."""
     lines = dataset.lines
     if lines is None:
         for indices, samples in _rows_at(dataset, np.arange(start, stop)):
@@ -165,10 +165,7 @@ def samples_of(dataset: Dataset, start: int, stop: int) -> Iterator[tuple[int, l
 
 
 def samples_at(dataset: Dataset, indices: IntArray) -> Iterator[tuple[int, Sample]]:
-    """`(index, sample)` of these alone, in their order; not for documents of tokens.
-
-    One call of the store or of the source reads many; memory and errors as of `samples_of`.
-    """
+    """Read `(index, sample)` of these samples in their order, many per request; not for token documents."""
     lines = dataset.lines
     if lines is None:
         for near, samples in _rows_at(dataset, indices):
@@ -185,7 +182,7 @@ def samples_at(dataset: Dataset, indices: IntArray) -> Iterator[tuple[int, Sampl
 
 
 def _texts(place: Place, starts: list[int], stops: list[int]) -> list[bytes]:
-    """The bytes from each start to its stop: by one read where most of what it reads is wanted."""
+    """Read the bytes from each start to its stop, by one request if most of its bytes are wanted."""
     low, high = min(starts), max(stops)
     if high - low > 2 * sum(stops) - 2 * sum(starts):
         return place.store.get_ranges(place.path, list(zip(starts, stops, strict=True)))
@@ -206,7 +203,7 @@ def _rows_at(dataset: Dataset, indices: IntArray) -> Iterator[tuple[IntArray, li
 
 
 def documents_of(source: TokenSource, start: int, stop: int) -> Iterator[tuple[int, list[TokenArray]]]:
-    """The documents `[start, stop)` in runs of some 4 million tokens, or one longer document."""
+    """Read the documents `[start, stop)` in runs of about 4 million tokens, or one longer document."""
     while start < stop:
         starts = borders_of(source, start, min(stop, start + _MOST_SAMPLES))
         count = max(1, int(np.searchsorted(starts[1:] - starts[0], RUN_TOKENS, side="right")))
@@ -217,13 +214,9 @@ def documents_of(source: TokenSource, start: int, stop: int) -> Iterator[tuple[i
 
 
 def readable(sample: Sample, names: Collection[str] | None = None) -> dict[str, Any]:
-    """The fields of a sample as an expression takes them: numbers of numpy are Python's, parts of text are decoded.
+    """Return the fields `names` (None: all) for an expression: NumPy numbers as Python's, text parts decoded.
 
-    A part that is not what its name says stays as it is stored.
-
-    Args:
-        sample: as it was read.
-        names: only these; None: all.
+    Parts that can't be decoded stay as they are stored.
     """
     return {name: _readable(name, value) for name, value in sample.items() if names is None or name in names}
 
@@ -236,7 +229,7 @@ def _readable(name: str, value: Any) -> Any:
     if isinstance(value, bytes) and suffix_of(name) in _TEXT_PARTS:
         try:
             return decode_part(name, value, _PLAIN)
-        except Exception:  # what is stored there is anybody's
+        except Exception:  # untrusted data
             return value
     return value
 
@@ -254,21 +247,21 @@ def _name_of(source: Any) -> str:
 
 
 Digests = NDArray[np.uint64]
-"""uint64[n, 2]: the upper and the lower half of the digest of each sample."""
+"""uint64[n, 2]: upper and lower half of the digest of each sample."""
 
 
 def digests_of(dataset: Dataset, start: int, stop: int, *, with_keys: bool, planes: Sequence[str] = ()) -> Digests:
-    """uint64[stop - start, 2]: digests of the samples `[start, stop)`.
+    """Return uint64[stop - start, 2]: digests of the samples `[start, stop)`.
 
     Args:
-        dataset: where.
-        start, stop: which.
+        dataset: the dataset.
+        start, stop: range of samples.
         with_keys: whether the field `__key__` counts.
-        planes: names of planes of tokens that count; without them a document is its ids.
+        planes: names of the planes of tokens that count.
 
     Raises:
         FormatError: a sample is damaged.
-        PenstockError: a value that nothing can be compared with.
+        PenstockError: a value can't be compared.
     """
     tokens = dataset.tokens
     found = bytearray()
@@ -289,12 +282,12 @@ def digests_of(dataset: Dataset, start: int, stop: int, *, with_keys: bool, plan
 
 
 def document_digest(ids: TokenArray | IntArray) -> bytes:
-    """16 bytes: the digest of one document of tokens."""
+    """Return the 16-byte digest of a token document."""
     return xxhash.xxh3_128_digest(byte_view(np.ascontiguousarray(ids, "<u4")))
 
 
 def _digests_with_planes(documents: Iterable[TokenArray], planes: Sequence[Plane], start: int) -> Iterator[bytes]:
-    """Digests of documents that follow one another from token `start`, each with its values in the planes."""
+    """Digest adjacent documents from token `start` on, each with its values in the planes."""
     for ids in documents:
         stop = start + len(ids)
         hasher = xxhash.xxh3_128(document_digest(ids))
@@ -305,7 +298,7 @@ def _digests_with_planes(documents: Iterable[TokenArray], planes: Sequence[Plane
 
 
 def digest_at(dataset: Dataset, index: int, sample: Sample, *, with_keys: bool) -> bytes:
-    """16 bytes: the digest of the sample at `index`; raises `PenstockError`, which names it, as `digests_of`."""
+    """Return the 16-byte digest of the sample at `index`, or raise a `PenstockError` that names it."""
     try:
         return sample_digest(sample, with_keys=with_keys)
     except (TypeError, ValueError, RecursionError) as error:
@@ -314,7 +307,7 @@ def digest_at(dataset: Dataset, index: int, sample: Sample, *, with_keys: bool) 
 
 
 def sample_digest(sample: Sample, *, with_keys: bool) -> bytes:
-    """16 bytes: the digest of one sample; raises `TypeError` or `ValueError` for a value that is no data."""
+    """Return the 16-byte digest of a sample, or raise `TypeError` or `ValueError` for a value that isn't data."""
     hasher = xxhash.xxh3_128()
     for name in sorted(sample):
         value = sample[name]
@@ -329,7 +322,7 @@ def sample_digest(sample: Sample, *, with_keys: bool) -> bytes:
 
 
 def content(name: str, value: Any) -> tuple[int, bytes]:
-    """The kind and the bytes of a field: equal for equal values; raises as `sample_digest`."""
+    """Return the kind and the bytes of a field, which are equal for equal values."""
     if isinstance(value, bytes | bytearray | memoryview):
         value = json_part(name, bytes(value))
     if isinstance(value, bytes):
@@ -343,7 +336,7 @@ def content(name: str, value: Any) -> tuple[int, bytes]:
 
 
 def json_part(name: str, data: bytes) -> Any:
-    """The value of a part that its name says is JSON; any other is its bytes."""
+    """Return the value of a JSON part; the bytes of any other."""
     if suffix_of(name) in ("json", "jsn"):
         with contextlib.suppress(ValueError, RecursionError):
             return decode_line(data)
@@ -351,7 +344,7 @@ def json_part(name: str, data: bytes) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """The same as lists, texts and numbers of JSON."""
+    """Return a value as lists, texts and numbers of JSON."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, float):
