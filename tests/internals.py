@@ -126,7 +126,7 @@ load.adapters: TensorBoard WandB scalars
 load.describe: describe
 load.excluded: explain_excluded
 load.explain: explain_document explain_step run_of
-load.inverse: indices_of positions_of
+load.inverse: positions_of
 load.metrics: Metrics
 load.plan: plan plan_once=once
 load.processes: ProcessWorkers
@@ -266,6 +266,13 @@ def Tally(job: Any, task: Any, staged: Any) -> Any:
 
     job.selection = Selection((job.field,))
     return PartEncoder(job, task, staged)
+
+
+def indices_of(source: Any, key: str) -> Any:
+    """Return the samples of a source that are or contain a document, int64[k]."""
+    from penstock.load.inverse import Search
+
+    return Search(key).indices(source)
 
 
 def is_staged_name(name: str) -> bool:

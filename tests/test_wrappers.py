@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -605,7 +606,7 @@ NOT_PASSED_ON: dict[str, str] = {
 def nodes() -> frozenset[type[Node]]:
     """Return the subclasses of `Node`; the modules that define them are imported first."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        if "from penstock.node.over import" in path.read_text():
+        if re.search(r"^    kind\b.* = ", path.read_text(), re.MULTILINE):
             importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
     return frozenset(_below(Node))
 
@@ -619,13 +620,14 @@ def _below(kind: type[Node]) -> Iterator[type[Node]]:
 def classes() -> list[ast.ClassDef]:
     """Return the definition of each source and stream of the package, and of their bases."""
     found: list[ast.ClassDef] = []
-    known = {kind.__name__ for kind in nodes()} | {"Node"}
-    for text in (path.read_text() for path in sorted(PACKAGE.rglob("*.py"))):
-        is_needed = "def recipe(" in text or "penstock.node.over" in text
+    known = {(kind.__module__, kind.__name__) for kind in (Node, *nodes())}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text, module = path.read_text(), ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        is_needed = "def recipe(" in text or any(place == module for place, _ in known)
         for node in ast.walk(ast.parse(text if is_needed else "")):
             if isinstance(node, ast.ClassDef) and not _is_protocol(node):
                 names = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
-                if node.name in known or ("recipe" in names and ("children" in names or node.bases)):
+                if (module, node.name) in known or ("recipe" in names and ("children" in names or node.bases)):
                     found.append(node)
     return found
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock._borders import flags_between
 from penstock.errors import ConfigError
 from penstock.order import Shuffle
 from penstock.pack import Chunk, MegatronBlocks, megatron_blocks
-from penstock.pack.megatron_blocks import block_starts, flags_between
+from penstock.pack.megatron_blocks import block_starts
 from penstock.store.derived import DerivedCache
 from penstock.testing.elsewhere import pickled_copy
 from penstock.testing.memory import MemoryTokens

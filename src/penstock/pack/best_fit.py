@@ -10,7 +10,7 @@ copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -20,16 +20,17 @@ from numpy.typing import NDArray
 from penstock._digest import borders_key, digest
 from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
-from penstock._kinds import Derived, require_tokens
+from penstock._kinds import Derived
 from penstock._limits import require_window_length
 from penstock._places import token_extents
-from penstock._planes import Plane, add_planes, plane_fields
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, TokenSource
+from penstock._planes import Plane, add_planes
+from penstock._resolved import capability
+from penstock.abc import TokenSource
 from penstock.errors import ConfigError
-from penstock.pack.labels import count_without_targets, fields, first_row, segments
+from penstock.pack.labels import segments
 from penstock.pack.placing import RUN_PIECES, New, in_memory, kept, new_of, place
-from penstock.types import Batch, IntArray, Place, Sample, Schema
+from penstock.pack.windows import TokenWindows
+from penstock.types import Batch, IntArray, Place
 
 VERSION = "best-fit-1"
 
@@ -158,7 +159,7 @@ def _pieces(doc_starts: IntArray, length: int) -> tuple[IntArray, IntArray]:
     return cut_starts, np.minimum(np.repeat(starts + lengths, counts) - cut_starts, length)
 
 
-class PackedWindows:
+class PackedWindows(TokenWindows):
     """Source of windows of whole documents, as returned by `BestFit`.
 
     The plan is made or loaded at first use.
@@ -170,16 +171,13 @@ class PackedWindows:
         ('PackedWindows', (2, 16))
     """
 
+    kind, version = "best-fit", VERSION
+
     def __init__(self, source: TokenSource, packing: BestFit) -> None:
-        require_tokens(source, "BestFit")
-        largest = int(np.iinfo(source.dtype).max)
-        if packing.pad_id > largest:
-            raise ConfigError("pad_id is out of range for the tokens", found=packing.pad_id, expected=f"0 to {largest}")
+        super().__init__(source, packing)
+        self.require_pad_id(packing.pad_id)
         if source.num_tokens == 0:
             raise ConfigError("there are no tokens to fill a window")
-        self.source = source
-        self._fingerprint: str | None = None
-        self.packing = packing
         self._plan: Plan | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -193,25 +191,15 @@ class PackedWindows:
         return self._plan
 
     @property
-    def schema(self) -> Schema:
-        """Fields of the windows: `tokens` and the label columns."""
-        length = self.packing.length
-        labels = fields(str(self.source.dtype), length, start_zero=False)
-        return Schema((*labels, *plane_fields(self.source, length, labels=True)))
+    def _long(self) -> dict[str, str]:
+        return {} if self.packing.long == "keep" else {"long": self.packing.long}
 
-    @property
-    def preferred_mode(self) -> str:
-        """Default mode of `Shuffle`: that of the source."""
-        return getattr(self.source, "preferred_mode", "global")
+    def own(self) -> dict[str, Any]:
+        return {"length": self.packing.length, "pad_id": self.packing.pad_id, **self._long}
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint, the length and the padding."""
-        if self._fingerprint is None:
-            self._fingerprint = digest(
-                VERSION, self.packing.length, self.packing.pad_id, *self._long.values(), self.source.fingerprint
-            )
-        return self._fingerprint
+    def windows_with(self, document: int, start: int, stop: int) -> IntArray:
+        pieces = np.flatnonzero((self.plan.piece_starts >= start) & (self.plan.piece_starts < stop))
+        return np.searchsorted(self.plan.window_starts, pieces, side="right") - 1
 
     @property
     def fill(self) -> float:
@@ -223,9 +211,6 @@ class PackedWindows:
 
     def __len__(self) -> int:
         return len(self.plan.window_starts) - 1
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return first_row(self.get_batch(np.array([as_index(index, len(self))], dtype=np.int64)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Return the windows at `indices` (int64[k]) as columns, in that order."""
@@ -260,13 +245,6 @@ class PackedWindows:
 
         return add_planes({"tokens": tokens, **labels, **segments(begins, used)}, self.source, take, labels=True)
 
-    def count_without_targets(self) -> int:
-        """Return how many windows have no target: none of their tokens is trained on.
-
-        Reads each window once, with bounded memory.
-        """
-        return count_without_targets(self, self.packing.length)
-
     def place_of(self, index: int, /) -> Place:
         """Return the documents and file ranges of a window's tokens."""
         index = as_index(index, len(self))
@@ -284,28 +262,6 @@ class PackedWindows:
             documents.append((document, start - begin, stop - begin))
         return Place(documents=tuple(documents), extents=extents)
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return the token source, under the name `source`."""
-        return {"source": self.source}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which the windows can be rebuilt."""
-        packing: dict[str, Any] = {"length": self.packing.length, "pad_id": self.packing.pad_id}
-        return {"kind": "best-fit", "version": VERSION, **packing, **self._long, "source": self.source.recipe()}
-
-    def summary(self) -> str:
-        """Return one line: length and padding."""
-        params: dict[str, Any] = {"length": self.packing.length, "pad_id": self.packing.pad_id}
-        return line("BestFit", params | self._long, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
-    @property
-    def _long(self) -> dict[str, str]:
-        return {} if self.packing.long == "keep" else {"long": self.packing.long}
-
     def _find_plan(self) -> Plan:
         plan = self._made_plan()
         if len(plan.window_starts) < 2:
@@ -316,7 +272,7 @@ class PackedWindows:
         return plan
 
     def _made_plan(self) -> Plan:
-        derived: Derived | None = self.packing.derived or getattr(self.source, "derived", None)
+        derived: Derived | None = self.packing.derived or capability(self.source, "derived")
         if derived is None:
             return plan_windows(self.source.doc_starts, self.packing.length, long=self.packing.long)
         known = borders_key(self.source)

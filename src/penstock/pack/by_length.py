@@ -6,7 +6,7 @@ only after cooking, `PackStream` packs on the fly.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -18,10 +18,10 @@ from penstock._digest import array_digest, digest, kept_key
 from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._naming import function_name
-from penstock._resolved import excluded_of, prefetch_of, samples_of
-from penstock._tree import brief, html, line, tree
+from penstock._resolved import capability, excluded_of, prefetch_of, samples_of
 from penstock.abc import Source
 from penstock.errors import ConfigError
+from penstock.node.over import OPEN, Finder, SourceOver
 from penstock.pack.placing import RUN_PIECES, kept, new_of, place
 from penstock.types import Batch, IntArray, Sample, Schema
 
@@ -33,7 +33,7 @@ Lengths: TypeAlias = IntArray | Sequence[int] | Callable[[Any], int]
 _READ_AT_ONCE = 4096
 
 
-class PackByLength:
+class PackByLength(SourceOver[Any]):
     """Source of groups of whole samples whose lengths add up to at most `room`.
 
     Sample i is `merge(samples)`. Without `merge` it is a dict of lists: field → the group's values. `costs` contains
@@ -63,6 +63,8 @@ class PackByLength:
         [[6, 10], [7, 9], [5, 8]]
     """
 
+    kind, version = "pack-by-length", VERSION
+
     def __init__(
         self,
         source: Source[Any],
@@ -78,14 +80,13 @@ class PackByLength:
             raise ConfigError("room is out of range", found=room, expected="1 to 2^31 - 1")
         if too_long not in ("error", "alone", "drop"):
             raise ConfigError("unknown too_long", found=repr(too_long), expected="'error', 'alone' or 'drop'")
-        self.source = source
-        self._fingerprint: str | None = None
+        super().__init__(source)
         self.room = room
         self.merge = merge
         self.too_long = too_long
         self.name = " ".join((_lengths_name(lengths), _fn_name(merge))) if name is None else name
         self._lengths = lengths if callable(lengths) else _checked(np.asarray(lengths), len(source))
-        self._derived: Derived | None = derived or getattr(source, "derived", None)
+        self._derived: Derived | None = derived or capability(source, "derived")
         self._plan: tuple[IntArray, IntArray, IntArray] | None = None
         self.prefetch = self._prefetch if prefetch_of(source) is not None else None
 
@@ -97,14 +98,18 @@ class PackByLength:
     @property
     def schema(self) -> Schema:
         """Open schema: the fields that `merge` returns are unknown."""
-        return Schema((), open=True)
+        return OPEN
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint, the room and the names of the functions."""
-        if self._fingerprint is None:
-            self._fingerprint = digest(VERSION, self.room, self.too_long, self.name, self.source.fingerprint)
-        return self._fingerprint
+    def own(self) -> dict[str, Any]:
+        return {"room": self.room, "too_long": self.too_long, "fn": self.name}
+
+    def shown(self) -> dict[str, Any]:
+        return {"room": self.room, "fn": self.name}
+
+    def find(self, finder: Finder) -> IntArray:
+        found = finder.indices(self.source)
+        groups = range(len(self) if len(found) else 0)
+        return np.array([group for group in groups if np.isin(self.members(group), found).any()], np.int64)
 
     @property
     def fill(self) -> float:
@@ -154,23 +159,6 @@ class PackByLength:
             return members
         left = members[~np.isin(members, gone)]
         return left if len(left) else members
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return the source, under the name `source`."""
-        return {"source": self.source}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return `room`, the functions' names and the source's recipe as plain JSON."""
-        own = {"kind": "pack-by-length", "version": VERSION, "room": self.room, "too_long": self.too_long}
-        return {**own, "fn": self.name, "source": self.source.recipe()}
-
-    def summary(self) -> str:
-        """Return one line: room and functions."""
-        return line("PackByLength", {"room": self.room, "fn": self.name}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
     def __getstate__(self) -> dict[str, Any]:
         # A plan that is kept is mapped by who unpickles this.

@@ -6,44 +6,40 @@ nothing is planned or stored. Tokens after the last whole window are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._borders import borders_around, document_flags, ends_at, had_eos_borders
-from penstock._digest import digest
 from penstock._hidden import Hidden, stored_tokens, without_loss
 from penstock._index import as_index, as_indices
-from penstock._kinds import FormerRule, RuleChange, require_tokens
+from penstock._kinds import FormerRule, RuleChange
 from penstock._limits import require_window_length
 from penstock._places import token_extents
-from penstock._planes import Plane, add_planes, has_input_planes, of_inputs, plane_fields, planes_of
+from penstock._planes import Plane, add_planes, has_input_planes, of_inputs, planes_of
 from penstock._recycled import Recycled
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, TokenSource
+from penstock._resolved import capability
+from penstock.abc import TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import (
     SHIFT,
     START_ZERO,
     BoolArray,
-    count_without_targets,
-    fields,
-    first_row,
     needs_starts,
     require_labels,
     shifted,
     start_zero,
     starts_after,
 )
-from penstock.types import Batch, Field, IntArray, Place, Sample, Schema, TokenArray
+from penstock.pack.windows import Labels, TokenWindows
+from penstock.types import Batch, IntArray, Place, Sample, Schema, TokenArray
 
 VERSION = "chunk-1"
 
-Labels: TypeAlias = Literal["shift", "start-zero"]
 FlaggedGather: TypeAlias = Callable[[IntArray, int, TokenArray | None], tuple[TokenArray, BoolArray]]
 
 
@@ -127,7 +123,7 @@ class Chunk:
         return Windows(source, self)
 
 
-class Windows:
+class Windows(TokenWindows):
     """Source of windows of consecutive tokens, as returned by `Chunk`.
 
     Examples:
@@ -139,12 +135,12 @@ class Windows:
         ((0, 0, 5), (1, 0, 6), (2, 0, 5))
     """
 
+    kind, version = "chunk", VERSION
+
     def __init__(self, source: TokenSource, packing: Chunk) -> None:
-        require_tokens(source, "Chunk")
-        self.source = source
-        self._fingerprint: str | None = None
+        super().__init__(source, packing)
+        self.labels = packing.labels
         self._new = Recycled()
-        self.packing = packing
         self._read_tokens = packing.length + (packing.labels == "shift")
         self._stride = packing.length - packing.overlap
         total = source.num_tokens
@@ -163,48 +159,30 @@ class Windows:
 
     @property
     def schema(self) -> Schema:
-        """Fields of the windows: `tokens` and the label columns."""
-        dtype, length = str(self.source.dtype), self.packing.length
-        if self.packing.labels is None:
-            return Schema((Field("tokens", "tokens", dtype, (length,)), *plane_fields(self.source, length)))
-        found = {one.name: one for one in fields(dtype, length, start_zero=self.packing.labels == "start-zero")}
-        labels = (found[name] for name in self.packing.names)
-        return Schema((*labels, *plane_fields(self.source, length, labels=True)))
+        return self.schema_of(self.packing.labels, self.packing.names)
 
-    @property
-    def preferred_mode(self) -> str:
-        """Default mode of `Shuffle`: that of the source."""
-        return getattr(self.source, "preferred_mode", "global")
+    def identity(self) -> tuple[Any, ...]:
+        p = self.packing
+        names = () if p.fields is None else (sorted(p.fields),)
+        params = (p.length, p.overlap, p.labels, self._eos_id, *names, *self._borders.values())
+        return (VERSION, *params, self.source.fingerprint)
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint and the parameters of the windows."""
-        if self._fingerprint is None:
-            p = self.packing
-            asked = () if p.fields is None else (sorted(p.fields),)
-            self._fingerprint = digest(
-                VERSION,
-                p.length,
-                p.overlap,
-                p.labels,
-                self._eos_id,
-                *asked,
-                *self._borders.values(),
-                self.source.fingerprint,
-            )
-        return self._fingerprint
+    def windows_with(self, document: int, start: int, stop: int) -> IntArray:
+        first = max(0, (start - self.packing.length) // self._stride + 1)
+        return np.arange(first, min(self._len, -(-stop // self._stride)))
 
     def __len__(self) -> int:
         return self._len
 
     def __getitem__(self, index: int, /) -> Sample:
-        index = as_index(index, self._len)
+        if self.packing.labels is not None:
+            return super().__getitem__(index)
+        start = as_index(index, self._len) * self._stride
+        sample = {"tokens": self.source.tokens(start, start + self._read_tokens)}
         if self._is_plain:
-            start = index * self._stride
-            return {"tokens": self.source.tokens(start, start + self._read_tokens)}
-        if self.packing.labels is None:
-            return self._window_with_planes(index * self._stride)
-        return first_row(self.get_batch(np.array([index], dtype=np.int64)))
+            return sample
+        planes = planes_of(self.source).items()
+        return {**sample, **{name: one.read(start, start + self._read_tokens) for name, one in planes}}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Return the windows at `indices` (int64[k]) as columns, in that order."""
@@ -220,16 +198,8 @@ class Windows:
         return self._read_tokens
 
     def count_without_targets(self) -> int:
-        """Count the windows without a target: none of their tokens is trained on.
-
-        Reads each window once, with bounded memory.
-
-        Raises:
-            ConfigError: the windows have no labels.
-        """
-        require_labels(self.packing.labels)
-        masks = Windows(self.source, replace(self.packing, fields=("loss_mask",)))
-        return count_without_targets(masks, self.packing.length)
+        require_labels(self.labels)
+        return TokenWindows.count_without_targets(Windows(self.source, replace(self.packing, fields=("loss_mask",))))
 
     def place_of(self, index: int, /) -> Place:
         """Return the documents and file ranges of a window's tokens."""
@@ -275,50 +245,25 @@ class Windows:
             return {}
         return {"borders": "index" if self._eos_id is None else "eos"}
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return the token source, under the name `source`."""
-        return {"source": self.source}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which the windows can be rebuilt."""
+    def own(self) -> dict[str, Any]:
         p = self.packing
-        return {
-            "kind": "chunk",
-            "version": VERSION,
-            "length": p.length,
-            "overlap": p.overlap,
-            "labels": p.labels,
-            "eos_id": p.eos_id,
-            **({} if p.fields is None else {"fields": list(p.fields)}),
-            **self._borders,
-            "source": self.source.recipe(),
-        }
+        params = {"length": p.length, "overlap": p.overlap, "labels": p.labels, "eos_id": p.eos_id}
+        return {**params, **({} if p.fields is None else {"fields": list(p.fields)}), **self._borders}
 
-    def summary(self) -> str:
-        """Return one line: length, overlap, labels and the number of windows."""
+    def shown(self) -> dict[str, Any]:
         p = self.packing
         params = {"length": p.length, "overlap": p.overlap, "labels": p.labels, "windows": self._len}
-        params |= {} if p.fields is None else {"fields": ", ".join(p.fields)}
-        return line("Chunk", params, self._fingerprint)
-
-    def _window_with_planes(self, start: int) -> Sample:
-        stop = start + self._read_tokens
-        planes = {name: one.read(start, stop) for name, one in planes_of(self.source).items()}
-        return {"tokens": self.source.tokens(start, stop), **planes}
+        return params | ({} if p.fields is None else {"fields": ", ".join(p.fields)})
 
     @cached_property
     def _stored(self) -> tuple[TokenSource, Hidden | None, FlaggedGather | None]:
         """Stored tokens, hidden tokens, and a reader of tokens with start flags, looked up once."""
         source, hidden = stored_tokens(self.source)
         by_index = self._needs_starts and self._eos_id is None
-        return source, hidden, getattr(source, "gather_flagged", None) if by_index else None
+        return source, hidden, capability(source, "gather_flagged") if by_index else None
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_stored"}
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
     def _range(self, index: int) -> tuple[int, int]:
         start = as_index(index, self._len) * self._stride

@@ -15,7 +15,7 @@ middle (Bavarian et al. 2022) and of StarCoder.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -23,15 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import column
-from penstock._digest import derive_key, digest
+from penstock._digest import derive_key
 from penstock._index import as_index, as_indices
 from penstock._kinds import FormerRule, RuleChange, require_tokens
 from penstock._planes import require_no_planes
-from penstock._resolved import excluded_below
+from penstock._resolved import capability, excluded_below
 from penstock._secrets import logger
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, TokenSource
+from penstock.abc import TokenSource
 from penstock.errors import ConfigError
+from penstock.node.blocks import preferred_mode
+from penstock.node.over import Finder, SourceOver
 from penstock.types import Batch, IntArray, Manifest, Sample, Schema, TokenArray
 
 _log = logger(__name__)
@@ -43,7 +44,7 @@ _MOST_LOOKED_AT = 1 << 16
 _AS_IT_WAS, _PSM, _SPM = 0, 1, 2
 
 
-class FillInTheMiddle:
+class FillInTheMiddle(SourceOver[Sample]):
     """Token source that rearranges a share of the documents for fill-in-the-middle training.
 
     Pass it to a packer such as `Chunk` or `BestFit`. A rearranged document has three more tokens. A warning names the
@@ -72,6 +73,9 @@ class FillInTheMiddle:
         (4, 26, 29)
         >>> windows = ps.Chunk(16, labels="shift")(fim)
     """
+
+    kind, version = "fill-in-the-middle", VERSION
+    source: TokenSource
 
     def __init__(
         self,
@@ -102,7 +106,7 @@ class FillInTheMiddle:
         if excluded_below(source):
             hint = "Remove the excluded samples first: `penstock purge`"
             raise ConfigError("rearranged documents can't have an exclude list", hint=hint)
-        self.source = source
+        super().__init__(source)
         self.rate, self.spm_rate, self.seed = float(rate), float(spm_rate), operator.index(seed)
         self.prefix_id, self.middle_id, self.suffix_id = ids.values()
         self._recorded_bos = _recorded_bos(source)
@@ -110,7 +114,6 @@ class FillInTheMiddle:
         if self.bos_id is not None and (not 0 <= self.bos_id <= most or self.bos_id in ids.values()):
             expected = f"0 to {most}, and none of the three tokens"
             raise ConfigError("bos_id can't begin a document", found=self.bos_id, expected=expected)
-        self._fingerprint: str | None = None
         self._has_warned = False
 
     @property
@@ -118,18 +121,14 @@ class FillInTheMiddle:
         """That of the source."""
         return self.source.schema
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint and the parameters."""
-        if self._fingerprint is None:
-            bos = {} if self.bos_id is None else {"bos_id": self.bos_id}
-            self._fingerprint = digest(VERSION, self.source.fingerprint, {**self._asked, **bos})
-        return self._fingerprint
+    def identity(self) -> tuple[Any, ...]:
+        bos = {} if self.bos_id is None else {"bos_id": self.bos_id}
+        return (VERSION, self.source.fingerprint, {**self.shown(), **bos})
 
     @property
     def preferred_mode(self) -> str:
         """Default mode of `Shuffle`: that of the source."""
-        return getattr(self.source, "preferred_mode", "global")
+        return preferred_mode(self.source)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -144,7 +143,7 @@ class FillInTheMiddle:
     @property
     def tokenizer_digest(self) -> str | None:
         """That of the source."""
-        return getattr(self.source, "tokenizer_digest", None)
+        return capability(self.source, "tokenizer_digest")
 
     @property
     def num_tokens(self) -> int:
@@ -203,27 +202,15 @@ class FillInTheMiddle:
             flags[row, self.doc_starts[low:high] - start] = True
         return flags
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return the source, under the name `source`."""
-        return {"source": self.source}
+    def find(self, finder: Finder) -> IntArray:
+        return finder.indices(self.source)
 
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which this can be rebuilt."""
-        return {
-            "kind": "fill-in-the-middle",
-            "version": VERSION,
-            **self._asked,
-            **self._bos,
-            "source": self.source.recipe(),
-        }
+    def own(self) -> dict[str, Any]:
+        return {**self.shown(), **self._bos}
 
-    def summary(self) -> str:
-        """Return one line: the parameters."""
-        return line("FillInTheMiddle", self._asked, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+    def shown(self) -> dict[str, Any]:
+        names = ("rate", "spm_rate", "prefix_id", "middle_id", "suffix_id", "seed")
+        return {name: getattr(self, name) for name in names}
 
     def former_rule(self) -> FormerRule | None:
         """Return the rule that earlier versions used; see `penstock._kinds.HasFormerRule`."""
@@ -247,11 +234,6 @@ class FillInTheMiddle:
     def _bos(self) -> dict[str, int | None]:
         """What the recipe says of BOS: nothing if none is recorded or given."""
         return {} if self.bos_id is None and self._recorded_bos is None else {"bos_id": self.bos_id}
-
-    @property
-    def _asked(self) -> dict[str, Any]:
-        names = ("rate", "spm_rate", "prefix_id", "middle_id", "suffix_id", "seed")
-        return {name: getattr(self, name) for name in names}
 
     def _hash(self, documents: NDArray[Any], what: str) -> NDArray[np.uint64]:
         """uint64[k]: a hash of seed, document and what it is for."""
@@ -332,7 +314,7 @@ class FillInTheMiddle:
 
 def _recorded_bos(source: Any) -> int | None:
     """The BOS id that `pack` recorded; None if there is none, or sources differ."""
-    manifest = getattr(source, "manifest", None)
+    manifest = capability(source, "manifest")
     if isinstance(manifest, Manifest):
         found = manifest.options.get("bos_id")
         return found if isinstance(found, int) else None

@@ -7,25 +7,26 @@ with the document after it. The last documents, too short for a block, are left 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from penstock._digest import borders_key, digest
+from penstock._borders import flags_between
+from penstock._digest import borders_key
 from penstock._hidden import stored_tokens, without_loss
 from penstock._index import as_index, as_indices
-from penstock._kinds import Derived, require_tokens
+from penstock._kinds import Derived
 from penstock._limits import require_window_length
 from penstock._places import token_extents
-from penstock._planes import add_planes, plane_fields, planes_of
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, TokenSource
+from penstock._planes import add_planes, planes_of
+from penstock.abc import TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.chunk import documents_between
-from penstock.pack.labels import BoolArray, count_without_targets, fields, first_row, require_labels, shifted
-from penstock.types import Batch, Field, IntArray, Place, Sample, Schema
+from penstock.pack.labels import first_row, shifted
+from penstock.pack.windows import TokenWindows
+from penstock.types import Batch, IntArray, Place, Sample
 
 VERSION = "megatron-blocks-1"
 
@@ -77,7 +78,7 @@ class MegatronBlocks:
         return MegatronWindows(source, self)
 
 
-class MegatronWindows:
+class MegatronWindows(TokenWindows):
     """Source of blocks that begin with a document, as returned by `MegatronBlocks`.
 
     Memory: 8 bytes per block, from the first use on.
@@ -89,11 +90,11 @@ class MegatronWindows:
         ('MegatronWindows', array([ 0, 11, 26]))
     """
 
+    kind, version = "megatron-blocks", VERSION
+
     def __init__(self, source: TokenSource, packing: MegatronBlocks) -> None:
-        require_tokens(source, "MegatronBlocks")
-        self.source = source
-        self._fingerprint: str | None = None
-        self.packing = packing
+        super().__init__(source, packing)
+        self.labels = packing.labels
         self._read_tokens = packing.length + (packing.labels == "shift")
         self._starts: IntArray | None = None
         if source.num_tokens < self._read_tokens:
@@ -106,33 +107,25 @@ class MegatronWindows:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_starts": None}
 
-    @property
-    def schema(self) -> Schema:
-        """Fields of the windows: `tokens` and the label columns."""
-        dtype, length = str(self.source.dtype), self.packing.length
-        if self.packing.labels is None:
-            return Schema((Field("tokens", "tokens", dtype, (length,)), *plane_fields(self.source, length)))
-        return Schema((*fields(dtype, length, start_zero=False), *plane_fields(self.source, length, labels=True)))
+    def own(self) -> dict[str, Any]:
+        return {"length": self.packing.length, "labels": self.packing.labels}
 
-    @property
-    def preferred_mode(self) -> str:
-        """Default mode of `Shuffle`: that of the source."""
-        return getattr(self.source, "preferred_mode", "global")
+    def shown(self) -> dict[str, Any]:
+        return {**self.own(), "blocks": None if self._starts is None else len(self._starts)}
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint, length and labels."""
-        if self._fingerprint is None:
-            self._fingerprint = digest(VERSION, self.packing.length, self.packing.labels, self.source.fingerprint)
-        return self._fingerprint
+    def windows_with(self, document: int, start: int, stop: int) -> IntArray:
+        first = np.searchsorted(self.starts, start - self.packing.length, side="right")
+        return np.arange(first, np.searchsorted(self.starts, stop))
 
     @property
     def starts(self) -> IntArray:
         """First token of each block, int64[n_blocks] ascending; computed at first use."""
-        if self._starts is None:
+        starts = self._starts
+        if starts is None:
             derived = self.packing.derived
-            self._starts = self._plan() if derived is None else derived.array(self._plan_key(), "int64", self._plan)
-        return self._starts
+            starts = self._plan() if derived is None else derived.array(self._plan_key(), "int64", self._plan)
+            self._starts = starts
+        return starts
 
     @property
     def left_out_tokens(self) -> int:
@@ -159,46 +152,11 @@ class MegatronWindows:
         """Return the blocks at `indices` (int64[k]) as columns, in that order."""
         return self._columns(self.starts[as_indices(indices, len(self))])
 
-    def count_without_targets(self) -> int:
-        """Return how many windows have no target: none of their tokens is trained on.
-
-        Reads each window once, with bounded memory.
-
-        Raises:
-            ConfigError: the windows have no labels.
-        """
-        require_labels(self.packing.labels)
-        return count_without_targets(self, self.packing.length)
-
     def place_of(self, index: int, /) -> Place:
         """Return the documents and file ranges of a block's tokens."""
         start, stop = self._range(index)
         documents = documents_between(self.source, start, stop)
         return Place(documents=documents, extents=token_extents(self.source, start, stop))
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return the token source, under the name `source`."""
-        return {"source": self.source}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which the blocks can be rebuilt."""
-        return {
-            "kind": "megatron-blocks",
-            "version": VERSION,
-            "length": self.packing.length,
-            "labels": self.packing.labels,
-            "source": self.source.recipe(),
-        }
-
-    def summary(self) -> str:
-        """Return one line: length, labels, and the number of blocks once it is known."""
-        blocks = None if self._starts is None else len(self._starts)
-        params = {"length": self.packing.length, "labels": self.packing.labels, "blocks": blocks}
-        return line("MegatronBlocks", params, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
     def _range(self, index: int) -> tuple[int, int]:
         start = int(self.starts[as_index(index, len(self))])
@@ -252,14 +210,3 @@ def block_starts(doc_starts: IntArray, length: int, read_tokens: int) -> IntArra
             doc = following[doc - first]
         parts.append(starts[opened])
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
-
-
-def flags_between(doc_starts: IntArray, starts: IntArray, length: int) -> BoolArray:
-    """bool[k, length]: whether each token of the windows at `starts` (int64[k]) is the first of a document."""
-    low = np.searchsorted(doc_starts, starts, side="left")
-    counts = np.searchsorted(doc_starts, starts + length, side="left") - low
-    rows = np.repeat(np.arange(len(starts)), counts)
-    docs = np.repeat(low - (np.cumsum(counts) - counts), counts) + np.arange(len(rows))
-    flags = np.zeros((len(starts), length), dtype=np.bool_)
-    flags[rows, doc_starts[docs] - starts[rows]] = True
-    return flags

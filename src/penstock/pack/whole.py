@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._digest import digest
 from penstock._hidden import stored_tokens
 from penstock._index import as_index, as_indices
-from penstock._kinds import require_tokens
 from penstock._limits import require_window_length
 from penstock._places import token_extents
-from penstock._planes import Plane, add_planes, plane_fields
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, TokenSource
+from penstock._planes import Plane, add_planes
+from penstock.abc import TokenSource
 from penstock.errors import ConfigError
-from penstock.pack.chunk import Labels
-from penstock.pack.labels import count_without_targets, fields, first_row, segments
-from penstock.types import Batch, IntArray, Place, Sample, Schema
+from penstock.pack.labels import segments
+from penstock.pack.windows import Labels, TokenWindows
+from penstock.types import Batch, IntArray, Place
 
 VERSION = "whole-1"
 
@@ -75,7 +72,7 @@ class Whole:
         return WholeDocuments(source, self)
 
 
-class WholeDocuments:
+class WholeDocuments(TokenWindows):
     """Source of one window per document, also for empty documents, as returned by `Whole`.
 
     Examples:
@@ -85,42 +82,21 @@ class WholeDocuments:
         ('WholeDocuments', ((4, 0, 8),))
     """
 
+    kind, version = "whole", VERSION
+
     def __init__(self, source: TokenSource, packing: Whole) -> None:
-        require_tokens(source, "Whole")
-        largest = int(np.iinfo(source.dtype).max)
-        if packing.pad_id > largest:
-            raise ConfigError("pad_id is out of range for the tokens", found=packing.pad_id, expected=f"0 to {largest}")
-        self.source = source
-        self._fingerprint: str | None = None
-        self.packing = packing
+        super().__init__(source, packing)
+        self.require_pad_id(packing.pad_id)
 
-    @property
-    def schema(self) -> Schema:
-        """Fields of the windows: `tokens` and the label columns."""
-        length = self.packing.length
-        labels = fields(str(self.source.dtype), length, start_zero=False)
-        return Schema((*labels, *plane_fields(self.source, length, labels=True)))
+    def own(self) -> dict[str, Any]:
+        labels = {} if self.packing.labels == "shift" else {"labels": self.packing.labels}
+        return {"length": self.packing.length, "pad_id": self.packing.pad_id, **labels}
 
-    @property
-    def preferred_mode(self) -> str:
-        """Default mode of `Shuffle`: that of the source."""
-        return getattr(self.source, "preferred_mode", "global")
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the source's fingerprint, length, padding and labels."""
-        if self._fingerprint is None:
-            labels = () if self.packing.labels == "shift" else (self.packing.labels,)
-            self._fingerprint = digest(
-                VERSION, self.packing.length, self.packing.pad_id, *labels, self.source.fingerprint
-            )
-        return self._fingerprint
+    def windows_with(self, document: int, start: int, stop: int) -> IntArray:
+        return np.array([document])
 
     def __len__(self) -> int:
         return len(self.source)
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return first_row(self.get_batch(np.array([as_index(index, len(self))], dtype=np.int64)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Return the windows at `indices` (int64[k]) as columns, in that order."""
@@ -153,13 +129,6 @@ class WholeDocuments:
 
         return add_planes(batch, self.source, take, labels=True)
 
-    def count_without_targets(self) -> int:
-        """Return how many windows have no target: none of their tokens is trained on.
-
-        Reads each window once, with bounded memory.
-        """
-        return count_without_targets(self, self.packing.length)
-
     def place_of(self, index: int, /) -> Place:
         """Return the document and the file ranges of the window's tokens."""
         documents = self.documents_of(index)
@@ -174,31 +143,6 @@ class WholeDocuments:
         index = as_index(index, len(self))
         start, stop = self.source.doc_starts[index : index + 2].tolist()
         return ((index, 0, min(stop - start, self.packing.length)),) if start < stop else ()
-
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return the token source, under the name `source`."""
-        return {"source": self.source}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which the windows can be rebuilt."""
-        return {
-            "kind": "whole",
-            "version": VERSION,
-            "length": self.packing.length,
-            "pad_id": self.packing.pad_id,
-            **({} if self.packing.labels == "shift" else {"labels": self.packing.labels}),
-            "source": self.source.recipe(),
-        }
-
-    def summary(self) -> str:
-        """Return one line: length, padding and labels."""
-        p = self.packing
-        labels = {} if p.labels == "shift" else {"labels": p.labels}
-        return line("Whole", {"length": p.length, "pad_id": p.pad_id, **labels}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
     @staticmethod
     def _moved(values: NDArray[Any], read: IntArray) -> NDArray[Any]:

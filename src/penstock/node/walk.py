@@ -1,0 +1,30 @@
+"""Walks over the tree of a source or stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+UNNAMED = ("source", "stream")
+"""Names of only children, which are no part of a path."""
+
+
+def children_of(node: Any) -> dict[str, Any]:
+    """Return the children of a node by name; none for objects that aren't nodes."""
+    return dict(node.children()) if hasattr(type(node), "children") else {}
+
+
+def walk(node: Any) -> Iterator[Any]:
+    """Yield a node and everything below it, parents first."""
+    yield node
+    for child in children_of(node).values():
+        yield from walk(child)
+
+
+def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the path and node of each leaf below a node: names of the branches, apart from `source` and `stream`."""
+    children = children_of(node)
+    if not children:
+        yield path, node
+    for name, child in children.items():
+        yield from leaves(child, path if name in UNNAMED else (*path, name))
