@@ -1,4 +1,4 @@
-"""Checks of a run's datasets together: datasets under two names, and references to files that don't exist."""
+"""Check the datasets of a recipe together: repeated datasets, and references to missing files."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from penstock.mix.repeats import repeats_by_content
 from penstock.types import Depth, Finding
 
 _MOST_SAMPLES = 100_000
-"""Samples of each source whose references are checked at depth `sample`."""
+"""Number of samples of a source that are checked at depth `sample`."""
 _MOST_NAME = 1024
 
 
 def check_run(data: Any, path: str, depth: Depth) -> list[Finding]:
-    """Return findings about what a run reads: repeated datasets, and references to files that no store has.
+    """Return findings for repeated datasets and for references to files that no auxiliary store has.
 
     Args:
-        data: the source or stream that a recipe describes.
-        path: of the recipe.
+        data: the source or stream of a recipe.
+        path: the recipe.
         depth: `quick` reads no samples, `sample` up to 100,000 of each source with auxiliary stores, `full` all.
     """
     found = [Finding("recipe.repeated", "warning", path, None, text) for text in repeats_by_content(data)]

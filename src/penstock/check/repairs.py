@@ -21,7 +21,7 @@ from penstock.store.side_file import load_manifest, record_in_side_file
 from penstock.types import Action, Depth, Finding, OpenOptions
 
 _CONTRADICTIONS = ("changed", "digest", "side-file", "added")
-"""Last words of codes of findings that say that the data contradicts its side file."""
+"""Last words of codes of findings for data that contradicts its side file."""
 
 
 def repair(
@@ -79,12 +79,12 @@ def repair(
             known |= {"unknown_text": before.unknown_text}
             record_in_side_file(held, side_path, **known)
         if write and place.is_local and place.is_folder():
-            held.stage(place.child(".penstock").path, overwrite=True).abort()  # what a killed repair left of it goes
+            held.stage(place.child(".penstock").path, overwrite=True).abort()  # from a killed repair
         return [*completed, *done]
 
 
 def _interrupted_commit(format: str, place: Place, *, write: bool) -> list[Action]:
-    """Return the completion of an interrupted commit, which is done by whoever claims the output."""
+    """Return the completion of an interrupted commit, which happens when the output is claimed."""
     path = files_at(format, place.path)[0]
     if not place.is_local or read_log(output_files(path)) is None:
         return []
@@ -92,7 +92,7 @@ def _interrupted_commit(format: str, place: Place, *, write: bool) -> list[Actio
 
 
 def is_contradiction(finding: Finding, options: Mapping[str, Any]) -> bool:
-    """Return whether a finding only says that the data contradicts its side file, or that this can't be read.
+    """Return whether a finding is only about the side file: the data contradicts it, or it can't be read.
 
     Args:
         finding: a finding of `verify`.
@@ -152,7 +152,7 @@ def write_side_file(
 def _planes_to_record(
     chosen: Format, store: Store, path: str, given: OpenOptions, *, replace: bool
 ) -> Mapping[str, str | None]:
-    """Return the planes that belong to data whose side file is written again; raises `Corrupt` if one is missing."""
+    """Return name → digest of the planes of data for its new side file; raises `Corrupt` if one is missing."""
     base = base_at(chosen.name, store, path)
     if base is None or given.split is not None:
         return {}

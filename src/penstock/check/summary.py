@@ -32,15 +32,15 @@ _MOST_FIELDS = 1000
 _FIRST_SAMPLES = 100
 _FIRST_BYTES = 1 << 26
 _OPEN = {"webdataset": {"raw": True}, "jsonl": {}, "jsonl-files": {}}
-"""Formats whose samples have fields of their own, and how they are opened to be looked at."""
+"""Formats whose samples differ in their fields → options for reading the first samples."""
 
 
 @runtime_checkable
-class _TellsDetails(Protocol):
-    """A source that has more to tell of how it is stored than counts and a schema."""
+class _HasDetails(Protocol):
+    """A source with details of its storage."""
 
     def details(self) -> dict[str, Any]:
-        """What `info` shows: name → number, text, list of texts, or dict of texts."""
+        """Return details that `info` shows: name → number, text, list of texts, or dict of texts."""
         ...
 
 
@@ -80,7 +80,7 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
     except UnsafeData:
         if chosen.name != "webdataset" or given.raw:
             raise
-        # Samples are made by code of the dataset: its stored parts are described instead.
+        # Samples are made by code of the dataset: describe its stored parts instead.
         source = open_at(chosen, place.store, place.path, replace(given, raw=True))
     manifest = manifest_of(source)
     found: dict[str, Any] = {
@@ -100,23 +100,23 @@ def summarise(path: str | os.PathLike[str], *, format: str | None = None, **opti
     else:
         found["samples"] = len(source)
     whole = stored(source)
-    if isinstance(whole, _TellsDetails):
+    if isinstance(whole, _HasDetails):
         found["details"] = whole.details()
     if chosen.name in _OPEN and given.columns is None:
         stored_as = replace(given, **_OPEN[chosen.name])
-        seen = source if stored_as == given else open_at(chosen, place.store, place.path, stored_as)
-        found["first_samples"] = _first_samples(seen)
+        as_stored = source if stored_as == given else open_at(chosen, place.store, place.path, stored_as)
+        found["first_samples"] = _first_samples(as_stored)
     return found | {"manifest": None if manifest is None else msgspec.to_builtins(manifest)}
 
 
 def manifest_of(source: Source[Sample]) -> Manifest | None:
-    """The manifest of a source's side file; None where it has none."""
+    """Return the manifest of a source's side file, if it has one."""
     manifest = getattr(source, "manifest", None)
     return manifest if isinstance(manifest, Manifest) else None
 
 
 def length_summary(lengths: IntArray) -> dict[str, Any]:
-    """Lengths of documents in tokens, int64[n_docs], as plain JSON values; empty where there is none.
+    """Summarize lengths of documents in tokens, int64[n_docs], as plain JSON values; empty without documents.
 
     Keys: `mean`; `quantiles`, the text of each of `QUANTILES` → tokens; `histogram`, a list of
     `(from, to, documents)` for lengths of 0, 1, 2 to 3, 4 to 7, …
@@ -137,7 +137,7 @@ def length_summary(lengths: IntArray) -> dict[str, Any]:
 
 
 def _first_samples(source: Source[Sample]) -> dict[str, Any]:
-    """The share of the first samples that has each field; of those that can be read, `verify` tells of others."""
+    """Return the fraction of the first samples that has each field. Unreadable samples are skipped."""
     stop, size_bytes = 0, 0
     while stop < min(len(source), _FIRST_SAMPLES) and size_bytes < _FIRST_BYTES:
         size_bytes += _size_of(source, stop)
@@ -183,7 +183,7 @@ def _tokens(source: TokenSource, manifest: Manifest | None, given_eos_id: int | 
 
 
 def eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> str:
-    """How documents end, in words: as recorded, else as up to 1,024 of them do."""
+    """Describe how documents end: as recorded, or else as up to 1,024 of them do."""
     if source.eos_id is not None:
         source_of_id = "as given" if given is not None else "as recorded in the side file"
         return f"documents end with id {source.eos_id}, {source_of_id}"
@@ -202,8 +202,8 @@ def eos_rule(source: TokenSource, doc_starts: IntArray, given: int | None) -> st
 
 
 def _size_bytes(place: Place, source: Source[Sample]) -> int:
-    told = getattr(source, "size_bytes", None)  # of datasets whose files are not one file or folder
-    if isinstance(told, int):
-        return told
+    size_bytes = getattr(source, "size_bytes", None)  # datasets that aren't one file or directory have it
+    if isinstance(size_bytes, int):
+        return size_bytes
     store = place.store
     return sum(map(store.size, store.list(place.path))) if place.is_folder() else store.size(place.path)

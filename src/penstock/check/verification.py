@@ -1,9 +1,8 @@
-"""Check a dataset: what is wrong, where, and what to do.
+"""Check a dataset in this process, with workers, or in parts on several machines.
 
-A check runs in this process, with workers, or distributed over processes that only share the dataset and a directory
-for records. The check of a format yields its tasks in an order that depends only on the dataset. Part I of N does every
-N-th task and records the results in one file of `DIR/.work`, named after its content. The finalize step runs the same
-check, takes recorded results, does the tasks that have none, and so reports what a single run would.
+The check of a format yields its tasks in an order that depends only on the dataset. Part I of N does every N-th task
+and records the results in one file of `DIR/.work`, named after its content. The finalize step runs the same check, uses
+recorded results, does tasks without a result, and reports the same findings as a single run.
 """
 
 from __future__ import annotations
@@ -139,7 +138,6 @@ def _job(
 
 
 def _named_exclude_list(given: OpenOptions) -> Place | None:
-    """Return the exclude list if it was given as a path."""
     return (
         None if given.excludes in (None, False) or isinstance(given.excludes, ExcludeList) else place_of(given.excludes)
     )
@@ -161,9 +159,7 @@ class _ChecksByTasks(Protocol):
 
     def check_by_tasks(
         self, store: Store, path: str, options: OpenOptions, depth: Depth, run: Any, /
-    ) -> Iterable[Finding]:
-        """Like `check`, with the `map` of an executor as `run`."""
-        ...
+    ) -> Iterable[Finding]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +188,10 @@ class VerifyJob(Job[VerifyReport]):
     Attributes:
         output: the directory of the records of a distributed check.
         options: how to run it.
-        dataset: what is checked.
-        format: its format.
-        opening: how it is opened.
-        depth: how thoroughly it is checked.
+        dataset: the dataset.
+        format: format of the dataset.
+        opening: options to open it.
+        depth: depth of the check.
         planned: the opening options that differ from their defaults.
         counter: counts tasks of a distributed check.
     """

@@ -164,7 +164,6 @@ class LineOptions:
             raise error
 
     def index_of(self, data: Place) -> Place:
-        """Return the default place of the index of a file."""
         return Place(data.store, (energon_index_path if self.flavor == "energon" else index_path_for)(data.path))
 
 
@@ -270,7 +269,6 @@ def _write_single(data: Place, index: Place | None, lines: LineOptions, options:
 
 
 def _is_search(path: Given) -> bool:
-    """Return whether an input is searched: a directory or a pattern."""
     place = place_of(path)
     return place.is_folder() or (is_pattern(place.path) and not place.exists())
 
@@ -579,7 +577,6 @@ def _index_together(lines: LineOptions, files: Sequence[_File]) -> dict[str, _Re
 
 
 def _index_small(file: Place, lines: LineOptions) -> tuple[bytes, IndexReport]:
-    """Return the index of a file in memory, and its report."""
     size_bytes, index_path = file.store.size(file.path), lines.index_of(file).path
     pieces: list[bytes] = []
     counts = _encode_index(file, size_bytes, lines, pieces.append)

@@ -1,6 +1,6 @@
-"""What samples seem to be, by their first ones: a sample type, where its fields come from, and what a field finds.
+"""Guess the sample type of a dataset and the sources of its fields from the first samples.
 
-Only a proposal: the assistant shows it, and whoever prepares the data decides. Nothing here reads or writes files.
+The guess is only a proposal that the assistant shows. Nothing here reads or writes files.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MENU = (
     *("OCRSample", "Sample", "SimilarityInterleavedSample", "TextSample", "VQASample", "VidQASample", CRUDE),
     "VQAOCRSample",
 )
-"""What the assistant offers, by number; the numbers are Energon's of 7.4.1, which doesn't offer the last one."""
+"""Choices of the assistant, numbered as in Energon 7.4.1, which doesn't have the last one."""
 
 _TEXT_SUFFIXES = ("txt", "text", "transcript")
 _JSON_SUFFIXES = ("json", "jsn")
@@ -52,7 +52,7 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """What samples seem to be: a name of `MENU`, the map of its fields, and why."""
+    """A guess: a name of `MENU`, its field map, and the reason."""
 
     sample_type: str
     field_map: dict[str, str]
@@ -60,7 +60,7 @@ class Guess:
 
 
 def guess(samples: Sequence[PeekedSample]) -> Guess:
-    """The sample type that fits all the given samples and uses most of their parts; else crude ones."""
+    """Return the sample type that fits all samples and uses most of their parts; `CRUDE` if none fits."""
     if not samples:
         return Guess(CRUDE, {}, "no samples to inspect")
     common = [part for part in samples[0].parts if all(part in one.parts for one in samples)]
@@ -79,7 +79,7 @@ def guess(samples: Sequence[PeekedSample]) -> Guess:
 
 
 def guess_fields(name: str, samples: Sequence[PeekedSample]) -> dict[str, str]:
-    """Fields of a sample type → where they seem to be; only those that all the samples have."""
+    """Return field → probable source, for fields of a sample type that all samples have."""
     if name not in TYPES or not samples:
         return {}
     found: dict[str, str] = {}
@@ -91,10 +91,10 @@ def guess_fields(name: str, samples: Sequence[PeekedSample]) -> dict[str, str]:
 
 
 def sample_type_named(text: str) -> str:
-    """The name of a sample type, by its number in `MENU`, its name, its name without `Sample`, or its dataset class.
+    """Return the sample type with this number in `MENU`, name (with or without `Sample`), or dataset class.
 
     Raises:
-        ConfigError: no such type.
+        ConfigError: there isn't one.
     """
     text = text.strip()
     if (number := count_in(text, len(MENU))) is not None:
@@ -109,11 +109,7 @@ def sample_type_named(text: str) -> str:
 
 
 def try_field(text: str, samples: Sequence[PeekedSample]) -> list[str]:
-    """What one value of a field map finds in each sample, in words.
-
-    Raises:
-        ConfigError: it finds nothing in one of them.
-    """
+    """Return the text of the value that a field map entry finds in each sample; raises `ConfigError`."""
     access = parse_access(text)
     shown: list[str] = []
     for one in samples:
@@ -128,24 +124,24 @@ def try_field(text: str, samples: Sequence[PeekedSample]) -> list[str]:
         try:
             shown.append(_short(find(access, {part: _decoded(part, *one.parts[part]) for part in wanted})))
         except PenstockError as error:
-            told = f"{text} matches nothing in the sample {one.key!r}"
-            raise ConfigError(told, found=error.found, expected=error.expected) from None
+            what = f"{text} matches nothing in the sample {one.key!r}"
+            raise ConfigError(what, found=error.found, expected=error.expected) from None
     return shown
 
 
 def check_field_map(fields: Mapping[str, str], sample_type: str, samples: Sequence[PeekedSample]) -> dict[str, str]:
-    """Hold a whole field map against the first samples; field → what it finds in the first of them.
+    """Check a field map against the first samples; return field → text of its value in the first one.
 
     Raises:
-        ConfigError: an unknown field, a missing one, or one that finds nothing.
+        ConfigError: a field is unknown or missing, or finds nothing.
     """
     one = TYPES[sample_type]
     unknown = [name for name in fields if name not in one.fields]
     missing = [name for name in one.required if name not in fields]
     if unknown or missing:
-        told = [*(f"unknown {name}" for name in unknown), *(f"no {name}" for name in missing)]
+        found = [*(f"unknown {name}" for name in unknown), *(f"no {name}" for name in missing)]
         what = f"the field map doesn't match {one.name}"
-        raise ConfigError(what, found=", ".join(told), expected=", ".join(one.fields))
+        raise ConfigError(what, found=", ".join(found), expected=", ".join(one.fields))
     shown: dict[str, str] = {}
     for name, text in fields.items():
         try:
@@ -156,7 +152,7 @@ def check_field_map(fields: Mapping[str, str], sample_type: str, samples: Sequen
 
 
 def show_part(part: str, size_bytes: int, content: bytes) -> str:
-    """A part in a few words: size of an image, the text, the beginning of JSON."""
+    """Return a short description of a part: size of an image, the text, the beginning of JSON."""
     suffix = suffix_of(part).lower()
     if suffix in IMAGE_SUFFIXES:
         try:
@@ -178,16 +174,18 @@ def dataset_options(
     *,
     name: str = DATASET_YAML,
 ) -> DatasetOptions:
-    """What `dataset.yaml` shall say of a type: its field map, or without one a `sample_loader.py` to be filled in."""
+    """Return the content of `dataset.yaml`; without a field map, with a `sample_loader.py` to be completed."""
     if sample_type == CRUDE or field_map is not None:
         return DatasetOptions(name, sample_type, field_map)
     return DatasetOptions(name, sample_type, sample_loader=loader_template(TYPES[sample_type], parts))
 
 
 def loader_template(sample_type: SampleType, parts: Sequence[str]) -> str:
-    """Text of a `sample_loader.py` that whoever prepares the data completes. Equal input gives equal text."""
+    """Return the text of a `sample_loader.py` that the user completes."""
     listed = ", ".join(sorted(parts)) or "none"
-    fields = "\n".join(f"        {name}=...,  # {_of(name, sample_type)}" for name in sample_type.fields)
+    notes = {name: f"optional, by default {value!r}" for name, value in sample_type.defaults.items()}
+    notes |= dict.fromkeys(sample_type.required, "required")
+    fields = "\n".join(f"        {name}=...,  # {notes[name]}" for name in sample_type.fields)
     return (
         f'"""Makes a {sample_type.name} of the parts of a sample. The first samples have: {listed}."""\n\n\n'
         "def sample_loader(raw: dict) -> dict:\n"
@@ -203,11 +201,7 @@ def loader_template(sample_type: SampleType, parts: Sequence[str]) -> str:
 
 
 def parse_patterns(texts: Sequence[str]) -> list[tuple[str, str]]:
-    """`(split, regular expression)` of each `NAME:REGEX`.
-
-    Raises:
-        ConfigError: one has no name or no expression.
-    """
+    """Return `(split, regular expression)` of each `NAME:REGEX`; raises `ConfigError`."""
     pairs: list[tuple[str, str]] = []
     for text in texts:
         name, colon, pattern = text.partition(":")
@@ -217,12 +211,8 @@ def parse_patterns(texts: Sequence[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def _of(field: str, sample_type: SampleType) -> str:
-    return "required" if field in sample_type.required else f"optional, by default {sample_type.defaults[field]!r}"
-
-
 def _places(field: str, sample: PeekedSample) -> list[str]:
-    """Where a field may be, the likeliest place first."""
+    """Return possible sources of a field, the most likely first."""
     if field == "image":
         return [part for part in sample.parts if suffix_of(part).lower() in IMAGE_SUFFIXES]
     if field == "video":
@@ -252,7 +242,7 @@ def _fits_all(place: str, samples: Sequence[PeekedSample]) -> bool:
 
 
 def _is_telling(name: str, fields: Mapping[str, str]) -> bool:
-    """Whether a type has more than what it shares with simpler ones."""
+    """Return whether a type has a field that distinguishes it from simpler ones."""
     needed = {"MultiChoiceVQASample": "choices", "VQASample": "answers", "ImageClassificationSample": "label"}
     return name not in needed or needed[name] in fields
 

@@ -142,7 +142,6 @@ def scan_task(parts: Place, task: ShardTask) -> PartName:
 
 
 def read_shard(parts: Place, name: PartName) -> ShardPart:
-    """Read the part of a shard; raises `Corrupt`."""
     return msgspec.msgpack.decode(get_part(parts, name), type=ShardPart)
 
 
@@ -311,7 +310,6 @@ def publish_task(group: Group) -> list[str]:
 
 
 def _share(index: Place, shard: Place) -> None:
-    """Give the index the permissions of its shard."""
     if not shard.is_local:
         return
     mode = stat.S_IMODE(os.stat(shard.path).st_mode) | 0o600
@@ -335,7 +333,6 @@ def _groups(
 
 
 def _oddities(runs: Sequence[GroupRun]) -> list[str]:
-    """Return warnings about keys and media."""
     found: list[str] = []
     unsafe = next((run.unsafe for run in runs if run.unsafe is not None), None)
     if unsafe is not None:

@@ -129,7 +129,7 @@ class PrepareJob(Job[PrepareSummary]):
 
     @functools.cached_property
     def source(self) -> EnergonPlan:
-        """The shards; raises `NotFound` if there are none."""
+        """The shards; raises `NotFound` without any."""
         if self.before is not None:
             return _known_plan(self.output, self.before)
         return plan_in(self.output, self._metadata.exclude)
@@ -152,7 +152,7 @@ class PrepareJob(Job[PrepareSummary]):
     @functools.cached_property
     def _plan(self) -> Plan:
         """The plan, with one task per shard. A file is identified by its version, or its first and last 4 KiB."""
-        _ = self.meta  # raises what is wrong with the options
+        _ = self.meta  # raises if options are invalid
         inputs: list[PlannedInput] = []
         for name, state in zip(self.source.shards, self.source.states, strict=True):
             file = self.output.child(name)
@@ -225,7 +225,7 @@ class PrepareJob(Job[PrepareSummary]):
             forget(self.output)
             what, hint = "this dataset is already prepared", "Pass overwrite (--overwrite) to prepare it again"
             raise ConfigError(what, path=source.path, hint=hint)
-        _ = self.meta  # raises what is wrong with the options, before anything is written
+        _ = self.meta  # raises if options are invalid, before anything is written
 
     def hold(self) -> contextlib.AbstractContextManager[object]:
         return claimed(self.output.store, self.output.path, shared=self.options.is_distributed)
@@ -277,7 +277,7 @@ class PrepareJob(Job[PrepareSummary]):
         summary = self._summary({task: names[0] for task, names in listed.items() if self.options.takes(task)})
         return dataclasses.replace(summary, missing=missing)
 
-    # --- what is there
+    # --- finished work
 
     def _once(self) -> Once[PrepareSummary]:
         """Identify this run, so that a re-run recognizes its list of shards and the uuid of its index."""
@@ -470,7 +470,7 @@ def folder_of(dataset: Place) -> WorkFolder:
 
 
 def forget(dataset: Place, done: Plan | None = None) -> None:
-    """Remove what a run left that was killed after its commit.
+    """Remove the work folder and lock of a run that was killed after its commit.
 
     Args:
         dataset: directory of the dataset.
@@ -480,7 +480,7 @@ def forget(dataset: Place, done: Plan | None = None) -> None:
         PrepareError: another run is preparing the dataset.
     """
     folder = folder_of(dataset)
-    with claimed(dataset.store, dataset.path):  # whose lock a killed run may have left
+    with claimed(dataset.store, dataset.path):
         if not folder.is_there():
             return
         with open_work(dataset, folder, restart=False, shared=False) as work:

@@ -71,12 +71,10 @@ class EnergonPlan:
 
     @property
     def path(self) -> str:
-        """Path of the directory."""
         return self.dataset.path
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Sizes of the shards in bytes."""
         return tuple(state.size_bytes for state in self.states)
 
     def meta_file(self, name: str) -> Place:
@@ -177,7 +175,6 @@ def plan_webdataset(path: Given, *, exclude: str | None = None, follow_links: bo
 
 
 def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
-    """Like `plan_webdataset`."""
     store, root = dataset.store, dataset.path
     require_finished(store, meta_path(root, INFO_JSON))
     try:

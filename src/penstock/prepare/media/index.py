@@ -75,7 +75,6 @@ class Unit:
 
 
 def folder_units(root: Place) -> list[Unit]:
-    """Return each file of a directory."""
     units: list[Unit] = []
     for name in list_files(root.store, root.path):
         if is_text(name):
