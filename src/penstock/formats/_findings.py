@@ -53,6 +53,13 @@ class Problem:
         where = str(error.path or path)
         return cls(code, type(error), where, error.what, error.hint or fix, error.offset_bytes, found, expected)
 
+    @classmethod
+    def warning(
+        cls, code: str, path: str, what: str, fix: str, offset_bytes: int | None = None, found: str | None = None
+    ) -> Problem:
+        """Describe something that doesn't keep data from being read."""
+        return cls(code, PenstockError, path, what, fix, offset_bytes, found, severity="warning")
+
     def error(self) -> PenstockError:
         """Return the problem as an exception."""
         return self.kind(
@@ -78,19 +85,29 @@ class Check(Generic[_Opened]):
         look: yields the problems of an opened dataset.
         code, fix: of the finding if `look` raises an error; the other steps still run.
         depths: depths at which the step runs.
+        is_limited: report only the first problems of each code.
     """
 
     look: Callable[[_Opened], Iterable[Problem]]
     code: str
     fix: str = ""
     depths: Collection[Depth] = ("quick", "sample", "full")
+    is_limited: bool = False
 
-    def problems(self, opened: _Opened) -> Iterator[Problem]:
-        """Yield the problems of one dataset, and an error as a problem."""
+
+def run_checks(checks: Iterable[Check[_Opened]], opened: _Opened, depth: Depth) -> Iterator[Finding]:
+    """Yield the findings of the steps of a check, in their order."""
+
+    def problems(check: Check[_Opened]) -> Iterator[Problem]:
         try:
-            yield from self.look(opened)
+            yield from check.look(opened)
         except PenstockError as error:
-            yield Problem.of_error(self.code, error, self.fix)
+            yield Problem.of_error(check.code, error, check.fix)
+
+    for check in checks:
+        if depth in check.depths:
+            found = problems(check)
+            yield from limited(found, count_rest=False) if check.is_limited else (one.finding() for one in found)
 
 
 def limited(problems: Iterable[Problem], path: str | None = None, *, count_rest: bool = True) -> Iterator[Finding]:

@@ -1,7 +1,8 @@
-"""What all formats share for checking data against their side file: what contradicts it is an error."""
+"""Checks of data against its side file, and repairs that replace files: shared by all formats."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,45 +17,74 @@ from penstock.store.side_file import NEXT, REPLACE, Facts, is_damaged, judged_ma
 from penstock.types import Action, Finding, Manifest
 
 RESTORE = f"Restore the data; if the change was intended, {REPLACE}"
-"""What to do about data that contradict their side file."""
+"""Fix for data that contradicts its side file."""
 
 
 def check_side_file(
     format_name: str, store: Store, data_path: str, side_path: str, facts: Callable[[], Facts], part: str | None = None
 ) -> tuple[Manifest | None, list[Finding]]:
-    """The side file of data, whether it fits or not, and the finding where it does not.
+    """Return the side file, even if the data differs, and the findings if it differs or is damaged.
 
     Args:
-        format_name: the first part of codes.
+        format_name: first part of codes.
         store: where both are.
-        data_path: what the data are called in the finding.
+        data_path: path of the data in findings.
         side_path: the side file.
-        facts: tells of the data.
-        part: the part of the side file that is meant.
+        facts: reads the facts of the data.
+        part: part of the side file that describes the data.
     """
+
+    def unproved(path: str, what: str) -> Finding:
+        stated = f"the side file {what}, so the data can't be checked"
+        fix = f"Restore it; if the data is right, {REPLACE}"
+        return Finding(f"{format_name}.side-file", "error", path, None, stated, None, fix)
+
     manifest, differs = judged_manifest(store, side_path, facts, part)
     damaged = [one for one in (side_path, side_path + NEXT) if is_damaged(store, one)]
-    if damaged:  # then it can't say what is wrong with the data either
-        return manifest, [_not_proved(format_name, one, "is damaged") for one in damaged]
+    if damaged:  # a damaged side file can't tell what is wrong with the data
+        return manifest, [unproved(one, "is damaged") for one in damaged]
     if differs is None:
         return manifest, []
     if manifest is None:
-        return None, [_not_proved(format_name, side_path, "can't be read")]
+        return None, [unproved(side_path, "can't be read")]
     return manifest, [
         Finding(f"{format_name}.changed", "error", data_path, None, differs.found, differs.stated, RESTORE)
     ]
 
 
-def _not_proved(format_name: str, path: str, what: str) -> Finding:
-    stated = f"the side file {what}, so the data can't be checked"
-    fix = f"Restore it; if the data is right, {REPLACE}"
-    return Finding(f"{format_name}.side-file", "error", path, None, stated, None, fix)
-
-
 def not_mended(format_name: str, path: str, side_path: str) -> Action:
-    """What `repair` answers where the data are not those that their side file knows: it proves nothing then."""
+    """Return the action for data that differs from its side file, which proves nothing about a repair then."""
     what = f"not repaired: the data differs from {side_path}. Restore the data, or move that file away first"
     return Action(f"{format_name}.changed", path, what, possible=False)
+
+
+def repaired(
+    store: Store,
+    code: str,
+    path: str,
+    what: str,
+    make: Callable[[], str | None],
+    *,
+    write: bool,
+    old: str = "the old one",
+    more: str = "",
+) -> Action:
+    """Describe the repair of a file, or make it and keep a copy of the old file.
+
+    Args:
+        store: where the file is.
+        code: of the finding that is repaired.
+        path: the file.
+        what: what is done.
+        make: writes the file; may return a replacement for `what`.
+        write: make the repair.
+        old: name of the old file in the text.
+        more: end of the text.
+    """
+    if not write:
+        return Action(code, path, what + more)
+    kept = f"; {old} is kept as {back_up(store, path)}" if store.exists(path) else ""
+    return Action(code, path, f"{make() or what}{kept}{more}", done=True)
 
 
 def side_file_replaced(
@@ -67,18 +97,18 @@ def side_file_replaced(
     *,
     write: bool,
 ) -> str:
-    """What `repair` says of the side file in whose place it puts one that says otherwise; a copy of it is kept.
+    """Return the end of a repair's text if the old side file counts other data; keep a copy of it if `write`.
 
-    Only it still tells what was lost. Where it counts what the mended data hold, they are proved, and nothing is said.
+    Only the old side file tells then what was lost.
 
     Args:
         store: where it is.
         side_path: the side file.
-        known: what it says of the data, whether it fits or not; None where it can't be read, or is of others.
-        samples: what they are called, such as "documents".
-        num_samples: of the mended data.
-        num_tokens: of the mended data; None where they are not counted.
-        write: keep it; else it is only told.
+        known: its content, even if the data differs; None if it can't be read or belongs to other data.
+        samples: name of the samples, such as "documents".
+        num_samples: of the repaired data.
+        num_tokens: of the repaired data; None if they aren't counted.
+        write: keep a copy.
     """
     if not store.exists(side_path):
         return ""
@@ -94,14 +124,14 @@ def side_file_replaced(
 def begins_otherwise(
     store: Store, path: str, digests: Sequence[str], first: int = 0, *, is_whole: bool = False
 ) -> bool:
-    """Whether a file that was cut does not begin as its side file knows it, by whole blocks of 64 MiB.
+    """Return whether the blocks of 64 MiB at the start of a truncated file differ from their recorded digests.
 
     Args:
         store: where it is.
         path: the file.
-        digests: of its blocks, before it was cut.
+        digests: of the blocks of the whole file.
         first: block to begin with.
-        is_whole: whether nothing of it is missing: then its last block counts, too.
+        is_whole: the file isn't truncated, so its last block is compared too.
     """
     size_bytes = store.size(path)
     blocks = len(digests) if is_whole else min(size_bytes // BLOCK_BYTES, len(digests) - 1)
@@ -112,7 +142,7 @@ def begins_otherwise(
 
 @dataclass(frozen=True, slots=True)
 class BlockTask:
-    """A block of a file whose digest is asked for."""
+    """A block of a file to digest."""
 
     store: Store
     path: str
@@ -121,12 +151,12 @@ class BlockTask:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name of the task in errors."""
         return f"{redact(self.path)}, bytes {self.start_bytes} to {self.stop_bytes}"
 
 
 def block_digest(task: BlockTask) -> str:
-    """The digest of a block. Memory: the block where it can't be mapped."""
+    """Return the digest of a block. Memory: the block, unless it can be mapped."""
     start, stop = task.start_bytes, task.stop_bytes
     if isinstance(task.store, SupportsMmap):
         return hash_blocks(task.store.mmap(task.path)[start:stop])[0]
@@ -143,16 +173,16 @@ def check_files(
     *,
     others: Collection[str] = (),
 ) -> Iterator[Finding]:
-    """The files that a side file has digests of: blocks with others, and files that the data don't have.
+    """Yield findings of blocks that differ from their digests, and of recorded files that the data doesn't have.
 
     Args:
         store: where all are.
-        format_name: the first part of codes.
+        format_name: first part of codes.
         side_path: the side file.
-        manifest: what it says.
+        manifest: its content.
         files: of the data: name in the side file → path.
-        run: does the tasks: a block each.
-        others: further names that a side file of this format may hold.
+        run: runs the tasks, one per block.
+        others: other names that a side file of this format may record.
     """
     yield from check_names(format_name, side_path, manifest, {*files, *others})
     for name, path in files.items():
@@ -162,42 +192,40 @@ def check_files(
 
 
 def check_names(format_name: str, side_path: str, manifest: Manifest, names: Collection[str]) -> Iterator[Finding]:
-    """The digests of files that the data don't have: what proves no file of theirs proves nothing."""
+    """Yield findings of recorded digests of files that the data doesn't have."""
     unknown = [name for name in manifest.block_digests if name not in names]
-    for name in unknown[:MOST_FINDINGS]:
-        found = f"digests of {name!r}, which is not a file of this dataset"
-        yield Finding(f"{format_name}.side-file", "error", side_path, None, found, None, RESTORE)
+    found = [f"digests of {name!r}, which is not a file of this dataset" for name in unknown[:MOST_FINDINGS]]
     if len(unknown) > MOST_FINDINGS:
-        found = f"{len(unknown) - MOST_FINDINGS} more names of files that aren't in this dataset"
-        yield Finding(f"{format_name}.side-file", "error", side_path, None, found, None, RESTORE)
+        found.append(f"{len(unknown) - MOST_FINDINGS} more names of files that aren't in this dataset")
+    for one in found:
+        yield Finding(f"{format_name}.side-file", "error", side_path, None, one, None, RESTORE)
 
 
 def check_bytes(format_name: str, path: str, manifest: Manifest, size_bytes: int) -> Iterator[Finding]:
-    """What a side file says of the bytes of all files, held against what they are."""
+    """Yield a finding if the size of all files differs from the recorded one."""
     if size_bytes != manifest.size_bytes:
         stated = f"{manifest.size_bytes} bytes, as recorded in the side file"
         yield Finding(f"{format_name}.changed", "error", path, None, f"{size_bytes} bytes", stated, RESTORE)
 
 
+def differing_block(digests: Sequence[str], recorded: Sequence[str]) -> int | None:
+    """Return the number of the first block that differs from its recorded digest, or that only one of them has."""
+    pairs = itertools.zip_longest(digests, recorded)
+    return next((number for number, (found, expected) in enumerate(pairs) if found != expected), None)
+
+
 def check_block_digests(
     store: Store, path: str, format_name: str, digests: tuple[str, ...], advice: str, run: Run = map
 ) -> Iterator[Finding]:
-    """Blocks of 64 MiB whose digest is not the one of the side file; each of them is a task."""
+    """Yield findings of blocks of 64 MiB that differ from their recorded digests; each block is a task."""
     size_bytes = store.size(path)
     starts = range(0, size_bytes, BLOCK_BYTES)
     tasks = (BlockTask(store, path, start, min(size_bytes, start + BLOCK_BYTES)) for start in starts)
     for number, (start_bytes, found) in enumerate(zip(starts, run(block_digest, tasks), strict=True)):
         expected = digests[number] if number < len(digests) else None
         if found != expected:
-            yield Finding(
-                f"{format_name}.digest",
-                "error",
-                path,
-                start_bytes,
-                f"block {number} has the digest {found}",
-                expected,
-                advice,
-            )
+            what = f"block {number} has the digest {found}"
+            yield Finding(f"{format_name}.digest", "error", path, start_bytes, what, expected, advice)
     num_blocks = -(-size_bytes // BLOCK_BYTES)
     if num_blocks < len(digests):
         found, stated = f"the file ends before block {num_blocks}", f"{len(digests)} blocks"

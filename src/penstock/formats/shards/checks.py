@@ -1,12 +1,11 @@
-"""Checking a folder of shards: its index, the files, and the samples. Never writes, and runs no code from the data."""
+"""Check a folder of shards: its index, the files, and the samples. Never writes, and runs no code from the data."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import json
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from penstock.abc import Store, SupportsMmap
 from penstock.codec.fields import mds_encodings, mds_field
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, UnsafeData
-from penstock.formats._findings import MOST_FINDINGS, Problem, Run
+from penstock.formats._findings import Problem, Run, limited
 from penstock.formats._modes import way_to_read
 from penstock.formats._side_checks import RESTORE, check_block_digests, check_bytes, check_names, check_side_file
 from penstock.formats.shards.codecs import CODECS
@@ -45,14 +44,7 @@ _RESTORE = "Download or copy the file again; `penstock repair` can't restore mis
 
 @dataclass(frozen=True, slots=True)
 class _Check:
-    """What is checked, and how deep.
-
-    Attributes:
-        folder: where the shards are; compressed ones are never written out.
-        index: their index.
-        options: of `penstock.open`.
-        depth: `"quick"`, `"sample"` or `"full"`.
-    """
+    """A folder to check and its index; compressed shards are never written out."""
 
     folder: Folder
     index: Index
@@ -61,51 +53,30 @@ class _Check:
 
 
 def check_shards(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> list[Finding]:
-    """Findings, in the order of the shards; all splits are checked where none is named.
+    """Return the findings in the order of the shards, of all splits if none is named.
 
-    `quick` holds the index against its rules, the sizes of the files, and the tables of offsets of local shards that
-    are not compressed. `sample` looks into shards (of compressed or remote ones 64): number of samples, offsets, the
-    options embedded in them, and a few samples. `full` decodes every
-    sample, but no pickle, and checks every hash. Memory: one shard where it can't be mapped.
+    `quick` checks the index, the sizes of files, and the offsets of local uncompressed shards. `sample` also checks
+    sample counts, embedded options and a few samples (in 64 of compressed or remote shards). `full` decodes every
+    sample, except pickles, and checks every hash. Memory: one shard, unless it can be mapped.
 
     Raises:
-        NotFound: neither an index nor a shard is there.
-        MissingExtra: columns or compressions need a package that is not installed.
+        NotFound: there is neither an index nor a shard.
+        MissingExtra: columns or compressions need a package that isn't installed.
     """
     root = folder_of(path)
     folders = dataset_folders(store, root, options.split)
     is_split = options.split is None and folders != [root]
-    return [
-        finding
-        for folder in folders
-        for finding in _listed(_check_folder(store, folder, options, depth, run, is_split=is_split))
-    ]
+    checked = (_check_folder(store, folder, options, depth, run, is_split=is_split) for folder in folders)
+    return [finding for problems in checked for finding in limited(problems)]
 
 
 def dataset_folders(store: Store, root: str, split: str | None) -> list[str]:
-    """Folders with an index that a path means: one, or each split."""
+    """Return the folders with an index: one, or each split."""
     if split is not None:
         return [f"{root}/{split}"]
     if store.exists(f"{root}/{INDEX_NAME}"):
         return [root]
     return split_folders(store, root) or [root]
-
-
-def _listed(problems: Iterable[Problem]) -> list[Finding]:
-    """The first problems of each kind one by one, the others as a count."""
-    findings: list[Finding] = []
-    counts: Counter[str] = Counter()
-    last: dict[str, Problem] = {}
-    for one in problems:
-        counts[one.code] += 1
-        last[one.code] = one
-        if counts[one.code] <= MOST_FINDINGS:
-            findings.append(one.finding())
-    for code, count in counts.items():
-        if count > MOST_FINDINGS:
-            what = f"{count - MOST_FINDINGS} more of these"
-            findings.append(replace(last[code], what=what, offset_bytes=None, found=None).finding())
-    return findings
 
 
 def _check_folder(
@@ -126,11 +97,11 @@ def _check_folder(
         yield Problem("shards.no-index", NotFound, where, "there are shards but no index", _REBUILD)
         return
     except PenstockError as error:
-        yield _problem("shards.index", error, where, _REBUILD)
+        yield Problem.of_error("shards.index", error, _REBUILD, where)
         return
     check = _Check(Folder(store, path, way_to_read(store, path, options.read) == "mmap"), index, options, depth)
     if not index.shards:
-        yield _warning("shards.empty", where, "the index lists no shards", "Nothing, if it is meant to be empty")
+        yield Problem.warning("shards.empty", where, "the index lists no shards", "Nothing, if it is meant to be empty")
     yield from _unlisted(check)
     sampled = set(np.linspace(0, len(index.shards) - 1, _SAMPLED_SHARDS, dtype=np.int64).tolist())
     tasks = (_ShardTask(number, shard, path, number in sampled) for number, shard in enumerate(index.shards))
@@ -143,7 +114,7 @@ def _check_folder(
 
 @dataclass(frozen=True, slots=True)
 class _ShardTask:
-    """One shard to be checked; `sampled`: it is looked into at the depth `sample`."""
+    """One shard to check; its samples are checked at depth `sample` if `sampled`."""
 
     number: int
     shard: Shard
@@ -152,12 +123,12 @@ class _ShardTask:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name of the task in errors."""
         return f"shard {self.number} of {redact(self.folder)}"
 
 
 def _problems_of(check: _Check, task: _ShardTask) -> list[Problem]:
-    """What is wrong with a shard; runs where the executor has it."""
+    """Return the problems of a shard; runs in a worker."""
     problems = list(_check_files(check, task.number, task.shard))
     if any(one.severity == "error" for one in problems):
         return problems
@@ -167,36 +138,27 @@ def _problems_of(check: _Check, task: _ShardTask) -> list[Problem]:
     return problems
 
 
-# --- files -------------------------------------------------------------------------------------------------------
-
-
 def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
-    """Whether the files are there, as large as the index says, and with known hashes."""
-    where = f"{check.folder.path}/{INDEX_NAME}"
+    """Compare the existence and sizes of files, and the names of hashes, with the index."""
+    where, store = f"{check.folder.path}/{INDEX_NAME}", check.folder.store
     for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
         if raw is None:
             continue
         there = 0
         for file in (zipped, raw) if zipped else (raw,):
             try:
-                size_bytes = check.folder.store.size(real_path(check.folder.store, check.folder.place(file)))
+                size_bytes = store.size(real_path(store, check.folder.place(file)))
             except NotFound:
                 continue
             except PenstockError as error:
-                yield _problem("shards.link", error, where, "Pass --follow-links if the link is intended")
+                yield Problem.of_error("shards.link", error, "Pass --follow-links if the link is intended", where)
                 return
             there += 1
             if size_bytes != file.size_bytes:
-                yield Problem(
-                    "shards.size",
-                    PenstockError,
-                    check.folder.place(file),
-                    f"shard {number}: the file has a different size than its index records",
-                    _RESTORE if size_bytes < file.size_bytes else f"{_RESTORE}; if it is complete: {_REBUILD}",
-                    min(size_bytes, file.size_bytes),
-                    f"{size_bytes} bytes",
-                    f"{file.size_bytes} bytes",
-                )
+                what = f"shard {number}: the file has a different size than its index records"
+                fix = _RESTORE if size_bytes < file.size_bytes else f"{_RESTORE}; if it is complete: {_REBUILD}"
+                sizes = min(size_bytes, file.size_bytes), f"{size_bytes} bytes", f"{file.size_bytes} bytes"
+                yield Problem("shards.size", PenstockError, check.folder.place(file), what, fix, *sizes)
         if not there:
             name = check.folder.place(zipped or raw)
             yield Problem("shards.missing", NotFound, name, f"shard {number}: the file is missing", _RESTORE)
@@ -204,18 +166,15 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
     unknown = sorted(named - set(ALGORITHMS))
     if unknown:
         what = f"shard {number}: an unknown hash algorithm: {unknown[0]}"
-        yield _warning("shards.unknown-hash", where, what, "Nothing: these digests can't be checked")
+        yield Problem.warning("shards.unknown-hash", where, what, "Nothing: these digests can't be checked")
 
 
 def _unlisted(check: _Check) -> Iterator[Problem]:
-    """Shards at any level that no index lists: a writer was killed, or the index is an old one."""
+    """Find shards at any level that no index lists: a writer was killed, or the index is old."""
     known = {file.basename for shard in check.index.shards for file in shard.files()}
     for file in unlisted_shards(check.folder.store, check.folder.path, known):
         fix = f"Delete it, or, if it belongs here: {_REBUILD}"
-        yield _warning("shards.unlisted", file, "a shard that no index lists", fix)
-
-
-# --- shards ------------------------------------------------------------------------------------------------------
+        yield Problem.warning("shards.unlisted", file, "a shard that no index lists", fix)
 
 
 def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
@@ -225,13 +184,13 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         broken = list(_check_hashes(folder, number, shard))
         yield from broken
         if broken and isinstance(folder.store, CopyingStore):
-            return  # which gives no bytes that their hashes contradict
+            return  # it returns no bytes that contradict their hashes
     try:
         opened = open_shard(folder, number, shard, _checking_codec(shard.layout, check.options))
     except MissingExtra:
         raise
     except PenstockError as error:
-        yield _problem("shards.shard", error, stored, _RESTORE)
+        yield Problem.of_error("shards.shard", error, _RESTORE, stored)
         return
     if check.depth == "quick":
         return
@@ -241,18 +200,18 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         places = np.linspace(0, shard.samples - 1, _SAMPLED_ROWS, dtype=np.int64).tolist()
     for error in _undecodable(opened, places, shard.raw_data.size_bytes):
         packed = "" if stored == error.path else " (an offset in the decompressed data)"
-        problem = _problem("shards.sample", error, stored, _RESTORE)
+        problem = Problem.of_error("shards.sample", error, _RESTORE, stored)
         yield replace(problem, path=stored, what=error.what + packed)
 
 
 def _stored_path(folder: Folder, shard: Shard) -> str:
-    """The file that holds the samples: the compressed one where only that is there."""
+    """Return the file with the samples: the compressed one if only that exists."""
     raw = folder.place(shard.raw_data)
     return folder.place(shard.zip_data) if shard.zip_data is not None and not folder.store.exists(raw) else raw
 
 
 def _checking_codec(layout: Layout, options: OpenOptions) -> RowCodec:
-    """Decodes what it can without running code; the sizes of all columns are checked all the same."""
+    """Return a codec that decodes only columns that run no code; the sizes of all columns are checked."""
     safe = tuple(
         name
         for name, encoding in zip(layout.column_names, layout.column_encodings, strict=True)
@@ -263,13 +222,19 @@ def _checking_codec(layout: Layout, options: OpenOptions) -> RowCodec:
 
 
 def _undecodable(shard: OpenShard, places: Sequence[int], size_bytes: int) -> Iterator[PenstockError]:
-    """The errors of those samples that do not decode; many are decoded at once, but for images, which grow."""
+    """Yield the errors of samples that can't be decoded; many are decoded at once, except images, which grow."""
     grow = any(field.kind in ("image", "images") for field in shard.codec.fields)
     step = 1 if grow else max(1, min(_ROWS_AT_ONCE, _BYTES_AT_ONCE * len(places) // max(1, size_bytes)))
     for first in range(0, len(places), step):
         block = places[first : first + step]
-        if step > 1 and _all_decode(shard, block):
-            continue
+        if step > 1:
+            try:
+                shard.codec.decode_rows(shard.rows(list(block)))
+                continue
+            except MissingExtra:
+                raise
+            except Exception:  # decoding the samples one by one tells which of them fails and why
+                pass
         for place in block:
             try:
                 shard.sample(place)
@@ -277,16 +242,6 @@ def _undecodable(shard: OpenShard, places: Sequence[int], size_bytes: int) -> It
                 raise
             except PenstockError as error:
                 yield error
-
-
-def _all_decode(shard: OpenShard, places: Sequence[int]) -> bool:
-    try:
-        shard.codec.decode_rows(shard.rows(list(places)))
-    except MissingExtra:
-        raise
-    except Exception:  # whatever it is, decoding them one by one says which one and why
-        return False
-    return True
 
 
 def _check_hashes(folder: Folder, number: int, shard: Shard) -> Iterator[Problem]:
@@ -301,8 +256,8 @@ def _check_hashes(folder: Folder, number: int, shard: Shard) -> Iterator[Problem
             raise
         except PenstockError as error:
             if zipped is None and isinstance(folder.store, CopyingStore):
-                yield _problem("shards.hash", error, folder.place(raw), _RESTORE)
-            continue  # opening the shard says it
+                yield Problem.of_error("shards.hash", error, _RESTORE, folder.place(raw))
+            continue  # opening the shard finds it
         yield from _digests(number, folder.place(raw), raw, data)
 
 
@@ -321,7 +276,7 @@ def _digests(number: int, path: str, file: ShardFile, data: NDArray[np.uint8]) -
 
 
 def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, stored: str) -> Iterator[Problem]:
-    """Whether the options embedded in the shard are those of the index."""
+    """Compare the options embedded in the shard with the index."""
     offset_bytes = 4 * (shard.samples + 2)
     try:
         if shard.raw_meta is not None:
@@ -331,7 +286,7 @@ def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, 
             data, path = _head_of(folder, shard, opened, offset_bytes), stored
         found = json.loads(data) if data else None
     except FormatError as error:
-        yield _problem("shards.shard", error, stored, _RESTORE)
+        yield Problem.of_error("shards.shard", error, _RESTORE, stored)
         return
     except (ValueError, RecursionError) as error:
         what = f"shard {number}: the options embedded in it are damaged"
@@ -339,7 +294,7 @@ def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, 
         return
     if found is None:
         what = f"shard {number}: no options are embedded in it"
-        yield _warning("shards.no-config", path, what, "Nothing: readers use the index", offset_bytes)
+        yield Problem.warning("shards.no-config", path, what, "Nothing: readers use the index", offset_bytes)
         return
     expected = shard.layout.config()
     wrong = [
@@ -347,19 +302,12 @@ def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, 
     ]
     if wrong:
         meant = set(wrong) <= set(_WRITERS_OWN)
-        yield Problem(
-            "shards.config",
-            PenstockError,
-            path,
-            f"shard {number}: the {', '.join(wrong)} embedded in it differ from the index",
-            "Nothing, if only writer options differ"
-            if meant
-            else "Find out which dataset the shard and the index belong to",
-            offset_bytes,
-            str(found.get(wrong[0]) if isinstance(found, dict) else found)[:80],
-            str(expected.get(wrong[0]))[:80],
-            "warning" if meant else "error",
-        )
+        what = f"shard {number}: the {', '.join(wrong)} embedded in it differ from the index"
+        fix = "Find out which dataset the shard and the index belong to"
+        fix = "Nothing, if only writer options differ" if meant else fix
+        values = str(found.get(wrong[0]) if isinstance(found, dict) else found)[:80], str(expected.get(wrong[0]))[:80]
+        severity = "warning" if meant else "error"
+        yield Problem("shards.config", PenstockError, path, what, fix, offset_bytes, *values, severity)
 
 
 def _differ(found: Any, expected: dict[str, Any], key: str) -> bool:
@@ -367,15 +315,12 @@ def _differ(found: Any, expected: dict[str, Any], key: str) -> bool:
 
 
 def _head_of(folder: Folder, shard: Shard, opened: OpenShard, start: int) -> bytes:
-    """The bytes of an MDS shard between its table of offsets and its first sample."""
+    """Return the bytes of an MDS shard between its table of offsets and its first sample."""
     if isinstance(opened, WholeShard):
         return opened.array[start : int(opened.table[0])].tobytes()
     path = folder.place(shard.raw_data)
     stop = int.from_bytes(folder.store.get(path, 4, 4), "little")
     return folder.store.get(path, start, max(0, stop - start))
-
-
-# --- the side file -----------------------------------------------------------------------------------------------
 
 
 def _check_side_file(check: _Check, run: Run) -> Iterator[Problem]:
@@ -388,7 +333,7 @@ def _check_side_file(check: _Check, run: Run) -> Iterator[Problem]:
         findings += check_names("shards", side_path, manifest, files)
         known, sizes = [file for name, file in files.items() if name in manifest.block_digests], [store.size(where)]
         for file in known:
-            # What is no file of this folder, or a copy that its hashes contradict, is said already.
+            # Files outside this folder and copies that contradict their hashes are findings already.
             with contextlib.suppress(UnsafeData, NotFound, FormatError):
                 place, digests = check.folder.place(file), manifest.block_digests[file.basename]
                 sizes.append(store.size(place))
@@ -398,17 +343,3 @@ def _check_side_file(check: _Check, run: Run) -> Iterator[Problem]:
     for one in findings:
         fix, what = one.fix or RESTORE, one.found or ""
         yield Problem(one.code, PenstockError, one.path, what, fix, one.offset_bytes, None, one.expected)
-
-
-# --- problems ----------------------------------------------------------------------------------------------------
-
-
-def _warning(code: str, path: str, what: str, fix: str, offset_bytes: int | None = None) -> Problem:
-    return Problem(code, PenstockError, path, what, fix, offset_bytes, severity="warning")
-
-
-def _problem(code: str, error: PenstockError, path: str, fix: str) -> Problem:
-    found, expected = (None if value is None else str(value) for value in (error.found, error.expected))
-    return Problem(
-        code, type(error), error.path or path, error.what, error.hint or fix, error.offset_bytes, found, expected
-    )

@@ -1,4 +1,4 @@
-"""Rebuilding the `index.json` of a folder of shards from what the shards themselves say."""
+"""Rebuild the `index.json` of a folder of shards from the headers of the shards."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.codec.compress import decompress
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import Corrupt, MissingExtra, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import file_digests
-from penstock.formats._side_checks import not_mended, side_file_replaced
+from penstock.formats._side_checks import not_mended, repaired, side_file_replaced
 from penstock.formats.shards.files import offset_table
 from penstock.formats.shards.find_index import folder_of, split_folders
 from penstock.formats.shards.index_json import (
@@ -30,7 +30,7 @@ from penstock.formats.shards.index_json import (
 )
 from penstock.formats.shards.names import numeric_order, parse_shard_name, shards_in
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
-from penstock.store.put import back_up, put
+from penstock.store.put import put
 from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, OpenOptions
 
@@ -42,7 +42,7 @@ _USUAL_RATIO = 1024
 
 @dataclass(slots=True)
 class _Found:
-    """The files of one shard: data and meta, raw and compressed, by their names inside the folder."""
+    """The files of one shard: data and meta, raw and compressed; values are names inside the folder."""
 
     stem: str
     format: str
@@ -52,13 +52,13 @@ class _Found:
 def repair_shards(
     store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
 ) -> list[Action]:
-    """Rebuild an index that is lost, damaged, or at odds with its shards; the old one is kept as `index.json.bak`.
+    """Rebuild an index that is lost, damaged, or contradicts its shards; the old one is kept as `index.json.bak`.
 
-    Shards below the folder are listed in numeric order of their paths. Shards themselves are never changed; where one
-    is damaged nothing is done, and it is named. Memory: one shard, and 1 KiB for each other.
+    Shards below the folder are listed in numeric order of their paths. Shards are never changed; if one is damaged,
+    nothing is done, and the action names it. Memory: one shard, and 1 KiB for each other one.
 
     Raises:
-        MissingExtra: compressed shards need a package that is not installed.
+        MissingExtra: compressed shards need a package that isn't installed.
     """
     root = folder_of(path)
     folders = [f"{root}/{options.split}"] if options.split else [root]
@@ -78,62 +78,53 @@ def _repair_folder(store: Store, folder: str, findings: Sequence[Finding], *, wr
         raise
     except PenstockError as error:
         return [Action(error.code, error.path or where, f"the index is not rebuilt: {error}", possible=False)]
-    data = _encoded(shards)
+    nested = any("/" in shard.raw_data.basename for shard in shards)
+    data = (encode_merged if nested else encode_index)(shards)  # like `merge_index` for shards in several folders
     if store.exists(where) and store.get(where) == data:
         return []
     num_samples = sum(one.samples for one in shards)
     what = f"list {len(shards)} shards with {num_samples:,} samples, according to their headers"
-    known = load_manifest(store, f"{folder}/{SIDE_NAME}", to_write=True)
+    side_path = f"{folder}/{SIDE_NAME}"
+    known = load_manifest(store, side_path, to_write=True)
     digests = {} if known is None else known.block_digests
     names = {file.basename for shard in shards for file in shard.files()}
     for name in sorted(names & digests.keys()):
         if file_digests(store, f"{folder}/{name}") != digests[name]:
-            return [not_mended("shards", f"{folder}/{name}", f"{folder}/{SIDE_NAME}")]
+            return [not_mended("shards", f"{folder}/{name}", side_path)]
     gaps = list(dict.fromkeys([*_gaps(shards), *sorted(digests.keys() - names)]))
     what += f"; missing, with their samples: {', '.join(gaps[:10])}" if gaps else ""
     if write:
         parse_index(data, where)
-    told = side_file_replaced(store, f"{folder}/{SIDE_NAME}", known, "samples", num_samples, write=write)
-    if not write:
-        return [Action(codes[0], where, what + told)]
-    backup = _publish(store, where, data)
-    if store.exists(f"{folder}/{SIDE_NAME}"):
-        write_shards_manifest(store, folder, shards[0].layout.format, replace=True)
-    kept = f"; the old index is kept as {backup}" if backup else ""
-    return [Action(codes[0], where, f"{what}{kept}{told}", done=True)]
+    more = side_file_replaced(store, side_path, known, "samples", num_samples, write=write)
+
+    def make() -> None:
+        put(store, where, data)
+        if store.exists(side_path):
+            write_shards_manifest(store, folder, shards[0].layout.format, replace=True)
+
+    return [repaired(store, codes[0], where, what, make, write=write, old="the old index", more=more)]
 
 
 def rebuilt_shards(store: Store, folder: str) -> list[Shard]:
-    """The entries of all shards below a folder, in numeric order of their paths.
+    """Return the entries of all shards below a folder, in numeric order of their paths.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there are no shards.
         FormatError: one is damaged.
     """
-    found = _find_shards(store, folder)
-    if not found:
-        raise NotFound("no shards to rebuild an index from", path=folder, expected="files such as shard.00000.mds")
-    return [_read_shard(store, folder, one) for one in sorted(found, key=lambda one: numeric_order(one.stem))]
-
-
-def _find_shards(store: Store, folder: str) -> list[_Found]:
     found: dict[str, _Found] = {}
     for basename in shards_in(store, folder):
         name = parse_shard_name(basename)
         if name is not None:
             shard = found.setdefault(name.stem, _Found(name.stem, name.format))
             shard.files[name.is_meta, name.family] = basename
-    return list(found.values())
-
-
-def _encoded(shards: Sequence[Shard]) -> bytes:
-    """As a writer of the original makes an index; as its `merge_index` does where shards lie in folders."""
-    nested = any("/" in shard.raw_data.basename for shard in shards)
-    return (encode_merged if nested else encode_index)(shards)
+    if not found:
+        raise NotFound("no shards to rebuild an index from", path=folder, expected="files such as shard.00000.mds")
+    return [_read_shard(store, folder, one) for one in sorted(found.values(), key=lambda one: numeric_order(one.stem))]
 
 
 def _gaps(shards: Sequence[Shard]) -> list[str]:
-    """Names of shards that must have been between others."""
+    """Return the names of missing shards: numbers before the last one without a file."""
     missing: list[str] = []
     last: dict[str, int] = {}
     for shard in shards:
@@ -146,9 +137,6 @@ def _gaps(shards: Sequence[Shard]) -> list[str]:
     return missing
 
 
-# --- one shard ---------------------------------------------------------------------------------------------------
-
-
 def _read_shard(store: Store, folder: str, found: _Found) -> Shard:
     raw, zipped = _read_file(store, folder, found, is_meta=False)
     if found.format == "mds":
@@ -157,15 +145,8 @@ def _read_shard(store: Store, folder: str, found: _Found) -> Shard:
     else:
         meta, meta_zip = _read_file(store, folder, found, is_meta=True)
         layout, samples = _header(meta.data, raw.data, meta.path, found.format)
-    hashes = layout.hashes
-    return Shard(
-        layout,
-        samples,
-        raw.entry(hashes),
-        None if zipped is None else zipped.entry(hashes),
-        None if meta is None else meta.entry(hashes),
-        None if meta_zip is None else meta_zip.entry(hashes),
-    )
+    others = (None if one is None else one.entry(layout.hashes) for one in (zipped, meta, meta_zip))
+    return Shard(layout, samples, raw.entry(layout.hashes), *others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +161,7 @@ class _File:
 
 
 def _read_file(store: Store, folder: str, found: _Found, *, is_meta: bool) -> tuple[_File, _File | None]:
-    """The decompressed file, and the compressed one where there is one."""
+    """Return the decompressed file, and the compressed one if it exists."""
     stem = found.stem + (".meta" if is_meta else "")
     packed = [(family, name) for (meta, family), name in found.files.items() if meta is is_meta and family is not None]
     zipped = None
@@ -204,7 +185,7 @@ def _bytes_of(store: Store, path: str) -> NDArray[np.uint8]:
 
 
 def _header(head: NDArray[np.uint8], data: NDArray[np.uint8], path: str, form: str) -> tuple[Layout, int]:
-    """Layout and number of samples from the first bytes of an MDS file, or from a meta file."""
+    """Return the layout and number of samples from the first bytes of an MDS file, or from a meta file."""
     if len(head) < 8:
         raise Truncated("the file has no header", path=path, offset_bytes=len(head), expected="at least 8 bytes")
     samples, first_bytes = (int(one) for one in head[:8].view("<u4"))
@@ -247,15 +228,3 @@ def _layout_of(config: _Config, form: str) -> Layout:
     separator = SEPARATORS.get(form, config.separator)
     fixed = (config.compression, config.hashes, config.size_limit, config.newline, separator)
     return Layout(form, names, encodings, config.column_sizes, *fixed)
-
-
-# --- writing -----------------------------------------------------------------------------------------------------
-
-
-def _publish(store: Store, path: str, data: bytes) -> str | None:
-    """Put the index in its place; returns where the old one is kept, None where there was none."""
-    backup = None
-    if store.exists(path):
-        backup = back_up(store, path)
-    put(store, path, data)
-    return backup
