@@ -11,7 +11,7 @@ from penstock.cli._findings import FINDINGS
 
 SOURCE = Path(__file__).parent.parent / "src" / "penstock"
 _PREFIXES = dict.fromkeys(("fault", "Damage", "_of_error"), "flat-tokens.")
-_CALLS = {"Finding", "Problem", "_problem", "_warning", "find_unlisted", *_PREFIXES}
+_CALLS = {"Finding", "Problem", "of_error", "warning", "_problem", "find_unlisted", "Check", *_PREFIXES}
 _CODE = re.compile(r"(<format>|[a-z][a-z_-]*)(\.[a-z][a-z_-]*)+")
 _PART = re.compile(r"[a-z][a-z_-]*")
 _OWN_CALLS = {
@@ -47,7 +47,9 @@ def codes_in_source() -> set[str]:
         names = shared | own[path] | ({"NAME": "token-files"} if path.parent.name == "folder" else {})
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and (callee := _name(node.func)) in _CALLS:
-                reported = {_text(one, names) for one in (node.args if callee == "find_unlisted" else node.args[:1])}
+                reported = {
+                    _text(one, names) for one in (node.args if callee in ("find_unlisted", "Check") else node.args[:1])
+                }
                 reported = {one for one in reported if _CODE.fullmatch(one)}
                 prefix = _PREFIXES.get(callee)
                 codes |= {f"{prefix}{one.replace('<format>', '<array>')}" for one in reported} if prefix else reported

@@ -263,11 +263,15 @@ _BY_FIX: dict[str, dict[str, str]] = {
         "webdataset.missing-shard": "A shard that `.info.json` lists is missing.",
         "webdataset.no-end": "A shard has no end-of-archive mark, and may be truncated.",
         "webdataset.only-links": "A sample consists only of links.",
+        "webdataset.sample": "A sample can't be read.",
+        "webdataset.shard": "A shard isn't a valid tar file.",
         "webdataset.repeated-part": "A sample has the same part twice.",
     },
     _PREPARE: {
         "webdataset.count": "The number of samples in a shard differs from the recorded one.",
         "webdataset.index": "The `.tar.idx` or `.nv-meta` index is damaged.",
+        "webdataset.info": "The list of shards, `.info.json`, is missing or damaged.",
+        "webdataset.members": "The list of members that are links or belong to no sample is damaged.",
         "webdataset.keys": "Stored keys contradict the shards.",
         "webdataset.links": "Parts of samples are links that the list of members lacks, so they are ignored.",
         "webdataset.missing-file": "A file of `.nv-meta` that the side file implies is missing.",
@@ -279,6 +283,7 @@ _BY_FIX: dict[str, dict[str, str]] = {
         "webdataset.splits": "`split.yaml` is damaged.",
         "webdataset.unused": "A shard isn't in any split.",
     },
+    "Fix the file, or open with raw.": {"webdataset.dataset": "`dataset.yaml` is damaged or not supported."},
     "Fix the data.": {"webdataset.json": "A part isn't valid JSON."},
     "Nothing, unless the samples are extracted to files.": {
         "webdataset.name": "A member name points outside the directory.",

@@ -1,4 +1,4 @@
-"""Making the metadata of a WebDataset again from its shards: their indexes, `index.sqlite`, and the list of shards."""
+"""Rebuild the metadata of a WebDataset from its shards: their indexes, `index.sqlite`, `index.keys`, and the list."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import sqlite3
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 
 from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError
+from penstock.formats._manifest import file_digests
+from penstock.formats._side_checks import repaired
 from penstock.formats.samples import media_index
 from penstock.formats.samples.sqlite import connect, system_errors
 from penstock.formats.samples.webdataset.check import codes_by_headers
-from penstock.formats.samples.webdataset.check_keys import CODE as _KEYS
+from penstock.formats.samples.webdataset.check_index import KEYS_CODE as _KEYS
 from penstock.formats.samples.webdataset.find import find_shards
 from penstock.formats.samples.webdataset.key_index import KEYS, KeyRuns
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -35,18 +38,17 @@ from penstock.formats.samples.webdataset.shards import (
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
 from penstock.store._files import naming
 from penstock.store.local import LocalStore
-from penstock.store.put import aborting, back_up, put
+from penstock.store.put import aborting, put
 from penstock.types import Action, Finding
 
 _INDEX, _SQLITE, _COUNT = "webdataset.index", "webdataset.sqlite", "webdataset.count"
 _INFO = "webdataset.info"
-_STEP_BYTES = 1 << 20
 
 
 def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
-    """Make again what is wrong and can be made from the shards; the old files are kept as `<file>.bak`.
+    """Rebuild what is wrong from the shards; the old files are kept as `<file>.bak`.
 
-    Where a shard is damaged, only the indexes of the others are made. Reads the headers of all shards.
+    If a shard is damaged, only the indexes of the others are rebuilt. Reads the headers of all shards.
     """
     root = path.rstrip("/") or path
     known = {_INDEX, _SQLITE, _KEYS, _COUNT, _INFO}
@@ -60,7 +62,7 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
     digest = IndexDigest()
     found: dict[str, int] = {}
     with (
-        naming(tempfile.gettempdir()),  # what is made there has no name for a user
+        naming(tempfile.gettempdir()),  # the temporary folder isn't named in errors
         tempfile.TemporaryDirectory(prefix="penstock-") as scratch,
         SqliteBuilder(f"{scratch}/{SQLITE}") as builder,
         KeyRuns() as runs,
@@ -74,22 +76,27 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
             digest.add(name, table_digest(encode_table(table)))
             found[name] = table.num_samples
             runs.add(table)
-            actions += _mend_index(store, f"{root}/{name}", table, write=write)
+            path, content = index_path(f"{root}/{name}"), encode_index(table.offsets)
+            if not store.exists(path) or store.get(path) != content:
+                what, make = f"rebuild the index of {table.num_samples} samples", partial(put, store, path, content)
+                actions.append(repaired(store, _INDEX, path, what, make, write=write))
         if len(found) < len(counts):
             return actions
         if store.exists(meta_path(root, SQLITE)):
-            actions += _mend_sqlite(store, root, builder, digest.uuid(), list(counts), write=write)
+            actions += _repair_sqlite(store, root, builder, digest.uuid(), list(counts), write=write)
         if store.exists(meta_path(root, KEYS)):
-            actions += _mend_keys(store, root, runs, digest.uuid(), scratch, write=write)
+            actions += _repair_keys(store, root, runs, digest.uuid(), scratch, write=write)
     if found != counts:
         what = f"write the sample counts of the shards: {sum(found.values())} in all"
         code = _INFO if _INFO in wrong else _COUNT
-        actions.append(_replace(store, meta_path(root, INFO_JSON), encode_info(found), code, what, write=write))
+        path = meta_path(root, INFO_JSON)
+        make = partial(put, store, path, encode_info(found))
+        actions.append(repaired(store, code, path, what, make, write=write))
     return actions
 
 
 def _listed(store: Store, root: str, *, lost: bool) -> dict[str, int]:
-    """Shard → its samples by the list; where the list is lost, the shards of the folder, with no right number."""
+    """Return the number of samples of each shard in the list; if it is lost, -1 for each shard in the folder."""
     if not lost:
         return read_info(store, root).counts
     if not store.exists(meta_path(root, SPLIT_YAML)) and not store.exists(meta_path(root, SQLITE)):
@@ -98,7 +105,7 @@ def _listed(store: Store, root: str, *, lost: bool) -> dict[str, int]:
 
 
 def _table(store: Store, shard: str) -> ShardTable | None:
-    """What a shard holds; None where it is damaged, so that nothing can be made from it."""
+    """Return the headers of a shard; None if it is damaged."""
     try:
         table = scan_shard(store, shard)
         require_text(table, shard)
@@ -107,61 +114,43 @@ def _table(store: Store, shard: str) -> ShardTable | None:
     return table
 
 
-def _mend_index(store: Store, shard: str, table: ShardTable, *, write: bool) -> list[Action]:
-    path, content = index_path(shard), encode_index(table.offsets)
-    if store.exists(path) and store.get(path) == content:
-        return []
-    return [_replace(store, path, content, _INDEX, f"rebuild the index of {table.num_samples} samples", write=write)]
-
-
-def _mend_sqlite(
+def _repair_sqlite(
     store: Store, root: str, builder: SqliteBuilder, uuid: str, shards: list[str], *, write: bool
 ) -> list[Action]:
     path = meta_path(root, SQLITE)
+    if write:
+        _keep_media(store, path, builder)
+        try:
+            builder.finish([f"{root}/{name}" for name in shards])
+        except Corrupt:
+            return []  # a key is repeated, which `index.sqlite` can't hold
+
+    def make() -> None:
+        put(store, meta_path(root, UUID), uuid.encode())  # first: a run that is killed here finds the damage again
+        _put_file(store, path, builder.path)
+
     what = "rebuild the index of samples and parts, keeping media metadata that can be read"
-    if not write:
-        return [Action(_SQLITE, path, what)]
-    _keep_media(store, path, builder)
-    try:
-        builder.finish([f"{root}/{name}" for name in shards])
-    except Corrupt:
-        return []  # a key comes twice, which no index of ours holds
-    backup = back_up(store, path)
-    put(store, meta_path(root, UUID), uuid.encode())  # first: a run that is killed here finds the damage again
+    return [repaired(store, _SQLITE, path, what, make, write=write)]
+
+
+def _repair_keys(store: Store, root: str, runs: KeyRuns, uuid: str, scratch: str, *, write: bool) -> list[Action]:
+    path, rebuilt = meta_path(root, KEYS), f"{scratch}/{KEYS}"
+    if write:
+        if not store.exists(meta_path(root, UUID)):
+            put(store, meta_path(root, UUID), uuid.encode())
+        with aborting(LocalStore().stage(rebuilt)) as staged:
+            runs.write(staged.write, read_uuid(store, root))
+            staged.commit()
+        if file_digests(store, path) == file_digests(LocalStore(), rebuilt):
+            return []  # it is right, or a repair that was killed made it
+    make = partial(_put_file, store, path, rebuilt)
+    return [repaired(store, _KEYS, path, "rebuild the key index", make, write=write)]
+
+
+def _put_file(store: Store, path: str, local: str) -> None:
     with aborting(store.stage(path, overwrite=True)) as staged:
-        staged.append_file(builder.path)
+        staged.append_file(local)
         staged.commit()
-    return [Action(_SQLITE, path, f"{what}; the old one is kept as {backup}", done=True)]
-
-
-def _mend_keys(store: Store, root: str, runs: KeyRuns, uuid: str, scratch: str, *, write: bool) -> list[Action]:
-    path, what = meta_path(root, KEYS), "rebuild the key index"
-    if not write:
-        return [Action(_KEYS, path, what)]
-    if not store.exists(meta_path(root, UUID)):
-        put(store, meta_path(root, UUID), uuid.encode())
-    named = read_uuid(store, root)
-    here = LocalStore()
-    made = f"{scratch}/{KEYS}"
-    with aborting(here.stage(made)) as staged:
-        runs.write(staged.write, named)
-        staged.commit()
-    if _is_same(store, path, here, made):
-        return []  # nothing is wrong with it, or a repair that was killed made it
-    backup = back_up(store, path)
-    with aborting(store.stage(path, overwrite=True)) as staged:
-        staged.append_file(made)
-        staged.commit()
-    return [Action(_KEYS, path, f"{what}; the old one is kept as {backup}", done=True)]
-
-
-def _is_same(store: Store, path: str, other: Store, made: str) -> bool:
-    """Whether two files hold the same."""
-    size_bytes = store.size(path)
-    starts = range(0, size_bytes, _STEP_BYTES)
-    return size_bytes == other.size(made) and all(
-        store.get(path, start, _STEP_BYTES) == other.get(made, start, _STEP_BYTES) for start in starts
-    )
 
 
 def _keep_media(store: Store, path: str, builder: SqliteBuilder) -> None:
@@ -172,16 +161,8 @@ def _keep_media(store: Store, path: str, builder: SqliteBuilder) -> None:
             rows = list(media_index.read_rows(before, path=path))
             filters = media_index.read_filters(before, path=path)
     except (sqlite3.Error, PenstockError):
-        return  # no database: nothing to keep
+        return  # not a database: nothing to keep
     with system_errors(builder.path):
         media_index.create_tables(builder.connection)
         media_index.put_rows(builder.connection, rows)
         media_index.add_filters(builder.connection, filters)
-
-
-def _replace(store: Store, path: str, content: bytes, code: str, what: str, *, write: bool) -> Action:
-    if not write:
-        return Action(code, path, what)
-    kept = f"; the old one is kept as {back_up(store, path)}" if store.exists(path) else ""
-    put(store, path, content)
-    return Action(code, path, what + kept, done=True)
