@@ -1,10 +1,12 @@
-"""What token formats share for writing: documents, counted and digested as they pass."""
+"""Base classes of the writers of token formats: documents are counted and digested as they are written."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,37 +16,16 @@ from penstock._kinds import JoinedRows
 from penstock._pool import thread_pool
 from penstock.abc import Staged, Store
 from penstock.codec.hashes import DocumentDigest
-from penstock.codec.tokens import as_tokens
-from penstock.errors import ConfigError, TooLarge, Truncated
+from penstock.codec.tokens import as_tokens, check_ids
+from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
 from penstock.formats._manifest import FileDigests, Provenance
-from penstock.formats._writers import require_fields, require_known
+from penstock.formats._writers import leave, require_fields, require_known, require_open
 from penstock.store.joining import append_range
 from penstock.store.local import LocalStore
 from penstock.types import Batch, IntArray, Manifest, Sample
 
 _PIECE_BYTES = 1 << 24
 _FRESH_PARTS = 1024
-
-
-class DocumentWriter(Protocol):
-    """A writer that takes documents back to back."""
-
-    _path: str
-
-    def write_batch(self, batch: Batch, /) -> None: ...
-
-    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None: ...
-
-
-def write_document(self: DocumentWriter, sample: Sample, /) -> None:
-    """Add one document: `{"tokens": integers [n]}`."""
-    require_fields(sample, self._path)  # pyright: ignore[reportPrivateUsage]
-    self.write_batch({name: [value] for name, value in sample.items()})
-
-
-def write_document_batch(self: DocumentWriter, batch: Batch, /) -> None:
-    """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
-    self.write_run(*document_run(batch, self._path))  # pyright: ignore[reportPrivateUsage]
 
 
 def token_options(options: Mapping[str, Any], own: Sequence[str], path: str) -> tuple[dict[str, Any], Provenance]:
@@ -164,85 +145,6 @@ def read_part(
     return stored, lengths
 
 
-def append_part(
-    staged: Staged,
-    path: str,
-    start_bytes: int,
-    stored: NDArray[np.uint8],
-    dtype: np.dtype[Any],
-    digests: FileDigests,
-    tally: TokenTally,
-    limit: int,
-    max_token_id: int | None,
-) -> int:
-    """Append tokens that lie in a local file, copied by the kernel, and digest them meanwhile.
-
-    Args:
-        staged: what they are appended to.
-        path: local file.
-        start_bytes: where they begin.
-        stored: uint8[n_bytes]: the same bytes, mapped.
-        dtype: of the tokens.
-        digests: of the file that is written.
-        tally: gets tokens, not lengths.
-        limit: ids must be below it.
-        max_token_id: the largest id, known to be below it; None: they are looked at.
-
-    Returns:
-        The largest id; -1 where there is no token.
-
-    Raises:
-        TooLarge: an id is not below `limit`; some of the tokens are written.
-    """
-    highest = -1 if max_token_id is None else max_token_id
-    with thread_pool(1) as pool:
-        copied = pool.submit(staged.append_file, path, start_bytes, len(stored))
-        for first in range(0, len(stored), _PIECE_BYTES):
-            piece = stored[first : first + _PIECE_BYTES]
-            digests.update(piece)
-            tokens = piece.view(dtype)
-            tally.add_tokens(tokens)
-            if max_token_id is None:
-                highest = max(highest, int(tokens.max()))
-        copied.result()
-    if highest >= limit:
-        raise TooLarge("a token id does not fit", path=path, found=highest, expected=f"below {limit}")
-    return highest
-
-
-def take_joined(
-    rows: JoinedRows,
-    store: Store,
-    staged: Staged,
-    head_bytes: int,
-    digests: FileDigests,
-    tally: TokenTally,
-    limit: int,
-) -> None:
-    """Append documents that lie in ranges of files of the store, of which all is known; see `JoinedRows`.
-
-    Args:
-        rows: all documents.
-        store: where they lie, and the file will be.
-        staged: the file, which holds its head.
-        head_bytes: of that head.
-        digests: of the file.
-        tally: gets what is known.
-        limit: ids must be below it.
-
-    Raises:
-        TooLarge: an id is not.
-    """
-    if rows.max_token_id >= limit:
-        raise TooLarge("a token id does not fit", path=staged.path, found=rows.max_token_id, expected=f"below {limit}")
-    tally.expected = lambda: rows.digest
-    for run in rows.lengths():
-        tally.add_lengths(run, rows.max_token_id)
-    for extent in rows.ranges:
-        append_range(staged, store, extent)
-    digests.take(head_bytes + rows.size_bytes, rows.blocks, rows.rest())
-
-
 def document_run(batch: Batch, path: str) -> tuple[NDArray[Any], IntArray]:
     """A batch of documents as one run: integers [n_tokens] and their int64[n_docs] lengths.
 
@@ -279,6 +181,213 @@ def check_lengths(num_tokens: int, doc_lengths: Any) -> IntArray:
             expected=f"{int(lengths.sum())}",
         )
     return lengths
+
+
+class TokenWriter(ABC):
+    """Streams documents into a dataset; see `penstock.abc.Writer`. Made by `penstock.create`.
+
+    A format appends runs of documents (`_append_run`), makes the dataset visible (`_commit`) and drops what isn't
+    committed (`_close`).
+
+    Args:
+        path: of the dataset.
+        part_dtype: of the tokens that `write_part` takes, little-endian.
+        limit: ids must be below it.
+        given: what the caller recorded about the data.
+        keep_lengths: keep the lengths of all documents for an index, in 4 bytes each, or 8 for very long ones.
+    """
+
+    def __init__(
+        self, path: str, part_dtype: np.dtype[Any], limit: int, given: Provenance, *, keep_lengths: bool = True
+    ) -> None:
+        self._path = path
+        self._part_dtype = part_dtype
+        self._limit = limit
+        self._given = given
+        self._tally = TokenTally(keep_lengths=keep_lengths)
+        self._open = True
+
+    def write(self, sample: Sample, /) -> None:
+        """Add one document: `{"tokens": integers [n]}`."""
+        require_fields(sample, self._path)
+        self.write_batch({name: [value] for name, value in sample.items()})
+
+    def write_batch(self, batch: Batch, /) -> None:
+        """Add documents: `{"tokens": a list of integer arrays, or one [k, n]}`."""
+        self.write_run(*document_run(batch, self._path))
+
+    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
+        """Add documents back to back.
+
+        Args:
+            tokens: integers [n_tokens].
+            doc_lengths: int64[n_docs], in tokens; their sum is `len(tokens)`.
+
+        Raises:
+            TooLarge: an id does not fit the dtype or the vocabulary, or a document is too long for an index; nothing
+                of this call is written.
+            ConfigError: lengths and tokens differ, or the writer is closed.
+        """
+        require_open(self._open, self._path)
+        tokens = as_tokens(tokens)
+        lengths = check_lengths(len(tokens), doc_lengths)
+        self._require_short(lengths)
+        highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=self._data_path)
+        with self._aborting():
+            self._tally.add(self._append_run(tokens, lengths), lengths, highest)
+
+    @property
+    def part_bytes(self) -> int:
+        """Width of the tokens that `write_part` takes."""
+        return self._part_dtype.itemsize
+
+    def expect_digest(self, digest: Callable[[], str]) -> None:
+        """See `penstock._kinds.ExpectsDigest`."""
+        self._tally.expected = digest
+
+    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
+        """Add documents back to back from a local file; the kernel copies them if their stored bytes are the same.
+
+        Args:
+            path: local file.
+            start_bytes: position of its tokens, little-endian in `part_bytes`.
+            doc_lengths: int64[n_docs], in tokens.
+            max_token_id: the largest id in there, -1 without tokens, or None if it is unknown.
+
+        Raises:
+            Truncated: the file is too short.
+            TooLarge: an id does not fit.
+        """
+        require_open(self._open, self._path)
+        stored, lengths = read_part(path, start_bytes, doc_lengths, self._part_dtype, self._limit, max_token_id)
+        self._append_part(path, start_bytes, stored, lengths, max_token_id)
+
+    def commit(self) -> Manifest:
+        """Make the dataset visible, durably, with its side file."""
+        require_open(self._open, self._path)
+        self._open = False
+        try:
+            return self._commit()
+        finally:
+            self._close()
+
+    def abort(self) -> None:
+        """Discard everything written so far."""
+        self._open = False
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    __exit__ = leave
+
+    @property
+    def _data_path(self) -> str:
+        """Path of the tokens, for errors."""
+        return self._path
+
+    def _require_short(self, lengths: IntArray) -> None:  # noqa: B027 - most formats have no limit
+        """Raise `TooLarge` if a document is too long."""
+
+    @abstractmethod
+    def _append_run(self, tokens: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
+        """Append checked documents; return their tokens, as given or as stored integers."""
+
+    def _append_part(
+        self, path: str, start_bytes: int, stored: NDArray[np.uint8], lengths: IntArray, max_token_id: int | None
+    ) -> None:
+        self.write_run(stored.view(self._part_dtype), lengths)
+
+    @abstractmethod
+    def _commit(self) -> Manifest:
+        """Write the rest, and make the dataset visible."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Drop what isn't committed, and release the output; a second call does nothing."""
+
+    @contextlib.contextmanager
+    def _aborting(self) -> Generator[None]:
+        """Abort after an error: the files no longer hold what was counted."""
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise
+
+
+class TokenFileWriter(TokenWriter):
+    """A writer whose tokens are one file, in the order of the documents. Memory: 8 bytes a document, and about 64 MiB.
+
+    A format sets `_store`, `_staged` and `_digests`, and may override `_stores_parts` and `_head`.
+    """
+
+    _store: Store
+    _staged: Staged
+    _digests: FileDigests
+
+    @property
+    def _stores_parts(self) -> bool:
+        """Whether the bytes of a part are those of this dataset."""
+        return True
+
+    def _head(self, data_bytes: int) -> bytes:
+        """Return the bytes before the tokens, which have room in the file."""
+        return b""
+
+    def write_joined(self, rows: JoinedRows, /) -> None:
+        """See `penstock._kinds.JoinsRows`.
+
+        Raises:
+            Unsupported: tokens are stored in another width.
+            TooLarge: an id does not fit, or a document is too long for an index.
+        """
+        require_open(self._open, self._path)
+        if not self._stores_parts:
+            raise Unsupported("the tokens can't be copied as they are: their stored dtype differs", path=self._path)
+        if rows.max_token_id >= self._limit:
+            found, expected = rows.max_token_id, f"below {self._limit}"
+            raise TooLarge("a token id does not fit", path=self._data_path, found=found, expected=expected)
+        for run in rows.lengths():
+            self._require_short(run)
+        head = self._head(rows.size_bytes)
+        if head:
+            self._staged.write_at(0, head)
+        self._tally.expected = lambda: rows.digest
+        for run in rows.lengths():
+            self._tally.add_lengths(run, rows.max_token_id)
+        for extent in rows.ranges:
+            append_range(self._staged, self._store, extent)
+        self._digests.take(len(head) + rows.size_bytes, rows.blocks, rows.rest())
+
+    def _append(self, data: bytes | NDArray[Any]) -> None:
+        with self._aborting():
+            self._staged.write(data)
+        self._digests.update(data)
+
+    def _append_part(
+        self, path: str, start_bytes: int, stored: NDArray[np.uint8], lengths: IntArray, max_token_id: int | None
+    ) -> None:
+        """Append tokens of a local file by the kernel, and digest them meanwhile."""
+        self._require_short(lengths)
+        if not self._stores_parts:
+            self.write_run(stored.view(self._part_dtype), lengths)
+            return
+        highest = -1 if max_token_id is None else max_token_id
+        with self._aborting(), thread_pool(1) as pool:
+            copied = pool.submit(self._staged.append_file, path, start_bytes, len(stored))
+            for first in range(0, len(stored), _PIECE_BYTES):
+                piece = stored[first : first + _PIECE_BYTES]
+                self._digests.update(piece)
+                tokens = piece.view(self._part_dtype)
+                self._tally.add_tokens(tokens)
+                if max_token_id is None:
+                    highest = max(highest, int(tokens.max()))
+            copied.result()
+            if highest >= self._limit:
+                what = "a token id does not fit"
+                raise TooLarge(what, path=path, found=highest, expected=f"below {self._limit}")
+        self._tally.add_lengths(lengths, highest)
 
 
 def token_manifest(

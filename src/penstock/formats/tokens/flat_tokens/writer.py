@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.abc import Store
-from penstock.codec.tokens import as_tokens, check_ids, dtype_for
+from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError
 from penstock.formats._manifest import Provenance
-from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
 from penstock.formats.tokens.flat_tokens.encode import Layout, make_layout
@@ -38,15 +37,7 @@ from penstock.formats.tokens.flat_tokens.group import (
 )
 from penstock.formats.tokens.flat_tokens.manifest import sum_of_parts
 from penstock.formats.tokens.flat_tokens.source import chunks_fingerprint
-from penstock.formats.tokens.writer import (
-    TokenTally,
-    check_lengths,
-    read_part,
-    token_manifest,
-    token_options,
-    write_document,
-    write_document_batch,
-)
+from penstock.formats.tokens.writer import TokenWriter, token_manifest, token_options
 from penstock.formats.tokens.zarr.meta import (
     CONSOLIDATED_FILE,
     GROUP_FILE,
@@ -113,8 +104,8 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
     return FlatTokensWriter(store, path, split, layout, folder, inside, given, overwrite=overwrite, **own)
 
 
-class FlatTokensWriter:
-    """Streams documents into a flat-tokens array; see `penstock.abc.Writer`. Made by `penstock.create`.
+class FlatTokensWriter(TokenWriter):
+    """Streams documents into a flat-tokens array.
 
     Whole chunks are encoded, written and synced by a few threads while the next one fills. Memory: the chunk being
     filled of each array, and up to 64 MiB of chunks on their way (two of them at least), at any size of the data.
@@ -134,109 +125,35 @@ class FlatTokensWriter:
         token_bytes: int | None = None,
         vocab_size: int | None = None,
     ) -> None:
+        limit = min(MOST_ID + 1, vocab_size or MOST_ID + 1)
+        super().__init__(path, dtype_for(token_bytes or 4, "<"), limit, given, keep_lengths=False)
         self._overwrite = overwrite
-        self._path = path
         self._split = split
         self._layout = layout
         self._store = store
         self._folder = folder
         self._inside = inside
-        self._given = given
         self._came_in_bytes = token_bytes
-        self._part_dtype = dtype_for(token_bytes or 4, "<")
-        self._limit = min(MOST_ID + 1, vocab_size or MOST_ID + 1)
-        self._tally = TokenTally(keep_lengths=False)
         self._work = ChunkWork(folder)
         self._tokens = ArrayWriter(self._work, f"{inside}{TOKENS}", layout.tokens_meta(0))
         self._starts = ArrayWriter(self._work, f"{inside}{STARTS}", layout.starts_meta(0))
-        self._open = True
-        try:
+        with self._aborting():
             self._starts.append(np.zeros(1, np.uint64))
-        except BaseException:
-            self.abort()
-            raise
 
-    write = write_document
-    write_batch = write_document_batch
-
-    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
-        """Add documents that lie back to back.
-
-        Args:
-            tokens: integers [n_tokens].
-            doc_lengths: int64[n_docs], in tokens; their sum is `len(tokens)`.
-
-        Raises:
-            TooLarge: an id is negative, above 2^31 - 1 or not below `vocab_size`; nothing of this call is written.
-            ConfigError: lengths and tokens differ, or the writer is closed.
-        """
-        require_open(self._open, self._path)
-        tokens = as_tokens(tokens)
-        lengths = check_lengths(len(tokens), doc_lengths)
-        highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=self._path)
+    def _append_run(self, tokens: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
         ends = np.cumsum(lengths)
         first_token = self._tally.num_tokens
-        try:
-            self._append_tokens(tokens, (ends - lengths)[lengths > 0])
-            self._starts.append((ends + first_token).astype(np.uint64))
-            self._tally.add(tokens, lengths, highest)
-        except BaseException:
-            # What is in the files is no longer what was counted: nobody may go on with it.
-            self.abort()
-            raise
+        self._append_tokens(tokens, (ends - lengths)[lengths > 0])
+        self._starts.append((ends + first_token).astype(np.uint64))
+        return tokens
 
-    @property
-    def part_bytes(self) -> int:
-        """Width of the tokens that `write_part` takes."""
-        return self._part_dtype.itemsize
-
-    def expect_digest(self, digest: Callable[[], str]) -> None:
-        """See `penstock._kinds.ExpectsDigest`."""
-        self._tally.expected = digest
-
-    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
-        """Add documents whose tokens lie back to back in a local file.
-
-        Args:
-            path: local file.
-            start_bytes: where its tokens begin, little-endian, `token_bytes` wide.
-            doc_lengths: int64[n_docs], in tokens.
-            max_token_id: the largest id in there, -1 when there is no token, or None: they are looked at.
-
-        Raises:
-            Truncated: the file is too short.
-            TooLarge: an id does not fit.
-        """
-        require_open(self._open, self._path)
-        stored, lengths = read_part(path, start_bytes, doc_lengths, self._part_dtype, self._limit, max_token_id)
-        self.write_run(stored.view(self._part_dtype), lengths)
-
-    def commit(self) -> Manifest:
-        """Write the last chunks, metadata and side file, and make the group visible, durably."""
-        require_open(self._open, self._path)
-        self._open = False
-        try:
-            tokens, starts = self._tokens.finish(), self._starts.finish()
-            self._work.finish()
-            metadata = self._write_metadata(tokens, starts)
-            manifest = self._manifest(tokens, starts, metadata)
-            self._publish(manifest)
-        except BaseException:
-            self._close()
-            raise
+    def _commit(self) -> Manifest:
+        """Write the last chunks, metadata and side file, and make the group visible."""
+        tokens, starts = self._tokens.finish(), self._starts.finish()
+        self._work.finish()
+        manifest = self._manifest(tokens, starts, self._write_metadata(tokens, starts))
+        self._publish(manifest)
         return manifest
-
-    def abort(self) -> None:
-        """Discard everything written so far."""
-        self._open = False
-        self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    __exit__ = leave
-
-    # --- inside --------------------------------------------------------------------------------------------------
 
     def _append_tokens(self, tokens: NDArray[Any], begins: IntArray) -> None:
         """Encode ids into chunks; `begins` are the first tokens of documents that have any."""

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._kinds import JoinedRows
 from penstock.abc import Staged, Store
-from penstock.codec.tokens import as_tokens, check_ids, dtype_for
-from penstock.errors import ConfigError, TooLarge, Unsupported
+from penstock.codec.tokens import dtype_for
+from penstock.errors import ConfigError, TooLarge
 from penstock.formats._manifest import DATA, FileDigests, Provenance
-from penstock.formats._writers import leave, require_open
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.joined import Frame, JoinedTokens
 from penstock.formats.tokens.megatron.layout import (
@@ -28,17 +26,7 @@ from penstock.formats.tokens.megatron.layout import (
 )
 from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.tokens.megatron.publish import may_write, publish, staged_files
-from penstock.formats.tokens.writer import (
-    TokenTally,
-    append_part,
-    check_lengths,
-    read_part,
-    take_joined,
-    token_manifest,
-    token_options,
-    write_document,
-    write_document_batch,
-)
+from penstock.formats.tokens.writer import TokenFileWriter, token_manifest, token_options
 from penstock.store._leftovers import sweep_output
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path, settled
@@ -155,11 +143,8 @@ def _require_replaceable(store: Store, prefix: str, *, overwrite: bool) -> None:
         raise ConfigError("the existing file is not a Megatron index", path=index, hint=_OTHER)
 
 
-class MegatronWriter:
-    """Streams documents, each as one sequence, into a dataset; see `penstock.abc.Writer`. Made by `penstock.create`.
-
-    Memory: 8 bytes a document, and about 64 MiB.
-    """
+class MegatronWriter(TokenFileWriter):
+    """Streams documents, each as one sequence, into a dataset."""
 
     def __init__(
         self,
@@ -174,152 +159,57 @@ class MegatronWriter:
         overwrite: bool,
     ) -> None:
         require_eos(prefix, kind.ids, given.eos_id)
+        super().__init__(prefix, part_dtype, id_limit, given)
         self._store = store
-        self._path = prefix
         self._kind = kind
-        self._limit = id_limit
-        self._part_dtype = part_dtype
         self._modes = None if modes is None else _as_modes(prefix, modes)
-        self._given = given
         self._overwrite = overwrite
-        self._tally = TokenTally()
-        self._open = True
-        # What stands there without an index was left by a killed writer: see `may_write`.
+        # Tokens without an index were left by a killed writer: see `may_write`.
         self._claim = claim_files(store, bin_path(prefix), idx_path(prefix), side=side_file_path(prefix))
         try:
             _require_replaceable(store, prefix, overwrite=overwrite)
             self._files = staged_files(store, prefix, overwrite=overwrite)
-            self._bin = self._files.stage(bin_path(prefix))
+            self._staged = self._files.stage(bin_path(prefix))
         except BaseException:
             self._claim.release()
             raise
-        self._digests = FileDigests(self._bin)
-
-    write = write_document
-    write_batch = write_document_batch
-
-    def write_run(self, tokens: NDArray[Any], doc_lengths: IntArray, /) -> None:
-        """Add documents that lie back to back.
-
-        Args:
-            tokens: integers [n_tokens].
-            doc_lengths: int64[n_docs], in tokens; their sum is `len(tokens)`.
-
-        Raises:
-            TooLarge: an id does not fit the dtype or the vocabulary, or a document is too long for an index; nothing
-                of this call is written.
-            ConfigError: lengths and tokens differ, or the writer is closed.
-        """
-        require_open(self._open, self._path)
-        tokens = as_tokens(tokens)
-        lengths = self._checked_lengths(check_lengths(len(tokens), doc_lengths))
-        highest = check_ids(tokens, lengths, self._limit, first_doc=self._tally.num_docs, path=bin_path(self._path))
-        stored = np.ascontiguousarray(tokens, self._kind.stored)
-        try:
-            self._bin.write(stored)
-        except BaseException:
-            # What is in the file is no longer what was counted: nobody may go on with it.
-            self.abort()
-            raise
-        self._digests.update(stored)
-        self._tally.add(tokens, lengths, highest)
+        self._digests = FileDigests(self._staged)
 
     @property
-    def part_bytes(self) -> int:
-        """Width of the tokens that `write_part` takes."""
-        return self._part_dtype.itemsize
-
-    def expect_digest(self, digest: Callable[[], str]) -> None:
-        """See `penstock._kinds.ExpectsDigest`."""
-        self._tally.expected = digest
-
-    def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
-        """Add documents whose tokens lie back to back in a local file, copied by the kernel where the bytes agree.
-
-        Args:
-            path: local file.
-            start_bytes: where its tokens begin, little-endian, `token_bytes` wide.
-            doc_lengths: int64[n_docs], in tokens.
-            max_token_id: the largest id in there, -1 when there is no token, or None: they are looked at.
-
-        Raises:
-            Truncated: the file is too short.
-            TooLarge: an id does not fit.
-        """
-        require_open(self._open, self._path)
-        stored, lengths = read_part(path, start_bytes, doc_lengths, self._part_dtype, self._limit, max_token_id)
-        lengths = self._checked_lengths(lengths)
-        if not self._stores_parts:
-            self.write_run(stored.view(self._part_dtype), lengths)
-            return
-        try:
-            known = (self._part_dtype, self._digests, self._tally, self._limit, max_token_id)
-            highest = append_part(self._bin, path, start_bytes, stored, *known)
-        except BaseException:
-            self.abort()
-            raise
-        self._tally.add_lengths(lengths, highest)
-
-    def write_joined(self, rows: JoinedRows, /) -> None:
-        """See `penstock._kinds.JoinsRows`.
-
-        Raises:
-            Unsupported: tokens are stored in another width.
-            TooLarge: an id does not fit, or a document is too long for an index.
-        """
-        require_open(self._open, self._path)
-        if not self._stores_parts:
-            raise Unsupported("the tokens can't be copied as they are: their stored dtype differs", path=self._path)
-        for run in rows.lengths():
-            self._checked_lengths(run)
-        take_joined(rows, self._store, self._bin, 0, self._digests, self._tally, self._limit)
-
-    def commit(self) -> Manifest:
-        """Write index and side file, and make the dataset visible, durably: the index last."""
-        require_open(self._open, self._path)
-        self._open = False
-        try:
-            idx = self._files.stage(idx_path(self._path))
-            index_digests, index_binding = self._write_index(idx)
-            block_digests, binding = self._digests.finish()
-            manifest = token_manifest(
-                "megatron",
-                self._tally,
-                self._given,
-                {"dtype": self._kind.name},
-                size_bytes=self._bin.tell() + idx.tell(),
-                block_digests={DATA: block_digests, INDEX: index_digests},
-                binding=joint_binding(binding, index_binding),
-            )
-            publish(self._store, self._path, self._files, manifest, self._write_index, overwrite=self._overwrite)
-        except BaseException:
-            self.abort()
-            raise
-        self._files.abort()
-        self._claim.release()
-        return manifest
-
-    def abort(self) -> None:
-        """Discard everything written so far."""
-        self._open = False
-        self._files.abort()
-        self._claim.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    __exit__ = leave
-
-    # --- inside --------------------------------------------------------------------------------------------------
+    def _data_path(self) -> str:
+        return bin_path(self._path)
 
     @property
     def _stores_parts(self) -> bool:
-        """Whether the bytes of a part are those of this dataset."""
-        return self._kind.stored.kind in "iu" and self._kind.itemsize == self._part_dtype.itemsize
+        return self._kind.stored.kind in "iu" and self._kind.itemsize == self.part_bytes
 
-    def _checked_lengths(self, lengths: IntArray) -> IntArray:
+    def _require_short(self, lengths: IntArray) -> None:
         _require_short(idx_path(self._path), lengths)
-        return lengths
+
+    def _append_run(self, tokens: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
+        self._append(np.ascontiguousarray(tokens, self._kind.stored))
+        return tokens
+
+    def _commit(self) -> Manifest:
+        """Write index and side file, and make the dataset visible: the index last."""
+        idx = self._files.stage(idx_path(self._path))
+        index_digests, index_binding = self._write_index(idx)
+        block_digests, binding = self._digests.finish()
+        manifest = token_manifest(
+            "megatron",
+            self._tally,
+            self._given,
+            {"dtype": self._kind.name},
+            size_bytes=self._staged.tell() + idx.tell(),
+            block_digests={DATA: block_digests, INDEX: index_digests},
+            binding=joint_binding(binding, index_binding),
+        )
+        publish(self._store, self._path, self._files, manifest, self._write_index, overwrite=self._overwrite)
+        return manifest
+
+    def _close(self) -> None:
+        self._files.abort()
+        self._claim.release()
 
     def _write_index(self, staged: Staged) -> tuple[tuple[str, ...], str]:
         """Block digests and binding of the index, which is then in `staged`."""
