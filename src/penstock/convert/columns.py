@@ -1,4 +1,4 @@
-"""What each column of the source is, and what it becomes in the target: by name, by schema or by first samples."""
+"""Choose the columns of the target by the names, the schema or the first samples of the source, and make its rows."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ _PARTS = {
     "time": "txt",
     "decimal": "txt",
 }
-"""Kind → the extension of its part."""
+"""Kind → extension of its part."""
 
 _BYTES_PARTS = AV_SUFFIXES | {"m4a", "m4v", "aac", "ogg", "opus", "bin", "npz", "pth", "ten", "tb", "mp", "msg", "cbor"}
-"""Names of columns of bytes that are the extension of their part."""
+"""Names of bytes columns that are the extension of their part."""
 
 _MDS = {
     "text": "str",
@@ -85,14 +85,14 @@ _TYPES: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("json", (dict, list, tuple)),
 )
 Missing = Literal["error", "skip", "null"]
-"""What becomes of samples that lack a column that the target can't leave out."""
+"""What to do with samples that lack a column that the target requires."""
 
 MISSING: tuple[Missing, ...] = get_args(Missing)
 _NULL = b"null"
 _OTHER_PART = "Choose another part for one of them with --columns NAME=PART,… (columns=)"
 _MEDIA = ("jpeg", "png", "bytes")
 _OPENED = frozenset(("jpg", "png", "webp", "gif", "bmp", "tif"))
-"""What readers of MDS open, whatever the encoding is called."""
+"""Images that readers of MDS open, whatever their encoding is called."""
 _LISTS = ("list[jpeg]", "list[png]")
 _LIST_FORMS = ("files", *(f"mds:{encoding}" for encoding in _LISTS))
 _JSON_KINDS = frozenset(("text", "int", "float", "bool", "json"))
@@ -100,20 +100,20 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One column of the source.
+class SourceColumn:
+    """A column of the source.
 
     Attributes:
-        name: in a row.
-        form: of its values; see `forms`.
-        kind: `text int float bool json bytes array jpeg png pickle time decimal`, `images` for
-            lists of image files, or `opaque`.
-        dtype: of numbers and arrays, where all agree.
-        missing: some sample lacks it, or holds null.
-        scalar: what its JSON is, where that is `text`, `int` or `float` alone.
-        first_gap: the first sample that lacks it.
-        by_content: its values are media files, of which some are known by their content.
-        first_number: of the numbered parts of a sample that it is made of; None for other columns.
+        name: its name in rows.
+        form: form of its values; see `values`.
+        kind: `text int float bool json bytes array jpeg png pickle time decimal`, `images` for lists of image files, or
+            `opaque`.
+        dtype: dtype of numbers and arrays, if all agree.
+        missing: whether some sample lacks it or has null.
+        scalar: kind of its JSON values if all are `text`, `int` or `float`.
+        first_gap: first sample that lacks it.
+        by_content: its values are media files, some of which are recognized by content.
+        first_number: lowest number of the numbered parts that it consists of; None for other columns.
     """
 
     name: str
@@ -129,36 +129,36 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column on its way.
+    """A column of the target.
 
     Attributes:
-        source: its name in a row of the source.
-        name: in a row of the target.
+        source: its name in rows of the source.
+        name: its name in rows of the target.
         read: form of the source's values.
-        write: form of the target's.
-        way: from the one to the other.
-        missing: what a row without it gets: `"error"`, `"null"` or `"nothing"`.
-        spreads: the way gives parts, by their names.
-        first_number: the value is the list of a sample's numbered parts, from this number on; None for other columns.
+        write: form of the target's values.
+        convert: converts a value.
+        missing: value of rows that lack it: `"error"`, `"null"` or `"nothing"`.
+        spreads: `convert` returns several parts by name.
+        first_number: the value is a list of numbered parts from this number on; None for other columns.
     """
 
     source: str
     name: str
     read: str
     write: str
-    way: Convert
+    convert: Convert
     missing: str = "error"
     spreads: bool = False
     first_number: int | None = None
 
     def value_in(self, sample: Sample) -> Any:
-        """Its value in a row of the source; None if there is none."""
+        """Return its value in a row of the source, or None."""
         if self.first_number is None:
             return sample.get(self.source)
         return numbered_values(self.source, self.first_number, sample)
 
     def is_in(self, sample: Sample) -> bool:
-        """Whether a row of the source has it; a list of numbered parts may be empty."""
+        """Return whether a row of the source has it; a list of numbered parts may be empty."""
         return self.first_number is not None or sample.get(self.source) is not None
 
 
@@ -167,44 +167,44 @@ def choose_columns(
     format: str,
     encodings: Mapping[str, str],
     samples: Sequence[Sample],
-    asked: Mapping[str, str] | Sequence[str] | None,
+    selection: Mapping[str, str] | Sequence[str] | None,
     shown: str,
     missing: Missing = "error",
 ) -> tuple[list[Column], list[str]]:
-    """The columns of the target, and what gets lost.
+    """Choose the columns of the target; return them, and properties of the source that get lost.
 
     Args:
         to: format of the target.
-        format: of the source.
-        encodings: of the source's columns, where its index tells them.
+        format: format of the source.
+        encodings: encodings of the source's columns, if its index records them.
         samples: its first rows.
-        asked: name → encoding (for tars and folders: the part), instead of what follows from the source; or names.
-        shown: the source as errors name it.
-        missing: what becomes of samples that lack a column.
+        selection: name → encoding (for tars and folders: the part), or names; None for all columns.
+        shown: name of the source in errors.
+        missing: what to do with samples that lack a column.
 
     Raises:
-        Unsupported: the target can't hold a column.
-        ConfigError: `asked` names a column that is not there, or an encoding that does not fit.
+        Unsupported: the target can't store a column.
+        ConfigError: `selection` names a missing column or an unsuitable encoding.
     """
     every = list(encodings) or list(dict.fromkeys(name for sample in samples for name in sample))
     numbered = numbered_images(every) if to == "mds" and format in STORED and format != "mds" else {}
-    if asked is not None:
-        numbered = {stem: parts for stem, parts in numbered.items() if stem in asked}
+    if selection is not None:
+        numbered = {stem: parts for stem, parts in numbered.items() if stem in selection}
     parts = {part for of_stem in numbered.values() for part in of_stem}
     found = [
-        _found(format, name, encodings.get(name), [sample.get(name) for sample in samples])
+        _describe(format, name, encodings.get(name), [sample.get(name) for sample in samples])
         for name in every
         if name not in parts
     ]
     for stem, names in numbered.items():
         values = [sample[name] for sample in samples for name in names if sample.get(name) is not None]
-        found.append(Found(stem, "numbered", "images", _image_kind(values), first_number=first_number(names)))
+        found.append(SourceColumn(stem, "numbered", "images", _image_kind(values), first_number=first_number(names)))
     if missing == "skip":
         found = [replace(one, missing=False) for one in found]
-    found, wanted, lost = _wanted(to, found, asked, shown)
+    found, wanted, lost = _select(to, found, selection, shown)
     columns: list[Column] = []
     for one in found:
-        column = _column(to, one, wanted.get(one.name), shown, missing)
+        column = _column(to, one, wanted.get(one.name), shown)
         if column.missing == "null":
             lost.append(f"difference between null and missing in {one.name!r}")
         if one.kind == "time" or (one.kind == "decimal" and to != "mds"):
@@ -222,52 +222,52 @@ def choose_columns(
 # --- the source ----------------------------------------------------------------------------------------------------
 
 
-def _found(format: str, name: str, encoding: str | None, values: list[Any]) -> Found:
+def _describe(format: str, name: str, encoding: str | None, values: list[Any]) -> SourceColumn:
     gap = next((number for number, value in enumerate(values) if value is None), None)
-    found = _found_in(format, name, encoding, values, missing=gap is not None)
+    found = _describe_values(format, name, encoding, values, missing=gap is not None)
     return found if gap is None else replace(found, first_gap=gap)
 
 
-def _found_in(format: str, name: str, encoding: str | None, values: list[Any], *, missing: bool) -> Found:
+def _describe_values(format: str, name: str, encoding: str | None, values: list[Any], *, missing: bool) -> SourceColumn:
     if name == KEY:
-        return Found(name, "mds:str" if format == "mds" else "value", "text")
+        return SourceColumn(name, "mds:str" if format == "mds" else "value", "text")
     if format == "mds":
         form = f"mds:{encoding}"
         codec = mds_field(encoding or "")
         dtype = codec.dtype if codec.kind in ("ndarray", "int", "float") else None
         if encoding in _LISTS:
-            return Found(name, form, "images")
+            return SourceColumn(name, form, "images")
         by_content = kind_of(form) in _MEDIA and any(map(is_media, values))
-        return Found(name, form, kind_of(form), dtype, scalar=_scalar(form, values), by_content=by_content)
+        return SourceColumn(name, form, kind_of(form), dtype, scalar=_scalar(form, values), by_content=by_content)
     if format in STORED:
         form = f"part:{name}"
-        return Found(name, form, kind_of(form), None, missing, _scalar(form, values))
+        return SourceColumn(name, form, kind_of(form), None, missing, _scalar(form, values))
     if encoding is not None:
-        return Found(name, "value", {"str": "text"}.get(encoding, encoding))
+        return SourceColumn(name, "value", {"str": "text"}.get(encoding, encoding))
     known = [value for value in values if value is not None]
     if known and all(_is_file(value) for value in known):
         kind = _media_kind([value["bytes"] for value in known])
-        return Found(name, "file", kind, None, missing, by_content=True)
+        return SourceColumn(name, "file", kind, None, missing, by_content=True)
     if known and all(map(is_media_list, known)) and any(map(len, known)):
         values = media_list([file for value in known for file in value])
-        return Found(name, "files", "images", _image_kind(values), missing)
+        return SourceColumn(name, "files", "images", _image_kind(values), missing)
     kinds = dict.fromkeys(_kind(value) for value in known)
     kind = next(iter(kinds)) if len(kinds) == 1 else "json" if kinds.keys() <= _JSON_KINDS else "mixed"
     if kind == "int" and not all(int(value) in _INT64 for value in known):
         kind = "long"
     by_content = kind == "bytes" and any(map(is_media, known))
-    return Found(name, "value", kind, _dtype(kind, known), missing, by_content=by_content)
+    return SourceColumn(name, "value", kind, _dtype(kind, known), missing, by_content=by_content)
 
 
 def _scalar(form: str, values: list[Any]) -> str | None:
-    """The one kind of the values in a column of JSON, where text formats can hold it."""
-    way = converter(form, "json") if stored_class(form) == "json" else None
-    if way is None:
+    """Return the kind of all values in a JSON column, if text formats can store it."""
+    convert = converter(form, "json") if stored_class(form) == "json" else None
+    if convert is None:
         return None
     try:
-        kinds = {_kind(way(value)) for value in values if value is not None}
+        kinds = {_kind(convert(value)) for value in values if value is not None}
     except PenstockError:
-        return None  # whoever converts that sample says what is wrong
+        return None  # the conversion of that sample raises the error
     return kinds.pop() if len(kinds) == 1 and kinds <= {"text", "int", "float"} else None
 
 
@@ -292,7 +292,7 @@ def _is_file(value: Any) -> bool:
 
 
 def _media_kind(files: Sequence[bytes]) -> str:
-    """`"jpeg"` or `"png"` if Pillow opens all of them as images, by most of them; else `"bytes"`."""
+    """Return `"png"` or `"jpeg"` if readers of MDS open all files as images, else `"bytes"`."""
     suffixes = [media_suffix(data) for data in files]
     if not set(suffixes) <= _OPENED or not {"jpg", "png"} & set(suffixes):
         return "bytes"
@@ -300,26 +300,26 @@ def _media_kind(files: Sequence[bytes]) -> str:
 
 
 def _image_kind(files: Sequence[bytes]) -> str:
-    """The MDS encoding of images; a reader opens each by its content, whatever the encoding is called."""
+    """Return the MDS encoding of images; readers open each by its content, whatever the encoding is called."""
     return "png" if files and all(media_suffix(data) == "png" for data in files) else "jpeg"
 
 
 # --- the target ----------------------------------------------------------------------------------------------------
 
 
-def _wanted(
-    to: str, found: Sequence[Found], asked: Mapping[str, str] | Sequence[str] | None, shown: str
-) -> tuple[Sequence[Found], dict[str, str], list[str]]:
-    """The columns that are asked for, their encodings where these are named, and what gets lost of the others."""
-    if asked is None:
+def _select(
+    to: str, found: Sequence[SourceColumn], selection: Mapping[str, str] | Sequence[str] | None, shown: str
+) -> tuple[Sequence[SourceColumn], dict[str, str], list[str]]:
+    """Return the selected columns, their encodings if given, and the names of columns that get lost."""
+    if selection is None:
         return found, {}, []
-    if not isinstance(asked, Mapping):
-        chosen = {str(name) for name in asked}
+    if not isinstance(selection, Mapping):
+        chosen = {str(name) for name in selection}
         missing = sorted(chosen - {one.name for one in found})
         if missing:
             raise ConfigError(f"no column {missing[0]!r}", path=shown)
         return [one for one in found if one.name in chosen], {}, []
-    wanted = {str(name): str(one) for name, one in asked.items()}
+    wanted = {str(name): str(one) for name, one in selection.items()}
     names = {one.name: one for one in found}
     for name in wanted:
         if name not in names:
@@ -329,14 +329,14 @@ def _wanted(
     return [*key, *(names[name] for name in wanted)], wanted, lost
 
 
-def _column(to: str, one: Found, wanted: str | None, shown: str, rule: Missing) -> Column:
+def _column(to: str, one: SourceColumn, wanted: str | None, shown: str) -> Column:
     name, write = one.name, ""
     missing = "error"
     if one.kind == "images" and to in ("mds", *PART_FORMATS):
-        return _column_of_images(to, one, wanted, shown, rule)
+        return _column_of_images(to, one, wanted, shown)
     if to in PART_FORMATS and one.by_content and wanted is None:
-        way = media_part(_stem_of(one))
-        return Column(one.name, _stem_of(one), one.form, "media", way, "nothing", spreads=True)
+        convert = media_part(_stem_of(one))
+        return Column(one.name, _stem_of(one), one.form, "media", convert, "nothing", spreads=True)
     if one.name == KEY and to in PART_FORMATS:
         write, wanted, refused = "json", None, False
     elif to in PART_FORMATS:
@@ -359,25 +359,25 @@ def _column(to: str, one: Found, wanted: str | None, shown: str, rule: Missing) 
         refused = not encoding or one.missing
     if wanted:
         _require_encoding(to, name, wanted, shown)
-    way = None if refused else converter(one.form, write)
-    if way is None:
+    convert = None if refused else converter(one.form, write)
+    if convert is None:
         what, found = f"{to} can't hold the column {one.name!r}", f"{one.kind} values"
         more = f", some of them missing or null, first in sample {one.first_gap}" if one.missing else ""
         hint = "Omit it, or specify its encoding: --columns NAME=ENCODING,… (columns=)"
         if one.missing and to not in PART_FORMATS:
             hint = f"Skip these samples with --missing skip (missing=), or omit the column {one.name!r} (--columns)"
         raise Unsupported(what, path=shown, found=found + more, hint=hint)
-    return Column(one.name, name, one.form, write, way, missing)
+    return Column(one.name, name, one.form, write, convert, missing)
 
 
-def _column_of_images(to: str, one: Found, wanted: str | None, shown: str, rule: Missing) -> Column:
-    """A list of images per sample: numbered parts, or one value of MDS."""
+def _column_of_images(to: str, one: SourceColumn, wanted: str | None, shown: str) -> Column:
+    """Return the column of a list of images per sample: numbered parts, or one value of MDS."""
     if to in PART_FORMATS:
         if one.form.startswith("mds:"):
-            way = partial(_parts_of_list, one.form.removeprefix("mds:"), wanted or one.name)
+            convert = partial(_parts_of_list, one.form.removeprefix("mds:"), wanted or one.name)
         else:
-            way = media_parts(wanted or one.name)
-        return Column(one.name, wanted or one.name, one.form, "media", way, "nothing", spreads=True)
+            convert = media_parts(wanted or one.name)
+        return Column(one.name, wanted or one.name, one.form, "media", convert, "nothing", spreads=True)
     if one.form.startswith("mds:"):
         return Column(one.name, one.name, one.form, one.form, bytes)
     encoding = wanted or f"list[{one.dtype}]"
@@ -386,8 +386,8 @@ def _column_of_images(to: str, one: Found, wanted: str | None, shown: str, rule:
         hint = f"Skip these samples with --missing skip (missing=), or omit the column {one.name!r} (--columns)"
         what = f"mds can't hold the column {one.name!r}"
         raise Unsupported(what, path=shown, found=f"lists of images as {encoding}{gap}", hint=hint)
-    way = partial(_encoded_list, encoding)
-    return Column(one.name, one.name, one.form, f"mds:{encoding}", way, first_number=one.first_number)
+    convert = partial(_encoded_list, encoding)
+    return Column(one.name, one.name, one.form, f"mds:{encoding}", convert, first_number=one.first_number)
 
 
 def _require_distinct(columns: Sequence[Column], shown: str) -> None:
@@ -415,14 +415,14 @@ def _parts_of_list(encoding: str, name: str, data: bytes) -> dict[str, bytes]:
     return media_parts(name)(split_list(encoding, data))
 
 
-def _stem_of(one: Found) -> str:
-    """The name of a part without the extension that content gives it."""
+def _stem_of(one: SourceColumn) -> str:
+    """Return the name of a part without the extension that its content determines."""
     bare, _, suffix = one.name.rpartition(".")
     return bare if bare and suffix.lower() in IMAGE_SUFFIXES else one.name
 
 
 def part_name(name: str, kind: str) -> str:
-    """The part that a column becomes: its name, with an extension where it has none that says what it is."""
+    """Return the part that a column becomes: its name, with an extension unless its own fits the kind."""
     suffix = _PARTS.get(kind, "bin")
     own = stored_class(f"part:{name}")
     if own == stored_class(f"part:{suffix}") and (own != "bytes" or "." in name or name in _BYTES_PARTS):
@@ -430,15 +430,15 @@ def part_name(name: str, kind: str) -> str:
     return f"{name}.{suffix}"
 
 
-def _name_of(one: Found) -> str:
-    """The column that a part becomes: without the extension that it would get again."""
+def _name_of(one: SourceColumn) -> str:
+    """Return the column that a part becomes: its name without an extension that would be added again."""
     if not one.form.startswith("part:"):
         return one.name
     bare = one.name.rpartition(".")[0]
     return bare if bare and part_name(bare, one.kind) == one.name else one.name
 
 
-def _mds_encoding(one: Found) -> str:
+def _mds_encoding(one: SourceColumn) -> str:
     if one.form.startswith("mds:"):
         return one.form.removeprefix("mds:")
     if one.missing:
@@ -473,15 +473,15 @@ def _require_encoding(to: str, name: str, wanted: str, shown: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RowMaker:
-    """Rows of the source → rows of the target; picklable.
+    """Makes rows of the target from rows of the source; picklable.
 
     Attributes:
-        columns: of the target.
-        is_keyed: rows get their number as the key.
-        shown: the source as errors name it.
-        rest: what becomes of fields that no column takes, because the first samples lack them: `"copy"` (stored parts),
-            `"error"`, or `"ignore"` (the columns were chosen by the user).
-        known: the fields that columns take.
+        columns: columns of the target.
+        is_keyed: the key of a row is its number.
+        shown: name of the source in errors.
+        rest: what to do with fields that the first samples lack: `"copy"` (stored parts), `"error"`, or `"ignore"` (the
+            user selected columns).
+        known: fields that are part of a column.
     """
 
     columns: Sequence[Column]
@@ -495,7 +495,7 @@ class RowMaker:
         object.__setattr__(self, "known", known)
 
     def __call__(self, sample: Sample, index: int) -> Sample:
-        """One row; raises what its columns raise, with the number of the sample."""
+        """Return a row; errors of its columns name the sample."""
         row: Sample = {KEY: f"{index:09d}"} if self.is_keyed else {}
         if self.rest != "ignore" and not sample.keys() <= self.known:
             self._take_rest(row, sample, index)
@@ -517,7 +517,7 @@ class RowMaker:
                 if column.source not in sample or column.write != "json":
                     continue
             try:
-                made = column.way(value)
+                made = column.convert(value)
                 parts = made if column.spreads else {column.name: made}
                 for name in parts:
                     if name in row:
@@ -530,7 +530,7 @@ class RowMaker:
         return row
 
     def _take_rest(self, row: Sample, sample: Sample, index: int) -> None:
-        """Copy the fields that no column takes, or raise `ConfigError`."""
+        """Copy fields that belong to no column, or raise `ConfigError`."""
         stems = {column.source for column in self.columns if column.first_number is not None}
         for name, value in sample.items():
             if name in self.known or value is None or stem_of_numbered(name) in stems:

@@ -1,7 +1,7 @@
 """A conversion as a job: what conversions of tokens and of samples have in common.
 
-A conversion is written in parts, which workers and other runs can make, or by one writer. Either way it is read back
-and compared before it counts as done; if it differs, it is removed, and what it replaced is restored.
+A conversion is written in parts, which workers and other runs can make, or by one writer. Either way the output is read
+back and compared with the source. If it differs, it is removed, and the dataset that it replaced is restored.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class ConvertJob(Job[ConvertReport]):
 
     @abstractmethod
     def expect(self) -> ReadBack:
-        """Return what will be written, for a dry run; the bytes are estimated."""
+        """Return the expected output for a dry run; its size is estimated."""
 
     @abstractmethod
     def write_alone(self) -> Written:
@@ -286,9 +286,9 @@ class ConvertJob(Job[ConvertReport]):
 
     @contextlib.contextmanager
     def _waiting_list(self) -> Generator[None]:
-        """Write the exclude list of the output, if it has one. It doesn't count before the output is verified."""
+        """Write the exclude list of the output, which becomes valid once the output is verified."""
         place, chosen = self.output, get_format(self.target.format)
-        if self.carried and not place.exists():  # else it is what this work has made, or an error follows
+        if self.carried and not place.exists():  # otherwise this conversion made it, or an error follows
             put_waiting(chosen, place, self.carried)
         try:
             yield
@@ -304,7 +304,7 @@ class ConvertJob(Job[ConvertReport]):
         return self.report(Written(None, None, num_samples, len(names), work.reused, missing=missing))
 
     def clear_own_work(self) -> None:
-        """Discard unfinished work of this conversion, whose output exists."""
+        """Discard the rest of this conversion's work if its output exists."""
         if self.folder.is_there():
             opened = open_work(self.output, self.folder, restart=False, shared=False)
             with contextlib.suppress(PrepareError), opened as work:
@@ -313,12 +313,12 @@ class ConvertJob(Job[ConvertReport]):
                     work.clear()
 
     def end_killed_commit(self, work: Work) -> None:
-        """Finish what a commit that was killed left to do."""
+        """Finish a commit that was killed."""
 
     # --- the report
 
     def report(self, written: Written) -> ConvertReport:
-        """Verify the output unless other runs write it too, which read back what they wrote. Report on it."""
+        """Verify the output and report on it. The parts of distributed jobs are already verified."""
         self._copied, known = time.monotonic(), written.manifest
         if self.options.is_distributed:
             size_bytes, tokens = (0, None) if known is None else (known.size_bytes, known.num_tokens)

@@ -165,7 +165,7 @@ class FolderRows(Rows):
 
 
 def digest_number(format: str, index: int) -> int:
-    """Return the number that a row is digested with: 0 in a folder, where the key determines the order."""
+    """Return the number that a row is digested with: 0 in a folder, which is ordered by key."""
     return 0 if format == "folder" else index
 
 

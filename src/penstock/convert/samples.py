@@ -1,9 +1,9 @@
 """Conversion of samples: by one writer, or in groups, which workers of this machine or of others write.
 
-The borders of groups depend on the source and the options alone, so the bytes don't depend on who writes them, and a
-killed run continues with the finished groups. A group is a dataset of its own in the work folder. All groups together
-become the output: on this machine by second names, in an object store by copies that workers make; the index is written
-last. `penstock.engine.sample_groups` does the same for tars and folders of files.
+The borders of groups depend only on the source and the options. So the bytes are the same for any number of workers,
+and a killed run continues with the finished groups. A group is a dataset of its own in the work folder. All groups
+together become the output: on this machine by second names, in an object store by copies that workers make; the index
+is written last. `penstock.engine.sample_groups` does the same for tars and folders of files.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Input:
         place: its place; None for an opened source or an iterable.
         samples: samples of an iterable, including those that were already read.
         inputs: name and digest of the source for the side file.
-        left_out: what the side file records of the exclude list.
+        left_out: fields of the side file on the exclude list.
         carried: entries of excluded samples that are among the rows.
         skipped: number of samples that lack a column, and aren't among the rows.
         unread: columns that are neither read nor written.
@@ -345,7 +345,7 @@ class SampleJob(ConvertJob):
         return self.report(Written(digest, manifest, samples, len(ordered), work.reused))
 
     def group_job(self, work: Work) -> GroupJob:
-        """Return what every worker gets."""
+        """Return the job of the workers."""
         about = (self.input.open_rows, self.maker, self.target, self.writer_options, self.batch_rows)
         return GroupJob(*about, work.place, bare(self.output), self.options.is_distributed)
 
@@ -360,7 +360,7 @@ class _Assembly(Wave):
     Attributes:
         names: all groups in order.
         family: how groups become the output; None for shards.
-        job: what every worker gets.
+        job: the job of the workers.
     """
 
     def __init__(self, job: SampleJob, work: Work) -> None:
@@ -392,7 +392,7 @@ class _Assembly(Wave):
 
 @dataclass(frozen=True, slots=True)
 class GroupJob:
-    """What every worker gets.
+    """The job of every worker.
 
     Attributes:
         open_rows: opens the rows; None if they come with the tasks.
@@ -402,7 +402,7 @@ class GroupJob:
         batch_rows: number of rows to read at once.
         work: folder of the work.
         target: the output, in a store without a cache.
-        read_back: compare each group with what was read, because nobody reads the whole output back.
+        read_back: compare each group with its rows, because the whole output isn't read back.
     """
 
     open_rows: Callable[[], Rows] | None
@@ -416,7 +416,7 @@ class GroupJob:
 
     @property
     def assembly(self) -> Assembly:
-        """What the second wave gets."""
+        """The argument of second-wave tasks."""
         return Assembly(self.target, self.work, self.options)
 
 
@@ -760,7 +760,7 @@ def _encodings(given: Input) -> dict[str, str]:
 
 
 def _recorded_tokens(source: Any) -> dict[str, Any]:
-    """Return what the side file records of a token source, so that it can be converted back."""
+    """Return the fields of the side file with which tokens can be converted back."""
     if not is_token_source(source):
         return {}
     manifest = getattr(source, "manifest", None)

@@ -36,7 +36,7 @@ _LINE_LIMIT = 1 << 28
 
 
 class _Pieces(io.RawIOBase):
-    """The decompressed bytes of a file, which must end where a member or frame ends."""
+    """The decompressed bytes of a file, which must end with a whole member or frame."""
 
     def __init__(self, path: str, compression: str) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ def is_table(place: Place) -> bool:
             return all(map(_suffixes_of, find_files(place.path, [SUFFIXES], "CSV or TSV")))
         return bool(_suffixes_of(place.path)) and place.is_file()
     except PenstockError:
-        return False  # whoever opens it raises the error
+        return False  # opening it raises the error
 
 
 def holds_tables(place: Place) -> bool:

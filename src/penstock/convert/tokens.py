@@ -1,6 +1,6 @@
 """Conversion of token documents: by one writer, or in parts, each with a run of documents.
 
-The borders of parts depend on the source alone. A worker writes the documents of a part in the width of the target,
+The borders of parts depend only on the source. A worker writes the documents of a part in the width of the target,
 with digests that can be joined. The single writer of a dataset appends all parts in order, so the bytes are the same as
 without parts. The files of a folder of token files are written independently, as in `pack`.
 """
@@ -456,7 +456,7 @@ def cut_documents(source: TokenSource, task_tokens: int) -> list[Documents]:
 
 @dataclass(slots=True)
 class PartJob:
-    """What every worker gets.
+    """The job of every worker.
 
     Attributes:
         dataset: the source.
