@@ -47,7 +47,7 @@ def s3(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         yield proxy
 
 
-SPEC = TokenizerSpec("t", "t.json", b"{}", "d" * 32, 65_000, 64_999, False, None, False, "<eos>", 0)
+SPEC = TokenizerSpec("t", "t.json", b"{}", "d" * 32, 65_000, 64_999, "<eos>", 0, False, None, False)
 
 
 @pytest.fixture

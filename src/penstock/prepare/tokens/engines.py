@@ -1,9 +1,7 @@
-"""Who turns text into ids: gigatoken, which is fast, or the tokenizer's own library, which is the reference.
+"""Engines that encode text: gigatoken, which is fast, and the tokenizer's own library, which is the reference.
 
-gigatoken's `encode` leaves post-processors out, so what a post-processor puts around every text is put there here.
-Whether the two agree is looked at in every run: on text of the input, on odd texts, and around added tokens.
-
-What a `--tokenizer` names: a tokenizer.json or its folder, a SentencePiece model, or a tiktoken rank file.
+gigatoken's `encode` ignores post-processors, so their tokens are added here. Every run compares both engines on text of
+the input, on unusual texts, and around added tokens.
 """
 
 from __future__ import annotations
@@ -28,10 +26,9 @@ from penstock.prepare.tokens.model_files import (
     load_encoding,
     load_sentencepiece,
     sentencepiece_spec,
-    special_pieces,
     tiktoken_spec,
 )
-from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec, no_panics, read_config
+from penstock.prepare.tokens.tokenizer import TokenizerSpec, list_added_tokens, load_spec, no_panics, read_config
 from penstock.store.hub_cache import located
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
@@ -44,68 +41,44 @@ Encoded = tuple[NDArray[np.uint32], IntArray]
 """`(ids, lengths)`: uint32[n] of all texts one after another, int64[k] ids of each."""
 
 ODD_TEXTS = (
-    *(
-        "",
-        " ",
-        "a",
-        " lead",
-        "trail ",
-        "  double  spaces  ",
-        "\n\n\n",
-        "\t\ta\r\nb\rc",
-        " \n ",
-        "x\u00a0y\u2003z\u3000w",
-    ),
-    *("don't we've I'LL you'Re 'tis", "camelCase snake_case kebab-case", "3.14 1,000,000 12345678901234567890 ١٢٣ ½²"),
-    *(
-        "()[]{}!!!???...",
-        "http://a.b/c?d=e&f#g",
-        "e\u0301 \u00e9 ﬁ ß İ ǅ",
-        "日本語テキスト。中文 한국어 가각",
-        "नमस्ते ไทย עברית العربية",
-    ),
-    *(
-        "😀👨\u200d👩\u200d👧🏽 ❤\ufe0f",
-        "\u0000a\u0001b\u007f",
-        "\ufeffbom\u200b\u2028\u2029",
-        "\U0010ffff\uffff\ud7ff\ue000",
-    ),
-    *("a" * 3000, " " * 300, "\n" * 60 + "x", "ab" * 500 + "!" * 200, "0" * 100),
+    *("", " ", "a", " lead", "trail ", "  double  spaces  ", "\n\n\n", "\t\ta\r\nb\rc", " \n "),
+    *("x\u00a0y\u2003z\u3000w", "don't we've I'LL you'Re 'tis", "camelCase snake_case kebab-case"),
+    *("3.14 1,000,000 12345678901234567890 ١٢٣ ½²", "()[]{}!!!???...", "http://a.b/c?d=e&f#g"),
+    *("e\u0301 \u00e9 ﬁ ß İ ǅ", "日本語テキスト。中文 한국어 가각", "नमस्ते ไทย עברית العربية"),
+    *("😀👨\u200d👩\u200d👧🏽 ❤\ufe0f", "\u0000a\u0001b\u007f", "\ufeffbom\u200b\u2028\u2029"),
+    *("\U0010ffff\uffff\ud7ff\ue000", "a" * 3000, " " * 300, "\n" * 60 + "x", "ab" * 500 + "!" * 200, "0" * 100),
 )
-"""Texts at which tokenizers are known to part ways."""
+"""Texts on which tokenizers often differ."""
 
 EngineChoice = Literal["auto", "gigatoken", "tokenizers"]
 
-
 _TOKENIZERS_BYTES, _GIGATOKEN_BYTES = 256, 32
-"""Memory for each byte of text: 212 and 26 were measured, with a token for each byte. Both libraries abort without."""
+"""Memory per byte of text: 212 and 26 were measured, with a token per byte. Both libraries abort without memory."""
 
 _ADDED_TOKENS = 256
 _ONE_BY_ONE_TEXTS = 50_000
-"""From so many texts on, batches are worth the import of awkward, in whose arrays gigatoken hands them over."""
+"""From this many texts on, batches are worth the import of awkward, whose arrays gigatoken returns."""
 
 
 class UnencodableError(PrepareError):
-    """The tokenizer has no token for a part of a text, and none for unknown ones."""
+    """The tokenizer has no token for a part of a text, and none for unknown text."""
 
 
 class Engine(Protocol):
-    """Encodes texts as the tokenizer's own library does."""
+    """Encodes UTF-8 texts as the tokenizer's own library does."""
 
-    def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Ids of UTF-8 texts."""
-        ...
+    def encode(self, texts: Sequence[bytes]) -> Encoded: ...
 
 
 class Reference(Engine, Protocol):
     """The tokenizer's own library."""
 
     def added_tokens(self) -> list[str]:
-        """Tokens that are more than pieces of words."""
+        """Return the tokens that are more than parts of words."""
         ...
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token; None where there is none of this name."""
+        """Return the id of a token; None if it doesn't exist."""
         ...
 
 
@@ -130,12 +103,7 @@ class Difference:
 
 
 class TokenizersEngine:
-    """The `tokenizers` package.
-
-    Args:
-        spec: what to encode with.
-        tokenizer: the same as a `tokenizers.Tokenizer`, where it is loaded already.
-    """
+    """The `tokenizers` package; `tokenizer` is a `tokenizers.Tokenizer` that is loaded already."""
 
     def __init__(self, spec: TokenizerSpec, tokenizer: Any = None) -> None:
         self._tokenizer = spec.load() if tokenizer is None else tokenizer
@@ -143,24 +111,20 @@ class TokenizersEngine:
         self._path = spec.path
 
     def added_tokens(self) -> list[str]:
-        """Tokens beside the base vocabulary, by id."""
-        return [token.content for _, token in sorted(self._tokenizer.get_added_tokens_decoder().items())]
+        return list_added_tokens(self._tokenizer)
 
     def id_of(self, token: str) -> int | None:
-        """The id of a token of the vocabulary."""
         return self._tokenizer.token_to_id(token)
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Ids of UTF-8 texts."""
         require_memory_to_encode(sum(map(len, texts)), _TOKENIZERS_BYTES)
         with _typed_errors(self._path):
-            found = self._tokenizer.encode_batch_fast(
-                [text.decode() for text in texts], add_special_tokens=self._special_tokens
-            )
+            encode = self._tokenizer.encode_batch_fast
+            found = encode([text.decode() for text in texts], add_special_tokens=self._special_tokens)
         return _joined([one.ids for one in found])
 
     def encode_with_offsets(self, texts: Sequence[bytes]) -> tuple[Encoded, list[IntArray]]:
-        """Ids of UTF-8 texts, and int64[n, 2] of each: of which characters a token is, `[first, last + 1)`."""
+        """Return ids, and int64[n, 2] for each text: the characters `[first, last + 1)` of each token."""
         require_memory_to_encode(sum(map(len, texts)), _TOKENIZERS_BYTES)
         with _typed_errors(self._path):
             found = self._tokenizer.encode_batch([text.decode() for text in texts], add_special_tokens=False)
@@ -169,63 +133,60 @@ class TokenizersEngine:
 
 @contextlib.contextmanager
 def _typed_errors(path: str) -> Generator[None]:
-    """Name the tokenizer in what its library raises about a text."""
+    """Name the tokenizer in errors of its library about a text."""
     try:
         with no_panics("this tokenizer fails on some text", path):
             yield
     except PenstockError:
         raise
     except Exception as error:  # the library has no class of its own for it
-        what, hint = (
-            "the tokenizer can't encode some text",
-            "Add a token for unknown text to it, or use another tokenizer",
-        )
-        raise UnencodableError(what, path=path, found=str(error).partition("\n")[0], hint=hint) from error
+        what, hint = "the tokenizer can't encode some text", "Add a token for unknown text to it, or use another"
+        found = str(error).partition("\n")[0]
+        raise UnencodableError(what, path=path, found=found, hint=f"{hint} tokenizer") from error
 
 
 class SentencePieceEngine:
     """The `sentencepiece` package."""
 
     def __init__(self, spec: TokenizerSpec) -> None:
-        self._spec = spec
         self._processor = load_sentencepiece(spec)
 
     def added_tokens(self) -> list[str]:
-        """Control and unknown pieces, by id."""
-        return special_pieces(self._spec)
+        """Return control and unknown pieces: parts of a text may look like them."""
+        one = self._processor
+        return [
+            one.IdToPiece(token)
+            for token in range(one.GetPieceSize())
+            if not one.IsByte(token) and (one.IsControl(token) or one.IsUnknown(token))
+        ]
 
     def id_of(self, token: str) -> int | None:
-        """The id of a piece."""
         found = int(self._processor.PieceToId(token))
         return found if self._processor.IdToPiece(found) == token else None
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Ids of UTF-8 texts."""
         return _joined(self._processor.Encode([text.decode() for text in texts], out_type=int, num_threads=1))
 
 
 class TiktokenEngine:
-    """The `tiktoken` package; special tokens in a text are plain text."""
+    """The `tiktoken` package. Special tokens in a text are plain text, and only EOS is known by name."""
 
     def __init__(self, spec: TokenizerSpec) -> None:
         self._spec = spec
         self._encoding = load_encoding(spec)
 
     def added_tokens(self) -> list[str]:
-        """The EOS token, if there is one."""
         return [] if self._spec.eos is None else [self._spec.eos]
 
     def id_of(self, token: str) -> int | None:
-        """The id of the EOS token: a file of ranks names no others."""
         return self._spec.eos_id if token == self._spec.eos else None
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Ids of UTF-8 texts."""
         return _joined([self._encoding.encode_ordinary(text.decode()) for text in texts])
 
 
 def encode_each(engine: Engine, texts: Sequence[bytes]) -> tuple[Encoded, dict[int, str]]:
-    """Return the ids of texts, and by its index why a text has none."""
+    """Return the ids of texts, and for the indices of texts without ids the reason."""
     try:
         return engine.encode(texts), {}
     except UnencodableError:
@@ -257,7 +218,7 @@ def _joined(found: Sequence[Sequence[int]]) -> Encoded:
 
 
 def make_reference(spec: TokenizerSpec, tokenizer: Any = None) -> Reference:
-    """The engine of a tokenizer's own library; `tokenizer` as for `TokenizersEngine`."""
+    """Return the engine of a tokenizer's own library; `tokenizer` is as for `TokenizersEngine`."""
     if spec.kind == "sentencepiece":
         return SentencePieceEngine(spec)
     return TiktokenEngine(spec) if spec.kind == "tiktoken" else TokenizersEngine(spec, tokenizer)
@@ -276,7 +237,6 @@ class GigatokenEngine:
         self._encoded_texts = 0
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
-        """Ids of UTF-8 texts."""
         if not texts:
             return np.empty(0, np.uint32), np.empty(0, np.int64)
         require_memory_to_encode(sum(map(len, texts)), _GIGATOKEN_BYTES)
@@ -305,7 +265,7 @@ def _load_gigatoken(spec: TokenizerSpec) -> Any:
 
 
 def _put_around(ids: NDArray[np.uint32], lengths: IntArray, prefix: Sequence[int], suffix: Sequence[int]) -> Encoded:
-    """The same texts with `prefix` before and `suffix` after each."""
+    """Add `prefix` before and `suffix` after each text."""
     if not prefix and not suffix:
         return ids, lengths
     stops = np.cumsum(lengths)
@@ -315,34 +275,34 @@ def _put_around(ids: NDArray[np.uint32], lengths: IntArray, prefix: Sequence[int
 
 @functools.lru_cache(maxsize=2)
 def load_engine(name: EngineName, spec: TokenizerSpec) -> Engine:
-    """The engine of this process for a tokenizer; loaded once."""
+    """Return the engine of this process for a tokenizer; it is loaded once."""
     return GigatokenEngine(spec) if name == "gigatoken" else make_reference(spec)
 
 
 def load_reference(spec: TokenizerSpec) -> Reference:
-    """The tokenizer's own library, in this process; loaded once."""
+    """Return the tokenizer's own library, which is loaded once in each process."""
     return cast(Reference, load_engine(spec.kind, spec))
 
 
 def try_gigatoken(spec: TokenizerSpec, texts: Sequence[bytes]) -> Encoded | str:
-    """What gigatoken makes of some texts, or why it can't."""
+    """Encode texts with gigatoken; return the reason if it can't."""
     try:
         return load_engine("gigatoken", spec).encode(texts)
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic in Rust is no Exception
+    except BaseException as error:  # a panic in Rust isn't an Exception
         return f"{type(error).__name__}: {error}".partition("\n")[0]
 
 
 def odd_texts(added_tokens: Sequence[str]) -> list[bytes]:
-    """Texts to compare that the input may lack: odd characters, and each added token in several surroundings."""
+    """Return texts to compare that the input may lack: rare characters, and added tokens in several contexts."""
     around = ("{}", "x{}y", " {} ", "x {}\n{}{} y")
     texts = [*ODD_TEXTS, *(form.replace("{}", token) for token in added_tokens[:_ADDED_TOKENS] for form in around)]
     return [text.encode(errors="replace") for text in texts]
 
 
 def find_difference(texts: Sequence[bytes], found: Encoded, expected: Encoded) -> Difference | None:
-    """The first text whose ids differ."""
+    """Return the first text whose ids differ."""
     if np.array_equal(found[1], expected[1]) and np.array_equal(found[0], expected[0]):
         return None
     for text, one, other in zip(texts, _split(found), _split(expected), strict=True):
@@ -369,27 +329,26 @@ def load_tokenizer(
     special_tokens: bool = True,
     pretokenizer: str | None = None,
 ) -> tuple[TokenizerSpec, Reference]:
-    """The tokenizer at a path, and its own library's encoder. The content of a file decides what kind it is.
+    """Load the tokenizer at a path, whose content decides its kind, and its own library.
 
     Args:
-        given: a file, or a folder with a `tokenizer.json`, a `.model` or a `.tiktoken` file; or a name in the Hub's
+        given: a file; a directory with a `tokenizer.json`, a `.model` or a `.tiktoken` file; or a name in the Hub's
             local cache.
-        store: where it is.
+        store: its store.
         eos: token that ends a document, or `NO_EOS`; by default the tokenizer's own.
-        special_tokens: whether a post-processor adds its special tokens.
-        pretokenizer: how a tiktoken file's text is split; see `penstock.prepare.tokens.model_files`.
+        special_tokens: a post-processor adds its special tokens.
+        pretokenizer: how the text of a tiktoken file is split; see `PATTERNS`.
 
     Raises:
-        NotFound: nothing is there.
+        NotFound: nothing exists there.
         Corrupt: a file of the tokenizer is damaged.
-        ConfigError: an option does not fit the tokenizer, or no EOS is known.
-        MissingExtra: its library is not installed.
+        ConfigError: an option doesn't fit the tokenizer, or EOS is unknown.
+        MissingExtra: its library isn't installed.
     """
     named, given = os.fspath(given), located(os.fspath(given))
     if given != named:
-        spec, reference = load_tokenizer(
-            given, store, eos=eos, special_tokens=special_tokens, pretokenizer=pretokenizer
-        )
+        how: dict[str, Any] = {"eos": eos, "special_tokens": special_tokens, "pretokenizer": pretokenizer}
+        spec, reference = load_tokenizer(given, store, **how)
         return replace(spec, name=named.rpartition("/")[2]), reference
     path = absolute(local_path(given, "a tokenizer"))
     file = _model_in(store, path) if store.is_folder(path) else path
@@ -397,7 +356,8 @@ def load_tokenizer(
     is_ranks = is_rank_file(data)
     if pretokenizer is not None and not is_ranks:
         raise ConfigError("a pretokenizer only applies to tiktoken files", path=path, found=pretokenizer)
-    if file is None or _is_json(data, file):
+    # A damaged file of another name is read as tokenizer.json, for its error.
+    if file is None or data.lstrip()[:1] == b"{" or not (file.endswith(_SUFFIXES) or is_ranks):
         spec, tokenizer = load_spec(given, store, eos=eos, special_tokens=special_tokens)
         return spec, make_reference(spec, tokenizer)
     if is_ranks:
@@ -409,20 +369,15 @@ def load_tokenizer(
 
 
 def tokenizer_files(given: str | os.PathLike[str]) -> list[str]:
-    """The tokenizer's file, or those of its folder: what else lies there, such as an output, is none of its files."""
+    """Return the tokenizer's file, or those of its directory, without other files there such as an output."""
     named = located(os.fspath(given))
     if not os.path.isdir(named):
         return [named]
     return [os.path.join(named, name) for name in os.listdir(named) if name.endswith(_IN_FOLDERS)]
 
 
-def _is_json(data: bytes, file: str) -> bool:
-    """Whether a file is to be read as a tokenizer.json; so is a damaged one, for its error."""
-    return data.lstrip()[:1] == b"{" or not (file.endswith(_SUFFIXES) or is_rank_file(data))
-
-
 def _model_in(store: LocalStore, folder: str) -> str | None:
-    """The model file of a folder without a `tokenizer.json`."""
+    """Return the model file of a directory without a `tokenizer.json`."""
     if store.exists(os.path.join(folder, "tokenizer.json")):
         return None
     for name in _MODELS:

@@ -1,14 +1,13 @@
-"""SentencePiece `.model` files, encoded as the package's own `Encode` does: no BOS, no EOS, no sampling.
+"""Tokenizer files of SentencePiece and tiktoken.
 
-Control symbols such as `</s>` in a text are plain text, and user-defined symbols are tokens: the model itself says
-which is which. A `tokenizer_config.json` beside the model has no influence. EOS is found by its piece, as in
-Modalities (`PieceToId`).
+SentencePiece `.model` files are encoded as by the package's own `Encode`: no BOS, no EOS, no sampling. Control symbols
+such as `</s>` in a text are plain text, and user-defined symbols are tokens, as the model defines. A
+`tokenizer_config.json` next to the model has no effect. EOS is found by its piece, as in Modalities (`PieceToId`).
 
-tiktoken rank files: lines of `base64-of-the-token rank`, encoded as tiktoken's `encode_ordinary` does.
-
-Such a file holds ranks and nothing else. How text is split first is known by the name of a published encoding
-(`cl100k_base.tiktoken`) or has to be named; it is never guessed. Special tokens are those of the encoding, and those
-that a `tokenizer_config.json` beside the file defines (`added_tokens_decoder`). In a text they are plain text.
+tiktoken rank files have lines of `base64-of-the-token rank`, encoded as by tiktoken's `encode_ordinary`. They don't
+define how text is split first: that is known for the names of published encodings (`cl100k_base.tiktoken`), else it
+must be specified, and is never guessed. Special tokens are those of the encoding, and those in the
+`added_tokens_decoder` of a `tokenizer_config.json` next to the file. In a text they are plain text.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import json
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -30,20 +28,15 @@ import xxhash
 from penstock._naming import nearest
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt
-from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec, tokenizer_digest
+from penstock.prepare.tokens.tokenizer import NO_EOS, TokenizerSpec, token_text, tokenizer_digest
 
 
 def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerSpec:
-    """The spec of a model.
-
-    Args:
-        data: the file.
-        path: where it came from.
-        eos: piece that ends a document, or `NO_EOS`; by default the model's own EOS.
+    """Describe a SentencePiece model.
 
     Raises:
-        Corrupt: it is no SentencePiece model.
-        ConfigError: it has no such piece, or no EOS.
+        Corrupt: it isn't a SentencePiece model.
+        ConfigError: it has no piece `eos`, or no EOS.
     """
     processor = _load(data, path)
     size = processor.GetPieceSize()
@@ -76,9 +69,6 @@ def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerS
         digest=tokenizer_digest(data),
         vocab_size=size,
         max_token_id=size - 1,
-        special_tokens=False,
-        around=((), ()),
-        split_special_tokens=True,
         eos=eos,
         eos_id=eos_id,
         kind="sentencepiece",
@@ -87,22 +77,12 @@ def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerS
 
 @functools.lru_cache(maxsize=2)
 def load_sentencepiece(spec: TokenizerSpec) -> Any:
-    """A `sentencepiece.SentencePieceProcessor`."""
+    """Return a `sentencepiece.SentencePieceProcessor`."""
     return _load(spec.json, spec.path)
 
 
-def special_pieces(spec: TokenizerSpec) -> list[str]:
-    """Pieces that a text may hold and that are something else than words: control, unknown and user-defined ones."""
-    processor = load_sentencepiece(spec)
-    return [
-        processor.IdToPiece(token)
-        for token in range(processor.GetPieceSize())
-        if not processor.IsByte(token) and (processor.IsControl(token) or processor.IsUnknown(token))
-    ]
-
-
 def gigatoken_json(data: bytes) -> bytes:
-    """The `tokenizer.json` that gigatoken makes of a model, without control symbols: in a text they are plain text."""
+    """Return gigatoken's `tokenizer.json` of a model, without control symbols, which are plain text in a text."""
     made = require("gigatoken._load.sentencepiece", extra="tokenize").sentencepiece_to_tokenizer_json(data)
     found = json.loads(made)
     control = {token["content"] for token in found["added_tokens"] if token["special"]}
@@ -148,7 +128,7 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
         ),
     }
 )
-"""Name of a pretokenizer → the expression that splits a text before ranks are looked up."""
+"""Name of a pretokenizer → regular expression that splits a text before ranks are looked up."""
 
 GIGATOKEN_NAMES: Mapping[str, str] = MappingProxyType({"cl100k": "gpt4"})
 """Pretokenizers that gigatoken has under another name."""
@@ -156,55 +136,36 @@ GIGATOKEN_NAMES: Mapping[str, str] = MappingProxyType({"cl100k": "gpt4"})
 _END = "<|endoftext|>"
 
 
-@dataclass(frozen=True, slots=True)
-class _Encoding:
-    pretokenizer: str
-    special_tokens: Mapping[str, int]
-
-
-_ENCODINGS: Mapping[str, _Encoding] = MappingProxyType(
+_FIM = {"<|fim_prefix|>": 100258, "<|fim_middle|>": 100259, "<|fim_suffix|>": 100260}
+_ENCODINGS: Mapping[str, tuple[str, Mapping[str, int]]] = MappingProxyType(
     {
-        "r50k_base": _Encoding("gpt2", {_END: 50256}),
-        "p50k_base": _Encoding("gpt2", {_END: 50256}),
-        "cl100k_base": _Encoding(
-            "cl100k",
-            {
-                _END: 100257,
-                "<|fim_prefix|>": 100258,
-                "<|fim_middle|>": 100259,
-                "<|fim_suffix|>": 100260,
-                "<|endofprompt|>": 100276,
-            },
-        ),
-        "o200k_base": _Encoding("o200k", {_END: 199999, "<|endofprompt|>": 200018}),
+        "r50k_base": ("gpt2", {_END: 50256}),
+        "p50k_base": ("gpt2", {_END: 50256}),
+        "cl100k_base": ("cl100k", {_END: 100257, **_FIM, "<|endofprompt|>": 100276}),
+        "o200k_base": ("o200k", {_END: 199999, "<|endofprompt|>": 200018}),
     }
 )
+"""Name of a published encoding → its pretokenizer and its special tokens."""
 
 
 def is_rank_file(data: bytes) -> bool:
-    """Whether a file begins like a rank file."""
+    """Return whether a file begins like a rank file."""
     return _FIRST_LINE.match(data[:4096]) is not None
 
 
 def tiktoken_spec(
     data: bytes, path: str, *, eos: str | None, pretokenizer: str | None, config: Mapping[str, Any]
 ) -> TokenizerSpec:
-    """The spec of a rank file.
+    """Describe a rank file; its name can be that of a published encoding.
 
-    Args:
-        data: the file.
-        path: where it came from; its name may be that of a published encoding.
-        eos: special token that ends a document, or `NO_EOS`; by default the config's `eos_token`, else
-            `<|endoftext|>`.
-        pretokenizer: a key of `PATTERNS`.
-        config: the `tokenizer_config.json` beside the file, or nothing.
+    EOS is by default the `eos_token` of `config`, the `tokenizer_config.json` next to the file, else `<|endoftext|>`.
 
     Raises:
         Corrupt: the file or the config is damaged.
-        ConfigError: the pretokenizer or the EOS is not known.
+        ConfigError: the pretokenizer or EOS is unknown.
     """
-    known = _ENCODINGS.get(os.path.splitext(os.path.basename(path))[0])
-    name = pretokenizer or (known.pretokenizer if known is not None else None)
+    known_name, known_tokens = _ENCODINGS.get(os.path.splitext(os.path.basename(path))[0], (None, {}))
+    name = pretokenizer or known_name
     if name not in PATTERNS:
         raise ConfigError(
             "unknown pretokenizer" if name else "a rank file doesn't define how text is split",
@@ -214,13 +175,13 @@ def tiktoken_spec(
             hint="Specify it with pretokenizer= (--pretokenizer). A wrong one silently produces wrong tokens",
         )
     ranks = parse_ranks(data, path)
-    special = {**(known.special_tokens if known is not None else {}), **_added_tokens(config, path)}
+    special = {**known_tokens, **_added_tokens(config, path)}
     taken = set(ranks.values())
     for token, token_id in special.items():
         if token_id in taken:
             raise Corrupt("a special token has the same id as another token", path=path, found=f"{token!r}: {token_id}")
         taken.add(token_id)
-    eos = None if eos == NO_EOS else eos or _eos_of(config) or _END
+    eos = None if eos == NO_EOS else eos or token_text(config.get("eos_token")) or _END
     if eos is not None and eos not in special:
         raise ConfigError(
             f"the EOS token {eos!r} is not a special token of this encoding",
@@ -237,9 +198,6 @@ def tiktoken_spec(
         digest=xxhash.xxh3_128_hexdigest(data + b"\0" + note),
         vocab_size=len(ranks),
         max_token_id=max(taken),
-        special_tokens=False,
-        around=((), ()),
-        split_special_tokens=True,
         eos=eos,
         eos_id=None if eos is None else special[eos],
         kind="tiktoken",
@@ -248,10 +206,10 @@ def tiktoken_spec(
 
 
 def parse_ranks(data: bytes, path: str) -> dict[bytes, int]:
-    """Token → rank.
+    """Return the rank of each token.
 
     Raises:
-        Corrupt: a line is no token and rank, or a token or rank stands there twice.
+        Corrupt: a line isn't a token and a rank, or one of them is listed twice.
     """
     ranks: dict[bytes, int] = {}
     for number, line in enumerate(data.splitlines(), 1):
@@ -275,7 +233,7 @@ def parse_ranks(data: bytes, path: str) -> dict[bytes, int]:
 
 @functools.lru_cache(maxsize=2)
 def load_encoding(spec: TokenizerSpec) -> Any:
-    """A `tiktoken.Encoding`."""
+    """Return a `tiktoken.Encoding`."""
     tiktoken = require("tiktoken", extra="tokenize")
     return tiktoken.Encoding(
         spec.name,
@@ -286,31 +244,18 @@ def load_encoding(spec: TokenizerSpec) -> Any:
 
 
 def _added_tokens(config: Mapping[str, Any], path: str) -> dict[str, int]:
+    config_path = os.path.join(os.path.dirname(path), "tokenizer_config.json")
     found = config.get("added_tokens_decoder") or {}
     try:
         tokens = {str(fields["content"]): int(token_id) for token_id, fields in found.items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Corrupt("invalid added_tokens_decoder", path=_config_path(path), found=str(error)) from error
+        raise Corrupt("invalid added_tokens_decoder", path=config_path, found=str(error)) from error
     for token, token_id in tokens.items():
         if not 0 <= token_id <= _MOST_ID:
-            raise Corrupt("invalid id", path=_config_path(path), found=f"{token!r}: {token_id}")
+            raise Corrupt("invalid id", path=config_path, found=f"{token!r}: {token_id}")
     return tokens
 
 
-def _eos_of(config: Mapping[str, Any]) -> str | None:
-    token = config.get("eos_token")
-    content: Any = token.get("content") if isinstance(token, Mapping) else token  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
-    return content if isinstance(content, str) else None
-
-
-def _config_path(path: str) -> str:
-    return os.path.join(os.path.dirname(path), "tokenizer_config.json")
-
-
 def _bad_line(path: str, number: int, why: str) -> Corrupt:
-    return Corrupt(
-        f"line {number} is not a token and a rank",
-        path=path,
-        found=why,
-        expected="base64 of the token, a space, its rank",
-    )
+    what, expected = f"line {number} is not a token and a rank", "base64 of the token, a space, its rank"
+    return Corrupt(what, path=path, found=why, expected=expected)

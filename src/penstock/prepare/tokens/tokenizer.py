@@ -1,14 +1,12 @@
-"""A `tokenizer.json` of anybody's, before a library sees it, and what its panics become.
+"""Tokenizer files of Hugging Face: a `tokenizer.json` as `tokenizers` reads it, or a directory as `transformers` does.
 
-The libraries are written in Rust: an id of 4294967295 makes one ask for hundreds of GB, which ends the whole process,
-and a wrong template ends in a `PanicException`, which is no `Exception`. So ids are looked at first, then the file is
-loaded once in a process of its own, and panics are errors with a type.
+Documents are never truncated or padded, regardless of a tokenizer's file. From a `tokenizer_config.json`, the same
+settings are used as in transformers 4.57 (whose fast tokenizers Modalities calls): tokens that the config adds,
+`add_prefix_space`, `split_special_tokens`, and the BOS and EOS of the Llama family.
 
-Which tokenizer: a `tokenizer.json` as `tokenizers` reads it, or a Hugging Face folder as `transformers` loads it.
-
-Documents are never truncated or padded, whatever a tokenizer's file says. From a folder with a
-`tokenizer_config.json`, these settings count, as in transformers 4.57 (whose fast tokenizers Modalities calls): tokens
-that the config adds, `add_prefix_space`, `split_special_tokens`, and the BOS and EOS of the Llama family.
+Files are untrusted. The libraries are written in Rust: an id of 4294967295 makes one allocate hundreds of GB, which
+ends the process, and a wrong template ends in a `PanicException`, which isn't an `Exception`. So ids are checked first,
+then the file is loaded once in another process, and panics become typed errors.
 """
 
 from __future__ import annotations
@@ -75,12 +73,7 @@ for probe in by_tokenizers, by_gigatoken:
 
 
 def parse_tokenizer(data: bytes, path: str) -> Any:
-    """A `tokenizers.Tokenizer`; see `require_loadable`.
-
-    Raises:
-        Corrupt: it is none.
-        MissingExtra: `tokenizers` is not installed.
-    """
+    """Return a `tokenizers.Tokenizer`; raises `Corrupt`. See `require_loadable`."""
     tokenizers = require("tokenizers", extra="tokenize")
     with no_panics("not a valid tokenizer.json", path):
         try:
@@ -90,17 +83,16 @@ def parse_tokenizer(data: bytes, path: str) -> Any:
 
 
 def tokenizer_digest(data: bytes, *, split_special_tokens: bool = False) -> str:
-    """What a side file says of the tokenizer that made its tokens: of its file, and of a setting that is not in it."""
+    """Return the digest that side files record: of the tokenizer's file, and of a setting that isn't in it."""
     return xxhash.xxh3_128_hexdigest(data + b"\0split" * split_special_tokens)
 
 
 def require_loadable(data: bytes, path: str) -> None:
-    """Refuse a file that would end the process which loads it. It is loaded in another one, once for equal files.
+    """Raise an error for a file that would end the process that loads it. Each file is loaded once in another process.
 
     Raises:
-        TooLarge: an id beyond `MOST_TOKEN_ID`, or more than `MOST_TOKENIZER_BYTES`.
-        Corrupt: it ends that process, takes more than `_PROBE_S` seconds or 8 GiB, or makes of a short text one that
-            is more than 64 times as long.
+        TooLarge: an id is above `MOST_TOKEN_ID`, or the file has more than `MOST_TOKENIZER_BYTES`.
+        Corrupt: it ends that process, takes more than 300 s or 8 GiB, or makes a short text more than 64 times longer.
     """
     if len(data) > MOST_TOKENIZER_BYTES:
         raise TooLarge(
@@ -109,7 +101,7 @@ def require_loadable(data: bytes, path: str) -> None:
     try:
         value = msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return  # which its library says better
+        return  # its library has a better error
     for token_id in _ids(value):
         if token_id > MOST_TOKEN_ID:
             raise TooLarge(
@@ -122,7 +114,7 @@ def require_loadable(data: bytes, path: str) -> None:
 
 @contextlib.contextmanager
 def no_panics(what: str, path: str) -> Generator[None]:
-    """A panic of Rust, which is no `Exception`, becomes `Corrupt`."""
+    """Turn a panic of Rust, which isn't an `Exception`, into `Corrupt`."""
     try:
         yield
     except (Exception, KeyboardInterrupt, SystemExit, GeneratorExit):
@@ -132,33 +124,26 @@ def no_panics(what: str, path: str) -> Generator[None]:
 
 
 def _ids(value: Any) -> Iterator[int]:
-    """The largest ids of a vocabulary, and all ids of tokens that are added or put around texts."""
+    """Yield the largest id of a vocabulary, and the ids of added tokens and of those around texts."""
     if not isinstance(value, dict):
         return
     model: Any = value.get("model")
     vocab: Any = model.get("vocab") if isinstance(model, dict) else None
     if isinstance(vocab, dict):
         yield max((one for one in vocab.values() if isinstance(one, int)), default=0)
-    for added in _items(value.get("added_tokens")):
+    tokens: Any = value.get("added_tokens")
+    for added in tokens if isinstance(tokens, list) else ():
         if isinstance(added, dict) and isinstance(added.get("id"), int):
             yield added["id"]
-    yield from _integers(value.get("post_processor"))
-
-
-def _items(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _integers(value: Any) -> Iterator[int]:
-    left: list[Any] = [value]
-    while left:
-        one: Any = left.pop()
+    waiting: list[Any] = [value.get("post_processor")]
+    while waiting:
+        one: Any = waiting.pop()
         if isinstance(one, int):
             yield one
         elif isinstance(one, list):
-            left += one
+            waiting += one
         elif isinstance(one, Mapping):
-            left += one.values()
+            waiting += one.values()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +154,7 @@ class _File:
 
 @functools.lru_cache(maxsize=4)
 def _fate(file: _File) -> str | None:
-    """How a process ends that loads a tokenizer; None where it lives."""
+    """Return how a process ends that loads a tokenizer; None if it works."""
     if not sys.executable:
         return None
     most_bytes = _PROBE_BYTES + _PROBE_FACTOR * len(file.data)
@@ -183,7 +168,7 @@ def _fate(file: _File) -> str | None:
     except subprocess.TimeoutExpired:
         return f"not finished after {_PROBE_S} s"
     except OSError:
-        return None  # no other process can be had: the ids were looked at
+        return None  # no other process can be started; the ids are checked
     if done.returncode == _GROWS:
         return "text that grows by more than 64 times"
     return f"signal {-done.returncode}" if done.returncode < 0 else None
@@ -191,34 +176,33 @@ def _fate(file: _File) -> str | None:
 
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _ADDS_BOS = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
-"""Classes that replace the post-processor by their `add_bos_token`, with its default, and `add_eos_token`."""
+"""Classes whose `add_bos_token` and `add_eos_token` replace the post-processor → default of `add_bos_token`."""
 
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 _SHOWN = 8
 
 NO_EOS = "none"
-"""Stands for a token in `eos`: documents end without an EOS token."""
+"""Value of `eos` for documents without an EOS token."""
 
 Kind = Literal["tokenizers", "sentencepiece", "tiktoken"]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenizerSpec:
-    """A tokenizer, as workers get it. Hashable, and cheap to hash and to compare: its digest stands for its file.
+    """Tokenizer as workers get it. It is hashed and compared by its digest.
 
     Attributes:
-        name: for people: the name of the folder or file.
-        path: where it came from, for errors.
+        name: name of the directory or file.
+        path: for errors.
         json: a `tokenizer.json` with all settings applied; for another kind, its file.
-        digest: digest of `json` and the settings that it can't hold.
-        vocab_size: entries of the base vocabulary, added tokens not counted.
-        max_token_id: the largest id that it can emit.
-        special_tokens: whether its post-processor adds special tokens.
-        around: ids that come before and after every text; None where that is not all that the post-processor does.
-        split_special_tokens: whether special tokens in a text are plain text.
-        eos: the token that is appended to each document, and `eos_id` its id; None to append none.
-        kind: whose file it is.
+        digest: digest of `json` and of settings outside it.
+        vocab_size: entries of the base vocabulary, without added tokens.
+        max_token_id: the largest possible id.
+        eos: token that is appended to each document; None to append none.
+        special_tokens: the post-processor adds special tokens.
+        around: ids before and after every text; None if the post-processor does more than that.
+        split_special_tokens: special tokens in a text are plain text.
         pretokenizer: how text is split first, for a tiktoken file.
     """
 
@@ -228,26 +212,26 @@ class TokenizerSpec:
     digest: str
     vocab_size: int
     max_token_id: int
-    special_tokens: bool
-    around: tuple[tuple[int, ...], tuple[int, ...]] | None
-    split_special_tokens: bool
     eos: str | None
     eos_id: int | None
+    special_tokens: bool = False
+    around: tuple[tuple[int, ...], tuple[int, ...]] | None = ((), ())
+    split_special_tokens: bool = True
     kind: Kind = "tokenizers"
     pretokenizer: str | None = None
 
     @property
     def token_bytes(self) -> int:
-        """1, 2 or 4: what Modalities takes for the base vocabulary, or more where an added token needs it."""
+        """1, 2 or 4: the width that Modalities uses for the base vocabulary, or more if an added token needs it."""
         return max(token_bytes_for_vocab(self.vocab_size), token_bytes_for_id(self.max_token_id))
 
     @property
     def num_ids(self) -> int:
-        """Entries of the vocabulary, added tokens counted: ids are below it."""
+        """Entries of the vocabulary including added tokens. Ids are smaller."""
         return max(self.vocab_size, self.max_token_id + 1)
 
     def load(self) -> Any:
-        """A `tokenizers.Tokenizer`."""
+        """Return a `tokenizers.Tokenizer`."""
         tokenizer = parse_tokenizer(self.json, self.path)
         tokenizer.encode_special_tokens = self.split_special_tokens
         return tokenizer
@@ -256,28 +240,27 @@ class TokenizerSpec:
 def load_spec(
     given: str | os.PathLike[str], store: LocalStore, *, eos: str | None, special_tokens: bool
 ) -> tuple[TokenizerSpec, Any]:
-    """The tokenizer at a path, and the same as a `tokenizers.Tokenizer`.
+    """Load a `tokenizer.json`, or a directory with one; return it also as a `tokenizers.Tokenizer`.
 
-    Args:
-        given: a `tokenizer.json`, or a folder with one.
-        store: where it is.
-        eos: the token that ends a document, or `NO_EOS`; by default the `eos_token` of the files beside
-            `tokenizer.json`.
-        special_tokens: whether the post-processor adds its special tokens.
+    `eos` is by default the `eos_token` of the files next to `tokenizer.json`.
 
     Raises:
-        NotFound: nothing is there.
+        NotFound: nothing exists there.
         Corrupt: a file of the tokenizer is damaged.
-        ConfigError: no EOS is known, or it is not in the vocabulary.
-        MissingExtra: `tokenizers` is not installed.
+        ConfigError: EOS is unknown, or isn't in the vocabulary.
+        MissingExtra: `tokenizers` isn't installed.
     """
     path, file, is_folder = _find_json(given, store)
-    data, tokenizer = _loaded(store, file)
+    data = store.get(file)
+    require_loadable(data, file)
+    tokenizer = parse_tokenizer(data, file)
+    if not tokenizer.get_vocab_size(with_added_tokens=True):
+        raise Corrupt("this tokenizer has no tokens", path=file)
     config, named = (
         read_config(Place(store, file).folder().child(name)) if os.path.basename(file) == "tokenizer.json" else {}
         for name in ("tokenizer_config.json", "special_tokens_map.json")
     )
-    own_eos = _content(config.get("eos_token") or named.get("eos_token"))
+    own_eos = token_text(config.get("eos_token") or named.get("eos_token"))
     is_new = own_eos is not None and tokenizer.token_to_id(own_eos) is None
     split_special_tokens = False
     changed = tokenizer.truncation is not None or tokenizer.padding is not None
@@ -292,10 +275,17 @@ def load_spec(
         data = tokenizer.to_str().encode()
     vocab: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
     if is_new and eos is None:
-        raise _new_eos(path, str(own_eos), vocab.get(str(own_eos)), _special_tokens(tokenizer))
+        raise _new_eos(path, str(own_eos), vocab.get(str(own_eos)), list_added_tokens(tokenizer))
     eos, eos_id = _find_eos(tokenizer, vocab, eos or own_eos, path)
     tokenizer.encode_special_tokens = split_special_tokens
-    around = _checked_around(tokenizer, max(vocab.values()), file) if special_tokens else ((), ())
+    around: tuple[tuple[int, ...], tuple[int, ...]] | None = ((), ())
+    if special_tokens:
+        with no_panics("the post-processor of this tokenizer fails", file):
+            around = _around(tokenizer)
+        largest = max(itertools.chain(*(around or ())), default=0)
+        if largest > max(vocab.values()):
+            what = "the post-processor adds an id that isn't in the vocabulary"
+            raise Corrupt(what, path=file, found=largest)
     spec = TokenizerSpec(
         name=os.path.basename(path),
         path=file,
@@ -313,7 +303,7 @@ def load_spec(
 
 
 def _find_json(given: str | os.PathLike[str], store: LocalStore) -> tuple[str, str, bool]:
-    """What was given, the `tokenizer.json` that it means, and whether it is a folder."""
+    """Return the path, its `tokenizer.json`, and whether it is a directory."""
     path = absolute(local_path(given, "a tokenizer"))
     is_folder = store.is_folder(path)
     file = os.path.join(path, "tokenizer.json") if is_folder else path
@@ -326,28 +316,8 @@ def _find_json(given: str | os.PathLike[str], store: LocalStore) -> tuple[str, s
     return path, file, is_folder
 
 
-def _loaded(store: LocalStore, file: str) -> tuple[bytes, Any]:
-    """A file, which may be anybody's, and its `tokenizers.Tokenizer`."""
-    data = store.get(file)
-    require_loadable(data, file)
-    tokenizer = parse_tokenizer(data, file)
-    if not tokenizer.get_vocab_size(with_added_tokens=True):
-        raise Corrupt("this tokenizer has no tokens", path=file)
-    return data, tokenizer
-
-
-def _checked_around(tokenizer: Any, max_token_id: int, file: str) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The same as `_around`, of ids that the vocabulary has; raises `Corrupt`."""
-    with no_panics("the post-processor of this tokenizer fails", file):
-        around = _around(tokenizer)
-    beyond = max(itertools.chain(*(around or ())), default=0)
-    if beyond > max_token_id:
-        raise Corrupt("the post-processor adds an id that isn't in the vocabulary", path=file, found=beyond)
-    return around
-
-
 def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """The ids that a post-processor puts before and after every text; None where it does something else."""
+    """Return the ids that a post-processor adds before and after every text; None if it does more."""
     if tokenizer.post_processor is None:
         return (), ()
     probes = [tokenizer.encode(text, add_special_tokens=True) for text in ("a", "a b", "")]
@@ -361,7 +331,7 @@ def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 def read_config(file: Place) -> dict[str, Any]:
-    """A JSON object of a tokenizer's folder; empty where there is no such file."""
+    """Return the JSON object in a file of a tokenizer's directory; empty if it doesn't exist."""
     if not file.exists():
         return {}
     try:
@@ -373,14 +343,15 @@ def read_config(file: Place) -> dict[str, Any]:
     return found
 
 
-def _content(token: Any) -> str | None:
-    """A token of a config, which is a text or an object with a `content`."""
+def token_text(token: Any) -> str | None:
+    """Return a token of a config, which is text or an object with a `content`."""
     if isinstance(token, Mapping):
         token = token.get("content")
     return token if isinstance(token, str) else None
 
 
-def _special_tokens(tokenizer: Any) -> list[str]:
+def list_added_tokens(tokenizer: Any) -> list[str]:
+    """Return the tokens that aren't in the base vocabulary, by id."""
     return [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
 
 
@@ -403,7 +374,7 @@ def _find_eos(
 ) -> tuple[str, int] | tuple[None, None]:
     if eos == NO_EOS:
         return None, None
-    special = _special_tokens(tokenizer)
+    special = list_added_tokens(tokenizer)
     listed = _listed(special)
     if eos is None:
         raise ConfigError(
@@ -421,11 +392,11 @@ def _find_eos(
     return eos, vocab[eos]
 
 
-# --- what transformers does when it loads a folder -----------------------------------------------------------------
+# --- settings of a directory, as transformers applies them
 
 
 def _apply_config(tokenizer: Any, config: Mapping[str, Any], named: Mapping[str, Any], path: str) -> bool:
-    """Whether anything had to be changed."""
+    """Apply the settings of a directory; return whether anything changed."""
     if "added_tokens_decoder" not in config:
         config = {**{name: token for name, token in named.items() if name not in config}, **config}
     try:
@@ -447,14 +418,14 @@ def _apply_config(tokenizer: Any, config: Mapping[str, Any], named: Mapping[str,
 
 
 def _tokens_to_add(tokenizer: Any, config: Mapping[str, Any]) -> Iterator[Any]:
-    """Tokens of the config that the vocabulary lacks: they take the next ids."""
+    """Yield tokens of the config that the vocabulary lacks. They get the next ids."""
     make = require("tokenizers", extra="tokenize").AddedToken
     present = list(tokenizer.get_added_tokens_decoder().values())
     known = {repr(token) for token in present}
     contents = {token.content for token in present}
     wanted: dict[str, Any] = config.get("added_tokens_decoder") or {}
     named = [config.get(name) for name in _NAMED] + list(config.get("additional_special_tokens") or [])
-    special = {content: token for token in named if (content := _content(token)) is not None}
+    special = {content: token for token in named if (content := token_text(token)) is not None}
     for _, fields in sorted(wanted.items(), key=lambda item: int(item[0])):
         token = make(str(fields["content"]), special=bool(fields.get("special")), **_flags(fields))
         contents.add(token.content)
@@ -467,7 +438,7 @@ def _tokens_to_add(tokenizer: Any, config: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _flags(fields: Mapping[str, Any]) -> dict[str, bool]:
-    """How a token is matched; other keys of a config say nothing here."""
+    """Return how a token is matched."""
     return {name: bool(fields[name]) for name in _FLAGS if name in fields}
 
 
@@ -479,15 +450,15 @@ def _set_prefix_space(tokenizer: Any, add_prefix_space: bool) -> bool:
     if state.get("add_prefix_space", add_prefix_space) == add_prefix_space:
         return False
     kind = getattr(pre_tokenizers, state.pop("type"))
-    with contextlib.suppress(TypeError):  # transformers leaves alone what can't be made again
+    with contextlib.suppress(TypeError):  # transformers doesn't change what can't be made again
         tokenizer.pre_tokenizer = kind(**(state | {"add_prefix_space": add_prefix_space}))
     return True
 
 
 def _set_bos_eos(tokenizer: Any, config: Mapping[str, Any]) -> None:
     processors = require("tokenizers", extra="tokenize").processors
-    bos = (_content(config.get("bos_token")) or "<s>") if config["add_bos_token"] else None
-    eos = (_content(config.get("eos_token")) or "</s>") if config.get("add_eos_token") else None
+    bos = (token_text(config.get("bos_token")) or "<s>") if config["add_bos_token"] else None
+    eos = (token_text(config.get("eos_token")) or "</s>") if config.get("add_eos_token") else None
     single = " ".join([f"{bos}:0"] * (bos is not None) + ["$A:0"] + [f"{eos}:0"] * (eos is not None))
     tokens = [(token, tokenizer.token_to_id(token)) for token in (bos, eos) if token is not None]
     tokenizer.post_processor = processors.TemplateProcessing(single=single, special_tokens=tokens)
