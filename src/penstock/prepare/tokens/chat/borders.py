@@ -1,10 +1,10 @@
-"""Borders of messages in a rendered conversation, from one rendering instead of one for each message.
+"""Borders of messages in a rendered conversation, from one rendering instead of one per message.
 
-Most templates are one loop over the messages, of which each round writes one message and looks at none that comes
-later. Then the rendering of the first messages is the beginning of the rendering of all, and ends where the next round
-begins. `make_bordered` rewrites such a template so that it notes these places. Everything by which a round could know
-of later messages, such as `loop.last` or another use of `messages`, is wrapped: if a conversation reaches it, the
-borders don't count, and the caller renders the beginnings one by one.
+Most templates are one loop over the messages, in which each round writes one message and doesn't look at later ones.
+Then the rendering of the first messages is the beginning of the rendering of all, and ends where the next round begins.
+`make_bordered` rewrites such a template to record these offsets. Every expression by which a round could know of later
+messages, such as `loop.last` or another use of `messages`, is wrapped: if a conversation reaches it, the borders are
+invalid, and the caller renders the beginnings one by one.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from typing import Any
 MESSAGES = "messages"
 PROMPT = "add_generation_prompt"
 _LOOKS_BACK = frozenset(("first", "index", "index0", "depth", "depth0", "previtem", "changed", "cycle"))
-"""Attributes of `loop` that are the same whether other messages follow or not."""
+"""Attributes of `loop` that don't depend on later messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bordered:
-    """A template that notes where its messages begin.
+    """Template that records where its messages begin.
 
-    Attributes:
-        compiled: renders what the template renders without a prompt.
-        prompt: renders what the template adds if it asks for an answer; None if that depends on the messages.
+    `compiled` renders without a generation prompt. `prompt` renders that; None if it depends on the messages.
     """
 
     compiled: Any
@@ -34,10 +32,10 @@ class Bordered:
 
 
 def make_bordered(environment: Any, text: str) -> Bordered | None:
-    """Return a template that notes where its messages begin; None for one that is not a loop over the messages."""
+    """Return a template that records where its messages begin; None if it isn't a loop over the messages."""
     try:
         return _bordered(environment, text)
-    except RecursionError:  # a template can be nested more deeply than the walk through it
+    except RecursionError:  # a template can be nested too deeply for the walk
         return None
 
 
@@ -82,7 +80,7 @@ def _is_name(node: Any, name: str | None = None) -> bool:
 
 
 def _is_silent(node: Any) -> bool:
-    """Return whether a node writes nothing and leaves nothing for another to write."""
+    """Return whether a node writes nothing."""
     import jinja2.nodes as nodes
 
     return isinstance(node, nodes.Output) and all(
@@ -91,7 +89,7 @@ def _is_silent(node: Any) -> bool:
 
 
 def _take_prompts(tree: Any) -> list[tuple[Any, list[Any], list[Any]]] | None:
-    """Remove the branches that only a prompt takes: `(the list that held one, its conditions, its body)`.
+    """Remove the branches of the prompt; return for each its list, its conditions and its body.
 
     None if such a branch has an `elif`.
     """
@@ -125,7 +123,7 @@ def _conjuncts(test: Any) -> list[Any]:
 
 
 def _aliases(prelude: Sequence[Any]) -> set[str]:
-    """Return the names that stand for the messages, or for all but the first ones, before the loop."""
+    """Return the names of the messages, or of all but the first ones, before the loop."""
     import jinja2.nodes as nodes
 
     found = {MESSAGES}
@@ -154,7 +152,7 @@ def _rest(node: Any, aliases: set[str]) -> Any:
 
 
 def _prompt(environment: Any, tree: Any, loop: Any, prompts: list[tuple[Any, list[Any], list[Any]]]) -> Any:
-    """Return a template of the branches that only a prompt takes; None if they depend on the messages."""
+    """Return a template of the branches of the prompt; None if they depend on the messages."""
     import jinja2.nodes as nodes
 
     if any(_is_name(node, PROMPT) for node in tree.find_all(nodes.Name)):
@@ -188,7 +186,7 @@ def _prompt(environment: Any, tree: Any, loop: Any, prompts: list[tuple[Any, lis
 
 
 def _ends(body: Sequence[Any]) -> bool:
-    """Return whether nothing is written in a loop after the branch that was removed last."""
+    """Return whether a loop writes nothing after the removed branch."""
     import jinja2.nodes as nodes
 
     removed = [at for at, node in enumerate(body) if isinstance(node, nodes.Output) and not node.nodes]
@@ -209,7 +207,7 @@ class _Wrapped:
         self._inner: set[int] = set()
 
     def visit_all(self) -> None:
-        """Wrap what is to be wrapped in the template."""
+        """Rewrite the template."""
         nodes = self._nodes
         before = self._tree.body[: self._tree.body.index(self._loop)]
         for node in before:
@@ -239,11 +237,11 @@ class _Wrapped:
             if isinstance(value, list):
                 for at, one in enumerate(value):
                     if isinstance(one, self._nodes.Node):
-                        value[at] = self._seen(one)
+                        value[at] = self._wrapped(one)
             elif isinstance(value, self._nodes.Node):
-                setattr(node, name, self._seen(value))
+                setattr(node, name, self._wrapped(value))
 
-    def _seen(self, node: Any) -> Any:
+    def _wrapped(self, node: Any) -> Any:
         self._visit(node)
         if not _is_name(node) or id(node) in self._allowed:
             return node

@@ -1,16 +1,15 @@
-"""Ids of conversations, and which of their tokens are generated: those that overlap a generated part of the text.
+"""Loss masks of conversations, and EOS tokens at their ends.
 
-Text is tokenized as a whole and without the special tokens of a post-processor, as transformers does for chat
-templates. A token whose characters a tokenizer trimmed away stands at the last of them.
+A token is generated if it overlaps a generated span of the text. Text is tokenized as a whole and without the special
+tokens of a post-processor, as transformers does for chat templates. A token whose characters a tokenizer trimmed away
+is placed at the last of them.
 
-The tokenizer's own library knows the characters of each token. gigatoken doesn't, but the ids of a byte-level
-tokenizer stand for all bytes of a text in order, so the lengths of their texts add up to offsets. A text whose lengths
-don't add up is encoded by the library.
-
-The ends of conversations: which ones get an EOS token, and whether it is trained on.
+The tokenizer's own library knows the characters of each token. gigatoken doesn't, but the ids of a byte-level tokenizer
+stand for all bytes of a text in order, so the lengths of their texts add up to offsets. A text whose lengths don't add
+up is encoded by the library.
 
 A model learns to stop from the token that ends its answers. Templates write one, such as `<|im_end|>`, or none. So an
-EOS token is appended, and belongs to the loss only if the answer has no end token of its own.
+appended EOS token is trained on only if the answer has no end token of its own.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _SPACE = b" "
 def encode_spans(
     engine: TokenizersEngine, texts: Sequence[bytes], spans: Sequence[Spans]
 ) -> tuple[Encoded, NDArray[np.bool_]]:
-    """Return ids and lengths of texts, and bool[n_ids]: whether a token overlaps a part that is generated."""
+    """Return ids and lengths of texts, and bool[n_ids]: whether a token overlaps a generated span."""
     encoded, offsets = engine.encode_with_offsets(texts)
     masks = [np.empty(0, np.bool_)]
     for one, generated in zip(offsets, spans, strict=True):
@@ -46,17 +45,12 @@ def encode_spans(
 def encode_spans_by_bytes(
     engine: Engine, vocabulary: TokenTable, reference: Any, texts: Sequence[bytes], spans: Sequence[Spans]
 ) -> tuple[Encoded, NDArray[np.bool_]]:
-    """Return what `encode_spans` does, from an engine that tells ids alone.
+    """Return the same as `encode_spans` from an engine without offsets.
 
-    Args:
-        engine: encodes.
-        vocabulary: of a tokenizer that tells the bytes of each id.
-        reference: returns the tokenizer's own library, which is loaded only if a text needs it.
-        texts: UTF-8.
-        spans: characters that are generated, of each text.
+    `reference` returns the tokenizer's own library, which is loaded only if a text needs it.
 
     Raises:
-        PrepareError: the two give a text other ids.
+        PrepareError: the engines encode a text differently.
     """
     if vocabulary.text_bytes is None:
         raise ValueError("the bytes of this tokenizer's ids are unknown")
@@ -72,7 +66,7 @@ def encode_spans_by_bytes(
     is_whole = np.concatenate([[0], ends])[token_stops] - before == sizes
     ends += np.repeat(text_starts - before, lengths)
     starts = ends - widths
-    if not is_whole.all():  # such rows are encoded again below: here they only stay in their place
+    if not is_whole.all():  # such rows are encoded again below; they only keep their place here
         for array in (starts, ends):
             np.clip(array, np.repeat(text_starts, lengths), np.repeat(text_starts + sizes, lengths), out=array)
     generated = np.concatenate(
@@ -86,7 +80,9 @@ def encode_spans_by_bytes(
     for first, stop in zip(firsts.tolist(), stops.tolist(), strict=True):
         mask[first:stop] = True
     for row, text in enumerate(texts):
-        if not is_whole[row] or not _is_normal(text, vocabulary):
+        form = vocabulary.form
+        is_normal = form is None or text.isascii() or unicodedata.is_normalized(form, text.decode())
+        if not is_whole[row] or not is_normal:
             part = slice(token_stops[row] - lengths[row], token_stops[row])
             expected, of_row = encode_spans(reference(), [text], [spans[row]])
             difference = find_difference([text], (ids[part], lengths[row : row + 1]), expected)
@@ -102,7 +98,7 @@ def encode_spans_by_bytes(
 def find_mask_difference(
     engine: Engine, vocabulary: TokenTable, reference: TokenizersEngine, texts: Sequence[bytes]
 ) -> str | None:
-    """Return where the two ways to make masks differ, for parts all over some texts; None if they agree."""
+    """Return how the two ways to make masks differ, for spans all over some texts; None if they agree."""
     spans: list[Spans] = [
         [(at, at + 3) for at in range(row % 5, len(text.decode()) - 3, 7)] for row, text in enumerate(texts)
     ]
@@ -117,7 +113,7 @@ def find_mask_difference(
 
 
 def _overlaps(starts: IntArray, ends: IntArray, generated: IntArray) -> NDArray[np.bool_]:
-    """Return whether `[start, end)` overlaps one of the parts int64[n, 2], which are disjoint and rising."""
+    """Return whether `[start, end)` overlaps one of the spans int64[n, 2], which are disjoint and rising."""
     begun = np.searchsorted(generated[:, 0], ends, side="left")
     return begun > np.searchsorted(generated[:, 1], starts, side="right")
 
@@ -131,13 +127,8 @@ def _in_bytes(text: bytes, spans: Spans) -> IntArray:
     return np.append(first_bytes, len(text))[found]
 
 
-def _is_normal(text: bytes, vocabulary: TokenTable) -> bool:
-    form = vocabulary.form
-    return form is None or text.isascii() or unicodedata.is_normalized(form, text.decode())
-
-
 def _trim(text: bytes, starts: IntArray, ends: IntArray, borders: IntArray) -> None:
-    """Leave spaces at both ends out of the tokens that reach across a border: others are on one side of it anyway."""
+    """Trim spaces at both ends of the tokens that cross a border. Other tokens are on one side of it anyway."""
     places = np.searchsorted(starts, borders, side="left") - 1
     crossing = (places >= 0) & (ends[places] > borders)
     for place in np.unique(places[crossing]).tolist():
@@ -158,20 +149,13 @@ def end_conversations(
     lengths: IntArray,
     mask: NDArray[np.bool_],
 ) -> tuple[NDArray[np.uint32], IntArray, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Append EOS tokens to conversations.
+    """Append EOS tokens to conversations, whose ids, lengths (not 0) and masks are concatenated.
 
-    Args:
-        vocabulary: of the tokenizer.
-        eos_id: the EOS token; None if there is none, with the rule `"never"`.
-        rule: `"auto"` appends it to conversations that don't end in it, white space ignored; `"always"` to those whose
-            last token is another; `"never"` to none.
-        ids: uint32[n_ids] of all conversations, one after another.
-        lengths: int64[n], of each; none is 0.
-        mask: bool[n_ids], whether a token is trained on.
+    The rule `"auto"` appends one to conversations that don't end in it, ignoring white space; `"always"` to those whose
+    last token is another; `"never"` to none. Without EOS token the rule is `"never"`.
 
     Returns:
-        The same ids, lengths and mask with the EOS tokens, and bool[n]: the conversations in which no trained token
-        ends the last answer.
+        The new ids, lengths and mask, and bool[n]: conversations in which no trained token ends the last answer.
     """
     if not len(lengths):
         return ids, lengths, mask, np.empty(0, np.bool_)

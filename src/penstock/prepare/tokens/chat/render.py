@@ -1,20 +1,17 @@
-"""The chat template of a tokenizer's folder, as transformers finds it, and what a template gets beside the messages.
+"""Chat templates: their files, and conversations rendered as text with the spans that an assistant generates.
 
-| where | what |
+Files are found as by transformers. If there are several templates, conversations with tools use `tool_use`, others
+`default`.
+
+| file | contents |
 |---|---|
-| `chat_template.jinja` | the template; then that of the config does not count |
-| `additional_chat_templates/NAME.jinja` | further ones, by name |
-| `chat_template` in `tokenizer_config.json` | a text, or a list of `{"name", "template"}` |
+| `chat_template.jinja` | the template, instead of that of the config |
+| `additional_chat_templates/NAME.jinja` | more templates, by name |
+| `chat_template` in `tokenizer_config.json` | text, or a list of `{"name", "template"}` |
 
-Of several, `tool_use` is taken where a conversation has tools, else `default`.
-
-Markers of a chat template, such as `<|im_start|>`, that are not tokens of the tokenizer: a common mistake.
-
-A conversation → its text, and which of it an assistant generates: the loss mask of its tokens.
-
-By `{% generation %}` where the template has it. Else by the difference of renderings: what comes with an assistant's
-message, after the text of the messages before it and the template's own words that ask for an answer. Each rendering
-must begin with the one before.
+Generated spans are those in `{% generation %}`, if the template has it. Else they are differences of renderings: the
+text that an assistant's message adds, after the text of the messages before it and the template's generation prompt.
+Each rendering must begin with the one before.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ import datetime
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -57,17 +54,16 @@ _MOST_CHARS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """A chat template, as workers get it; its digest stands for it.
+    """Chat template as workers get it. It is hashed and compared by its digest.
 
     Attributes:
-        path: of the file that holds it, for errors.
+        path: its file, for errors.
         templates: name → text.
-        tokens: what a template gets beside the messages: name → a special token, or several.
-        controls: special tokens that a text is cut at: no message may hold one.
-        date: what `strftime_now` tells; None where it can't.
-        digest: of all of it.
-        normalizer: JSON of the tokenizer's normalizer; empty if no control token is looked for in normalized text.
-        normalized_controls: the `controls` that are.
+        tokens: variables of the template: name → a special token, or several.
+        controls: special tokens at which text is split. Messages must not contain them.
+        date: the date of `strftime_now`; None if it isn't available.
+        normalizer: JSON of the tokenizer's normalizer; empty if no control token is searched in normalized text.
+        normalized_controls: `controls` that are.
     """
 
     path: str
@@ -83,17 +79,11 @@ class ChatTemplate:
 def load_template(
     spec: TokenizerSpec, store: LocalStore, date: str | None = None, *, keep_control_tokens: bool = False
 ) -> ChatTemplate:
-    """The chat template beside a tokenizer.
-
-    Args:
-        spec: the tokenizer.
-        store: where it is.
-        date: `YYYY-MM-DD`, for templates that ask for the day.
-        keep_control_tokens: messages may hold special tokens.
+    """Load the chat template next to a tokenizer. `date` is `YYYY-MM-DD`.
 
     Raises:
-        ConfigError: it has none, is no `tokenizer.json`, or the date is none.
-        Corrupt: what stands there is no template.
+        ConfigError: there is no template, the tokenizer isn't a `tokenizer.json`, or the date is invalid.
+        Corrupt: the template is invalid.
     """
     if spec.kind != "tokenizers":
         what, hint = "conversations need a tokenizer.json", "It maps tokens to characters. Pass its folder"
@@ -109,28 +99,26 @@ def load_template(
         if len(text) > _MOST_CHARS:
             what = f"the chat template {name!r} is too long"
             raise Corrupt(what, path=path, found=len(text), expected=f"at most {_MOST_CHARS} characters")
-    # As transformers does: a config that lists its added tokens is of its time, in an older folder the map is.
-    told = config if "added_tokens_decoder" in config else {**config, **named}
-    tokens = tuple(sorted(_tokens(told).items()))
+    # As in transformers: older directories list their tokens in the map.
+    names = config if "added_tokens_decoder" in config else {**config, **named}
+    tokens = tuple(sorted(_tokens(names).items()))
     tokenizer = json.loads(spec.json)
     added = [] if spec.split_special_tokens or keep_control_tokens else tokenizer.get("added_tokens") or ()
     specials = [one for one in added if one.get("special")]
     controls = tuple(sorted({str(one["content"]) for one in specials}))
-    normalizer, normalized = (
-        tokenizer.get("normalizer"),
-        {str(one["content"]) for one in specials if one.get("normalized")},
-    )
-    has_normalized = bool(normalizer and normalized)
-    said = [sorted(templates.items()), tokens, controls, _checked(date)]
-    digest = xxhash.xxh3_128_hexdigest(json.dumps(said).encode())
+    normalizer = tokenizer.get("normalizer")
+    normalized = {str(one["content"]) for one in specials if one.get("normalized")} if normalizer else set[str]()
+    _require_date(date)
+    content = [sorted(templates.items()), tokens, controls, date]
+    digest = xxhash.xxh3_128_hexdigest(json.dumps(content).encode())
     return ChatTemplate(
         path, tuple(sorted(templates.items())), tokens, controls, date, digest,
-        json.dumps(normalizer) if has_normalized else "", tuple(sorted(normalized)) if has_normalized else (),
+        json.dumps(normalizer) if normalized else "", tuple(sorted(normalized)),
     )  # fmt: skip
 
 
 def _templates(folder: Place, config: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """The file, and name → template."""
+    """Return the file, and the templates by name."""
     path, found = folder.child(_CONFIG).path, dict[str, str]()
     given = config.get("chat_template")
     if isinstance(given, str):
@@ -164,12 +152,14 @@ def _text(file: Place) -> str:
 
 
 def _tokens(config: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
-    """The special tokens by the names that templates know."""
+    """Return the special tokens by the names of variables in templates."""
     found: dict[str, str | tuple[str, ...]] = {}
-    for name, value in _pairs(config):
+    more = config.get("extra_special_tokens")
+    pairs = [(name, config.get(name)) for name in _NAMED] + (list(more.items()) if isinstance(more, Mapping) else [])
+    for name, value in pairs:
         content = value.get("content") if isinstance(value, Mapping) else value
         if isinstance(content, str) and content:
-            found[name] = content
+            found[str(name)] = content
     for name in _LISTS:
         values = config.get(name)
         if isinstance(values, list) and all(isinstance(one, str) for one in values) and values:
@@ -177,21 +167,13 @@ def _tokens(config: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
     return found
 
 
-def _pairs(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    yield from ((name, config.get(name)) for name in _NAMED)
-    more = config.get("extra_special_tokens")
-    if isinstance(more, Mapping):
-        yield from ((str(name), value) for name, value in more.items())
-
-
-def _checked(date: str | None) -> str | None:
+def _require_date(date: str | None) -> None:
     if date is not None:
         try:
             datetime.date.fromisoformat(date)
         except ValueError:
-            what = "invalid chat date"
-            raise ConfigError(what, found=repr(date), expected="YYYY-MM-DD for chat_date= (--chat-date)") from None
-    return date
+            what, expected = "invalid chat date", "YYYY-MM-DD for chat_date= (--chat-date)"
+            raise ConfigError(what, found=repr(date), expected=expected) from None
 
 
 _MARKER = re.compile(r"<[|｜][^<>|｜\s'\"]{1,64}[|｜]>|<(?:start|end)_of_[a-z_]{1,32}>")
@@ -205,7 +187,7 @@ def missing_markers(chat: ChatTemplate, reference: Reference) -> list[str]:
 
 
 Spans = list[tuple[int, int]]
-"""First and last + 1 character of what is generated, rising."""
+"""First and last + 1 characters of generated text, rising."""
 
 ASSISTANT = "assistant"
 _STEPS = 50_000
@@ -218,23 +200,23 @@ _UNTOLD = (
 
 
 class UnusableError(Exception):
-    """Why a conversation can't be rendered, as one line."""
+    """Reason why a conversation can't be rendered, in one line."""
 
 
 class StoppedError(UnusableError):
-    """The template took, or made, more than it may for a conversation."""
+    """The template exceeded its limits of steps or text for a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """What a template is given.
+    """Input of a template.
 
     Attributes:
-        messages: each a JSON object with its `role`.
-        tools: JSON objects; None where there are none.
-        chars: of all of it, roughly: a template may take more steps for more text.
-        template_kwargs: more that the template gets, by name.
-        untrained: indices of messages that stay outside the loss, even if they are generated.
+        messages: JSON objects with a `role`.
+        tools: JSON objects; None if there are none.
+        chars: approximate size. A template may take more steps for more text.
+        template_kwargs: more variables, by name.
+        untrained: indices of messages that aren't trained on, even if they are generated.
     """
 
     messages: Sequence[dict[str, Any]]
@@ -245,12 +227,12 @@ class Conversation:
 
 
 class Renderer:
-    """Renders conversations by one template of a tokenizer. Not thread-safe.
+    """Renders conversations with the templates of a tokenizer. Not thread-safe.
 
     Raises:
-        Corrupt: it is no jinja2.
-        ConfigError: it marks generated text where its place is not known.
-        MissingExtra: jinja2 is not installed.
+        Corrupt: a template isn't valid jinja2.
+        ConfigError: it marks generated text whose position in the output is unknown.
+        MissingExtra: jinja2 isn't installed.
     """
 
     def __init__(self, chat: ChatTemplate) -> None:
@@ -265,7 +247,7 @@ class Renderer:
         self._names = {**environment.make_globals(None), **tokens, "documents": None}
 
     def render(self, conversation: Conversation) -> tuple[str, Spans]:
-        """The text, and what of it is generated; raises `UnusableError`."""
+        """Return the text and its generated spans. Raises `UnusableError`."""
         name = self._name(conversation)
         compiled, marks, takes_tools = self._compiled[name]
         if conversation.tools and not takes_tools:
@@ -320,7 +302,7 @@ class Renderer:
         return text, spans
 
     def _by_borders(self, bordered: Bordered, compiled: Any, conversation: Conversation) -> tuple[str, Spans] | None:
-        """Return what `_by_difference` does, from one rendering; None if that doesn't tell."""
+        """Return the same as `_by_difference` from one rendering; None if that isn't possible."""
         messages, meter = conversation.messages, self._meter
         text = self._text(bordered.compiled, conversation, messages)
         looped, borders, spans = meter.looped, [*meter.borders, len(text)], Spans()
@@ -363,19 +345,22 @@ class Renderer:
                 require_length(meter.written)
                 parts.append(part)
         except TemplateRefusesError as error:
-            raise UnusableError(f"the chat template raised an error: {_said(error)}") from None
+            raise UnusableError(f"the chat template raised an error: {_one_line(error)}") from None
         except TooMuchError as error:
             raise StoppedError(f"{error} and was stopped") from None
         except (PenstockError, KeyboardInterrupt, SystemExit):
             raise
-        except Exception as error:  # a template is a program, of anybody
-            kind = "accesses something that isn't allowed" if _is_unsafe(error) else "fails"
-            raise UnusableError(f"the chat template {kind}: {type(error).__name__}: {_said(error)}") from None
+        except Exception as error:  # a template is an untrusted program
+            from jinja2.exceptions import SecurityError
+
+            is_unsafe = isinstance(error, SecurityError)
+            kind = "accesses something that isn't allowed" if is_unsafe else "fails"
+            raise UnusableError(f"the chat template {kind}: {type(error).__name__}: {_one_line(error)}") from None
         return "".join(parts)
 
 
 def _compile(environment: Any, chat: ChatTemplate, name: str, text: str) -> tuple[Any, bool, bool]:
-    """`(template, whether it marks what is generated, whether it takes tools)`."""
+    """Return `(template, it marks generated text, it uses tools)`."""
     from jinja2 import TemplateSyntaxError
     from jinja2.meta import find_undeclared_variables
 
@@ -386,9 +371,9 @@ def _compile(environment: Any, chat: ChatTemplate, name: str, text: str) -> tupl
         compiled = environment.from_string(text)
     except TemplateSyntaxError as error:
         what = f"the chat template{shown} is not valid jinja2: line {error.lineno}"
-        raise Corrupt(what, path=chat.path, found=_said(error)) from None
+        raise Corrupt(what, path=chat.path, found=_one_line(error)) from None
     except (RecursionError, MemoryError, SyntaxError, ValueError) as error:
-        raise Corrupt(f"the chat template{shown} is not valid jinja2", path=chat.path, found=_said(error)) from None
+        raise Corrupt(f"the chat template{shown} is not valid jinja2", path=chat.path, found=_one_line(error)) from None
     if hidden is not None:
         raise ConfigError(
             f"the chat template{shown} marks generated text inside a macro, a recursive loop, another "
@@ -400,17 +385,11 @@ def _compile(environment: Any, chat: ChatTemplate, name: str, text: str) -> tupl
     return compiled, marks, takes_tools
 
 
-def _is_unsafe(error: Exception) -> bool:
-    from jinja2.exceptions import SecurityError
-
-    return isinstance(error, SecurityError)
-
-
-def _said(error: BaseException) -> str:
+def _one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:_SHOWN]
 
 
 @functools.lru_cache(maxsize=2)
 def load_renderer(chat: ChatTemplate) -> Renderer:
-    """The renderer of this process for a template; compiled once."""
+    """Return the renderer of this process for a template, which is compiled once."""
     return Renderer(chat)

@@ -1,23 +1,20 @@
-"""Messages as a chat template gets them: normalized as `apply_chat_template` of transformers does.
+"""Rows of chat data as conversations, and lines of conversations as rendered texts.
 
-| in the data | what the template gets |
+A message is an object with a `role` and a `content`: text, a list of parts, or null in a message that calls tools.
+`tools` next to the messages is passed to templates that use it. Messages are normalized as by `apply_chat_template` of
+transformers:
+
+| in the data | in the template |
 |---|---|
 | a null key of a message | no such key |
 | a null deeper inside, such as in the arguments of a call | that null |
 | `reasoning` or `thinking` | `reasoning_content` and `thinking` too |
 
 In a table all structs of a column have the same fields, so a field that is missing in a row is null there. Such nulls
-are dropped at any depth: a null that the data means can't be told from one of the schema.
+are dropped at any depth, since they can't be told from nulls of the data.
 
-Rows of chat data as conversations: messages, tools, and which messages are trained on.
-
-A message is an object with a `role` and a `content`: text, a list of parts, or null in a message that calls tools.
-`tools` next to the messages goes to templates that take it.
-
-Data marks messages in several ways. The keys in `MARKS` are honoured, and never reach the template; any other key that
-looks like a mark is an error, since ignoring it would train on the wrong text.
-
-Lines of JSON → conversations as texts, with what of each is generated; a line that is none is a fault of its own.
+The keys in `MARKS`, which mark messages for training, never reach the template. Any other key that looks like a mark is
+an error, since ignoring it would train on the wrong text.
 """
 
 from __future__ import annotations
@@ -51,6 +48,7 @@ from penstock.prepare.tokens.documents import (
     KeyPath,
     Texts,
     encode_text,
+    is_plain_json,
     json_fault,
     read_lines,
     value_at,
@@ -68,11 +66,10 @@ def normalize_message(message: dict[str, Any]) -> dict[str, Any]:
 
 
 class NullFields:
-    """Drops the null fields of structs in rows of a table, and notes which ones.
+    """Drops null fields of structs in rows of a table.
 
-    Attributes:
-        names: fields that were null, such as `messages[].tool_calls[].id`. Null keys of a message itself are not noted:
-            transformers drops them as well.
+    `names` are these fields, such as `messages[].tool_calls[].id`, except null keys of a message itself, which
+    transformers drops as well.
     """
 
     def __init__(self) -> None:
@@ -109,18 +106,18 @@ MARKS = {
 """Keys of a message that mark it → whether 1 means that it is trained on."""
 
 BESIDE = ("system", TOOLS, TEMPLATE_KWARGS, *MARKS)
-"""Keys next to the messages that are read, or must not be ignored."""
+"""Keys next to the messages that are read, or are errors."""
 
 KEYS = (
     *(MESSAGES, "conversations", "conversation", "instruction", "input", "output", "history"),
     *("prompt", "completion", *BESIDE),
 )
-"""Keys of a row that are looked at."""
+"""Keys of a row that are read."""
 ROLES = (
     *("system", "developer", "user", "assistant", "tool"),
     *("function", "ipython", "observation", "environment", "document", "tool_call", "tool_response"),
 )
-"""Who may speak; templates know some of them."""
+"""Known roles. Templates know some of them."""
 
 FUNCTION_CALL = "function_call"
 """The role in ShareGPT of a message of the assistant whose text is a call, or a list of calls, as JSON."""
@@ -134,23 +131,17 @@ _RESERVED = frozenset(
         *("return_assistant_tokens_mask", "tokenizer_kwargs", "processor_kwargs"),
     )
 )
-"""Arguments of `apply_chat_template` that no template gets."""
+"""Arguments of `apply_chat_template` that aren't passed to templates."""
 
 _LOOKS_LIKE_MARK = re.compile("mask|weight|train|loss", re.IGNORECASE)
 _LOOKS_LIKE_MARKS = re.compile("(mask|weight)s?$", re.IGNORECASE)
 
 
 def conversation_of(row: Any, path: KeyPath, chars: int, form: ChatFormat = "auto") -> Conversation:
-    """Return the conversation in a row.
-
-    Args:
-        row: a JSON value.
-        path: the way to its messages.
-        chars: length of the row.
-        form: the shape of the row.
+    """Return the conversation in a row of about `chars` characters, with its messages at `path`.
 
     Raises:
-        UnusableError: the row holds no conversation, or marks that can't be honoured.
+        UnusableError: the row isn't a conversation, or has marks that can't be honored.
     """
     beside = _beside(row, path)
     messages, num_prompt = _messages(row, path, form, beside)
@@ -185,7 +176,7 @@ def looks_like_row_mark(key: str) -> bool:
 
 
 def _require_no_row_marks(beside: dict[str, Any], num_messages: int) -> None:
-    """Raise `UnusableError` for a mark of a whole row, which would be ignored; a weight for sampling is none."""
+    """Raise `UnusableError` for a mark of a whole row, which would be ignored. A weight for sampling isn't a mark."""
     for key, value in beside.items():
         if not looks_like_row_mark(key):
             continue
@@ -247,7 +238,7 @@ def _shape(columns: dict[str, Any], path: KeyPath) -> ChatFormat:
 
 
 def _of_alpaca(columns: dict[str, Any]) -> list[Any]:
-    """Return a question, with its input on the next line, and its answer; earlier ones come before."""
+    """Return a question with its input on the next line, and its answer, after those of `history`."""
     texts: dict[str, str] = {}
     for key in ("instruction", "input", "output"):
         value = columns.get(key)
@@ -308,7 +299,7 @@ def _with_role(number: int, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_calls(number: int, message: dict[str, Any]) -> dict[str, Any]:
-    """Return the message of the assistant that makes the calls which the text of a `function_call` holds."""
+    """Return the assistant's message with the calls in the text of a `function_call`."""
     value = _decoded(message["content"])
     calls = cast(list[Any], value) if isinstance(value, list) else [value]
     if not calls or not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
@@ -318,7 +309,7 @@ def _as_calls(number: int, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decoded(value: Any) -> Any:
-    """Return what JSON text holds; other text, and other values, as they are."""
+    """Return the value of JSON text; other text and values are returned unchanged."""
     if not isinstance(value, str):
         return value
     try:
@@ -341,7 +332,7 @@ def _template_kwargs(row: Any) -> dict[str, Any]:
 
 
 def _take_marks(number: int, message: Any) -> tuple[dict[str, Any], bool | None]:
-    """Return a message without its marks, and whether they say that it is trained on; None without any."""
+    """Return a message without its marks, and whether it is trained on; None without marks."""
     if not isinstance(message, dict):
         raise UnusableError(f"message {number} is {KINDS[type(message)]}, not an object with role and content")
     whole = cast(dict[str, Any], message)
@@ -350,7 +341,7 @@ def _take_marks(number: int, message: Any) -> tuple[dict[str, Any], bool | None]
     for part in cast(list[Any], parts) if isinstance(parts, list) else ():
         if not isinstance(part, dict):
             raise UnusableError(f"a part of message {number} is {KINDS[type(part)]}, not an object with type")
-        _require_no_other_marks(f"a part of message {number}", cast(dict[str, Any], part), honoured={})
+        _require_no_other_marks(f"a part of message {number}", cast(dict[str, Any], part), honored={})
         if part.get("type") == "text" and "text" in part and part["text"] is None:
             raise UnusableError(f"a part of message {number} is of type text, but its text is null")
     trained: dict[str, bool] = {}
@@ -369,10 +360,10 @@ def _take_marks(number: int, message: Any) -> tuple[dict[str, Any], bool | None]
     return plain, next(iter(trained.values()), None)
 
 
-def _require_no_other_marks(where: str, value: dict[str, Any], honoured: dict[str, bool] = MARKS) -> None:
-    """Raise `UnusableError` for a key that looks like a mark and isn't one that is honoured."""
+def _require_no_other_marks(where: str, value: dict[str, Any], honored: dict[str, bool] = MARKS) -> None:
+    """Raise `UnusableError` for a key that looks like a mark but isn't honored."""
     for key in value:
-        if _LOOKS_LIKE_MARK.search(key) and key not in honoured and value[key] is not None:
+        if _LOOKS_LIKE_MARK.search(key) and key not in honored and value[key] is not None:
             raise UnusableError(
                 f"{where} has the key {key!r}, which looks like a loss mask. Rename or remove it, "
                 f"or mark whole messages with one of {', '.join(MARKS)}"
@@ -402,7 +393,7 @@ def _keys(message: dict[str, Any]) -> str:
 
 
 def _tools(row: Any) -> list[Any] | None:
-    """Return the tools of a conversation, which some data holds as JSON text; an empty list is not None."""
+    """Return the tools of a conversation, which can be JSON text; None if there are none, which an empty list isn't."""
     tools = row.get(TOOLS) if isinstance(row, dict) else None
     if isinstance(tools, str) and tools.strip():
         try:
@@ -417,21 +408,20 @@ def _tools(row: Any) -> list[Any] | None:
 
 
 _STOPPED_FIRST, _STOPPED_SHARE = 16, 100
-"""So many conversations at which a template was stopped by force are left out, or one of so many: each is slow."""
+"""Conversations at which a template may be stopped by force, or one in how many: each is slow."""
 
 
 class ChatReader:
-    """Blocks of lines → the texts of their conversations.
+    """Reads lines as the texts of their conversations.
 
-    Memory: a few times the longest line, and what its template makes of it.
+    Memory: a few times the longest line, and its rendered text.
 
     Args:
-        path: the way to the messages of a line.
+        path: the path to the messages of a line.
         chat: the template.
         form: the shape of the rows.
-        row_of: gives the row of a line, or raises `UnusableError`; None for its JSON.
-        stop_at_fault: of a block, nothing behind its first fault is asked for: a template that ends by force does so
-            once.
+        row_of: returns the row of a line, or raises `UnusableError`; None: its JSON.
+        stop_at_fault: don't read a block beyond its first invalid line: a template is stopped by force only once.
     """
 
     def __init__(
@@ -460,10 +450,10 @@ class ChatReader:
         self._normalized_controls = re.compile("|".join(re.escape(text) for text in normalized if text) or "(?!)")
 
     def read(self, block: bytes) -> Texts:
-        """Texts of a run of whole lines.
+        """Return the texts of a run of whole lines.
 
         Raises:
-            PrepareError: the template had to be stopped at more than 1 % of the conversations, and 16.
+            PrepareError: the template was stopped at more than 16 conversations and 1 % of them.
         """
         spans: list[Spans] = []
         lines = block.removesuffix(b"\n").split(b"\n")
@@ -506,7 +496,9 @@ class ChatReader:
         """Return the conversation in a line; raises `UnusableError`."""
         row = _json(line, is_plain=is_plain) if self._row_of is None else self._row_of(line)
         found = conversation_of(row, self._path, len(line), self._form)
-        if self._row_of is not None or self._may_hold_control(line) or _has_parts(found.messages):
+        contents = [message.get("content") for message in found.messages]
+        has_parts = any(isinstance(content, list) and len(cast(list[Any], content)) > 1 for content in contents)
+        if self._row_of is not None or has_parts or self._may_hold_control(line):
             for number, message in enumerate(found.messages, 1):
                 self._require_no_control(f"message {number}", message)
             self._require_no_control(TOOLS, found.tools)
@@ -514,12 +506,12 @@ class ChatReader:
         return found
 
     def _may_hold_control(self, line: bytes) -> bool:
-        """Return whether a text in a line may hold a control token, as it is or by characters that are escaped."""
+        """Return whether a text in a line may contain a control token, perhaps with escaped characters."""
         raw = self._raw_controls
         return raw is None or b"\\u" in line or b"\\/" in line or raw.search(line) is not None
 
     def _require_no_control(self, what: str, value: Any) -> None:
-        """That no text in a value would be a control token: whoever wrote it could end his turn, and begin another."""
+        """Raise `UnusableError` if a text in a value contains a control token, which could end a turn."""
         if self._controls is None:
             return
         waiting = [value]
@@ -537,28 +529,23 @@ class ChatReader:
                 waiting += [*one, *one.values()]
             elif isinstance(one, list):
                 waiting += one
-                # Templates write the text parts of a message one after another.
+                # Templates concatenate the text parts of a message.
                 texts = [part.get("text") for part in one if isinstance(part, dict)]
                 if len(texts) > 1:
                     waiting.append("".join(text for text in texts if isinstance(text, str)))
 
 
 def _make_normalizer(text: str) -> Callable[[str], str]:
-    """Return what the tokenizer does to a text before it looks for its normalized tokens."""
+    """Return the tokenizer's normalization of a text, in which it searches its normalized tokens."""
     tokenizers = require("tokenizers", extra="tokenize")
     model = {"type": "BPE", "vocab": {}, "merges": []}
     spec = {"version": "1.0", "added_tokens": [], "normalizer": json.loads(text), "model": model}
     return tokenizers.Tokenizer.from_str(json.dumps(spec)).normalizer.normalize_str
 
 
-def _has_parts(messages: Sequence[dict[str, Any]]) -> bool:
-    """Return whether the content of a message is a list of several parts."""
-    return any(isinstance(parts := message.get("content"), list) and len(parts) > 1 for message in messages)
-
-
 def _json(line: bytes, *, is_plain: bool) -> Any:
-    """Return the value of a line; `is_plain` if its whole block is believable, which is quicker to tell."""
-    if is_plain or (believable(line, [line]) and not maybe_deep([line], np.array([len(line)]))):
+    """Return the value of a line; `is_plain`: msgspec can read its whole block, which is checked faster."""
+    if is_plain or is_plain_json(line):
         try:
             require_memory_for(line)
             return msgspec.json.decode(line)

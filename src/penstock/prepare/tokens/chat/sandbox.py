@@ -1,11 +1,9 @@
-"""How long what a template makes would be, asked before it is made.
-
-The jinja2 environment of chat templates: that of transformers, in which a template of anybody's ends soon.
+"""jinja2 environment of chat templates: that of transformers, with limits, since templates are untrusted.
 
 `ImmutableSandboxedEnvironment` with trimmed blocks, loop controls, `{% generation %}`, `tojson`, `raise_exception` and
-`strftime_now`. The sandbox keeps a template from attributes and calls that are not its own. Besides, loops, calls and
-what `range` gives are steps, which are counted, and so is the length of what is made, read or compared: their number
-does not depend on the machine, as a time would. Nothing that a template makes may be longer than a bound (`bounds`).
+`strftime_now`. The sandbox keeps a template from attributes and calls outside it. In addition, loops, calls and values
+of `range` are counted as steps, and so are the lengths of values that are made, read or compared. Unlike a time limit,
+this doesn't depend on the machine. Values longer than a limit aren't made: their length is computed first.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from penstock._optional import require
 from penstock.errors import ConfigError
 
 MOST_CHARS = 1 << 26
-"""Of a text that a template makes, and of all that a list of it holds, each as often as it is held."""
+"""Limit of a text, and of all texts in a list, each as often as it occurs."""
 _MOST_NUMBER = 1_000_000
 _MOST_BITS = 1 << 14
 _MOST_BETWEEN = 64
@@ -36,37 +34,25 @@ _HOLDING: Any = (dict, list, tuple)
 
 
 class TooMuchError(Exception):
-    """A template that takes more steps, or makes longer texts, than one may."""
+    """The template exceeds its limits."""
 
 
 def require_length(length: int) -> None:
-    """That a template may make what is so long; raises `TooMuchError`."""
+    """Raise `TooMuchError` for a text that is too long."""
     if length > MOST_CHARS:
         raise TooMuchError("the template produces too much text")
 
 
-def require_number(value: int) -> None:
-    """That a template may count so far; raises `TooMuchError`."""
-    if value.bit_length() > _MOST_BITS:
-        raise TooMuchError("the template computes a number that is too large")
-
-
-def require_range(length: int) -> None:
-    """That a template may ask for a range of so many; raises `TooMuchError`."""
-    if length > _MOST_NUMBER:
-        raise TooMuchError("the template uses a range that is too long")
-
-
 def require_narrow(text: str) -> None:
-    """That no width in a format is too large; raises `TooMuchError`."""
+    """Raise `TooMuchError` if a width in a format is too large."""
     if _WIDTH.search(text):
         raise TooMuchError("the template pads text too far")
 
 
 def weigh(value: Any) -> tuple[int, int]:
-    """Characters of a value as a text, roughly, and how many values were looked at for that.
+    """Return the approximate length of a value as text, and the number of values visited for it.
 
-    A list that is held twice counts twice, and is looked at once.
+    A list that occurs twice counts twice, and is visited once.
     """
     if isinstance(value, str | bytes):
         return len(value), 0
@@ -86,7 +72,7 @@ def weigh(value: Any) -> tuple[int, int]:
 
 
 def require_filter(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """That a filter, or a method, of the first of `args` gives nothing that is too long; raises `TooMuchError`."""
+    """Raise `TooMuchError` if a filter or method of the first of `args` would return something too long."""
     given = [*args[1:], *kwargs.values()]
     text = args[0] if args and isinstance(args[0], str | bytes) else None
     numbers = any(isinstance(one, int) and abs(one) > _MOST_NUMBER for one in given)
@@ -103,7 +89,7 @@ def require_filter(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def require_operation(operator: str, left: Any, right: Any) -> None:
-    """That `left operator right` is not too long; raises `TooMuchError`."""
+    """Raise `TooMuchError` if `left operator right` would be too long."""
     if operator == "*":
         for many, count in ((left, right), (right, left)):
             if isinstance(many, str | bytes | list | tuple) and isinstance(count, int):
@@ -119,7 +105,7 @@ def require_operation(operator: str, left: Any, right: Any) -> None:
 
 
 def _joined(args: tuple[Any, ...], given: list[Any]) -> int:
-    """Characters of what `join` makes of a list, which a method has behind its text."""
+    """Return the length of a joined list, which is the second argument of the method."""
     parts = [one for one in (*args[:1], *given) if isinstance(one, _HOLDING)]
     between = sum(len(one) for one in (*args[:1], *given) if isinstance(one, str | bytes))
     return sum(weigh(one)[0] + len(one) * between for one in parts) or weigh(args[0])[0] * (1 + between)
@@ -147,7 +133,7 @@ def _fields(text: Any, given: list[Any]) -> int:
                 if "{" in spec:
                     raise TooMuchError("the template pads text too far")
                 length += max(largest, *map(int, _NUMBER.findall(spec)), 0)
-    except ValueError:  # it is no format, which whoever calls is told next
+    except ValueError:  # not a format: the call raises the error
         pass
     return length
 
@@ -193,7 +179,7 @@ _GROWING: dict[str, Callable[[Any, list[Any]], int]] = {
 
 
 def require_between(*texts: Any) -> None:
-    """That what a template wants between values is short; raises `TooMuchError`."""
+    """Raise `TooMuchError` for long separators."""
     for one in texts:
         if one is not None and (one if isinstance(one, int) else len(one)) > _MOST_BETWEEN:
             raise TooMuchError("the template pads text too far")
@@ -203,25 +189,25 @@ EXTRA = "chat"
 _CHARS_A_STEP = 256
 _VALUES_A_STEP = 16
 _SLOW = frozenset(("wordwrap", "urlize", "striptags", "wordcount", "pprint", "xmlattr"))
-"""Filters that take about a step a character."""
+"""Filters that take about a step per character."""
 _COMPARING = frozenset(("sort", "unique", "min", "max", "groupby", "dictsort", "sum"))
 _BY_LUCK = ("lipsum", "random")
-"""What jinja2 has and an output's bytes may not depend on."""
+"""Random values of jinja2, on which an output must not depend."""
 
 
 class TemplateRefusesError(Exception):
-    """What a template says by `raise_exception`."""
+    """Error that a template raises by `raise_exception`."""
 
 
 @dataclass(slots=True)
 class Meter:
-    """What one rendering may still do, and which of its text is generated.
+    """Limits of one rendering, and its generated text.
 
     Attributes:
-        left: steps.
+        left: remaining steps.
         written: characters of the text so far.
-        spans: first and last + 1 character of what stood in `{% generation %}`, and its text.
-        looped: the messages that a bordered template looped over; `borders` is where each of their rounds began.
+        spans: first character and text of each `{% generation %}` block.
+        looped: messages that a bordered template looped over; `borders`: where each round began.
         looked_ahead: a round may have known of later messages.
     """
 
@@ -233,13 +219,13 @@ class Meter:
     looked_ahead: bool = False
 
     def begin(self, steps: int) -> None:
-        """Let one rendering take so many steps."""
+        """Start a rendering."""
         self.left, self.written = steps, 0
         self.spans.clear()
         self.looped, self.borders, self.looked_ahead = (), [], False
 
     def rounds(self, values: Any) -> Iterator[Any]:
-        """The same messages, a step each, with the place in the text where each round begins."""
+        """Yield the messages, a step each, and record where each round begins."""
         self.looped = values
         for value in values:
             self.step()
@@ -247,50 +233,49 @@ class Meter:
             yield value
 
     def ahead(self, value: Any) -> Any:
-        """The same value, which may tell of later messages."""
+        """Return a value that may depend on later messages."""
         self.looked_ahead = True
         return value
 
     def step(self, count: int = 1) -> None:
-        """Take steps; raises `TooMuchError`."""
         self.left -= count
         if self.left < 0:
             raise TooMuchError("the template takes too many steps, so it may loop forever")
 
     def counted(self, values: Iterable[Any]) -> Iterator[Any]:
-        """The same values, a step each."""
-        is_made = isinstance(values, Iterator)  # as it goes: what a list holds was measured with it
+        """Yield the values, a step each."""
+        is_made = isinstance(values, Iterator)  # lazily; items of a list were measured with it
         for value in values:
             self.step()
             yield self.sized(value) if is_made else value
 
     def sized(self, value: Any) -> Any:
-        """A value that was made, or is to be compared, unless it is too long."""
+        """Return a new or compared value, unless it is too long."""
         if isinstance(value, str | bytes | list | tuple | dict):
             length, looked = weigh(value)
             require_length(length)
             self.step(length // _CHARS_A_STEP + looked // _VALUES_A_STEP)
         elif isinstance(value, int):
-            require_number(value)
+            if value.bit_length() > _MOST_BITS:
+                raise TooMuchError("the template computes a number that is too large")
         elif isinstance(value, Iterator):
             return self.counted(cast(Iterator[Any], value))
         return value
 
     def compared(self, name: str, test: Callable[..., Any]) -> Callable[..., Any]:
-        """The test; one of two values takes as long as they are."""
+        """Return a test. One that compares two values takes steps by their length."""
         if name != "in" and getattr(test, "__module__", "") != "_operator":
             return test
         return lambda *args: test(*map(self.sized, args))
 
     def read(self, name: str, values: Iterable[Any]) -> None:
-        """Take the steps of a filter or method that looks at all of these."""
+        """Take the steps of a filter or method that reads all these values."""
         for value in values:
             if isinstance(value, str | bytes | list | tuple | dict):
                 deep = name in _SLOW or name in _COMPARING
                 self.step((weigh(value)[0] if deep else len(value)) // (1 if name in _SLOW else _CHARS_A_STEP))
 
     def concat(self, parts: Iterable[str]) -> str:
-        """One text of these."""
         found, length = list[str](), 0
         for part in parts:
             length += len(part)
@@ -299,21 +284,21 @@ class Meter:
         return self.sized("".join(found))
 
     def range(self, *args: int) -> range:
-        """What `range` gives, a step each."""
         found = range(*args)
-        require_range(len(found))
+        if len(found) > _MOST_NUMBER:
+            raise TooMuchError("the template uses a range that is too long")
         self.step(len(found))
         return found
 
     def generated(self, caller: Callable[[], str]) -> str:
-        """The text of a `{% generation %}`, whose place is noted."""
+        """Return the text of a `{% generation %}` block and record its place."""
         text = caller()
         self.spans.append((self.written, text))
         return text
 
 
 def _require_call(obj: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """That a method of a text or number gives none that is too long, before it does."""
+    """Raise `TooMuchError` before a method of a text or number returns something too long."""
     method = getattr(obj, "__wrapped__", obj)
     of, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
     if isinstance(of, str | bytes | int):
@@ -321,7 +306,7 @@ def _require_call(obj: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
 
 def make_environment(meter: Meter, date: str | None) -> Any:
-    """The environment of all renderings that are counted by `meter`; not thread-safe."""
+    """Return the environment of all renderings with `meter`. Not thread-safe."""
     require("jinja2", extra=EXTRA)
     environment = _environment_class()(meter)
     for name in _BY_LUCK:
@@ -358,7 +343,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as it is, where jinja2's own filter escapes what HTML would."""
+    """Return JSON, without the HTML escapes of jinja2's own filter."""
     require_between(indent, *separators or ())
     encoder = json.JSONEncoder(ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
     return encoder.encode(value) if indent is None else meter.concat(encoder.iterencode(value))
@@ -366,12 +351,12 @@ def _tojson(
 
 @functools.cache
 def _generation() -> Any:
-    """The extension for `{% generation %}`: what an assistant says."""
+    """Return the extension for `{% generation %}`."""
     import jinja2.ext
     import jinja2.nodes as nodes
 
     class Generation(jinja2.ext.Extension):
-        tags = {"generation"}  # noqa: RUF012 (a class variable, which jinja2 does not call one)
+        tags = {"generation"}  # noqa: RUF012 (a class variable)
 
         def parse(self, parser: Any) -> Any:
             number = next(parser.stream).lineno
@@ -386,7 +371,7 @@ def _generation() -> Any:
 
 @functools.cache
 def _guards() -> Any:
-    """What changes a parsed template: the rounds of loops are counted, and texts that are put together are measured."""
+    """Return the transformer of parsed templates: rounds of loops are counted, and combined texts measured."""
     import jinja2.nodes as nodes
     from jinja2.visitor import NodeTransformer
 
@@ -437,7 +422,7 @@ def _guards() -> Any:
 
 @functools.cache
 def _namespace_class() -> Any:
-    """A namespace whose text is short: what it holds is put into it after it was made, and may be another one twice."""
+    """Return a namespace with a short text: its values are set after it was measured, and can nest."""
     from jinja2.utils import Namespace
 
     class ChatNamespace(Namespace):
@@ -449,7 +434,6 @@ def _namespace_class() -> Any:
 
 @functools.cache
 def _environment_class() -> Any:
-    """The class, which needs jinja2."""
     from jinja2.ext import loopcontrols
     from jinja2.runtime import markup_join
     from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -477,7 +461,7 @@ def _environment_class() -> Any:
             return super()._generate(_guards().visit(source), *args, **kwargs)
 
         def handle_exception(self, source: str | None = None) -> NoReturn:
-            raise  # a traceback as the template's own lines takes long where that went deep
+            raise  # a traceback by the template's lines is slow after deep recursion
 
         def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
             self.meter.step()
@@ -488,7 +472,7 @@ def _environment_class() -> Any:
             return self.meter.sized(super().call(context, obj, *args, **kwargs))
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            if operator == "+" and type(left) is str and type(right) is str:  # the common case, by the same rules
+            if operator == "+" and type(left) is str and type(right) is str:  # fast path with the same rules
                 length = len(left) + len(right)
                 require_length(length)
                 self.meter.step(length // _CHARS_A_STEP)
@@ -500,7 +484,7 @@ def _environment_class() -> Any:
             return self.meter.sized(markup_join(parts))
 
         def _guarded(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(plain)  # with what it wants to be given first
+            @functools.wraps(plain)  # with its `jinja_pass_arg`
             def guarded(*args: Any, **kwargs: Any) -> Any:
                 first = 1 if hasattr(plain, "jinja_pass_arg") else 0
                 if name == "join" and isinstance(args[first], Iterator):
@@ -516,9 +500,9 @@ def _environment_class() -> Any:
 
 
 def has_generation(environment: Any, text: str) -> tuple[bool, int | None]:
-    """Whether a template has `{% generation %}`; and the line of one that is where its place in the text is not known.
+    """Return whether a template has `{% generation %}`, and the line of one whose place in the text is unknown.
 
-    That is inside of what is put together before it is written: a macro, a recursive loop, a `set` or `filter` block.
+    That is one in a block that is captured before it is written: a macro, a recursive loop, a `set` or `filter` block.
     """
     import jinja2.nodes as nodes
 
