@@ -1,7 +1,6 @@
-"""From text to packed tokens: `pack`, and what it is made of.
+"""Packing of text into tokens.
 
-`pipeline.py` reads as the work goes: what is meant (`understand.py`), which is files (`inputs.py`, `select.py`) and a
-tokenizer (`tokenizer.py`, `engines.py`, `oracle.py`); the cut into tasks (`tasks.py`), a task (`tokenize.py`), and the
-writer of the parts in order (`assemble.py`); parts, and what is made of them, are in `work/`. Others go through
-`penstock.prepare`.
+`pipeline.pack` checks its arguments (`request`, `output`) and runs a `job`. The job finds `inputs`, cuts them into
+`tasks`, and encodes these (`encode` in the driver, `tokenize` in workers). Workers read documents (`reading`,
+`documents`, `chat`) and encode them with one of the `engines`. `sidecars` are written with the tokens.
 """

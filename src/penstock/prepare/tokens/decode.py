@@ -1,4 +1,4 @@
-"""Ids back to text, to look at."""
+"""Texts of ids, for display."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class Vocabulary:
-    """What the ids of a tokenizer stand for, one by one.
+    """Texts of the ids of a tokenizer.
 
     Args:
-        decode: makes text of ids.
-        piece_of: the piece of an id as the vocabulary has it; None for an id that it lacks.
-        is_byte_level: whether pieces are bytes in the disguise of GPT-2's characters.
-        digests: that a side file has of data that were packed with it.
+        decode: returns the text of ids.
+        piece_of: returns the entry of an id in the vocabulary; None if it doesn't exist.
+        is_byte_level: entries are bytes, written as GPT-2's characters.
+        digests: digests of the tokenizer that side files record.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Vocabulary:
         self._bytes = _bytes_of_characters() if is_byte_level else None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of ids; an id that the tokenizer lacks is `⟨17⟩`, where its library leaves it out or fails."""
+        """Return the text of ids. An id that the tokenizer lacks, which its library would drop or fail on, is `⟨17⟩`."""
         numbers = list(map(int, ids))
         lacking = {one for one in set(numbers) if self._piece_of(one) is None}
         if not lacking:
@@ -56,7 +56,7 @@ class Vocabulary:
         )
 
     def bytes_of(self, token: int, /) -> bytes | None:
-        """The bytes that an id stands for, which may be a part of a character; None where there is no such id."""
+        """Return the bytes of an id, which may be a part of a character; None if it doesn't exist."""
         piece = self._piece_of(token)
         if piece is None:
             return None
@@ -71,20 +71,20 @@ class Vocabulary:
 
 
 def load_decoder(tokenizer: str | os.PathLike[str]) -> Decode:
-    """What turns ids into text, special tokens shown; arguments and errors as of `load_vocabulary`."""
+    """Return a function from ids to text with special tokens; arguments and errors are those of `load_vocabulary`."""
     return load_vocabulary(tokenizer).decode
 
 
 def load_vocabulary(tokenizer: str | os.PathLike[str]) -> Vocabulary:
-    """What the ids of a tokenizer stand for, by the tokenizer's own library.
+    """Load the vocabulary of a tokenizer by its own library.
 
     Args:
-        tokenizer: a `tokenizer.json` or its folder, a SentencePiece `.model`, or a name in the Hub's local cache.
+        tokenizer: a `tokenizer.json` or its directory, a SentencePiece `.model`, or a name in the Hub's local cache.
 
     Raises:
-        NotFound: nothing is there.
+        NotFound: nothing exists there.
         Corrupt: it can't be read.
-        MissingExtra: its library is not installed.
+        MissingExtra: its library isn't installed.
     """
     store, path = LocalStore(), local_path(located(os.fspath(tokenizer)), "a tokenizer")
     if store.is_folder(path):
@@ -129,7 +129,7 @@ def _of_pieces(pieces: Any, digests: frozenset[str]) -> Vocabulary:
 
 
 def _bytes_of_characters() -> dict[str, int]:
-    """GPT-2's table: printable bytes are themselves, the others are characters from U+0100 on, in order."""
+    """Return GPT-2's table: printable bytes are themselves, others are characters from U+0100 on, in order."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in plain]
     return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}

@@ -1,7 +1,4 @@
-"""Facts about the ids of a tokenizer: how much text an id stands for, and which ones are special or white space.
-
-Text that a tokenizer doesn't know: tokens for unknown text, and characters that are dropped.
-"""
+"""Ids of a tokenizer: their texts, special tokens and white space, tokens for unknown text, and dropped characters."""
 
 from __future__ import annotations
 
@@ -26,20 +23,20 @@ _BLANKS = str.maketrans("", "", "ĠĊĉčċČ▁ \t\n\r\v\f")
 """White space in the alphabets of byte-level and SentencePiece vocabularies."""
 _BLANK_BYTES = frozenset(("<0x09>", "<0x0A>", "<0x0B>", "<0x0C>", "<0x0D>", "<0x20>"))
 _UNKNOWN_BYTES = 1 << 32
-"""Stands for ids whose text is unknown, so that lengths of texts with them don't add up."""
+"""Length of ids whose text is unknown, so that lengths of texts with them don't add up."""
 _FORMS = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 @dataclass(frozen=True, slots=True)
 class TokenTable:
-    """The ids of a tokenizer.
+    """Ids of a tokenizer.
 
     Attributes:
-        is_special: bool[n_ids], added tokens that are special, and EOS.
-        is_blank: bool[n_ids], tokens of nothing but white space.
+        is_special: bool[n_ids], special added tokens and EOS.
+        is_blank: bool[n_ids], tokens of white space.
         text_bytes: int64[n_ids], bytes of the text of each id, if the ids of a text stand for all of its bytes in
             order; None for other tokenizers.
-        trims: whether the offset of a token leaves out spaces at its beginning.
+        trims: offsets of tokens don't include spaces at their beginning.
         form: normalization form that text must have for `text_bytes`; None if any text does.
     """
 
@@ -52,7 +49,7 @@ class TokenTable:
 
 @functools.lru_cache(maxsize=2)
 def load_token_table(spec: TokenizerSpec) -> TokenTable:
-    """Return the vocabulary of a tokenizer; read once in each process."""
+    """Return the table of a tokenizer, which is read once in each process."""
     found = json.loads(spec.json)
     tokens = _tokens(found["model"])
     added = {int(token["id"]): token for token in found.get("added_tokens") or ()}
@@ -69,7 +66,8 @@ def load_token_table(spec: TokenizerSpec) -> TokenTable:
     ends = [step for step in _steps(found.get("post_processor")) if step.get("trim_offsets")]
     text_bytes = None
     if (
-        _is_byte_level(found)
+        found["model"].get("type") == "BPE"
+        and any(step.get("type") == "ByteLevel" for step in _steps(found.get("pre_tokenizer")))
         and not any(step.get("add_prefix_space", True) for step in ends)
         and (form is not None or not steps)
     ):
@@ -101,11 +99,6 @@ def _steps(node: Any) -> list[dict[str, Any]]:
     return [node]
 
 
-def _is_byte_level(found: dict[str, Any]) -> bool:
-    kinds = [step.get("type") for step in _steps(found.get("pre_tokenizer"))]
-    return found["model"].get("type") == "BPE" and "ByteLevel" in kinds
-
-
 def _alphabet() -> str:
     """Return the 256 characters by which byte-level vocabularies write bytes."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -120,18 +113,11 @@ class _Model(msgspec.Struct):
     unk_token: str | None = None
     unk_id: int | None = None
     byte_fallback: bool | None = None
+    vocab: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Json(msgspec.Struct):
     model: _Model
-
-
-class _Vocabulary(msgspec.Struct):
-    vocab: dict[str, int]
-
-
-class _WithVocabulary(msgspec.Struct):
-    model: _Vocabulary
 
 
 @functools.lru_cache(maxsize=2)
@@ -159,18 +145,18 @@ def drops_characters(spec: TokenizerSpec) -> bool:
         return False
     if b'"ByteLevel"' not in spec.json:
         return True
-    vocabulary = msgspec.json.decode(spec.json, type=_WithVocabulary).model.vocab
+    vocabulary = msgspec.json.decode(model.vocab, type=dict[str, int])
     return sum(len(token) == 1 for token in vocabulary) < _BYTE_LETTERS
 
 
 def count_unknown(spec: TokenizerSpec, ids: NDArray[np.uint32]) -> int:
-    """Return how many of the tokens stand for unknown text."""
+    """Count the tokens for unknown text."""
     token = unknown_id(spec)
     return 0 if token is None else int(np.count_nonzero(ids == token))
 
 
 def count_dropped(spec: TokenizerSpec, texts: Sequence[bytes], lengths: IntArray) -> int:
-    """Return how many characters, blanks not counted, no token covers in texts that have tokens."""
+    """Count the characters, except white space, that no token covers in texts with tokens."""
     if not drops_characters(spec) or not isinstance(engine := load_reference(spec), TokenizersEngine):
         return 0
     texts = [text for text, length in zip(texts, lengths.tolist(), strict=True) if length]
