@@ -45,7 +45,7 @@ class Vocabulary:
         self._bytes = _bytes_of_characters() if is_byte_level else None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids. An id that the tokenizer lacks, which its library would drop or fail on, is `⟨17⟩`."""
+        """Return the text of ids. An id that the tokenizer lacks, which its library would drop, is `⟨17⟩`."""
         numbers = list(map(int, ids))
         lacking = {one for one in set(numbers) if self._piece_of(one) is None}
         if not lacking:
