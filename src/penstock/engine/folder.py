@@ -1,6 +1,6 @@
-"""Work folders: what an unfinished piece of work keeps beside its output, under a lock.
+"""Work folders: the unfinished work on an output, next to it or in it, under a lock.
 
-Such a folder is its own, never a link to another one, and nothing is removed from it but what work of its kind makes.
+A work folder is never a link, and only files that such work makes are removed from it.
 """
 
 from __future__ import annotations
@@ -31,14 +31,9 @@ _MOST_NOTE_BYTES = 1 << 28
 
 @dataclass(frozen=True, slots=True)
 class WorkFolder:
-    """A work folder, which may not be there yet.
+    """A work folder, which may not exist yet. Locally, a lock in it excludes other runs; object stores have no lock.
 
-    On this machine a lock in it tells one run from another; in an object store there is none.
-
-    Attributes:
-        store: where it is.
-        path: of the folder.
-        is_ours: whether work of this kind makes a file or folder of a name; staged ones are.
+    `is_ours` tells whether work of this kind makes a file or directory of a name.
     """
 
     store: Store
@@ -47,19 +42,15 @@ class WorkFolder:
 
     @property
     def place(self) -> Place:
-        """Where it is."""
         return Place(self.store, self.path)
 
     def file(self, name: str) -> Place:
-        """What lies in it under a name."""
         return self.place.child(name)
 
     def is_there(self) -> bool:
-        """Whether the folder is there; what a link leads to is none."""
         return is_real_folder(self.place) if self.place.is_local else self.place.is_folder()
 
     def names(self) -> list[str]:
-        """What is in it."""
         if self.place.is_local:
             return os.listdir(self.path)
         start = len(self.path) + 1
@@ -69,13 +60,9 @@ class WorkFolder:
 
     @contextlib.contextmanager
     def tried(self, *, shared: bool = False) -> Generator[bool]:
-        """Hold its lock, `shared` with others that do; the folder is made where missing.
+        """Try to take the lock, creating the folder if needed; yield whether this run has it.
 
-        Yields:
-            Whether it was had.
-
-        Raises:
-            ConfigError: a link, or no folder, stands in its place, or no file in that of its lock.
+        Raises `ConfigError` if the folder or lock is a link or something else.
         """
         if not self.place.is_local:
             yield True
@@ -93,42 +80,37 @@ class WorkFolder:
 
     @contextlib.contextmanager
     def held(self, refusal: PrepareError, *, shared: bool = False) -> Generator[None]:
-        """The same, with an error where another run has it."""
+        """Like `tried`, but raise `refusal` if another run has the lock."""
         with self.tried(shared=shared) as had:
             if not had:
                 raise refusal
             yield
 
     def put(self, name: str, data: bytes) -> None:
-        """Write a small file, durably, in the place of one of its name."""
+        """Write a small file durably, replacing an existing one."""
         put(self.store, self.file(name).path, data)
 
     def read(self, name: str, kind: type[T]) -> T | None:
-        """The JSON of a file that says how far work is; None where there is none, or it is damaged."""
+        """Return a JSON file; None if it is missing or damaged."""
         try:
             return msgspec.json.decode(self.store.get(self.file(name).path, 0, _MOST_NOTE_BYTES), type=kind)
         except (NotFound, IsADirectoryError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return None
 
     def remove(self, name: str) -> None:
-        """Remove a file or folder of work in it, where it is there still."""
         with contextlib.suppress(NotFound):
             _remove(self.store, self.file(name))
 
     def clear(self, first: str = "") -> None:
-        """Remove what work left in it, but the lock; raises the first error after the last name.
-
-        Args:
-            first: the name that goes first; where it stays all does.
-        """
+        """Remove all work except the lock, the name `first` before the rest; raises the first error at the end."""
         self._remove_all(lambda name: is_staged_name(name) or self.is_ours(name), first)
 
     def clear_staged(self) -> None:
-        """Remove what a killed run left half-written."""
+        """Remove temporary files of killed runs."""
         self._remove_all(is_staged_name)
 
     def drop(self) -> None:
-        """Remove it, emptied, and its lock, which is held; one with another's file in it stays."""
+        """Remove the lock, which this run holds, and the folder unless it holds files of others."""
         if not isinstance(self.store, LocalStore):
             return
         with contextlib.suppress(NotFound):
@@ -151,32 +133,31 @@ class WorkFolder:
 
 
 def work_beside(output: Place, suffix: str, is_ours: Callable[[str], bool]) -> WorkFolder:
-    """The work folder of an output, `.<name>.<suffix>` beside it."""
     return WorkFolder(local_store(output), name_beside(output, suffix).path, is_ours)
 
 
 def name_beside(output: Place, suffix: str) -> Place:
-    """`.<name>.<suffix>` beside an output."""
+    """Return `.<name>.<suffix>` next to an output."""
     return output.folder().child(f".{hidden_stem(output.name)}.{suffix}")
 
 
 def local_store(place: Place) -> LocalStore:
-    """The store for work on a place: its own where that is of this machine."""
+    """Return the store for local work on a place."""
     return place.store if isinstance(place.store, LocalStore) else LocalStore()
 
 
 def bare(place: Place) -> Place:
-    """Return the same place in a store that answers with what is there now."""
+    """Return the same place in a store without a cache."""
     return Place(place.store.remote, place.path) if isinstance(place.store, CachedStore) else place
 
 
 def is_real_folder(place: Place) -> bool:
-    """Whether a folder of this machine is there; what a link leads to is none."""
+    """Return whether a local directory exists that isn't a link."""
     return is_folder(place.path) and not is_link(place.path)
 
 
 def _remove(store: Store, place: Place) -> None:
-    """Remove a file, a link or a folder; links in it are not followed."""
+    """Remove a file, link or directory without following links."""
     if not isinstance(store, LocalStore):
         for path in [place.path] if place.is_file() else list(store.list(place.path)):
             with contextlib.suppress(NotFound):
@@ -196,7 +177,7 @@ _BLOCK_BYTES = 1 << 24
 
 
 def local_copy(file: Place, folder: Place) -> Place:
-    """A file of this machine itself; of another one, a copy in a folder of this machine."""
+    """Return a local file as it is, and a remote one as a copy in a local folder."""
     if file.is_local:
         return file
     copy, offset_bytes, size_bytes = folder.child(file.name), 0, file.store.size(file.path)

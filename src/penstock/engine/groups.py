@@ -1,7 +1,7 @@
-"""Groups of shards → one dataset: their files get names in it, numbered through, under one index.
+"""Combine groups of shards into one dataset: their files are renumbered under one index.
 
-On this machine they get second names in a folder that becomes visible as a whole. In an object store they are copied
-under their names by many workers, each only where none is of that name, and the index is put when all are there.
+Locally, files are hard-linked into a directory that becomes visible as a whole. In an object store, workers copy them
+under their final names, only if nothing has that name, and the index is written last.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from penstock.types import Manifest
 
 
 class GroupPart(msgspec.Struct, frozen=True):
-    """The part of a finished group: what the folder of its files holds.
+    """The record of a finished group, stored as its part.
 
     Attributes:
-        digest: sum of `rows.sample_digest`, as a decimal number.
+        digest: sum of the samples' digests, in decimal.
         index: its `index.json`.
         blocks: name of each file → digests of its blocks.
         sizes: name of each file → its size.
@@ -53,14 +53,7 @@ class GroupPart(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A finished group.
-
-    Attributes:
-        name: as a part.
-        part: what that holds.
-        files: where its files are.
-        is_first: of its dataset.
-    """
+    """A finished group; `is_first` if it is the first of its dataset."""
 
     name: PartName
     part: GroupPart
@@ -78,7 +71,7 @@ class Group:
         require_digests(self.files.child(name), self.part.blocks[name])
 
     def moved(self, first: int) -> Iterator[tuple[Shard, dict[str, str]]]:
-        """Its shards, numbered from `first` on, each with the old and new names of its files."""
+        """Return its shards numbered from `first`, each with the old and new names of its files."""
         for shard in kept_shards(bytes(self.part.index), 0 if self.is_first else 1, self.files):
             moved, names = _renamed(shard, first)
             yield moved, {before: after for before, after in names.items() if before in self.part.blocks}
@@ -86,43 +79,40 @@ class Group:
 
 
 def kept_shards(index: bytes, number: int, group: Place) -> list[Shard]:
-    """Shards of a group's index: the original's empty first shard is kept in the first group alone."""
+    """Return the shards of a group; only the first group keeps an empty first shard."""
     return [shard for shard in parse_index(index, group.path).shards if shard.samples or not number]
 
 
 def group_part(digest: str, index: bytes, blocks: Mapping[str, tuple[str, ...]], made: Place) -> GroupPart:
-    """Describe a group whose files are in `made`."""
     sizes = {name: made.store.size(made.child(name).path) for name in blocks}
     return GroupPart(digest, msgspec.Raw(index), dict(blocks), sizes)
 
 
 def require_digests(file: Place, blocks: tuple[str, ...]) -> None:
-    """Raise `Corrupt` if the blocks of a file have other digests."""
     if file_digests(file.store, file.path) != blocks:
         raise Corrupt("a part of unfinished work is damaged", path=file.path, hint=RESTART)
 
 
 def files_of(name: PartName, work: Place) -> Place:
-    """The folder of a group's files."""
     return work.child(f"groups/{name.task:08d}-{name.digest}")
 
 
 def encode_group(part: GroupPart) -> bytes:
-    """What names a part by its content: its files are digested side by side, and come in any order."""
+    """Return the bytes that name a part by its content; files may come in any order."""
     return msgspec.json.encode(part, order="deterministic")
 
 
 def put_group(
     work: Place, name: tuple[int, int, bool], counts: tuple[int, int], part: GroupPart, made: Place
 ) -> PartName:
-    """Put a group that is made: its files first, then the part that says so.
+    """Store a finished group: first its files, then its part.
 
     Args:
-        work: the folder of the plan.
+        work: directory of the plan.
         name: task, piece, and whether that is the last of its task.
-        counts: samples, and what else is counted.
-        part: what the group holds.
-        made: the folder of its files, on this machine.
+        counts: number of samples, and another count.
+        part: record of the group.
+        made: local directory of its files.
     """
     data = encode_group(part)
     known = PartName(*name, *counts, 0, xxhash.xxh3_64_hexdigest(data))
@@ -133,14 +123,7 @@ def put_group(
 
 
 def read_group(name: PartName, work: Place, parts: Place | None = None, is_first: bool | None = None) -> Group:
-    """A finished group; raises `Corrupt` where its part is damaged.
-
-    Args:
-        name: as a part.
-        work: the folder of the plan.
-        parts: where it is; by default among the parts there.
-        is_first: whether it is the first of its dataset; by default that of task 0 is.
-    """
+    """Read a finished group, by default from the parts of the work; raises `Corrupt` if its part is damaged."""
     place = (parts or work.child("parts")).child(name.path)
     data = place.store.get(place.path)
     if xxhash.xxh3_64_hexdigest(data) != name.digest:
@@ -152,19 +135,14 @@ def read_group(name: PartName, work: Place, parts: Place | None = None, is_first
 def assemble(
     groups: Iterable[Group], target: Place, *, name: str, recorded: Mapping[str, Any], overwrite: bool
 ) -> Manifest:
-    """Make one dataset of finished groups on this machine, in their order; they stay as they are.
-
-    No byte is copied where the file system knows second names. Memory: the indexes.
+    """Combine finished local groups, in order, into one dataset. Memory: the indexes.
 
     Args:
-        groups: on this machine as the target.
-        target: the folder of the dataset.
-        name: of the format.
-        recorded: fields of the side file that tell of the source, such as `eos_id` and `options`.
-        overwrite: replace what is there.
-
-    Raises:
-        ConfigError: the target exists.
+        groups: on the same machine as the target; they stay unchanged.
+        target: directory of the dataset.
+        name: its format.
+        recorded: fields of the side file, such as `eos_id` and `options`.
+        overwrite: replace an existing dataset.
     """
     store = cast(LocalStore, target.store)
     folder = open_folder(store, target.path, partial(own_files, store), overwrite=overwrite, held=(INDEX_NAME,))
@@ -189,11 +167,7 @@ def assemble(
 
 
 def copy_group(group: Group, target: Place, first: int) -> None:
-    """Copy the files of a group into the dataset in an object store, its shards numbered from `first` on.
-
-    Raises:
-        PrepareError: another file of such a name is there.
-    """
+    """Copy the files of a group into an object store, its shards numbered from `first`."""
     group.require_sizes()
     for _, names in group.moved(first):
         for before, after in names.items():
@@ -201,11 +175,7 @@ def copy_group(group: Group, target: Place, first: int) -> None:
 
 
 def publish(groups: Iterable[Group], target: Place, *, name: str, recorded: Mapping[str, Any]) -> Manifest:
-    """Make a dataset in an object store visible, whose shards are all there; arguments as of `assemble`.
-
-    Raises:
-        ConfigError: the target exists.
-    """
+    """Write the index of a dataset in an object store whose shards exist; arguments as of `assemble`."""
     made, store, index = _Made(), target.store, target.child(INDEX_NAME).path
     for group in groups:
         made.add(group)
@@ -218,20 +188,14 @@ def publish(groups: Iterable[Group], target: Place, *, name: str, recorded: Mapp
 
 
 def is_free_place(place: Place, last: str = INDEX_NAME) -> bool:
-    """Whether no dataset is there that the file `last` makes visible, nor anything else on this machine."""
+    """Return whether nothing exists here locally, or no dataset whose last file is `last` in an object store."""
     return is_free(place.path) if place.is_local else not place.child(last).exists()
 
 
 def require_no_object(place: Place, last: str = INDEX_NAME, *, left: bool) -> None:
-    """That nothing lies where files of new work would go, in a store that can't make a folder visible at once.
+    """Raise `ConfigError` if an object store has a dataset or other files where new work would write.
 
-    Args:
-        place: the output.
-        last: the file that makes it visible.
-        left: shards there are of work that was thrown away, and go.
-
-    Raises:
-        ConfigError: a dataset or another's files are there.
+    `left`: shards of discarded work may remain, and are removed.
     """
     if place.is_local:
         return
@@ -248,7 +212,7 @@ def require_no_object(place: Place, last: str = INDEX_NAME, *, left: bool) -> No
 
 
 class _Made:
-    """The dataset so far."""
+    """Index and counts of the dataset being combined."""
 
     def __init__(self) -> None:
         self._shards: list[Shard] = []
@@ -256,7 +220,7 @@ class _Made:
         self._size_bytes = 0
 
     def add(self, group: Group) -> list[tuple[str, str]]:
-        """Add a group; the old and new names of its files."""
+        """Add a group; return the old and new names of its files."""
         found: list[tuple[str, str]] = []
         for shard, names in group.moved(len(self._shards)):
             self._shards.append(shard)
@@ -269,7 +233,7 @@ class _Made:
     def described(
         self, name: str, recorded: Mapping[str, Any], files: Readable, above: str = ""
     ) -> tuple[bytes, Manifest]:
-        """The index, and what the side file says; the shards are in `files` below `above`."""
+        """Return the index and side file; the shards are in `files` below `above`."""
         data = encode_index(self._shards)
         manifest = Manifest(
             format=name,
@@ -284,7 +248,7 @@ class _Made:
 
 
 def _renamed(shard: Shard, number: int) -> tuple[Shard, dict[str, str]]:
-    """A shard under another number, and the old and new names of its files."""
+    """Return a shard with another number, and the old and new names of its files."""
     stem = f"shard.{number:05d}.{shard.layout.format}"
     family = (shard.layout.compression or "").partition(":")[0]
     files: list[ShardFile | None] = []
@@ -299,7 +263,7 @@ def _renamed(shard: Shard, number: int) -> tuple[Shard, dict[str, str]]:
 
 
 def _give(folder: StagedFolder, file: Place, hidden: Place, blocks: tuple[str, ...]) -> None:
-    """Put a file into the folder; one that has to be copied is compared with its digests."""
+    """Link a file into the folder. A file that must be copied is compared with its digests."""
     if not cast(LocalStore, file.store).link(file.path, hidden.path):
         require_digests(file, blocks)
         with aborting(folder.stage(hidden.name)) as staged:

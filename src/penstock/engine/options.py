@@ -71,17 +71,14 @@ class RunOptions:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether other runs may work on the same job."""
         return self.part is not None or self.finish
 
     @property
     def has_workers(self) -> bool:
-        """Whether tasks run elsewhere than in this process."""
         return self.executor != "inline" and (self.executor is not None or self.workers not in (None, 1))
 
     @property
     def is_inline(self) -> bool:
-        """Whether the job runs in this process only."""
         return not self.is_distributed and (self.dry_run or not self.has_workers)
 
     def takes(self, task: int) -> bool:
@@ -92,22 +89,19 @@ class RunOptions:
 
 @dataclass(slots=True)
 class Counter:
-    """Reports how many of `total` samples are done; None if the total isn't known."""
+    """Reports how many of `total` samples are done; `total` may be unknown."""
 
     total: int | None
     progress: Callable[..., None] | None
     done: int = 0
 
     def add(self, count: int) -> None:
-        """Report `count` more samples."""
         self.done += count
         if self.progress is not None:
             self.progress(self.done, "" if self.total is None else f"of {self.total:,}")
 
 
 class NumberCounter(Counter):
-    """Reports `(done, total)` as numbers, to the callbacks of `prepare` and `prepare_media`."""
-
     def add(self, count: int) -> None:
         self.done += count
         if self.progress is not None and count:

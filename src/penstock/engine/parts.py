@@ -1,15 +1,15 @@
-"""The file of a finished task: its tokens, its document lengths, and what there is to know about it.
+"""Parts: the files of finished tasks.
 
 | bytes | content |
 |---|---|
-| 0 … T | tokens, little-endian, in the width of the output: `write_part` takes them from here |
+| 0 … T | tokens, little-endian, as wide as in the output, so that `write_part` can copy them |
 | T … T + 8·D | document lengths in tokens, int64, little-endian |
-| … + 8·N | row numbers in the source, int64, little-endian; N is D, or 0 if nobody needs them |
+| … + 8·N | row numbers in the source, int64, little-endian; N is D, or 0 if they aren't needed |
 | … + M | JSON: `PartMeta` |
 | last 40 | `penstpt3`, D, N, M, xxh3-64 of lengths, row numbers and JSON; u64, little-endian |
 
-A part is published by a store's commit, so one that is visible is whole and durable. Its name says what the plan of
-the assembly needs, and holds a digest of its bytes: a name is one content for ever, and a listing tells what is done.
+A visible part is complete and durable. Its name contains the counts that the assembly needs and a digest of its bytes,
+so a listing shows the finished tasks.
 """
 
 from __future__ import annotations
@@ -45,13 +45,7 @@ _END_BYTES = 1 << 15
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that gave no document.
-
-    Attributes:
-        line: its number, from 0: in its piece, where `PieceMeta` holds it.
-        offset_bytes: where it begins in the (decompressed) file.
-        reason: why.
-    """
+    """A line that gave no document: its number from 0, its offset in the (decompressed) file, and the reason."""
 
     line: int
     offset_bytes: int
@@ -60,7 +54,7 @@ class BadLine:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A text of the part, the number of its file among the inputs, and the ids that its engine gave it."""
+    """A text of the part, the number of its file among the inputs, and its token ids."""
 
     file: int
     text: str
@@ -69,22 +63,21 @@ class Probe:
 
 @dataclass(frozen=True, slots=True)
 class PieceMeta:
-    """What a part holds of one piece of one input.
+    """Record of one piece of one input.
 
     Attributes:
         file: number of the input.
-        start_bytes: first byte of its lines in the (decompressed) file.
-        stop_bytes: end of the last one.
+        start_bytes, stop_bytes: range of its lines in the (decompressed) file.
         digest: xxh3-128 of these bytes.
-        lines: lines in all.
-        documents: lines that gave a document.
-        num_dropped: lines that gave none; `dropped` are the first of them.
-        gaps: uint32[k], little-endian, where rows are to be mapped: the numbers of all lines that gave none.
-        num_unmasked: of conversations, those of which no token is generated; `unmasked` are the first of them.
-        num_endless: of conversations, those in which no trained token ends the last answer; `endless` are the first.
-        null_fields: of conversations in a table, fields of structs that were null and dropped, rising.
+        lines: number of lines.
+        documents: number of lines that gave a document.
+        num_dropped: number of other lines; `dropped` are the first of them.
+        gaps: uint32[k], little-endian: numbers of all dropped lines, for row maps.
+        num_unmasked: conversations without a generated token; `unmasked` are the first of them.
+        num_endless: conversations whose last answer has no trained end token; `endless` are the first of them.
+        null_fields: fields of structs that were null and dropped, of conversations in a table.
         unknown_tokens: tokens for text that the tokenizer doesn't know.
-        dropped_characters: those that the tokenizer has no token for.
+        dropped_characters: characters that the tokenizer has no token for.
     """
 
     file: int
@@ -107,13 +100,7 @@ class PieceMeta:
 
 @dataclass(frozen=True, slots=True)
 class DocumentRun:
-    """Documents of a part that follow one another.
-
-    Attributes:
-        documents: how many.
-        max_token_id: the largest id.
-        digest: of them, of version 2: it joins with others (`penstock.codec.joined_digest`).
-    """
+    """Consecutive documents of a part: their number, largest id, and joinable (version 2) digest."""
 
     documents: int
     max_token_id: int
@@ -122,16 +109,14 @@ class DocumentRun:
 
 @dataclass(frozen=True, slots=True)
 class PartMeta:
-    """What a part holds.
+    """Record of a part.
 
     Attributes:
-        pieces: of inputs, in their order.
-        documents: in all pieces.
-        tokens: of all documents, EOS included.
-        max_token_id: the largest id, -1 without a token.
-        probes: texts to compare with the reference.
-        runs: of all documents, short ones: whoever makes files of parts need not look at tokens.
-        loss_mask: of conversations, a bit a token, the first in the lowest: whether it is generated.
+        tokens: number of tokens, EOS included.
+        max_token_id: largest id; -1 without tokens.
+        probes: texts to compare with the reference tokenizer.
+        runs: runs of all documents, so that files are assembled without reading tokens.
+        loss_mask: of conversations, one bit per token, lowest first: whether it is generated.
     """
 
     pieces: tuple[PieceMeta, ...]
@@ -144,19 +129,17 @@ class PartMeta:
 
     @property
     def num_dropped(self) -> int:
-        """Lines that gave no document."""
         return sum(piece.num_dropped for piece in self.pieces)
 
 
 @dataclass(frozen=True, slots=True)
 class PartName:
-    """What the name of a part says.
+    """Contents of a part's file name.
 
     Attributes:
         task: number of the task.
-        piece: number among the task's parts.
-        last: whether it is the last of them.
-        documents, tokens, num_dropped: in it.
+        piece: number among the task's parts; `last` if it is the last of them.
+        documents, tokens, num_dropped: counts.
         digest: xxh3-64 of its bytes, 16 hex digits.
     """
 
@@ -170,23 +153,14 @@ class PartName:
 
     @property
     def path(self) -> str:
-        """Path in the folder of parts, which are spread over folders inside it."""
+        """Path in the directory of parts, spread over subdirectories."""
         end = "z" if self.last else ""
         counts = f"{self.documents}-{self.tokens}-{self.num_dropped}"
         return f"{self.task % _FOLDERS:02x}/{self.task:08d}-{self.piece:06d}{end}-{counts}-{self.digest}.part"
 
 
 def made_of(there: Mapping[int, MadeT], number: int, work: Place) -> MadeT:
-    """What is noted of a task that was done.
-
-    Args:
-        there: what a listing gave, by number.
-        number: of the task.
-        work: where it is noted.
-
-    Raises:
-        PrepareError: nothing: another finisher was first, and sweeps.
-    """
+    """Return the record of a finished task from a listing; raises `PrepareError` if another run removed it."""
     if number not in there:
         what, found = "the record of finished work is incomplete", f"nothing from task {number}"
         raise PrepareError(what, path=work.path, found=found, hint="Run it again")
@@ -194,7 +168,6 @@ def made_of(there: Mapping[int, MadeT], number: int, work: Place) -> MadeT:
 
 
 def parse_part_name(name: str) -> PartName | None:
-    """What a file's name says, without its folder; None for one that is no part's."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -203,14 +176,13 @@ def parse_part_name(name: str) -> PartName | None:
 
 
 def put_part(parts: Place, task: int, data: bytes, *, documents: int, tokens: int, num_dropped: int) -> PartName:
-    """Put a part that is all of its task; one of the same content may be there already."""
+    """Store the only part of a task; the same part may exist."""
     name = PartName(task, 0, True, documents, tokens, num_dropped, xxhash.xxh3_64_hexdigest(data))
     put_new(parts.store, parts.child(name.path).path, data)
     return name
 
 
 def get_part(parts: Place, name: PartName) -> bytes:
-    """The bytes of such a part; raises `Corrupt` where they are others than it was put with."""
     part = parts.child(name.path)
     data = part.store.get(part.path)
     if xxhash.xxh3_64_hexdigest(data) != name.digest:
@@ -232,7 +204,7 @@ def require_intact(parts: Place, name: PartName) -> None:
 
 
 def put_mark(mark: Place, data: bytes) -> None:
-    """Put the mark of a task of the second wave, with a digest of it, unless it is there."""
+    """Record a finished task of the second wave, with a digest."""
     put_new(mark.store, mark.path, xxhash.xxh3_64_hexdigest(data).encode() + data)
 
 
@@ -259,13 +231,7 @@ def require_size(file: Place, size_bytes: int) -> None:
 
 
 def encode_end(lengths: IntArray, meta: PartMeta, rows: IntArray | None = None) -> bytes:
-    """Return what follows a part's tokens.
-
-    Args:
-        lengths: int64[n_docs]: document lengths.
-        meta: what is known about the part.
-        rows: int64[n_docs]: number of each document in its source, if something has to go along with it.
-    """
+    """Return the bytes that follow a part's tokens; `rows`: int64[n_docs] numbers of the documents in the source."""
     numbers = np.empty(0, np.int64) if rows is None else rows
     tail = np.ascontiguousarray(np.concatenate([lengths, numbers]), "<i8").tobytes()
     note = msgspec.json.encode(meta)
@@ -274,16 +240,12 @@ def encode_end(lengths: IntArray, meta: PartMeta, rows: IntArray | None = None) 
 
 
 def read_part(part: Place, token_bytes: int) -> tuple[PartMeta, IntArray]:
-    """`(meta, int64[n_docs] lengths)` of a part.
-
-    Raises:
-        Corrupt: it is damaged.
-    """
+    """Return `(meta, int64[n_docs] lengths)` of a part; raises `Corrupt` if it is damaged."""
     return _read_part(part, token_bytes)[:2]
 
 
 def read_row_numbers(part: Place, token_bytes: int) -> IntArray:
-    """Return int64[n_docs]: the number of each document in its source; raises as `read_part`."""
+    """Return int64[n_docs]: the number of each document in its source."""
     meta, _, rows = _read_part(part, token_bytes)
     if len(rows) != meta.documents:
         raise _damaged(part)
@@ -335,7 +297,7 @@ _RUN_TOKENS = 1 << 18
 
 @dataclass(slots=True)
 class DocumentRuns:
-    """The runs of a part's documents; a long document is one of its own."""
+    """Digests of runs of a part's documents; a long document is a run of its own."""
 
     _done: list[DocumentRun] = field(default_factory=list[DocumentRun])
     _digest: JoinedDigest = field(default_factory=JoinedDigest)
@@ -343,7 +305,6 @@ class DocumentRuns:
     _highest: int = -1
 
     def add(self, tokens: NDArray[np.unsignedinteger], lengths: IntArray) -> None:
-        """Add documents."""
         self._digest.update(tokens, lengths)
         self._tokens += len(tokens)
         self._highest = max(self._highest, int(tokens.max(initial=0)) if len(tokens) else -1)
@@ -351,14 +312,13 @@ class DocumentRuns:
             self._close()
 
     def add_long(self, *pieces: NDArray[np.unsignedinteger]) -> None:
-        """Add one document, which comes in pieces."""
+        """Add one document, given in pieces."""
         self._close()
         self._digest.update_document(pieces)
         self._highest = max(int(piece.max(initial=0)) for piece in pieces)
         self._close()
 
     def finish(self) -> tuple[DocumentRun, ...]:
-        """All of them."""
         self._close()
         return tuple(self._done)
 

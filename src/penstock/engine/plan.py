@@ -1,7 +1,11 @@
-"""The plan of shared work: what it was asked to do, as far as its output depends on it, and a digest of that.
+"""The plan of a job: the options and inputs that determine its output, and a digest of them.
 
-It is a run of JSON lines: the options first, then one input a line. Times of change are noted and not digested: they
-tell whether an input has to be read again, never whether it is another one.
+It is stored as JSON lines: the options, then one line per input. Modification times are stored but not digested; they
+only tell whether an input must be read again.
+
+Fingerprints of datasets sample their bytes, so an edit in place may not change them. The state of every input file
+(size, inode and time of change, or the version in an object store) is therefore recorded with the plan. Each part
+compares it before and after it reads.
 """
 
 from __future__ import annotations
@@ -32,13 +36,13 @@ CHECK = "verify"
 
 @dataclass(frozen=True, slots=True)
 class PlannedInput:
-    """One input, as a plan knows it.
+    """One input of a plan.
 
     Attributes:
-        name: path below the folder that all inputs share.
+        name: path below the directory that all inputs share.
         size_bytes: its size.
-        digest: of its bytes, or of a sample of them, or the version that a store gives it.
-        mtime_ns: time of its last change, where it is on this machine; not digested.
+        digest: digest of its bytes or of a sample of them, or its version in an object store.
+        mtime_ns: time of its last change if it is local; not digested.
     """
 
     name: str
@@ -49,15 +53,7 @@ class PlannedInput:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a piece of work was asked to do.
-
-    Attributes:
-        options: command-line name of an option → its value, plain JSON.
-        inputs: the files.
-        task_bytes: size of the pieces.
-        engine: what encodes.
-        version: see `VERSION`.
-    """
+    """What a job was asked to do: options by command-line name, as plain JSON, inputs, size of tasks, and engine."""
 
     options: dict[str, Any]
     inputs: tuple[PlannedInput, ...]
@@ -66,7 +62,6 @@ class Plan:
     version: int = VERSION
 
     def digest(self) -> str:
-        """16 hex digits over all but times."""
         hasher = xxhash.xxh3_64(_encode_options(self))
         for one in self.inputs:
             hasher.update(msgspec.json.encode((one.name, one.size_bytes, one.digest)))
@@ -81,7 +76,7 @@ class _Options(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def encode_plan(plan: Plan) -> Iterator[bytes]:
-    """The plan in pieces of whole lines, each of about `PIECE_BYTES` at most."""
+    """Return the plan in pieces of whole lines, about `PIECE_BYTES` each."""
     held, held_bytes = [_encode_options(plan)], 0
     for one in plan.inputs:
         line = msgspec.json.encode(one)
@@ -95,7 +90,7 @@ def encode_plan(plan: Plan) -> Iterator[bytes]:
 
 
 def decode_plan(pieces: Sequence[bytes]) -> Plan | None:
-    """The plan in these pieces; None where they hold none."""
+    """Return the plan; None if the pieces are damaged."""
     first, *inputs = b"".join(pieces).splitlines() or [b""]
     try:
         head = msgspec.json.decode(first, type=_Options)
@@ -106,7 +101,7 @@ def decode_plan(pieces: Sequence[bytes]) -> Plan | None:
 
 
 def require_same(before: Plan | None, plan: Plan, path: str) -> None:
-    """Raise `ConfigError` that names the first thing in which a plan differs from that of unfinished work."""
+    """Raise `ConfigError` with the first difference from the plan of unfinished work."""
     difference = None if before is None else _difference(before, plan)
     if difference is not None:
         what, was, now = difference
@@ -149,14 +144,7 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 class InputState(msgspec.Struct, frozen=True, array_like=True):
-    """The state of one input file.
-
-    Attributes:
-        size_bytes: its size.
-        inode: its number in its file system; 0 in an object store.
-        mtime_ns: time of its last change; 0 in an object store.
-        version: what the object store reports, such as an ETag; empty on this machine.
-    """
+    """State of one input file. Local files have an inode and a time of change, objects a version such as an ETag."""
 
     size_bytes: int
     inode: int
@@ -165,15 +153,14 @@ class InputState(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def shown(self) -> str:
-        """As an error shows it."""
         more = self.version or f"inode {self.inode}, changed at {self.mtime_ns} ns"
         return f"{self.size_bytes} bytes, {more}"
 
 
 def read_input_states(reads: Iterable[Place], outputs: Sequence[Place]) -> dict[str, InputState]:
-    """Return the state of each file of the datasets `reads`, by path; hidden files and `outputs` are left out.
+    """Return the state of each file of the datasets `reads`, by path, without hidden files and `outputs`.
 
-    A web server doesn't list the files of a directory: those have no recorded state.
+    Files of a directory on a web server can't be listed, and have no state.
     """
     files = {place.absolute: place for one in reads for place in _files_of(one) if not _is_below(place, outputs)}
     far = [place for place in files.values() if not place.is_local]
@@ -193,17 +180,16 @@ def read_input_states(reads: Iterable[Place], outputs: Sequence[Place]) -> dict[
 
 
 def find_changed(before: Mapping[str, InputState], now: Mapping[str, InputState]) -> str | None:
-    """Return the first path whose state differs; paths in only one of both are compared by plans."""
+    """Return the first path whose state differs; plans compare paths that are only in one of both."""
     return next((path for path in sorted(before.keys() & now.keys()) if before[path] != now[path]), None)
 
 
 def encode_input_states(states: Mapping[str, InputState]) -> bytes:
-    """Return the states as JSON."""
     return msgspec.json.encode({os.fsencode(path).hex(): state for path, state in states.items()})
 
 
 def decode_input_states(data: bytes) -> dict[str, InputState] | None:
-    """Return the states in a file; None if it is damaged."""
+    """Return the recorded states; None if they are damaged."""
     try:
         found = msgspec.json.decode(data, type=dict[str, InputState])
         return {os.fsdecode(bytes.fromhex(path)): state for path, state in found.items()}
@@ -212,7 +198,7 @@ def decode_input_states(data: bytes) -> dict[str, InputState] | None:
 
 
 def _files_of(dataset: Place) -> Iterator[Place]:
-    """The files of a dataset: the path itself, a directory's files, or those that a prefix or pattern names."""
+    """Return the files of a dataset: a file, a directory's files, or those that a prefix or pattern names."""
     store = dataset.store
     if dataset.is_file():
         yield dataset

@@ -30,21 +30,17 @@ from penstock.types import OpenOptions
 
 
 def sweep_made(output: Place, format: str) -> None:
-    """Remove what lies hidden beside a complete output: locks, unfinished files, the folder that it replaced.
+    """Remove temporary files, locks and replaced data of a killed run next to a complete output.
 
-    What others hold, who may be about to end the same work, is theirs to sweep.
+    Locks that another run holds stay.
     """
     sweep_complete(output.store, files_at(format, output.path), owned_by(format, output.store))
 
 
 def end_made(output: Place, format: str, work: str | None) -> None:
-    """Do what was still to do when an output became visible; nobody else is at its work.
+    """Complete what a killed run left to do after its output became visible.
 
-    Side files get their final names; what was replaced, and waits for its end, is removed, as what names a writer of
-    the work, of which this is the digest of the plan.
-
-    Raises:
-        PrepareError: another writer holds the output.
+    Side files get their final names. Replaced data is removed, and so is the claim of the plan with the digest `work`.
     """
     if work is not None:
         for path in files_at(format, output.path):
@@ -71,22 +67,16 @@ _KEPT = "Finished parts are kept: run the same command again to resume"
 
 
 class Wave:
-    """Tasks that follow when all parts exist; by default none.
-
-    Attributes:
-        tasks: the tasks; each has a `number`.
-        fn: does one of them; picklable.
-    """
+    """Tasks that follow when all parts exist; by default none. Each has a `number`; `fn`, picklable, does one."""
 
     tasks: Sequence[Any] = ()
     fn: Callable[[Any], object] = staticmethod(id)
 
     def done(self) -> Mapping[int, object]:
-        """Return the finished tasks by number."""
         return {}
 
     def run(self, pool: Executor, tasks: Sequence[Any]) -> None:
-        """Do these tasks: all that this run does and that aren't finished."""
+        """Do the unfinished tasks of this run."""
         for _ in pool.map(self.fn, tasks):
             pass
 
@@ -107,8 +97,7 @@ class BaseJob(ABC, Generic[ReportT]):
         raise ConfigError("this command has no dry run", found="dry_run (--dry-run)")
 
     @abstractmethod
-    def write(self) -> ReportT:
-        """Do the whole job in this process."""
+    def write(self) -> ReportT: ...
 
     def write_in_parts(self) -> ReportT:
         """Do the job with workers, or this run's part of a distributed job; by default like `write`."""
@@ -136,7 +125,6 @@ class Job(BaseJob[ReportT]):
 
     @property
     def folder(self) -> WorkFolder:
-        """The work folder."""
         from penstock.engine.work import work_folder
 
         return work_folder(self.output, inside=False)
@@ -163,7 +151,6 @@ class Job(BaseJob[ReportT]):
 
     @property
     def most_workers(self) -> int | None:
-        """Number of workers that could be busy at the same time."""
         return self.num_tasks
 
     @abstractmethod
@@ -233,7 +220,6 @@ class Job(BaseJob[ReportT]):
         """Return the picklable function that does a task and writes its parts."""
 
     def wave(self, work: Work) -> Wave:
-        """Return the second wave."""
         return Wave()
 
     @abstractmethod
@@ -244,8 +230,7 @@ class Job(BaseJob[ReportT]):
     def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> ReportT:
         """Report on one part of a distributed job, or on a job that isn't complete."""
 
-    def announce(self) -> None:
-        """Called once before the first task that isn't done."""
+    def announce(self) -> None: ...
 
 
 def run(job: BaseJob[ReportT]) -> ReportT:
@@ -340,7 +325,6 @@ def open_pool(
 
 
 def _make_parts(job: Job[Any], work: Work, pool: Executor) -> None:
-    """Make the missing parts of this run."""
     from penstock.engine.work import is_complete
 
     if job.num_tasks == 0:
@@ -369,7 +353,7 @@ def _make_parts(job: Job[Any], work: Work, pool: Executor) -> None:
 
 
 def _run_wave(wave: Wave, options: RunOptions, pool: Executor) -> list[int]:
-    """Do this run's tasks of the second wave; return the numbers of tasks that are still missing."""
+    """Do this run's tasks of the second wave; return the numbers of missing tasks."""
     done = wave.done()
     missing = [task for task in wave.tasks if task.number not in done]
     if options.no_work and missing:
@@ -382,13 +366,11 @@ def _run_wave(wave: Wave, options: RunOptions, pool: Executor) -> list[int]:
 
 
 def _join(work: Work, job: Job[Any]) -> None:
-    """Start the work of a job, or join it.
+    """Join the unfinished work of a job, or start it.
 
     Raises:
         ConfigError: unfinished work has other options or another number of parts, or an input has changed since.
         Corrupt: unfinished work has another number of tasks.
-        PrepareError: other work began in the meantime.
-        Unsupported: the store can't create files exclusively.
     """
     from penstock.engine.plan import RESTART, require_same
     from penstock.engine.work import HEAD_NAME
@@ -410,15 +392,7 @@ def _join(work: Work, job: Job[Any]) -> None:
 
 
 def _wait_for_finisher(file: Place, job: Job[Any]) -> bool:
-    """Wait while another run finishes the same job.
-
-    Args:
-        file: the first file of an output.
-        job: the job.
-
-    Returns:
-        Whether another run did. The output exists then, or this run continues the work.
-    """
+    """Wait while another run finishes the same job; return whether one did. `file`: first file of an output."""
     waited, folder = False, job.folder
     while job.options.finish and folder.is_there() and is_held(file.store, file.path):
         with folder.tried() as alone:

@@ -1,7 +1,7 @@
-"""What becomes of groups that are no shards: tars, of which each is made of ranges of groups, and folders of files.
+"""Combine groups of samples into tars or a directory of files.
 
-A group is a dataset of its own that one worker made; see `groups`. What is kept of it are the files that the output is
-made of, and a part that says what a plan of the output needs.
+A group is a dataset that one worker made, see `groups`. Only the files that the output needs are kept of it, with a
+part that records what the assembly needs. Each tar is made of ranges of groups.
 """
 
 from __future__ import annotations
@@ -49,27 +49,26 @@ _LIST = f"{FOLDER}/{INFO_JSON}"
 
 @dataclass(frozen=True, slots=True)
 class GroupTask:
-    """A task of the second wave, by its number among all: a tar, or in an object store the files of a group."""
+    """A task of the second wave: a tar, or in an object store the files of a group."""
 
     number: int
     what: Any
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
         return f"task {self.number} of the second wave"
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """What the second wave and the end are told.
+    """An output to be assembled.
 
     Attributes:
-        target: the output, in a store that answers with what is there now.
-        work: the folder of the plan.
-        options: of the writer.
-        splits: of tars that are in several: (name, how many groups are of it), in their order.
-        tars: folder in `work` where tars wait.
+        target: the output, in a store without a cache.
+        work: directory of the plan.
+        options: options of the writer.
+        splits: name and number of groups of each split of tars, if there are several.
+        tars: directory in `work` for finished tars.
     """
 
     target: Place
@@ -81,15 +80,15 @@ class Assembly:
 
 @dataclass(frozen=True, slots=True)
 class GroupFormat:
-    """How groups of a format become the output.
+    """How groups of a format are combined.
 
     Attributes:
-        last: the file that makes it visible.
-        of_group: options of the writer of a group.
-        keep: leaves in a group's folder what is kept of it; the index of its part, and the digests of these files.
-        second: tasks of the second wave, of all groups in order; `make` does one.
-        make: see there; what it says is in the task's mark.
-        end: makes the output of all groups, and of the marks of the second wave in order.
+        last: the file that makes the output visible.
+        of_group: returns the writer options for a group.
+        keep: removes the files of a group that aren't needed; returns its index and the digests of the rest.
+        second: returns the tasks of the second wave.
+        make: does one of these tasks; returns its record.
+        end: makes the output visible, given all groups and records.
     """
 
     last: str
@@ -104,7 +103,7 @@ class GroupFormat:
 
 
 class _Offsets(msgspec.Struct):
-    """The part of a group: where its samples begin in its members, and where the last one ends."""
+    """Record of a group of tars: where its samples begin, and where the last one ends."""
 
     offsets: list[int]
 
@@ -120,7 +119,7 @@ class _Table(msgspec.Struct):
 
 
 class _TarMark(msgspec.Struct):
-    """A tar that is there."""
+    """Record of a finished tar."""
 
     digests: tuple[str, ...]
     binding: str
@@ -155,7 +154,7 @@ def _keep_members(place: Place, blocks: Mapping[str, tuple[str, ...]]) -> tuple[
 
 
 def cut_tars(sizes: IntArray, maxcount: int, maxsize: int) -> list[int]:
-    """Where tars end: each takes samples until it has so many, or as many bytes; int64[n] bytes of each sample."""
+    """Return where tars end: each takes samples until it has `maxcount` or `maxsize` bytes."""
     ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
     stops, first = list[int](), 0
     while first < len(sizes):
@@ -170,7 +169,7 @@ def _tars(names: Sequence[PartName], job: Assembly) -> list[GroupTask]:
 
 
 def _cut(names: Sequence[PartName], job: Assembly) -> Iterator[tuple[str | None, list[GroupTask]]]:
-    """The tars of each split, which are numbered through; one without a name where there are none."""
+    """Return the tars of each split, numbered through; the split is None if there are none."""
     given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
     count = first = 0
     for split, groups in job.splits or ((None, len(names)),):
@@ -196,7 +195,7 @@ def _cut_split(names: Sequence[PartName], job: Assembly, given: WriterOptions, n
 
 
 def _make_tar(task: GroupTask, job: Assembly) -> bytes:
-    """Make a tar of ranges of groups, and its index, in the output or, on this machine, in the work folder."""
+    """Write a tar of ranges of groups, and its index: in the output or, locally, in the work folder."""
     name, ranges = task.what
     offsets: list[IntArray] = []
     with scratch(job.work.child(SCRATCH)) as folder:
@@ -236,7 +235,7 @@ def _append(staged: Staged, digests: FileDigests, members: Place, start: int, st
 
 
 def _require_same(target: Place, digests: tuple[str, ...]) -> None:
-    """That a file which is there is that of another worker of this plan; raises `PrepareError`."""
+    """Raise `PrepareError` if an existing file differs from this one."""
     if file_digests(target.store, target.path) != digests:
         what = "another run wrote a file with this name"
         raise PrepareError(what, path=target.path, hint="Choose another output, or remove it")
@@ -245,7 +244,7 @@ def _require_same(target: Place, digests: tuple[str, ...]) -> None:
 def _end_tars(
     groups: Sequence[Group], marks: Sequence[bytes], job: Assembly, noted: Provenance, overwrite: bool
 ) -> Manifest:
-    """The metadata over all tars, and the output visible; of each group its table is read."""
+    """Write the metadata of all tars and make the output visible."""
     given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
     tables, by_name, left = _Tables(groups), {group.name: group for group in groups}, iter(marks)
     opened = _opened(job.target, _LIST, files_of_tars, overwrite=overwrite)
@@ -267,7 +266,7 @@ def _end_tars(
 
 
 def _require_tar(folder: Place, name: str, mark: _TarMark) -> None:
-    """Raise `Corrupt` if a tar has another size than its mark says, or its index other bytes."""
+    """Raise `Corrupt` if a tar has another size than recorded, or its index other bytes."""
     require_size(folder.child(name), mark.size_bytes)
     index = folder.child(index_path(name))
     if not index.exists() or xxhash.xxh3_64_hexdigest(index.store.get(index.path)) != mark.index_digest:
@@ -275,14 +274,14 @@ def _require_tar(folder: Place, name: str, mark: _TarMark) -> None:
 
 
 class _Tables:
-    """The tables of groups, the one that was asked for last in memory."""
+    """Tables of groups; keeps the last one in memory."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
         self._known: tuple[PartName, ShardTable] | None = None
         self._groups = groups
 
     def part(self, group: Group, first: int, stop: int) -> ShardTable:
-        """The table of samples `[first, stop)`, as if they began their tar."""
+        """Return the table of samples `[first, stop)` as if they began a tar."""
         if self._known is None or self._known[0] != group.name:
             place = group.files.child(_TABLE)
             group.require_file(_TABLE)
@@ -303,7 +302,7 @@ class _Tables:
 
 
 def _joined(tables: Sequence[ShardTable]) -> ShardTable:
-    """One table of several that follow one another; raises `ConfigError` where a key comes twice."""
+    """Concatenate tables; raises `ConfigError` if a key is repeated."""
     keys, names = [key for one in tables for key in one.keys], [name for one in tables for name in one.part_names]
     if len(set(keys)) < len(keys):
         seen = set[str]()
@@ -375,7 +374,7 @@ def _end_files(
 def _opened(
     target: Place, last: str, own: Callable[[Store, str], Any], *, overwrite: bool
 ) -> Generator[tuple[StagedFolder, Place | None]]:
-    """`(the folder, where its files are hidden)`; in an object store they are under their names, and nowhere hidden."""
+    """Yield the output directory and where its files are hidden; None in an object store, where nothing is hidden."""
     store = target.store
     if not isinstance(store, LocalStore):
         yield _Placed(target, last), None
@@ -387,7 +386,7 @@ def _opened(
 
 
 def _give(folder: StagedFolder, file: Place, hidden: Place, name: str) -> None:
-    """Put a file of the work into the folder: by a second name where that can be."""
+    """Link a file of the work into the directory, or copy it if links aren't supported."""
     try:
         if cast(LocalStore, file.store).link(file.path, hidden.child(name).path):
             return
@@ -407,7 +406,7 @@ def _put_in(folder: StagedFolder, name: str, data: bytes) -> None:
 
 
 class _Placed:
-    """A `StagedFolder` of an output in an object store, whose files are there under their names."""
+    """A `StagedFolder` in an object store: files get their final names at once, and the last one makes it visible."""
 
     def __init__(self, target: Place, last: str) -> None:
         self.path = target.path
@@ -416,7 +415,6 @@ class _Placed:
         self._held: list[_Held] = []
 
     def stage(self, name: str) -> Staged:
-        """Start a file; the one that makes the output visible waits for `commit`."""
         path = self._target.child(name).path
         staged = self._target.store.stage(path, overwrite=name != self._last)
         if name != self._last:
@@ -425,26 +423,23 @@ class _Placed:
         return cast(Staged, self._held[-1])
 
     def size(self, path: str) -> int:
-        """Size of a file in it."""
         return self._target.store.size(self._target.child(path).path)
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Ranges of a file in it."""
         return self._target.store.get_ranges(self._target.child(path).path, ranges)
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
-        """Make it visible."""
         for one in self._held:
             one.staged.commit()
 
     def abort(self) -> None:
-        """Drop what is not visible yet; files under their names stay, for whoever goes on."""
+        """Drop the last file. The others stay, for the next run."""
         for one in self._held:
             one.staged.abort()
 
 
 class _Held:
-    """A staged file whose commit waits."""
+    """A staged file whose commit is delayed."""
 
     def __init__(self, staged: Staged) -> None:
         self.staged = staged
@@ -453,11 +448,9 @@ class _Held:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.staged, name)
 
-    def commit(self) -> None:
-        """Wait."""
+    def commit(self) -> None: ...
 
-    def abort(self) -> None:
-        """Wait."""
+    def abort(self) -> None: ...
 
 
 GROUP_FORMATS = {

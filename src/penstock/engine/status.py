@@ -1,4 +1,4 @@
-"""How far shared work is, from any host: by one listing of its parts. And what it left behind."""
+"""Progress of jobs and leftovers of killed ones, from any machine, by one listing of the parts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class WorkStatus:
 
 
 def status_of(output: Place) -> WorkStatus:
-    """How far the work on an output is; of a folder that is no dataset, also of the unfinished work in it.
+    """Return the progress of the work on an output, or on an output in this directory if it isn't a dataset.
 
     Raises:
         NotFound: there is neither the output nor work on it.
@@ -134,7 +134,7 @@ def status_of(output: Place) -> WorkStatus:
 
 
 def _work_in(output: Place) -> Place | None:
-    """What is unfinished in a folder that is no dataset, such as the one that a dataset is split into."""
+    """Return the unfinished output in a directory, such as one that a dataset is split into."""
     if not output.is_folder() or _is_dataset(output):
         return None
     for name in sorted(output.names()):
@@ -148,7 +148,7 @@ def _work_in(output: Place) -> Place | None:
 
 
 def _indexed(output: Place) -> tuple[int, int]:
-    """`(files of lines, those with an index)` of a folder or a pattern of them, by the flavor that more have."""
+    """Return the number of JSONL files of a directory or pattern, and how many have an index."""
     try:
         if sniff(output.store, output.path).name != "jsonl-files":
             return 0, 0
@@ -167,7 +167,7 @@ def _indexed(output: Place) -> tuple[int, int]:
 
 
 def _count_tasks(work: Work, tasks: int) -> tuple[int, int, list[int]]:
-    """Return the number of tasks of a plan, that of finished ones, and the missing ones: of a check, missing parts."""
+    """Return the numbers of tasks and finished tasks, and the missing ones; for a check, its missing parts."""
     plan = peek(work.folder)
     if plan is None or plan.engine != CHECK:
         missing = work.missing()
@@ -179,10 +179,9 @@ def _count_tasks(work: Work, tasks: int) -> tuple[int, int, list[int]]:
 
 
 def sweep(output: Place) -> list[str]:
-    """Remove what `status_of` says is left over; what it was.
+    """Remove the leftovers that `status_of` reports; return their paths.
 
-    Raises:
-        PrepareError: a run is at work there, or something can't be removed.
+    Raises `PrepareError` if a run is active, or something can't be removed.
     """
     status_of(output)  # raises where nothing is
     output = _work_in(output) or output
@@ -208,12 +207,11 @@ def sweep(output: Place) -> list[str]:
 
 
 def _is_ours(output: Place, name: str) -> bool:
-    """Whether more is left of what was to go than files of others in a group."""
+    """Return whether a leftover holds more than files of others."""
     return not is_token_file_name(name) or unlisted_names(output.store, output.path, name) != []
 
 
 def _remove(output: Place, folder: WorkFolder | None, left: Place) -> None:
-    """Remove what work left; of a group in it only what groups are made of."""
     if is_token_file_name(left.name):
         drop_listed(output.store, output.path, unlisted_names(output.store, output.path, left.name))
     elif folder is not None:
@@ -221,7 +219,7 @@ def _remove(output: Place, folder: WorkFolder | None, left: Place) -> None:
 
 
 def _is_published(output: Place, folder: WorkFolder) -> bool:
-    """Whether a run was killed between its commit and its end: new work, and the output is there."""
+    """Return whether a run was killed between its commit and its end."""
     plan = peek(folder)
     if plan is None or plan.options.get("--overwrite"):
         return False
@@ -234,13 +232,12 @@ def _is_published(output: Place, folder: WorkFolder) -> bool:
 
 
 def _folders(output: Place) -> list[WorkFolder]:
-    """The work folders of an output that are there."""
     every = (*(work_folder(output, inside=True, name=name) for name in (INSIDE, OF_METADATA)), None)
     return [one for one in (folder or work_folder(output, inside=False) for folder in every) if one.is_there()]
 
 
 def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> list[str]:
-    """Plans that are no longer the one at work; and, where no work is, token files that the index does not list."""
+    """Return plans that aren't active and, without unfinished work, token files that the index doesn't list."""
     found: list[str] = []
     if folder is not None:
         ours = (name for name in folder.names() if folder.is_ours(name))
@@ -256,7 +253,7 @@ def _left_over(output: Place, folder: WorkFolder | None, digest: str | None) -> 
 
 
 def _left_uploads(output: Place, folder: WorkFolder | None, digest: str | None) -> list[OpenUpload]:
-    """Uploads in parts that nobody will end, where no work is."""
+    """Return unfinished multipart uploads if there is no unfinished work."""
     if digest is not None:
         return []
     folder = folder or work_folder(output, inside=output.is_folder())
@@ -264,7 +261,7 @@ def _left_uploads(output: Place, folder: WorkFolder | None, digest: str | None) 
 
 
 def _holds_dataset(output: Place) -> bool:
-    """Whether a folder is a dataset, or one is in it, as where a dataset was split: a folder alone says nothing."""
+    """Return whether a directory is a dataset or contains one."""
     return any(map(_is_dataset, (output, *map(output.child, sorted(output.names())[:_MOST_LOOKED_AT]))))
 
 

@@ -1,7 +1,8 @@
-"""One token file of parts that its own object store joins: no token passes through the process that commits it.
+"""Outputs of one file that are joined from parts and existing files, without reading them in the committing process.
 
-The writer gets what it would have found out itself: workers digest blocks (`blocks.py`), and names and ends of parts
-tell the rest (`layout.py`). So the file and its side file are, byte for byte, those of one process that writes them.
+When all parts exist, their names give the position of every row in the output. A task of the second wave digests one
+block of 64 MiB, and the blocks of tokens that begin in it. Its result is the name of an empty file, so one listing
+gives all results. The file and its side file are equal to those of a single writer.
 """
 
 from __future__ import annotations
@@ -42,14 +43,7 @@ _MARK = re.compile(r"(\d{8,})-([0-9a-f]{32})-(-1|\d+)((?:-[0-9a-f]{32})*)")
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Rows of an output that lie back to back in a file, as its writer stores them.
-
-    Attributes:
-        store: number of the store.
-        path: the file.
-        start_bytes: where they begin.
-        size_bytes: of all of them.
-    """
+    """Consecutive rows of an output in a file, as its writer stores them. `store`: number of the store."""
 
     store: int
     path: str
@@ -62,12 +56,12 @@ class Block:
     """A block of an output, to be digested.
 
     Attributes:
-        number: among the blocks of all outputs.
-        index: among those of its output.
-        head: what stands before the rows of that.
-        size_bytes: of head and rows of that.
-        first_bytes: offset of the first stretch behind the head.
-        stretches: those that the block, and blocks of tokens that begin in it, lie in.
+        number: number among the blocks of all outputs.
+        index: number among those of its output.
+        head: header of the output.
+        size_bytes: size of its header and rows.
+        first_bytes: offset of the first stretch.
+        stretches: those of the block, and of the blocks of tokens that begin in it.
     """
 
     number: int
@@ -79,19 +73,12 @@ class Block:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
         return f"the digest of block {self.number} of the output"
 
 
 @dataclass(frozen=True, slots=True)
 class BlockJob:
-    """What all such tasks share.
-
-    Attributes:
-        stores: by number.
-        marks: where marks go.
-        token_bytes: width of the tokens; 0 for outputs that hold none.
-    """
+    """Parameters of all such tasks. `token_bytes`: width of the tokens; 0 for outputs without tokens."""
 
     stores: tuple[Store, ...]
     marks: Place
@@ -100,14 +87,7 @@ class BlockJob:
 
 @dataclass(frozen=True, slots=True)
 class BlockMark:
-    """What is known of a block.
-
-    Attributes:
-        number: see `Block`.
-        digest: of its bytes.
-        max_token_id: of the blocks of tokens that begin in it; -1 where there is none.
-        token_blocks: their digests.
-    """
+    """Digest of a block, and of the blocks of tokens that begin in it, with their largest id (-1 without tokens)."""
 
     number: int
     digest: str
@@ -116,12 +96,10 @@ class BlockMark:
 
     @property
     def name(self) -> str:
-        """Of its file."""
         return "-".join([f"{self.number:08d}", self.digest, str(self.max_token_id), *self.token_blocks])
 
 
 def parse_mark(name: str) -> BlockMark | None:
-    """The mark in a file's name; None for that of another file."""
     found = _MARK.fullmatch(name)
     if found is None:
         return None
@@ -129,7 +107,7 @@ def parse_mark(name: str) -> BlockMark | None:
 
 
 def digest_block(job: BlockJob, block: Block) -> BlockMark:
-    """Digest a block, and mark that it is done. Memory: 64 MiB, and as much again of tokens of 4 bytes."""
+    """Digest a block and record it. Memory: 64 MiB, and as much again for tokens of 4 bytes."""
     start = block.index * BLOCK_BYTES
     stop = min(
         block.size_bytes, max([start + BLOCK_BYTES, *(stop for _, stop in token_blocks(job.token_bytes, block))])
@@ -142,7 +120,7 @@ def digest_block(job: BlockJob, block: Block) -> BlockMark:
 
 
 def digest_tokens(token_bytes: int, block: Block, data: bytes) -> tuple[int, tuple[str, ...]]:
-    """(the largest id, digest of each) of the blocks of tokens that begin in a block, whose bytes these are."""
+    """Return the largest id and the digests of the blocks of tokens that begin in a block with these bytes."""
     highest, digests, start = -1, list[str](), block.index * BLOCK_BYTES
     for first, stop in token_blocks(token_bytes, block):
         tokens = np.frombuffer(data, dtype_for(token_bytes, "<"), (stop - first) // token_bytes, first - start)
@@ -155,7 +133,7 @@ def digest_tokens(token_bytes: int, block: Block, data: bytes) -> tuple[int, tup
 
 
 def token_blocks(token_bytes: int, block: Block) -> Iterator[tuple[int, int]]:
-    """Where the blocks of tokens begin and end in the file that begin in a block."""
+    """Return the ranges in the file of the blocks of tokens that begin in a block."""
     if not token_bytes:
         return
     step, head = BLOCK_TOKENS * token_bytes, len(block.head)
@@ -183,24 +161,13 @@ _RUN_ROWS = 1 << 16
 
 
 class _Rows(Protocol):
-    """Rows that are asked for their lengths."""
-
     def __len__(self) -> int: ...
 
-    def ranges(self, rows: slice, /) -> tuple[IntArray, IntArray]:
-        """int64[k] starts and lengths of some of them."""
-        ...
+    def ranges(self, rows: slice, /) -> tuple[IntArray, IntArray]: ...
 
 
 class InPlace(Protocol):
-    """Rows that lie in a file of the output's store as its writer would put them there.
-
-    Attributes:
-        rows: all of a source.
-        file: where they lie.
-        start_bytes: where they begin in it.
-        size_bytes: of all of them.
-    """
+    """Rows that a file in the output's store holds as the writer would store them."""
 
     @property
     def rows(self) -> _Rows: ...
@@ -214,18 +181,18 @@ class InPlace(Protocol):
 
 @dataclass(slots=True)
 class Layout:
-    """One output: a head, and rows that lie in parts and in files of its store.
+    """One output: a header, and rows in parts and in files of its store.
 
     Attributes:
-        laid: where its rows are, in order.
-        parts: where parts are.
-        stretches: the same as ranges of files.
+        laid: its rows in order.
+        parts: directory of the parts.
+        stretches: the rows as ranges of files.
         stores: by number: that of the parts, and those of the sources.
-        unit_bytes: of the units of rows.
-        token_bytes: the same, 0 where rows hold no tokens.
-        first_number: of its first block among those of all outputs.
-        head: what stands before the rows.
-        ends: int64[n]: where each of the stretches ends in the output.
+        unit_bytes: bytes per token; 1 for other rows.
+        token_bytes: the same; 0 for rows without tokens.
+        first_number: number of its first block among those of all outputs.
+        head: header.
+        ends: int64[n]: end of each stretch in the output.
     """
 
     laid: Sequence[PartName | InPlace]
@@ -249,7 +216,7 @@ class Layout:
         first_number: int,
         head_of: Callable[[int], bytes],
     ) -> Layout:
-        """The layout of what is laid out in this order; `head_of` gives the head before rows of so many bytes."""
+        """Return the layout of rows in this order; `head_of` returns the header for a number of bytes of rows."""
         laid = list(laid)
         stores, stretches = [parts.store], list[Stretch]()
         for one in laid:
@@ -264,24 +231,22 @@ class Layout:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of head and rows."""
         return int(self.ends[-1]) if len(self.ends) else len(self.head)
 
     @property
     def num_blocks(self) -> int:
-        """Whole blocks of head and rows."""
+        """Number of whole blocks."""
         return self.size_bytes // BLOCK_BYTES
 
     def blocks(self) -> Iterator[Block]:
-        """The whole blocks, in order."""
         return (self._block(index) for index in range(self.num_blocks))
 
     def joined(self, marks: Mapping[int, BlockMark], digest: Callable[[], str] | None) -> JoinedRows:
-        """All that the writer has to know. Memory: 4 bytes a row.
+        """Return what the writer needs. Memory: 4 bytes per row.
 
         Args:
-            marks: of all blocks.
-            digest: gives the document digest, where that is known.
+            marks: records of all blocks.
+            digest: returns the document digest, if it is known.
         """
         self._read_lengths()
         known = [made_of(marks, self.first_number + index, self.parts) for index in range(self.num_blocks)]
@@ -296,7 +261,7 @@ class Layout:
         return JoinedRows(ranges, self._runs, self.size_bytes - len(self.head), text, highest, blocks, lambda: [rest])
 
     def _digest(self, token_blocks: Sequence[str]) -> str:
-        """The document digest of version 1."""
+        """Return the document digest of version 1."""
         documents = DocumentDigest()
         for one in token_blocks:
             documents.update_block(bytes.fromhex(one))
@@ -305,7 +270,6 @@ class Layout:
         return documents.hexdigest()
 
     def _block(self, index: int) -> Block:
-        """A block, with those stretches that it may lie in: it, and what begins in it, ends before the next but one."""
         start, stop = index * BLOCK_BYTES, (index + 2) * BLOCK_BYTES
         low = int(np.searchsorted(self.ends, start, side="right"))
         high = int(np.searchsorted(self.ends, stop, side="left")) + 1
@@ -319,7 +283,6 @@ class Layout:
                 self._lengths += runs
 
     def _lengths_of(self, one: PartName | InPlace) -> list[NDArray[Any]]:
-        """Lengths of rows, as small as they may be."""
         if isinstance(one, PartName):
             found = [read_part(self.parts.child(one.path), self.unit_bytes)[1]]
         else:
@@ -334,7 +297,7 @@ class Layout:
 
 
 def marks_in(folder: Place) -> dict[int, BlockMark]:
-    """The blocks that are done, by one listing; raises `Corrupt` where two workers disagree."""
+    """Return the finished blocks by one listing; raises `Corrupt` if two workers disagree."""
     found: dict[int, BlockMark] = {}
     with contextlib.suppress(NotFound):
         for path in folder.store.list(folder.path):
@@ -347,16 +310,14 @@ def marks_in(folder: Place) -> dict[int, BlockMark]:
 
 @dataclass(frozen=True, slots=True)
 class OneFile:
-    """One token file that a store joins of parts.
+    """One token file that its store joins from parts.
 
     Attributes:
         to: its format.
-        output: where it goes, in a store that joins.
-        options: of its writer.
+        output: path, in a store that can join.
+        options: options of the writer.
         token_bytes: width of the tokens of the parts.
-        work: where they are.
-        pool: digests blocks.
-        takes: whether a block is of this run's share.
+        work: the work folder.
     """
 
     to: JoinsTokens
@@ -379,7 +340,6 @@ class OneFile:
 
     @property
     def marks(self) -> Place:
-        """Folder of the records of finished blocks."""
         return self.work.place.child("files")
 
     def _digest(self, layout: Layout) -> None:
@@ -390,7 +350,6 @@ class OneFile:
             pass
 
     def layout(self, parts: Sequence[PartName]) -> Layout:
-        """Return where the parts are in the file."""
         width = self.token_bytes
         return Layout.of(parts, self.work.parts, width, width, 0, self._head)
 
@@ -403,7 +362,7 @@ class OneFile:
         return self.to.join(self.options, tokens, self.output.path)
 
     def fits(self) -> bool:
-        """Whether the format stores tokens as the parts have them."""
+        """Return whether the format stores tokens as the parts have them."""
         return self._frame(0) is not None
 
 
@@ -418,7 +377,7 @@ def joined_file(
     *,
     overwrite: bool,
 ) -> OneFile | None:
-    """The one file that parts are joined to in their store; None where that can't, and a writer takes each part."""
+    """Return the file if its store can join it from parts; None if a writer must encode each part."""
     chosen = get_format(to)
     if not isinstance(chosen, JoinsTokens) or not can_compose(output.store):
         return None
@@ -438,7 +397,6 @@ class BlockWave(Wave):
         self.fn: Callable[[Any], object] = functools.partial(digest_block, job)
 
     def done(self) -> Mapping[int, BlockMark]:
-        """Return the finished blocks by number."""
         return marks_in(self._marks)
 
     def write(self, writer: JoinsRows) -> None:

@@ -1,4 +1,8 @@
-"""Token files of a folder: assembled side by side from parts, marked when they are there, and made one dataset."""
+"""Token files made of parts: one writer that takes all, or files of a directory, assembled by workers.
+
+In a store that can join objects, no tokens are read or written here: the ends of parts hold lengths and digests of runs
+of documents, which can be joined. Tokens are read only where a file, or a block of 2^24 tokens, ends inside a run.
+"""
 
 from __future__ import annotations
 
@@ -66,8 +70,6 @@ from penstock.types import Buffer, IntArray, Manifest
 
 @dataclass(frozen=True, slots=True)
 class PartRange:
-    """Documents `[first, stop)` of a part."""
-
     name: PartName
     first: int
     stop: int
@@ -75,14 +77,7 @@ class PartRange:
 
 @dataclass(slots=True)
 class Gathered:
-    """What is known of the documents of a token file. Memory: 4 bytes a document.
-
-    Attributes:
-        parts: where parts are.
-        token_bytes: width of the tokens.
-        ranges: of the parts, where the tokens are.
-        probes: texts that the parts remember.
-    """
+    """Ranges, lengths and digests of the documents of a token file. Memory: 4 bytes per document."""
 
     parts: Place
     token_bytes: int
@@ -93,7 +88,6 @@ class Gathered:
     _highest: int = -1
 
     def add(self, one: PartRange) -> None:
-        """Add documents of a part."""
         part = self.parts.child(one.name.path)
         meta, lengths = read_part(part, self.token_bytes)
         if one.first == 0:
@@ -111,7 +105,6 @@ class Gathered:
             first = one.first + stop
 
     def tokens(self) -> JoinedTokens:
-        """All of it."""
         num_docs = sum(map(len, self._lengths))
         digests = self._digests.finish()
         return JoinedTokens(self._runs, num_docs, self._digests.num_tokens, self._highest, digests, self.token_bytes)
@@ -124,7 +117,7 @@ class Gathered:
     def _known(
         self, part: Place, meta: PartMeta, starts: IntArray, first: int, stop: int
     ) -> Iterator[tuple[str, int, int]]:
-        """`(digest, tokens, largest id)` of documents `[first, stop)` of a part, in pieces."""
+        """Return `(digest, tokens, largest id)` of documents `[first, stop)` of a part, in pieces."""
         begin = 0
         for run in meta.runs:
             end = begin + run.documents
@@ -146,7 +139,7 @@ class Gathered:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A token file that was joined: its name in the folder, its documents' digest, and its side file."""
+    """A joined token file: its name in the directory, digest, and side file."""
 
     name: str
     digest: str
@@ -156,18 +149,18 @@ class Joined:
 def join_file(
     kind: JoinsTokens, to: str, output: Place, number: int, gathered: Gathered, options: Mapping[str, Any], scratch: str
 ) -> Joined | None:
-    """Make a token file under a name that tells its content; one that is there stays.
+    """Join a token file under a name that contains its digest; an existing one stays.
 
     Args:
-        kind: its format, which is called `to`.
-        output: the folder that it goes into.
-        number: of the file.
-        gathered: what it holds.
-        options: of the writer.
-        scratch: a folder of this machine for a time, on the file system of `output` where that is on one.
+        kind: its format, named `to`.
+        output: its directory.
+        number: number of the file.
+        gathered: its documents.
+        options: options of the writer.
+        scratch: a local temporary directory, on the same file system as a local output.
 
     Returns:
-        The file; None where its format stores these tokens otherwise.
+        The file; None if its format stores these tokens differently.
     """
     tokens = gathered.tokens()
     digest = join_digests(tokens.digests)
@@ -195,7 +188,7 @@ def join_file(
 
 
 def _write(path: str, pieces: Iterable[Buffer]) -> tuple[int, tuple[str, ...]]:
-    """Write a file of this machine; its size, and the digests of its blocks."""
+    """Write a local file; return its size and the digests of its blocks."""
     hasher = BlockHasher()
     with aborting(LocalStore().stage(path)) as staged:
         for piece in pieces:
@@ -207,7 +200,6 @@ def _write(path: str, pieces: Iterable[Buffer]) -> tuple[int, tuple[str, ...]]:
 
 
 def _binding(parts: Place, ranges: Sequence[Extent], own: str) -> str:
-    """The binding of a file of ranges."""
     size_bytes = sum(length for _, _, length in ranges)
     edges = ((0, min(size_bytes, EDGE_BYTES)), (max(0, size_bytes - EDGE_BYTES), size_bytes))
     head, tail = (b"".join(_read(parts, ranges, own, *edge)) for edge in edges)
@@ -215,7 +207,7 @@ def _binding(parts: Place, ranges: Sequence[Extent], own: str) -> str:
 
 
 def _read(parts: Place, ranges: Sequence[Extent], own: str, first: int, stop: int) -> Iterator[bytes]:
-    """Bytes `[first, stop)` of a file of ranges."""
+    """Read bytes `[first, stop)` of a file that consists of ranges."""
     place = 0
     for path, start, length in ranges:
         low, high = max(first, place), min(stop, place + length)
@@ -233,29 +225,20 @@ _STEM = "part"
 
 @dataclass(frozen=True, slots=True)
 class FileTask:
-    """A token file to assemble: its number, and what it holds."""
-
     number: int
     ranges: tuple[PartRange, ...]
 
     @property
     def described(self) -> str:
-        """What it makes, for errors."""
         return f"token file {self.number}"
 
 
 def cut_files(
     parts: Sequence[PartName], file_tokens: int, folder: Place, token_bytes: int
 ) -> list[tuple[PartRange, ...]]:
-    """What each token file holds; every one but the last ends at the first border at or after a multiple.
+    """Return the contents of each token file: each ends at the first border at or after a multiple of `file_tokens`.
 
-    One part is read for each file. Which parts there are has no influence on where the borders lie.
-
-    Args:
-        parts: all of them, in order.
-        file_tokens: of this number of tokens.
-        folder: where they are.
-        token_bytes: width of the tokens.
+    The cut doesn't depend on how documents are divided into parts. One part is read per file.
     """
     files: list[tuple[PartRange, ...]] = []
     ranges: list[PartRange] = []
@@ -284,15 +267,7 @@ def cut_files(
 def append_range(
     writer: TokenParts, folder: Place, one: PartRange, token_bytes: int, digest: JoinedDigest | None = None
 ) -> PartMeta:
-    """Append documents of a part; what the part holds.
-
-    Args:
-        writer: takes them.
-        folder: where parts are.
-        one: the documents.
-        token_bytes: width of the tokens.
-        digest: takes them too.
-    """
+    """Append documents of a part to a writer, and to `digest` if given; return the part's record."""
     if digest is not None and isinstance(writer, ExpectsDigest):
         writer.expect_digest(digest.text)
     part = folder.child(one.name.path)
@@ -312,7 +287,7 @@ def append_range(
 
 @contextlib.contextmanager
 def _as_local(part: Place, start_bytes: int, length_bytes: int) -> Generator[tuple[str, int]]:
-    """`(path, offset)` of a range of a part as a file of this machine: the part, or a copy for as long."""
+    """Yield `(path, offset)` of a range of a part in a local file: the part itself, or a temporary copy."""
     if part.is_local:
         yield part.path, start_bytes
         _drop_cache(part.path)
@@ -331,7 +306,7 @@ def _mapped(path: str, offset_bytes: int, lengths: IntArray, token_bytes: int) -
 
 
 def _drop_cache(path: str) -> None:
-    """Tell the system that a part, durable and read, need not stay in memory."""
+    """Drop a part from the page cache after it was read."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -344,16 +319,16 @@ def _drop_cache(path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class FileJob:
-    """What all token files of a run share.
+    """Parameters of all token files of a run.
 
     Attributes:
-        output: the folder that they go into.
-        parts: where parts are.
-        scratch: where files are made, on this machine where the output is.
+        output: their directory.
+        parts: directory of the parts.
+        scratch: directory for temporary files, local if the output is.
         to: their format.
         token_bytes: width of the tokens in the parts.
-        options: of the writer.
-        differs: gives, of texts that parts remember, the number of an input on which engines disagree, and where.
+        options: options of the writer.
+        differs: returns the number of an input on which tokenizers disagree, and where, given probes of parts.
     """
 
     output: Place
@@ -366,7 +341,7 @@ class FileJob:
 
 
 class FileMark(msgspec.Struct, frozen=True):
-    """A token file that is there."""
+    """Record of a finished token file."""
 
     entry: TokenFileEntry
     size_bytes: int
@@ -374,7 +349,7 @@ class FileMark(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FileDone:
-    """A token file that was made, and the input of one of its parts of which engines disagree, and where."""
+    """A finished token file, and the input on which tokenizers disagree, if any, and where."""
 
     number: int
     mark: FileMark
@@ -382,9 +357,9 @@ class FileDone:
 
 
 def assemble_file(job: FileJob, task: FileTask) -> FileDone:
-    """Make a token file under a name that tells its content; one that is there stays.
+    """Make a token file under a name that contains its digest; an existing one stays.
 
-    Memory: 8 bytes a document of the file, and what its writer takes.
+    Memory: 8 bytes per document, and that of the writer.
     """
     kind = get_format(job.to)
     with scratch(job.scratch) as folder:
@@ -399,7 +374,7 @@ def assemble_file(job: FileJob, task: FileTask) -> FileDone:
 
 
 def _write_file(job: FileJob, task: FileTask, folder: str) -> FileDone:
-    """The same by the format's writer, through which all tokens pass."""
+    """Make it with the format's writer, which encodes all tokens."""
     probes, digest, suffix = list[Probe](), JoinedDigest(), SUFFIXES[job.to]
     kind = get_format(job.to)
     with kind.create(LocalStore(), f"{folder}/{_STEM}.{suffix}", job.options, overwrite=False) as writer:
@@ -420,14 +395,13 @@ def _done(job: FileJob, number: int, name: str, digest: str, manifest: Manifest,
 
 
 def as_parts(writer: Writer) -> TokenParts:
-    """A writer, as one that takes parts; raises `Unsupported`."""
     if not isinstance(writer, TokenParts):
         raise Unsupported("packing to this format isn't supported", hint="Choose another one: to= (--to)")
     return writer
 
 
 def _made(folder: str) -> Iterator[tuple[str, str]]:
-    """`(name in the folder, path)` of all files and folders in it: side files first, and what the data are last."""
+    """Return `(name, path)` of all files in a directory: side files first, the data last."""
     names = sorted(
         os.listdir(folder), key=lambda name: (not name.endswith(".penstock"), not name.endswith(".idx"), name)
     )
@@ -441,19 +415,13 @@ _REPLACED = "replaced.json"
 
 @contextlib.contextmanager
 def held_folder(output: Place, *, overwrite: bool, shared: bool) -> Generator[None]:
-    """Hold the folder of token files that is made, `shared` by workers of one plan; raises as `filled_folder`."""
+    """Lock the directory of token files, `shared` by workers of one plan; raises as `filled_folder`."""
     with filled_folder(output.store, output.path, _kind(output), overwrite=overwrite, shared=shared):
         yield
 
 
 def sweep_killed_tokens(output: Place, format: str, *, is_folder: bool) -> None:
-    """As `sweep_made`, of a folder of token files too.
-
-    Args:
-        output: what was made.
-        format: of its token files.
-        is_folder: it is a folder of them.
-    """
+    """Like `sweep_made`, also for a directory of token files."""
     if is_folder:
         sweep_complete(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
     else:
@@ -461,7 +429,7 @@ def sweep_killed_tokens(output: Place, format: str, *, is_folder: bool) -> None:
 
 
 def end_killed_commit(work: Work, format: str, *, is_folder: bool) -> None:
-    """As `end_made`, of a folder of token files too."""
+    """Like `end_made`, also for a directory of token files."""
     if is_folder:
         _end_folder(work)
     else:
@@ -480,7 +448,7 @@ def _end_folder(work: Work) -> None:
 
 
 def _replaced(work: Work) -> list[str] | None:
-    """What a commit noted that the index which it replaces lists alone; None where it replaces none."""
+    """Return the files that only the replaced index lists, as a commit noted them; None if it replaces none."""
     note = work.place.child(_REPLACED)
     try:
         names = msgspec.json.decode(note.store.get(note.path), type=list[str])
@@ -495,16 +463,15 @@ def _kind(output: Place) -> Filled:
 
 @dataclass(frozen=True, slots=True)
 class TokenFiles:
-    """The folder that is made.
+    """A directory of token files to be made.
 
     Attributes:
-        job: what all its files share.
-        file_tokens: tokens of a file.
-        overwrite: replace what is there.
-        given: what is said of the data, for the side file of the folder.
-        work: where it is made.
-        executor: assembles.
-        refuse: the error for an input on which engines disagree, by its number, and where.
+        job: parameters of its files.
+        file_tokens: tokens per file.
+        overwrite: replace an existing dataset.
+        given: provenance for the side file of the directory.
+        work: the work folder.
+        refuse: returns the error for an input on which tokenizers disagree, given its number and the place.
     """
 
     job: FileJob
@@ -528,17 +495,16 @@ class TokenFiles:
         self.assemble(self.executor, tasks)
 
     def assemble(self, pool: Executor, tasks: Iterable[FileTask]) -> None:
-        """Make token files and record each; raises as `refuse` if engines disagree on one."""
+        """Make token files and record each; raises as `refuse` if tokenizers disagree on one."""
         for done in pool.map(functools.partial(assemble_file, self.job), tasks):
             if done.differs is not None and self.refuse is not None:
                 raise self.refuse(*done.differs)
             put(self.work.folder.store, self._mark(done.number).path, msgspec.json.encode(done.mark))
 
     def commit(self, parts: Sequence[PartName]) -> Manifest:
-        """Make the folder visible: its side file, then its index; then remove what it replaces.
+        """Write the side file and index of the directory; then remove the files that it replaces.
 
-        Raises:
-            PrepareError: files that were made of the parts are no longer marked: another finisher was first.
+        Raises `PrepareError` if another run has removed the records of finished files.
         """
         output, count = self.job.output, len(self.tasks(parts))
         marks = self.marks()
@@ -569,11 +535,11 @@ class TokenFiles:
         return manifest
 
     def _require_sizes(self, marks: Iterable[FileMark]) -> None:
-        """Raise an error if a token file has another size than its mark says.
+        """Raise an error if a token file has another size than recorded.
 
         Raises:
-            ConfigError: the replaced dataset has these documents with ids of another width. Names of token files are
-                digests of their documents, so that both can't be in one folder.
+            ConfigError: the replaced dataset has the same documents with ids of another width. Names of token files are
+                digests of documents, so both can't be in one directory.
             Corrupt: a token file is damaged.
         """
         if self.job.to == "flat-tokens":
@@ -594,16 +560,12 @@ class TokenFiles:
             raise Corrupt(what, path=path, found=found, expected=expected, hint=RESTART)
 
     def _is_of_another_width(self, name: str, size_bytes: int) -> bool:
-        """Return whether a replaced dataset had the same documents under this name, with ids of another width."""
         side_file = self.job.output.child(side_name(self.job.to, name))
         manifest = load_manifest(side_file.store, side_file.path)
         return manifest is not None and manifest.size_bytes == size_bytes
 
     def _note_replaced(self, data: bytes) -> list[str] | None:
-        """What the index that `data` replaces lists alone; where it is replaced, what a killed run noted of it.
-
-        None where no other index was there.
-        """
+        """Record and return the files that only the replaced index lists; None if it replaces none."""
         output, note = self.job.output, self.work.place.child(_REPLACED)
         index = output.child(INDEX_NAME)
         if output.store.exists(index.path) and output.store.get(index.path) != data:
@@ -613,12 +575,10 @@ class TokenFiles:
         return _replaced(self.work)
 
     def tasks(self, parts: Sequence[PartName]) -> list[FileTask]:
-        """Return the token files that consist of these parts, in order."""
         cut = cut_files(parts, self.file_tokens, self.job.parts, self.job.token_bytes)
         return [FileTask(number, ranges) for number, ranges in enumerate(cut)]
 
     def marks(self) -> dict[int, FileMark]:
-        """Return the records of the existing token files, by number."""
         found: dict[int, FileMark] = {}
         there = set(self.job.output.names())
         with contextlib.suppress(NotFound):
@@ -642,9 +602,7 @@ class FileWave(Wave):
         self.tasks = files.tasks(parts)
 
     def done(self) -> Mapping[int, FileMark]:
-        """Return the finished token files by number."""
         return self.files.marks()
 
     def run(self, pool: Executor, tasks: Sequence[FileTask]) -> None:
-        """Make token files and record them."""
         self.files.assemble(pool, tasks)

@@ -1,8 +1,8 @@
-"""Parts of tokens in another order of all their documents: further parts, which are assembled like any.
+"""Parts of tokens in another order of all documents: further parts, which are assembled like any.
 
-A task makes one part of the order: it gathers its documents from where they lie in the parts. So
-every byte is read and written once more. Memory: in each process 24 bytes a document of all parts, and of a loss mask
-its bits; and a part of the order, some 16 million bytes or a few documents.
+A task makes one part of the new order: it copies its documents from the parts that hold them, so every byte is read and
+written once more. Memory: in each process 24 bytes per document of all parts, their loss masks as bits, and a part of
+the order: about 16 million bytes, or a few documents.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _RUN_TOKENS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class ShuffleJob:
-    """What all tasks share.
+    """Parameters of all tasks.
 
     Attributes:
-        key: stands for the parts that are read.
+        key: identifies the parts that are read.
         order: places → documents.
         token_bytes: width of the tokens.
-        parts: where the parts are that are read.
-        names: these, in order.
-        into: where those of the order go.
+        parts: directory of the parts that are read.
+        names: these parts, in order.
+        into: directory of the new parts.
     """
 
     key: str
@@ -62,23 +62,13 @@ class PlacesTask:
 
     @property
     def described(self) -> str:
-        """What it makes, for errors."""
         return f"documents {self.first} to {self.stop} of the shuffled output"
 
 
 def shuffled_parts(
     parts: Place, names: Sequence[PartName], into: Place, order: Order, token_bytes: int, executor: Executor
 ) -> list[PartName]:
-    """Make the parts of the order that are missing; all of them, in order.
-
-    Args:
-        parts: where parts are.
-        names: these, in order.
-        into: where those of the order go, and stay until the work is cleared.
-        order: places → documents: int64[k] → int64[k]; picklable.
-        token_bytes: width of the tokens.
-        executor: makes them.
-    """
+    """Make the missing parts of a new order; return all of them. `order`: int64[k] places → documents; picklable."""
     key = xxhash.xxh3_128_hexdigest("\n".join([parts.path, *(one.path for one in names)]).encode())
     job = ShuffleJob(key, order, token_bytes, parts, tuple(names), into)
     tasks = list(_tasks(names))
@@ -90,12 +80,11 @@ def shuffled_parts(
 
 
 def in_order(into: Place) -> list[PartName]:
-    """The parts of an order that is complete."""
     return sorted(_listed(into), key=lambda name: name.task)
 
 
 def _tasks(names: Sequence[PartName]) -> Iterator[PlacesTask]:
-    """The cut of the order into parts: a function of counts alone."""
+    """Return the cut into parts, which depends only on counts."""
     documents, tokens = sum(one.documents for one in names), sum(one.tokens for one in names)
     step = min(_MOST_DOCUMENTS, max(1, _PART_TOKENS * documents // max(1, tokens)))
     for number, first in enumerate(range(0, documents, step)):
@@ -115,7 +104,7 @@ def _listed(into: Place) -> Iterator[PartName]:
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """All documents: in which part each is, where in it, and how long; and the parts' loss masks."""
+    """Part, start and length of all documents, and the parts' loss masks."""
 
     begins: IntArray
     starts: IntArray
@@ -136,7 +125,6 @@ def _table(job: ShuffleJob) -> _Table:
 
 
 def shuffle_part(job: ShuffleJob, task: PlacesTask) -> PartName:
-    """Make one part of the order."""
     table = _table(job)
     rows = job.order(np.arange(task.first, task.stop))
     lengths = table.lengths[rows]
@@ -172,7 +160,6 @@ def _runs(tokens: NDArray[np.unsignedinteger], lengths: IntArray) -> DocumentRun
 def _copy(
     part: Place, starts: IntArray, lengths: IntArray, tokens: NDArray[np.unsignedinteger], places: IntArray
 ) -> None:
-    """Copy documents of a part to their places."""
     store, width = part.store, tokens.itemsize
     if isinstance(store, SupportsMmap):
         stored = store.mmap(part.path)

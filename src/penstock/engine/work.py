@@ -1,21 +1,21 @@
-"""Work that many processes and hosts may share: a plan, parts that are facts of it, and one commit; on any store.
+"""Work folders that many processes and hosts may share: a plan, parts, and one commit; on any store.
 
-The folder is `.work` in an output that is a folder, `.<name>.work` beside one that is a file:
+The folder is `.work` in an output that is a directory, `.<name>.work` next to one that is a file:
 
 | name | content |
 |---|---|
-| `plan` | `Head`: the digest of the plan. Put once; who finds another digest there does other work |
+| `plan` | `Head`: the digest of the plan. Created once; a run with another plan finds another digest |
 | `<digest>/plan-00000` … | the plan |
-| `<digest>/inputs` | the state of each input file when the work began; see `penstock.engine.plan` |
-| `<digest>/shares` | into how many shares an array divides it |
-| `<digest>/parts/<hh>/…` | what tasks made, under names that tell their content |
-| `<digest>/files/…` | a mark of each file of the output that is there |
-| `<digest>/tmp/…` | files that are being assembled |
-| `<digest>/log/…` | who works on it, and why who failed (`penstock.engine.work`) |
+| `<digest>/inputs` | the state of each input file when the job began; see `penstock.engine.plan` |
+| `<digest>/shares` | number of parts of the distributed job |
+| `<digest>/parts/<hh>/…` | files of finished tasks, named by their content |
+| `<digest>/files/…` | records of the second wave |
+| `<digest>/tmp/…` | temporary files |
+| `<digest>/log/…` | runs and their errors, for `status`; nothing depends on them |
 | `lock` | on this machine: held alone, or shared by workers of one plan |
 
-A part or a mark is only ever put under a name that is one content. So a task may run twice, or at once in two places,
-and nothing needs a lock between hosts.
+A name of a part or record stands for one content. So a task may run twice, or at once in two places, and no locks
+between hosts are needed.
 """
 
 from __future__ import annotations
@@ -66,15 +66,13 @@ _LAST_S = 1 << 37  # no calendar tells later times
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What one share did on one host, the last time that it ran there.
+    """The last run of one part of a distributed job on one host.
 
     Attributes:
-        share: `"3/64"`, as `--part` says it, or `"finish"`.
-        host: its name.
-        process: its number there.
-        began_s: time since the epoch, by the clock of that host.
-        ended_s: the same; None for one at work, and for one that was killed.
-        error: why it ended; None where it did its work.
+        share: `"3/64"` as in `--part`, or `"finish"`.
+        host, process: host name and process id.
+        began_s, ended_s: seconds since the epoch by the clock of that host; no end for running and killed ones.
+        error: the error that ended it.
     """
 
     share: str
@@ -86,7 +84,7 @@ class Entry:
 
 
 def begin_log(folder: Place, part: tuple[int, int] | None) -> Entry:
-    """Say that a share, or with None the end, is at work."""
+    """Record the start of a part, or of the finalize step (None)."""
     share = "finish" if part is None else f"{part[0]}/{part[1]}"
     entry = Entry(share, platform.node() or "unknown", os.getpid(), time.time())
     _write_entry(folder, entry)
@@ -94,13 +92,12 @@ def begin_log(folder: Place, part: tuple[int, int] | None) -> Entry:
 
 
 def end_log(folder: Place, entry: Entry, error: BaseException | None) -> None:
-    """Say how it ended."""
     told = None if error is None else redact(str(error) or type(error).__name__)[:_MOST_LETTERS]
     _write_entry(folder, replace(entry, ended_s=time.time(), error=told))
 
 
 def unfinished_entries(folder: Place) -> list[Entry]:
-    """The last of each share that no later run of it, there or elsewhere, ended well; by time of beginning."""
+    """Return the last entry of each part that no later run of it completed, by start time."""
     every = log_entries(folder)
     good = [one for one in every if one.ended_s is not None and one.error is None]
     done_s = {one.share: one.ended_s or 0.0 for one in sorted(good, key=lambda one: one.ended_s or 0.0)}
@@ -108,7 +105,7 @@ def unfinished_entries(folder: Place) -> list[Entry]:
 
 
 def log_entries(folder: Place) -> list[Entry]:
-    """What there is, by time of beginning; what can't be read is left out."""
+    """Return all readable entries by start time."""
     with contextlib.suppress(NotFound):
         paths: Sequence[str] = list(folder.store.list(folder.path))
         with Pool(_READERS, "log") as pool:
@@ -151,14 +148,7 @@ OF_METADATA = ".nv-meta.work"
 
 
 class Head(msgspec.Struct, frozen=True):
-    """What `plan` holds.
-
-    Attributes:
-        digest: of the plan.
-        pieces: of the plan, that lie in the folder of its digest.
-        tasks: that it is cut into.
-        began_s: time since the epoch at which the work began.
-    """
+    """Content of `plan`: digest and number of pieces of the plan, number of tasks, and start since the epoch."""
 
     digest: str
     pieces: int
@@ -168,15 +158,14 @@ class Head(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Work:
-    """The work folder of one output, open; see `open_work`.
+    """The open work folder of one output; see `open_work`.
 
     Attributes:
         folder: the work folder.
-        output: what is made.
-        head: of the plan in it; None for new work.
-        plan: the plan.
-        entry: what is told of this share or finisher; None of a run that nobody joins.
-        reads: the datasets that the work reads.
+        output: the output.
+        head, plan: the plan in the folder; None for new work.
+        entry: log entry of this run of a distributed job.
+        reads: the datasets that the job reads.
         reused: number of this run's tasks whose parts existed.
     """
 
@@ -190,27 +179,27 @@ class Work:
 
     @property
     def digest(self) -> str:
-        """Of the plan; raises `ValueError` before there is one."""
+        """Digest of the plan; raises `ValueError` before there is one."""
         if self.head is None:
             raise ValueError("no plan yet")
         return self.head.digest
 
     @property
     def place(self) -> Place:
-        """The folder of the plan: where its parts and marks are; raises as `digest`."""
+        """Directory of the plan."""
         return self.folder.file(self.digest)
 
     @property
     def parts(self) -> Place:
-        """Where parts go, by `PartName.path`."""
+        """Directory of the parts."""
         return self.place.child("parts")
 
     def begin(self, plan: Plan, tasks: int) -> None:
-        """Write the plan, which is cut into so many tasks, durably, unless it is there.
+        """Write the plan durably, unless it exists.
 
         Raises:
-            PrepareError: other work began meanwhile.
-            Unsupported: the store can't tell whether a file is new.
+            PrepareError: other work began in the meantime.
+            Unsupported: the store can't create files exclusively.
         """
         digest = plan.digest()
         if self.head is not None and self.head.digest == digest:
@@ -228,17 +217,13 @@ class Work:
         self.head, self.plan = head, plan
 
     def require_recorded_inputs(self) -> None:
-        """Raise `ConfigError` if an input file is not in the state that unfinished work recorded."""
+        """Raise `ConfigError` if an input file changed since unfinished work recorded it."""
         before, now = self._recorded_inputs(), self._input_states()
         if before is not None:
             self._require_inputs(before, now)
 
     def record_inputs(self) -> None:
-        """Record the state of the input files, or compare it with the one that an earlier part recorded.
-
-        Raises:
-            ConfigError: an input file changed after the work began, or work of an earlier version has no record.
-        """
+        """Record the state of the input files, or compare it with that of an earlier part; raises `ConfigError`."""
         if not self.reads:
             return
         if self._recorded_inputs() is None and self.has_parts():
@@ -289,11 +274,10 @@ class Work:
             )
 
     def log_begin(self, part: tuple[int, int] | None) -> None:
-        """Note for others that this share, or with None a finisher, is at work."""
         self.entry = begin_log(self.place.child(LOG), part)
 
     def log_end(self, error: BaseException | None) -> None:
-        """Note how it ended, unless the work is over: whoever ended it has swept."""
+        """Record the end of this run, unless the work is gone."""
         if self.entry is None or self.head is None:
             return
         with contextlib.suppress(OSError, PenstockError):
@@ -302,7 +286,7 @@ class Work:
                 end_log(self.place.child(LOG), self.entry, error)
 
     def record_job_parts(self, shares: int) -> None:
-        """Note into how many shares the work is divided; raises `ConfigError` where others said another number."""
+        """Record the number of parts of the distributed job; raises `ConfigError` if others have another number."""
         path = self.place.child("shares").path
         if put_new(self.folder.store, path, str(shares).encode()):
             return
@@ -316,16 +300,15 @@ class Work:
             )
 
     def num_job_parts(self) -> int | None:
-        """Into how many shares the work is divided, as far as that was said."""
+        """Return the number of parts of the distributed job, if it is recorded."""
         with contextlib.suppress(NotFound, ValueError):
             return int(self.folder.store.get(self.place.child("shares").path, 0, 20))
         return None
 
     def listed(self) -> dict[int, list[PartName]]:
-        """Task → its parts that are there, in order; by one listing.
+        """Return the existing parts of each task in order, by one listing.
 
-        Raises:
-            Corrupt: two workers made different parts of a task, or there is one of a task that the plan has not.
+        Raises `Corrupt` if two workers made different parts of a task, or the plan has no such task.
         """
         found: dict[int, dict[int, PartName]] = {}
         with contextlib.suppress(NotFound):
@@ -346,17 +329,17 @@ class Work:
         return {task: [pieces[piece] for piece in sorted(pieces)] for task, pieces in found.items()}
 
     def missing(self) -> list[int]:
-        """The tasks of which a part is missing; raises as `listed`."""
+        """Return the unfinished tasks."""
         listed, tasks = self.listed(), 0 if self.head is None else self.head.tasks
         return [task for task in range(tasks) if not is_complete(listed.get(task, []))]
 
     def job_parts_of(self, tasks: Iterable[int]) -> tuple[int, ...]:
-        """The shares that these tasks are in; one share where nobody said how many there are."""
+        """Return the parts of the distributed job that these tasks belong to."""
         count = self.num_job_parts() or 1
         return tuple(sorted({task % count for task in tasks}))
 
     def has_parts(self) -> bool:
-        """Whether any part or mark is finished."""
+        """Return whether there is any part or record."""
         if self.head is None:
             return False
         for folder in (self.parts, self.place.child("files")):
@@ -366,10 +349,7 @@ class Work:
         return False
 
     def clear(self) -> None:
-        """Throw all work away, the plan first; raises the first error after the last file.
-
-        Of an output in an S3 bucket also uploads that were never ended.
-        """
+        """Remove all work, the plan first, and unfinished multipart uploads; raises the first error at the end."""
         try:
             self.folder.clear(first=HEAD_NAME)
             abort_uploads(self.folder.store, left_uploads(self.output, self.folder))
@@ -380,12 +360,9 @@ class Work:
 def left_uploads(
     output: Place, folder: WorkFolder, is_ours: Callable[[str], bool] = is_staged_name
 ) -> list[OpenUpload]:
-    """Uploads that no work needs, where none is unfinished: of work, of hidden names, and of objects that are there.
+    """Return unfinished multipart uploads that nothing needs, if no work is unfinished.
 
-    Args:
-        output: what was made.
-        folder: its work folder.
-        is_ours: whether work may have begun an object of this name that is not there.
+    `is_ours` tells whether work may have begun an object of a name that doesn't exist.
     """
     found = open_uploads(folder.store, list(dict.fromkeys((output.path.rstrip("/"), folder.path))))
 
@@ -396,13 +373,13 @@ def left_uploads(
 
 
 def is_complete(parts: Sequence[PartName]) -> bool:
-    """Whether these parts of a task, in order, are all of it."""
+    """Return whether these parts of a task, in order, are all of them."""
     return bool(parts) and parts[-1].last and parts[-1].piece == len(parts) - 1
 
 
 @contextlib.contextmanager
 def scratch(place: Place | None = None) -> Generator[str]:
-    """A folder of one's own on this machine, for as long: in `place` where that is there, else in the cache folder."""
+    """Yield the path of a temporary directory: in `place` if it is local, else in the cache folder."""
     above = place.path if place is not None and place.is_local else upload_folder()
     folder = os.path.join(above, secrets.token_hex(8))
     os.makedirs(folder)
@@ -413,17 +390,15 @@ def scratch(place: Place | None = None) -> Generator[str]:
 
 
 def work_folder(output: Place, *, inside: bool, name: str = INSIDE) -> WorkFolder:
-    """The work folder of an output, a folder that holds it under a `name` (`inside`), or a file beside which it is."""
+    """Return the work folder of an output: `name` in a directory (`inside`), or next to a file."""
     place = output.child(name) if inside else name_beside(output, "work")
     return WorkFolder(_bare(place), place.path, _is_ours)
 
 
 def peek(folder: WorkFolder) -> Plan | None:
-    """The plan of unfinished work, without holding it; None where there is none.
+    """Return the plan of unfinished work without locking it; None if there is none.
 
-    Raises:
-        Corrupt: it is damaged.
-        ConfigError: another version of Penstock began it.
+    Raises `Corrupt` if it is damaged, `ConfigError` if another version of Penstock began it.
     """
     if not folder.is_there():
         return None
@@ -433,18 +408,16 @@ def peek(folder: WorkFolder) -> Plan | None:
 
 @contextlib.contextmanager
 def open_work(output: Place, folder: WorkFolder, *, restart: bool, shared: bool) -> Generator[Work]:
-    """The work folder of an output. Afterwards it is gone, unless a part is in it or others share it.
+    """Open the work folder of an output. It is removed afterwards unless it holds a part or is shared.
 
     Args:
-        output: what is made.
-        folder: its work folder.
-        restart: throw away what is in it.
-        shared: let other workers of the same plan in; else this run has it alone.
+        restart: discard unfinished work first.
+        shared: let other workers of the same plan in; else this run excludes others.
 
     Raises:
         PrepareError: another run writes this output.
         Corrupt: the plan in the folder is damaged.
-        ConfigError: another version of Penstock began what is in it, or a conversion beside it.
+        ConfigError: another version of Penstock began this work.
     """
     above = _missing_folders(folder.place.folder())
     refusal = PrepareError(
@@ -479,7 +452,7 @@ def open_work(output: Place, folder: WorkFolder, *, restart: bool, shared: bool)
 
 
 def _recover(work: Work, *, restart: bool, shared: bool) -> None:
-    """Take in what is there; what has no plan is dropped, unless others may be about to write one."""
+    """Read the plan. Work without one is removed, unless other runs may be about to write it."""
     folder = work.folder
     if restart:
         work.clear()
@@ -494,7 +467,7 @@ def _recover(work: Work, *, restart: bool, shared: bool) -> None:
 
 
 def refuse_old(output: Place) -> None:
-    """Raise `ConfigError` where a conversion of Penstock 0.1, which kept its work elsewhere, is unfinished."""
+    """Raise `ConfigError` if a conversion of Penstock 0.1, which kept its work elsewhere, is unfinished."""
     folder = _old_conversion(output)
     if output.is_local and folder.is_there() and folder.file(_OLD_HEAD).is_file():
         raise _begun_before(folder)
@@ -523,7 +496,7 @@ def _begun_before(folder: WorkFolder) -> ConfigError:
 
 
 def _clear_staged(work: Work) -> None:
-    """Remove what a killed run left half-written, where nobody else is at work."""
+    """Remove temporary files of killed runs."""
     work.folder.clear_staged()
     if work.head is None or not isinstance(work.folder.store, LocalStore):
         return
@@ -534,7 +507,7 @@ def _clear_staged(work: Work) -> None:
 
 
 def read_head(folder: WorkFolder) -> Head | None:
-    """The head of unfinished work; None where there is none. Raises as `peek`."""
+    """Return the head of unfinished work; None if there is none. Raises as `peek`."""
     try:
         data = folder.store.get(folder.file(HEAD_NAME).path, 0, _MOST_HEAD_BYTES)
     except (NotFound, IsADirectoryError):
@@ -573,7 +546,7 @@ def _plan_piece(folder: WorkFolder, digest: str, number: int) -> Place:
 
 
 def _prove_new(folder: WorkFolder) -> None:
-    """That a store which is asked to make a new file refuses where one is there: the commit stands on that."""
+    """Raise `Unsupported` if the store doesn't create files exclusively; the commit depends on it."""
     if folder.place.is_local:
         return
     path = folder.file(f"{_PROBE}{secrets.token_hex(8)}").path
@@ -587,7 +560,7 @@ def _prove_new(folder: WorkFolder) -> None:
 
 
 def _bare(place: Place) -> Store:
-    """The store for work in a folder: it answers with what is there now, and follows no link out of the folder."""
+    """Return a store without a cache that doesn't follow links out of the folder."""
     store = place.store
     if isinstance(store, LocalStore):
         return store.within(place.path)
@@ -600,7 +573,7 @@ def _is_ours(name: str) -> bool:
 
 
 def _missing_folders(folder: Place) -> list[Place]:
-    """Folders that have to be made for `folder`, the innermost first."""
+    """Return the directories that must be created for `folder`, innermost first."""
     missing: list[Place] = []
     while folder.is_local and not folder.is_folder() and folder.path != folder.folder().path:
         missing.append(folder)

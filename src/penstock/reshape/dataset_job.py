@@ -31,10 +31,9 @@ TASK_BYTES = 1 << 26
 
 
 def sweep_unfinished(output: Place) -> None:
-    """Remove what a killed run of version 0.2 left of its pieces, unless another run uses them.
+    """Remove the pieces of a killed run of version 0.2, unless another run uses them.
 
-    Raises:
-        ConfigError: a job in parts is unfinished, which an inline run can't continue.
+    Raises `ConfigError` if a distributed job is unfinished, which an inline run can't continue.
     """
     if work_folder(output.bare(), inside=False).is_there():
         raise ConfigError(
@@ -62,7 +61,7 @@ def _is_piece(name: str) -> bool:
 
 
 def goes_on(along: Sidecars, part: Once[Manifest], overwrite: bool) -> bool:
-    """Return whether to replace an output, one of several, that an earlier run of the same job may have made."""
+    """Return whether to replace one of several outputs, which an earlier run of the same job may have made."""
     own = part.published(None) is not None
     last = last_file(along.format, part.store, part.path)
     if own and last is not None and not isinstance(part.store, FolderStore):
@@ -95,8 +94,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
 
     @property
     @abstractmethod
-    def num_excluded(self) -> int:
-        """Number of samples left out because of exclude lists."""
+    def num_excluded(self) -> int: ...
 
     @abstractmethod
     def once(self, output: Output) -> Once[Manifest]:
@@ -115,7 +113,6 @@ class DatasetJob(Job[tuple[Written, ...]]):
         """Return a report on the given parts of an output."""
 
     def parts_done(self, work: Work) -> list[PartName]:
-        """Return the finished parts of this run's tasks."""
         return [name for task, names in work.listed().items() if self.options.takes(task) for name in names]
 
     def settle(self, output: Output, made: Manifest) -> None:

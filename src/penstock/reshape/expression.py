@@ -44,15 +44,11 @@ _TICK_S = 1.0
 
 
 class TookTooLong(Exception):
-    """A sample took more than its time."""
+    pass
 
 
 class Clock:
-    """Where the loop is.
-
-    Attributes:
-        row: to be set to another number for each sample.
-    """
+    """Position of a loop; set `row` to another number for each sample."""
 
     __slots__ = ("_seen", "_ticks", "row")
 
@@ -61,7 +57,7 @@ class Clock:
         self._ticks = 0
 
     def tick(self) -> int:
-        """For how many ticks the loop has been where it is."""
+        """Return the number of ticks since the loop moved."""
         self._ticks = self._ticks + 1 if self.row == self._seen else 0
         self._seen = self.row
         return self._ticks
@@ -69,7 +65,12 @@ class Clock:
 
 @contextlib.contextmanager
 def each_at_most(seconds: float) -> Generator[Clock]:
-    """A clock for a loop, in which a sample that takes longer raises `TookTooLong`."""
+    """Yield a clock for a loop; a sample that takes longer raises `TookTooLong`.
+
+    A regular expression may backtrack forever on some text. `re` handles signals while it searches, so a timer of the
+    process can stop it. It ticks once per second and checks whether the loop moved on, which costs nothing per sample.
+    Only the main thread gets signals; in others, or if the process already has a timer, a warning is logged instead.
+    """
     clock = Clock()
     if not _can_tick():
         _log.warning(
@@ -106,7 +107,7 @@ _LOOKED_AT = 256  # rows over the whole dataset, before all of them are
 
 
 def names_in(expression: str) -> set[FieldPath]:
-    """The fields that an expression names, each as far as its keys are written out."""
+    """Return the fields in an expression, each as far as its keys are constants."""
     return set(_names_in(ast.parse(expression.strip(), mode="eval").body))
 
 
@@ -127,19 +128,16 @@ def require_fields(
     *,
     columns: Collection[str] | None = None,
 ) -> None:
-    """Refuse a field that no row has.
+    """Raise `ConfigError`, with the nearest name, for a field that no row has.
 
-    Some rows over the whole dataset are looked at, and, while a field is still missing, all of them in their order.
+    Reads rows across the whole dataset, and all of them in order while a field is missing.
 
     Args:
-        paths: fields that are asked for.
+        paths: fields to look for.
         fields_at: index of a row → its fields.
-        num_rows: of the dataset; nothing is refused where it has none.
+        num_rows: number of rows; without rows nothing is checked.
         place: the dataset, for the error.
-        columns: fields that all rows have and no others, where that is known: nothing is read for one that is missing.
-
-    Raises:
-        ConfigError: it names the field, and the nearest of those that are there.
+        columns: the fields of all rows, if they are known: a missing one then costs no reads.
     """
     missing, seen = set(paths), set(columns or ())
     if columns is not None and not {one[0] for one in missing} <= seen:

@@ -151,7 +151,7 @@ def filter(
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """What must hold, as it was asked for; see `filter`. Picklable."""
+    """Conditions of `filter`; picklable."""
 
     min_tokens: int | None
     max_tokens: int | None
@@ -161,22 +161,19 @@ class Conditions:
     invert: bool
 
     def more_of(self, chosen: _Chosen | None) -> dict[str, Any]:
-        """What the side file says beside bounds, pattern and expression."""
         found: dict[str, Any] = {"invert": self.invert} | ({"field": self.field} if self.match is not None else {})
         return found if chosen is None else found | {"indices": chosen.digest, "num_indices": len(chosen.indices)}
 
     @property
     def by_length(self) -> bool:
-        """Whether lengths are looked at."""
         return self.min_tokens is not None or self.max_tokens is not None
 
     @property
     def by_content(self) -> bool:
-        """Whether fields are looked at."""
         return self.match is not None or self.where is not None
 
     def require_possible(self, rows: AnyRows) -> None:
-        """Refuse what such rows don't have; raises `ConfigError`."""
+        """Raise `ConfigError` for conditions that don't apply to such rows."""
         if self.by_length and not isinstance(rows, TokenRows):
             raise ConfigError(
                 "lines have no tokens", path=rows.place.path, hint="Filter by an expression: --where 'len(text) > 200'"
@@ -200,7 +197,7 @@ class Conditions:
         )
 
     def fits(self) -> list[Fits]:
-        """The conditions on fields; raises `ConfigError` for one that can't be."""
+        """Return the conditions on fields; raises `ConfigError` for invalid ones."""
         made = [] if self.match is None else [_field_matches(compile_pattern(self.match), tuple(self.field.split(".")))]
         return made if self.where is None else [*made, compile_expression(self.where)]
 
@@ -254,7 +251,7 @@ def _fields_at(rows: LineRows | SampleRows, row: memoryview, index: int) -> Mapp
 
 
 def fields_of(line: bytes, place: Place, index: int) -> Mapping[str, Any]:
-    """The fields of a line, without its line end; raises `Corrupt` for one that is no JSON."""
+    """Return the fields of a line without its line end; raises `Corrupt` for invalid JSON."""
     try:
         value = decode_line(line)
     except (ValueError, RecursionError):
@@ -266,7 +263,7 @@ def fields_of(line: bytes, place: Place, index: int) -> Mapping[str, Any]:
 
 
 def holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int) -> bool:
-    """Whether a sample fits; raises `PrepareError`, which names it, where that can't be said."""
+    """Return whether a sample matches; raises `PrepareError` with its index if the condition fails."""
     try:
         return bool(condition(fields))
     except TookTooLong as error:
@@ -285,23 +282,18 @@ def holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int) 
 
 @dataclass(frozen=True, slots=True)
 class _Chosen:
-    """Indices of samples to keep, and the file that they stand in."""
-
     indices: NDArray[Any]
     file: Place | None
 
     @property
     def digest(self) -> str:
-        """Of the indices as int64; of what are none, for the error that follows."""
         return hex_digest("xxh3_128", np.ascontiguousarray(self.indices, np.int64))
 
 
 def read_indices(given: Sequence[int] | IntArray | Given) -> IntArray:
-    """int64[k]: indices as `filter` takes them: a list, an array, or a file with one a line, or `.npy`.
+    """Return int64[k]: indices in any form that `filter` takes.
 
-    Raises:
-        ConfigError: what are no indices.
-        NotFound: no such file.
+    Raises `ConfigError` if they aren't indices, `NotFound` if the file doesn't exist.
     """
     chosen = _chosen(given)
     if chosen is None:
@@ -318,21 +310,20 @@ def _chosen(given: Sequence[int] | IntArray | Given | None) -> _Chosen | None:
 
 
 def _known_by(output: Output, chosen: _Chosen | None, what: dict[str, Any]) -> Output:
-    """The output with what decides its rows, and the file that is read for that."""
+    """Return the output with what else determines its rows, and the file of indices."""
     if chosen is None:
         return replace(output, what=what)
     return replace(output, reads=[chosen.file] if chosen.file else [], what=what)
 
 
 def _require_list(chosen: _Chosen) -> None:
-    """That these are indices; raises `ConfigError`."""
     indices, where = chosen.indices, None if chosen.file is None else chosen.file.path
     if indices.ndim != 1 or (indices.dtype.kind not in "iu" and indices.size):
         raise ConfigError("not a list of indices", path=where, found=f"{indices.dtype} of shape {list(indices.shape)}")
 
 
 def _wanted(rows: AnyRows, chosen: _Chosen) -> NDArray[np.bool_]:
-    """bool[n]: which rows are chosen."""
+    """Return bool[n]: which rows are chosen."""
     _require_list(chosen)
     indices, where = chosen.indices, None if chosen.file is None else chosen.file.path
     total = len(rows) + len(rows.taken_out)  # indices are those of the dataset, as `find` tells them

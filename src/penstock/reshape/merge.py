@@ -132,7 +132,7 @@ def _job(opened: Sequence[AnyRows], output: Output, how: RunOptions, options: Ma
 
 
 def _laid(opened: Sequence[AnyRows], output: Output, how: RunOptions) -> Iterator[RowRange | InPlace]:
-    """Return the rows of all sources; what lies in the output's store as it is to be stored is joined where it lies."""
+    """Return the rows of all sources. Rows that the output's store already holds in that form are joined in place."""
     width = output.token_bytes or opened[0].dtype.itemsize
     for number, rows in enumerate(opened):
         if how.is_inline:
@@ -144,13 +144,13 @@ def _laid(opened: Sequence[AnyRows], output: Output, how: RunOptions) -> Iterato
 
 
 def _made_by(sources: Sequence[AnyRows]) -> dict[str, Any]:
-    """For the side file: the order of several sources too, as the digests of inputs stand there by name."""
+    """Return the record for the side file, with the order of several sources."""
     names = distinct_names([rows.place for rows in sources])
     return {"command": "merge", "sources": names} if len(names) > 1 else {"command": "merge"}
 
 
 def _merge_index(sources: Sequence[Place], target: Place, asked: dict[str, Any], how: RunOptions) -> MergeReport:
-    """Write one index over the shards of all sources, which stay where they are."""
+    """Write one index for the shards of all sources, which stay in place."""
     follow_links = asked.pop("follow_links", False)
     asked |= {"dry_run": how.dry_run, "part": how.part, "finish": how.finish, "restart": how.restart}
     named = [name for name, value in asked.items() if value is not None and value is not False]
@@ -169,6 +169,6 @@ def _merge_index(sources: Sequence[Place], target: Place, asked: dict[str, Any],
 
 
 def _joined_digest(sources: Sequence[AnyRows]) -> Callable[[], str] | None:
-    """Gives the digest of all documents, where the side files of all sources have some that join; else None."""
+    """Return a function for the digest of all documents if all sources have a joinable one."""
     known = [rows.document_digest() if isinstance(rows, TokenRows) else None for rows in sources]
     return (lambda: join_digests(map(str, known))) if all(known) else None

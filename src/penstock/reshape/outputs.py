@@ -1,4 +1,4 @@
-"""What the verbs on whole datasets share on their way out: the writer, what it may hold, and what was written."""
+"""Outputs of commands on whole datasets: writers, their options, and reports."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def once_dataset(
     num_samples: int | None = None,
     side_file: Callable[[], Manifest | None] | None = None,
 ) -> Once[Manifest]:
-    """The work that makes a dataset, known again by the side file that fits its data.
+    """Return the job that makes a dataset; after a kill its side file identifies it.
 
     Args:
-        place: where it goes.
+        place: the output.
         format: its format.
-        what: all that decides its bytes, as plain JSON.
-        made_by: what its side file says of the work, where the format records that.
-        num_samples: how many it will have; None where that is not known.
+        what: everything that determines its bytes, as plain JSON.
+        made_by: command and options, as its side file records them if the format does.
+        num_samples: number of samples, if known.
         side_file: reads the side file that fits the data; by default that of the opened dataset.
     """
 
@@ -66,7 +66,7 @@ def once_dataset(
 
 
 def once_parts(beside: Place, what: dict[str, Any], parts: Sequence[Once[Manifest]]) -> Once[tuple[Manifest, ...]]:
-    """The work that makes several datasets, which become visible one after another; its mark stands at `beside`."""
+    """Return the job that makes several datasets, one after another; its mark is at `beside`."""
 
     def published(_told: Any) -> tuple[Manifest, ...] | None:
         found = tuple(one.published(None) for one in parts)
@@ -77,13 +77,7 @@ def once_parts(beside: Place, what: dict[str, Any], parts: Sequence[Once[Manifes
 
 
 class Tally:
-    """Counts rows and their units; see `penstock.abc.Writer`.
-
-    Args:
-        format: of the dataset that is not written.
-        unit_bytes: width of its tokens; 1 of what is no tokens.
-        is_tokens: whether units are tokens; else they are bytes.
-    """
+    """A writer that only counts, for dry runs. `unit_bytes`: bytes per token; 1 for other rows."""
 
     def __init__(self, format: str, unit_bytes: int, *, is_tokens: bool) -> None:
         self._format = format
@@ -93,29 +87,24 @@ class Tally:
         self._units = 0
 
     def take(self, lengths: IntArray) -> None:
-        """Count rows of these lengths in units."""
         self._samples += len(lengths)
         self._units += int(lengths.sum())
 
     def write_run(self, data: NDArray[Any], lengths: IntArray, /) -> None:
-        """See `penstock.abc.SupportsRuns`."""
         self.take(lengths)
 
     def write(self, sample: Sample, /) -> None:
-        """See `penstock.abc.Writer`."""
         self.write_batch({name: [value] for name, value in sample.items()})
 
     def write_batch(self, batch: Batch, /) -> None:
-        """See `penstock.abc.Writer`; of documents of tokens alone."""
         self.take(np.array([len(one) for one in batch["tokens"]], np.int64))
 
     def commit(self) -> Manifest:
-        """What was counted; the bytes are those of the units alone, without what the format adds."""
+        """Return the counts; the bytes don't include what the format adds."""
         size_bytes = self._units * self._unit_bytes
         return Manifest(self._format, self._samples, size_bytes, self._units if self._is_tokens else None)
 
-    def abort(self) -> None:
-        """Nothing is there to be dropped."""
+    def abort(self) -> None: ...
 
     def __enter__(self) -> Self:
         return self
@@ -159,22 +148,21 @@ class Written:
 
     @classmethod
     def of(cls, place: Place, manifest: Manifest, excluded: int = 0) -> Written:
-        """Return the result from the writer's counts."""
         counts = (manifest.num_samples, manifest.num_tokens, manifest.size_bytes)
         return cls(place.path, manifest.format, *counts, excluded=excluded)
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """A dataset to be made.
+    """An output dataset.
 
     Attributes:
-        place: where.
-        to: format; None: what the path's suffix says, else that of the first source.
+        place: its path.
+        to: format; None: that of the path's suffix, else that of the first source.
         token_bytes: width of the ids; None: that of the sources.
-        mix_tokenizers: take sources of different tokenizers.
-        reads: further local files that the work reads, such as a list of indices.
-        what: what else decides the bytes, as plain JSON, and is not in the side file.
+        mix_tokenizers: accept sources with different tokenizers.
+        reads: other files that the job reads, such as a list of indices.
+        what: what else determines the bytes, as plain JSON, but isn't in the side file.
     """
 
     place: Place
@@ -188,15 +176,7 @@ class Output:
 def sidecars_of(
     output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], rows: RowNumbers | None, *, keep_map: bool
 ) -> Sidecars:
-    """Return what goes along with an output.
-
-    Args:
-        output: the dataset.
-        sources: its sources.
-        made_by: command and options, for the side file.
-        rows: the numbers of its rows, once they are written.
-        keep_map: write a row map.
-    """
+    """Return the sidecars of an output. `rows` gives the numbers of its rows once they are written."""
     known = lineage(sources, made_by)
     if isinstance(sources[0], TokenRows):
         known |= {
@@ -215,7 +195,7 @@ def rehearse(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, A
 def once_of(
     output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], num_samples: int | None = None
 ) -> Once[Manifest]:
-    """The work that makes an output, to be known again; raises `ConfigError` for options of other rows."""
+    """Return the job that makes an output; raises `ConfigError` for options that don't apply to such rows."""
     _require_own_options(output, sources)
     what: dict[str, Any] = {
         **made_by,
@@ -228,7 +208,6 @@ def once_of(
 
 
 def _require_own_options(output: Output, sources: Sequence[AnyRows]) -> None:
-    """That options of documents of tokens are given for such rows; raises `ConfigError`."""
     asked = {"token_bytes": output.token_bytes, "mix_tokenizers": output.mix_tokenizers or None}
     given = ", ".join(name for name, value in asked.items() if value is not None)
     if given and not isinstance(sources[0], TokenRows):
@@ -237,7 +216,7 @@ def _require_own_options(output: Output, sources: Sequence[AnyRows]) -> None:
 
 
 def _known_by(rows: AnyRows) -> list[Any]:
-    """Where rows come from, how many they are, and a look at them."""
+    """Return path, size and fingerprint of rows."""
     content = rows.source.fingerprint if isinstance(rows, TokenRows) else None
     known = [rows.place.shown, len(rows), total_units(rows), content]
     return [*known, rows.taken_out.listed.digest] if len(rows.taken_out) else known
@@ -246,7 +225,7 @@ def _known_by(rows: AnyRows) -> list[Any]:
 def open_writer(
     output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], *, overwrite: bool = False
 ) -> Writer:
-    """A writer for rows of `sources`; arguments as of `writer_options`.
+    """Return a writer for rows of `sources`.
 
     Raises:
         ConfigError: the output exists or is an input; sources of different widths, tokenizers or EOS ids.
@@ -258,15 +237,7 @@ def open_writer(
 
 
 def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a writer for rows of `sources`, with all checks but that of what stands in the output's place.
-
-    Args:
-        output: what is to be made.
-        sources: at least one.
-        made_by: verb and options, for the side file.
-
-    Raises: as `open_writer`.
-    """
+    """Return the options of a writer for rows of `sources`; raises as `open_writer`, except for an existing output."""
     _require_own_options(output, sources)
     other = next((rows for rows in sources if type(rows) is not type(sources[0])), None)
     if other is not None:
@@ -296,7 +267,7 @@ def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[
 
 
 def lineage(sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `inputs` and `options` of a writer, which the side file records for `penstock lineage`."""
+    """Return `inputs` and `options`, which the side file records for `penstock lineage`."""
     names = distinct_names([rows.place for rows in sources])
     inputs = {
         name: whole_of(rows.source).fingerprint
@@ -308,19 +279,17 @@ def lineage(sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str,
 
 
 def excluded_in(sources: Sequence[AnyRows]) -> int:
-    """How many samples the exclude lists of sources leave out."""
     return sum(len(rows.taken_out) for rows in sources)
 
 
 def require_other_dataset(inputs: Sequence[AnyRows], output: Place, name: str, reads: Sequence[Place] = ()) -> None:
-    """Refuse an output of the format `name` that is one of the inputs, or has to do with one; raises `ConfigError`."""
+    """Raise `ConfigError` if an output of the format `name` is one of the inputs, or part of one."""
     files = [file for rows in inputs for file in files_at(rows.format, rows.place.path)]
     require_other([*files, *(one.path for one in reads)], output.path, *files_at(name, output.path))
     require_other_name((rows.place.path for rows in inputs), output.path)
 
 
 def _sample_options(output: Output, sources: Sequence[SampleRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of a writer of the same format, columns and options as the sources have."""
     first = sources[0]
     require_other_dataset(sources, output.place, first.format, output.reads)
     for rows in sources:
@@ -337,15 +306,9 @@ def _sample_options(output: Output, sources: Sequence[SampleRows], made_by: Mapp
 def append_rows(
     writer: Writer, rows: AnyRows, first: int, stop: int, width: int, advance: Callable[[int], None]
 ) -> None:
-    """Append rows `[first, stop)`: by the kernel where the tokens lie in a file as the writer would put them there.
+    """Append rows `[first, stop)`; the kernel copies tokens that a file holds as the writer stores them.
 
-    Args:
-        writer: what `open_writer` gave.
-        rows: a source.
-        first: index of the first row.
-        stop: index behind the last one.
-        width: token width of the writer, in bytes.
-        advance: called with the rows appended, after each run.
+    `width`: token width of the writer in bytes. `advance` is called with the number of rows after each run.
     """
     if isinstance(writer, Tally):
         for at, end in runs(rows, first, stop):
@@ -369,17 +332,16 @@ def append_rows(
 def write_rows(
     writer: Writer, source: AnyRows, data: NDArray[Any], lengths: IntArray, place: Place | None = None
 ) -> None:
-    """Append some rows of a source.
+    """Append rows of a source.
 
     Args:
-        writer: what `open_writer` gave.
-        source: where they come from, or one of several.
+        writer: a writer of `open_writer`.
+        source: the source of the rows, or one of several.
         data: any[n_units]: the rows back to back.
-        lengths: int64[k], their units.
+        lengths: int64[k], in units.
         place: for errors; None: that of `source`.
 
-    Raises:
-        Corrupt: a line does not end where its index says.
+    Raises `Corrupt` if a line doesn't end at the offset in its index.
     """
     require_whole(source, data, lengths, place)
     if isinstance(writer, SupportsRuns):
@@ -389,7 +351,7 @@ def write_rows(
 
 
 def require_whole(source: AnyRows, data: NDArray[Any], lengths: IntArray, place: Place | None = None) -> None:
-    """That rows which are lines end as lines do; arguments as of `write_rows`, raises as it does."""
+    """Raise `Corrupt` if rows are lines and don't end as lines do."""
     if isinstance(source, LineRows):
         at = place or source.place
         wrong = np.flatnonzero(data[np.cumsum(lengths) - 1] != _NEWLINE)
@@ -403,7 +365,6 @@ def require_whole(source: AnyRows, data: NDArray[Any], lengths: IntArray, place:
 
 
 def format_for(output: Output, sources: Sequence[AnyRows]) -> str:
-    """The format of an output: as asked for, as its name says, or as the first source has."""
     first = sources[0]
     if isinstance(first, SampleRows):
         return first.format
@@ -411,7 +372,7 @@ def format_for(output: Output, sources: Sequence[AnyRows]) -> str:
 
 
 def _format_of(place: Place, *, is_tokens: bool) -> str | None:
-    """The format whose suffix a path has; of several, one that holds such rows."""
+    """Return the format of a path's suffix; of several, one that holds such rows."""
     fitting = list(map(get_format, formats_of_name(place.path)))
     fitting.sort(key=lambda one: one.traits.tokens != is_tokens)
     return fitting[0].name if fitting else None
@@ -435,7 +396,6 @@ def _token_options(sources: Sequence[TokenRows], output: Output) -> dict[str, An
 
 
 def _require_one(sources: Sequence[TokenRows], values: Sequence[Any], what: str, shown: Sequence[Any]) -> None:
-    """Refuse values that are known and differ."""
     known = [i for i, value in enumerate(values) if value is not None]
     for i in known:
         if values[i] != values[known[0]]:
@@ -449,7 +409,7 @@ def _require_one(sources: Sequence[TokenRows], values: Sequence[Any], what: str,
 
 
 def _common(values: Sequence[Any]) -> Any:
-    """What all say; None where one says nothing, or another thing."""
+    """Return the value that all have; None if they differ or one is unknown."""
     return values[0] if all(value == values[0] for value in values) else None
 
 
@@ -479,7 +439,6 @@ def _manifest_of(rows: TokenRows) -> Manifest | None:
 def planned_options(
     outputs: Sequence[Output], sources: Sequence[AnyRows], made_by: Mapping[str, Any], *, overwrite: bool
 ) -> dict[str, Any]:
-    """Return outputs and options as a plan records them."""
     options = {f"--{name}": value for name, value in made_by.items()}
     options["--to"] = format_for(outputs[0], sources)
     options["--overwrite"] = overwrite
@@ -488,7 +447,6 @@ def planned_options(
 
 
 def planned_inputs(sources: Sequence[AnyRows]) -> tuple[PlannedInput, ...]:
-    """What of a plan the sources are, without what their exclude lists take out."""
     names = distinct_names([rows.place for rows in sources])
     if len(set(names)) < len(names):  # a source may be given twice
         names = [f"{number}: {name}" for number, name in enumerate(names)]
@@ -504,7 +462,7 @@ def _planned(name: str, rows: AnyRows) -> PlannedInput:
 def published(
     output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], once: Once[Manifest]
 ) -> Manifest | None:
-    """The side file of an output that is there, and is what was asked for."""
+    """Return the side file of an output that exists and is the one of this job."""
     known, told = once.published(None), lineage(sources, made_by)
     if known is None or dict(known.inputs) != told["inputs"]:
         return None

@@ -1,10 +1,9 @@
 """Rows in another order, in bounded memory.
 
-Few windows of output rows are gathered from mapped local files, piece by piece in the order of the files, and the pages
-are given back. Otherwise rows pass through a scratch file: one pass over the data puts each into the bucket of the
-output that it belongs to, and each bucket, which fits the memory, is then put in order. So the data are read and
-written once more, from one end to the other, at any size. Both ways give the same rows; the cheaper one is chosen by
-what a page, a row and a byte cost.
+A few windows of output rows are gathered from mapped local files, piece by piece in file order. Otherwise rows go
+through a scratch file: one pass over the data puts each row into its bucket of the output, and each bucket, which fits
+in memory, is then put in order. So the data is read and written once more, sequentially, at any size. Both ways give
+the same rows. The cheaper one is chosen by the cost of a page, a row and a byte.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _WRITE_BYTES = 1 << 17  # larger writes take page cache in larger pieces, which 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Places `[first, stop)` of the output, and how many units they hold."""
+    """Places `[first, stop)` of the output, and their number of units."""
 
     first: int
     stop: int
@@ -54,19 +53,19 @@ class Window:
 
 
 class RowOrder(Protocol):
-    """Where rows go."""
+    """Order of rows."""
 
     def rows_at(self, first: int, stop: int) -> IntArray:
-        """int64[stop - first]: the rows at these places of the output."""
+        """Return int64[stop - first]: the rows at these places of the output."""
         ...
 
     def buckets_of(self, first: int, stop: int, borders: IntArray) -> IntArray:
-        """int64[stop - first]: for rows of the input, the bucket of their place: b for `borders[b] <= place`."""
+        """Return int64[stop - first]: the buckets of input rows, the last b with `borders[b] <= place`."""
         ...
 
 
 class SeededOrder:
-    """The order of `penstock.Shuffle` in its first epoch: arithmetic, without a table."""
+    """The first epoch of `penstock.Shuffle`, computed without a table."""
 
     __slots__ = ("_order",)
 
@@ -74,20 +73,14 @@ class SeededOrder:
         self._order = GlobalOrder(size, seed)
 
     def rows_at(self, first: int, stop: int) -> IntArray:
-        """The rows at places `[first, stop)`."""
         return self._order.order(np.arange(first, stop))
 
     def buckets_of(self, first: int, stop: int, borders: IntArray) -> IntArray:
-        """The buckets of rows `[first, stop)`."""
         return np.searchsorted(borders, self._order.inverse(np.arange(first, stop), 0), side="right") - 1
 
 
 class TableOrder:
-    """An order that only a table can tell, such as a peer's.
-
-    Args:
-        table: any integers [n]: the row at each place.
-    """
+    """An order given by a table of the row at each place, such as another tool's."""
 
     __slots__ = ("_buckets", "_table")
 
@@ -96,11 +89,10 @@ class TableOrder:
         self._buckets: NDArray[np.uint16] | None = None
 
     def rows_at(self, first: int, stop: int) -> IntArray:
-        """The rows at places `[first, stop)`."""
         return self._table[first:stop].astype(np.int64)
 
     def buckets_of(self, first: int, stop: int, borders: IntArray) -> IntArray:
-        """The buckets of rows `[first, stop)`; all are worked out at the first call, in 2 bytes a row."""
+        """Return the buckets of rows; the first call computes all, in 2 bytes per row."""
         if self._buckets is None:
             self._buckets = np.empty(len(self._table), np.uint16)
             for bucket, (low, high) in enumerate(zip(borders[:-1].tolist(), borders[1:].tolist(), strict=True)):
@@ -110,12 +102,12 @@ class TableOrder:
 
 @dataclass(frozen=True, slots=True)
 class Passes:
-    """How rows get into their order.
+    """How rows are put in order.
 
     Attributes:
-        gathers: windows are gathered from where rows lie; else rows pass through a scratch file.
-        windows: of the output; each is a bucket of the scratch file.
-        total_bytes: of all rows.
+        gathers: gather windows from mapped files; else use a scratch file.
+        windows: windows of the output; each is a bucket of the scratch file.
+        total_bytes: size of all rows.
     """
 
     gathers: bool
@@ -124,12 +116,9 @@ class Passes:
 
 
 def passes_of(rows: Rows, order: RowOrder, memory_bytes: int | None = None) -> Passes:
-    """The cheaper way to put rows in order.
+    """Return the cheaper way to put rows in order.
 
-    Args:
-        rows: the input.
-        order: of as many rows.
-        memory_bytes: for the rows that are held at once; by default 48 MB where there are many of them, up to 112 MB.
+    `memory_bytes`: for rows in memory; by default 48 MB with many rows, up to 112 MB.
     """
     if memory_bytes is None:
         memory_bytes = max(_LEAST_MEMORY_BYTES, MEMORY_BYTES - _ROW_BYTES * len(rows))
@@ -151,23 +140,22 @@ def reordered(
     passes: Passes | None = None,
     dealt: Iterable[tuple[int, NDArray[Any]]] | None = None,
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
-    """All rows in `order`, in runs: (any[n_units] back to back, their int64[k] lengths).
+    """Return all rows in `order`, in runs of (any[n_units] back to back, their int64[k] lengths).
 
-    One run is made while the caller writes the one before, whose memory is used again after that.
-
-    Memory: `memory_bytes`, or a 5000th of the data where that is more, and some 40 MB; or a few times the longest row.
+    The next run is made while the caller uses the last one, whose memory is then reused. Memory: `memory_bytes`, or a
+    5000th of the data if that is more, and 40 MB; or a few times the longest row.
 
     Args:
         rows: the input.
         order: of as many rows.
-        output: where the rows go; a scratch file for it has no name, and leaves nothing behind.
+        output: their output, for the unnamed scratch file and errors.
         memory_bytes: as of `passes_of`.
-        passes: how; by default as `passes_of` says.
-        dealt: `(window, rows of it)` for all rows, those of a window in the order of the input; by default read here.
+        passes: how; by default as of `passes_of`.
+        dealt: `(window, rows of it)` for all rows, those of a window in input order; by default read here.
 
     Raises:
-        ConfigError: the folder of uploads, where a URL has its scratch file, does not take it.
-        OSError: that beside a local output can't be written; it names the output.
+        ConfigError: the upload folder, which holds the scratch file for a URL, can't be written.
+        OSError: the directory of a local output can't be written.
     """
     passes = passes or passes_of(rows, order, memory_bytes)
     if passes.gathers:
@@ -180,7 +168,7 @@ def reordered(
 
 
 def bucket_borders(passes: Passes) -> IntArray:
-    """Return int64[n_windows + 1]: where the buckets begin in the output."""
+    """Return int64[n_windows + 1]: first row of each bucket in the output."""
     return np.array([0, *(window.stop for window in passes.windows)], np.int64)
 
 
@@ -192,14 +180,13 @@ def _dealt(rows: Rows, order: RowOrder, borders: IntArray) -> Iterator[tuple[int
 
 
 def _scratch_file(output: Place) -> IO[bytes]:
-    """Beside the output, as large; for a URL in the folder of uploads."""
     with _named_errors(output):
         return tempfile.TemporaryFile(dir=output.folder().path if output.is_local else upload_folder())
 
 
 @contextlib.contextmanager
 def _named_errors(output: Place, wanted_bytes: int = 0) -> Generator[None]:
-    """Errors of the system at a scratch file, which has no name, name what it is for."""
+    """Add the output to operating system errors of its scratch file."""
     if not output.is_local:
         with in_cache_folder(output.path):
             yield
@@ -212,8 +199,6 @@ def _named_errors(output: Place, wanted_bytes: int = 0) -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class _Scratch:
-    """A scratch file: its descriptor, and the output that it is for."""
-
     fd: int
     output: Place
 
@@ -235,7 +220,7 @@ class _Scratch:
 
 
 def _gathers(rows: Rows, total_bytes: int, num_windows: int) -> bool:
-    """Whether to gather windows from mapped files."""
+    """Return whether to gather windows from mapped files."""
     if num_windows <= 1:
         return True
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -247,7 +232,7 @@ def _gathers(rows: Rows, total_bytes: int, num_windows: int) -> bool:
 
 
 def ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items; one is made in a thread while the caller works on the one before."""
+    """Return the same items; the next one is made in a thread meanwhile."""
     with thread_pool(1) as pool:
         pending = pool.submit(next, items, None)
         while (item := pending.result()) is not None:
@@ -256,7 +241,7 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
 
 
 def windows_of(rows: Rows, order: RowOrder, window_bytes: int) -> list[Window]:
-    """Windows of the output, each of at most `window_bytes`, or of one longer row."""
+    """Return windows of the output, each of at most `window_bytes` or one longer row."""
     most = window_bytes // rows.dtype.itemsize
     windows: list[Window] = []
     first = opened = total = 0
@@ -272,20 +257,20 @@ def windows_of(rows: Rows, order: RowOrder, window_bytes: int) -> list[Window]:
 
 
 def _buffers(rows: Rows, windows: list[Window], count: int) -> list[NDArray[Any]]:
-    """Room for any one window each. It is used again and again: fresh memory costs as much as copying into it."""
+    """Return memory for a window each. It is reused, as fresh memory costs as much as copying into it."""
     largest = max((window.units for window in windows), default=0)
     return [np.empty(largest, rows.dtype) for _ in range(min(count, len(windows)))]
 
 
 def _gathered(rows: Rows, order: RowOrder, windows: list[Window]) -> Iterator[tuple[NDArray[Any], IntArray]]:
-    """The rows of each window, copied from where they are."""
+    """Return the rows of each window, copied from their files."""
     for window, out in zip(windows, itertools.cycle(_buffers(rows, windows, 2))):
         rows.prove(window.first, window.stop)
         yield out[: window.units], gather(rows, order.rows_at(window.first, window.stop), out)
 
 
 def gather(rows: Rows, indices: IntArray, out: NDArray[Any]) -> IntArray:
-    """Copy the rows at `indices` to `out`, in that order; returns their lengths."""
+    """Copy the rows at `indices` to `out` in that order; return their lengths."""
     starts, lengths = rows.ranges(indices)
     places = np.cumsum(lengths) - lengths
     pieces = starts // PIECE_UNITS
@@ -308,7 +293,7 @@ def _through_buckets(
     scratch: _Scratch,
     dealt: Iterable[tuple[int, NDArray[Any]]],
 ) -> Iterator[tuple[NDArray[Any], IntArray]]:
-    """The same by way of a scratch file with one bucket for each window."""
+    """Return the rows of each window by way of a scratch file."""
     width = rows.dtype.itemsize
     sizes_bytes = np.array([window.units * width for window in windows])
     starts_bytes = (np.cumsum(sizes_bytes) - sizes_bytes).tolist()
@@ -330,12 +315,9 @@ def _through_buckets(
 
 
 def grouped(data: NDArray[Any], lengths: IntArray, groups: IntArray) -> Iterator[tuple[int, NDArray[Any], IntArray]]:
-    """The rows of a run by group: for each one that has rows (group, any[n_units], int64[k] lengths).
+    """Return the rows of a run by group: (group, any[n_units], int64[k] lengths) for each group with rows.
 
-    Args:
-        data: any[n_units]: the rows back to back.
-        lengths: int64[n_rows], their units.
-        groups: int64[n_rows]; rows of a negative group are left out.
+    Rows of a negative group are left out.
     """
     num_rows = len(lengths)
     taken = np.flatnonzero(groups >= 0)
@@ -362,11 +344,11 @@ class ShuffleCost:
     """What a shuffle is going to read.
 
     Attributes:
-        reads: at most so many requests of a store, or reads in random places of a disk.
-        read_bytes: in all of them, of the source.
-        scratch_bytes: what passes through a scratch file besides, which is written and read.
-        is_remote: whether the source is in another store.
-        cheaper: what would cost less; None where there is nothing to spare.
+        reads: maximum number of requests, or of random reads from a disk.
+        read_bytes: bytes read from the source.
+        scratch_bytes: bytes written to and read from a scratch file.
+        is_remote: whether the source is in an object store.
+        cheaper: a cheaper alternative, if there is one.
     """
 
     reads: int
@@ -381,7 +363,6 @@ Announce = Callable[[ShuffleCost], None]
 
 
 def cost_of_rows(rows: Rows, passes: Passes, *, is_remote: bool) -> ShuffleCost:
-    """The cost of `passes` over rows."""
     total, shards = passes.total_bytes, len(rows.borders()) - 1
     if not passes.gathers:
         reads = max(shards, -(-total // RUN_BYTES))
@@ -393,12 +374,11 @@ def cost_of_rows(rows: Rows, passes: Passes, *, is_remote: bool) -> ShuffleCost:
 
 
 def cost_of_places(rows: Rows, *, is_remote: bool) -> ShuffleCost:
-    """The cost of shares of the new order, all of them together: each row is read where it lies."""
+    """Return the cost of reading each row individually, over all parts of a distributed job."""
     total = total_units(rows) * rows.dtype.itemsize
     return ShuffleCost(len(rows), total, 0, is_remote, _BY_BLOCKS)
 
 
 def cost_of_samples(count: int, total_bytes: int, *, is_remote: bool) -> ShuffleCost:
-    """The cost of samples of tars, each of which is read where it lies."""
     advice = f"copy the tars to this machine first, or {_BY_BLOCKS}" if is_remote else _BY_BLOCKS
     return ShuffleCost(count, total_bytes, 0, is_remote, advice)

@@ -111,19 +111,11 @@ class RowRange:
 
     @property
     def num_samples(self) -> int:
-        """Number of rows."""
         return self.stop - self.first
 
 
 class Made(NamedTuple):
-    """Rows for one output.
-
-    Attributes:
-        output: number of the output.
-        data: any[n_units], back to back.
-        lengths: int64[k], in units.
-        rows: int64[k], their numbers in the source.
-    """
+    """Rows for one output: data back to back, lengths in units, and row numbers in the source."""
 
     output: int
     data: NDArray[Any]
@@ -250,7 +242,6 @@ class RowJob(DatasetJob):
 
     @functools.cached_property
     def made_by(self) -> dict[str, Any]:
-        """What side files record."""
         return recorded(self.command, self.sources, keep_map=self.options.keep_map)
 
     @property
@@ -281,17 +272,14 @@ class RowJob(DatasetJob):
 
     @property
     def token_bytes(self) -> int:
-        """The same; 0 for outputs that hold no tokens."""
         return self.unit_bytes if isinstance(self.sources[0], TokenRows) else 0
 
     @property
     def holds_samples(self) -> bool:
-        """Whether the outputs are directories of shards."""
         return isinstance(self.sources[0], SampleRows)
 
     @functools.cached_property
     def needs_row_numbers(self) -> bool:
-        """Whether a row map, exclude list or planes go along."""
         return has_sidecars(self.sources, keep_map=self.options.keep_map)
 
     def along(self, output: Output, rows: RowNumbers | None = None) -> Sidecars:
@@ -397,7 +385,6 @@ class RowJob(DatasetJob):
             self.counter.add(task.num_samples)
 
     def expect_digest(self, writer: Writer) -> None:
-        """Pass the digest of all documents to a writer, if it is known."""
         if self.digest is not None and isinstance(writer, ExpectsDigest):
             writer.expect_digest(self.digest)
 
@@ -507,7 +494,6 @@ def _each(found: Sequence[range | IntArray]) -> Iterator[IntArray]:
 
 
 def total_bytes(rows: Rows) -> int:
-    """Return the size of all rows."""
     return total_units(rows) * rows.dtype.itemsize
 
 
@@ -592,7 +578,6 @@ class Appended(Wave):
         self.work = work
 
     def commit(self, group: int, once: Once[Manifest]) -> Manifest:
-        """Make an output visible."""
         job = self.job
         with open_writer(job.outputs[group], job.sources, job.made_by, overwrite=job.options.overwrite) as writer:
             job.expect_digest(writer)
@@ -600,7 +585,6 @@ class Appended(Wave):
             return job.commit_output(self.work, group, once, writer.commit)
 
     def fill(self, writer: Writer, group: int) -> None:
-        """Write all rows of an output."""
         for one in self.job.parts_in_order(self.work, group):
             if isinstance(one, InPlace):
                 append_rows(writer, one.rows, 0, len(one.rows), self.job.unit_bytes, lambda _: None)
@@ -643,11 +627,9 @@ class _Blocks(Wave):
         self.fn: Callable[[Any], object] = functools.partial(digest_block, blocks)
 
     def done(self) -> Mapping[int, BlockMark]:
-        """Return the finished tasks by number."""
         return marks_in(self._marks)
 
     def commit(self, group: int, once: Once[Manifest]) -> Manifest:
-        """Make an output visible; its writer gets all that is known."""
         job, output, overwrite = self._job, self._job.outputs[group], self._job.options.overwrite
         for one in self._layouts[group].laid:
             if isinstance(one, PartName):
@@ -688,11 +670,9 @@ class _Shards(Wave):
         self.fn: Callable[[Any], object] = functools.partial(write_shards, self._shards)
 
     def done(self) -> Mapping[int, PartName]:
-        """Return the finished tasks by number."""
         return groups_there(self._shards.marks)
 
     def commit(self, group: int, once: Once[Manifest]) -> Manifest:
-        """Make an output visible."""
         job = self._job
         told = (self._shards, group, self._plans[group], self.done(), job.outputs[group].place)
         commit = functools.partial(commit_shards, *told, overwrite=job.options.overwrite)

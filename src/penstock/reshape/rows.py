@@ -1,8 +1,7 @@
-"""Documents or lines of a dataset as rows of units, for work on whole datasets.
+"""Documents, lines or samples of a dataset as rows of units.
 
-A unit is a token id of a document, a byte of a line, its line end included, or a byte of a stored sample. Rows are read
-in runs of some MB, back to back, as a writer takes them. So `merge`, `shuffle`, `split` and `filter` are each
-written once.
+A unit is a token id of a document, a byte of a line (with its line end), or a byte of a stored sample. Rows are read in
+runs of some MB, back to back, as writers take them.
 """
 
 from __future__ import annotations
@@ -44,31 +43,31 @@ from penstock.types import Extent, IntArray, Manifest
 
 @runtime_checkable
 class OneRun(Protocol):
-    """A token source whose tokens may lie in one file as a writer of the same width would put them there."""
+    """A token source whose tokens may be in one file as a writer of the same width would store them."""
 
     def token_run(self) -> Extent | None:
-        """File range of all tokens, back to back and little-endian in the width of `dtype`; None where it is not so."""
+        """Return the file range of all tokens, back to back and little-endian as wide as `dtype`, or None."""
         ...
 
 
 @runtime_checkable
 class ManyFiles(Protocol):
-    """A token source of many files, none of which shares a document with another."""
+    """A token source of many files that share no document."""
 
     def by_file(self, indices: IntArray, /) -> Iterator[tuple[IntArray, TokenSource, IntArray]]:
-        """Of each file with some of these documents: their places in `indices`, the file, and their indices there."""
+        """Return, per file with some of these documents: places in `indices`, the file, and indices in it."""
         ...
 
 
 def can_pick(source: Any) -> bool:
-    """Whether documents can be read one by one for what they weigh; of many files the first one says so."""
+    """Return whether documents can be read one by one without reading more."""
     if isinstance(source, ManyFiles):
         return any(can_pick(file) for _, file, _ in source.by_file(np.zeros(1, np.int64)))
     return isinstance(source, OneRun) and source.token_run() is not None
 
 
 def pick(store: Store, source: TokenSource, indices: IntArray) -> NDArray[Any]:
-    """uint[n]: the tokens of the documents at these indices, back to back; one call to the store a file."""
+    """Return uint[n]: the documents at these indices, back to back; one call to the store per file."""
     found = [b""] * len(indices)
     if isinstance(source, ManyFiles):
         for places, file, within in source.by_file(indices):
@@ -99,12 +98,12 @@ _MOST_SPREAD = 4
 
 
 def is_tars(place: Place, format: str | None, layout: str | None) -> bool:
-    """Whether a dataset is a WebDataset, whose samples are no rows: `penstock.reshape.tars` has the verbs for it."""
+    """Return whether a dataset is a WebDataset; see `penstock.reshape.tars`."""
     return (get_format(format) if format else sniff(place.store, place.path, layout=layout)).name == "webdataset"
 
 
 class Rows(Protocol):
-    """Rows that lie in a space of units."""
+    """Rows in a space of units."""
 
     place: Place
     dtype: np.dtype[Any]
@@ -112,75 +111,60 @@ class Rows(Protocol):
     def __len__(self) -> int: ...
 
     def borders(self) -> list[int]:
-        """Indices of rows over which no run goes, from 0 to the number of rows."""
+        """Return indices of rows that no run crosses, from 0 to the number of rows."""
         ...
 
     def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
-        """(first unit, units) of the rows at these indices, each int64[k]."""
+        """Return first unit and number of units of the rows at these indices, each int64[k]."""
         ...
 
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        """The units `[start, stop)`."""
-        ...
+    def read(self, start: int, stop: int) -> NDArray[Any]: ...
 
     def can_view(self) -> bool:
-        """Whether `view` works: for local files that can be mapped."""
+        """Return whether `view` maps a local file."""
         ...
 
     def view(self, start: int, stop: int) -> NDArray[Any]:
-        """The same units as `read` gives, mapped."""
+        """Return the same units as `read`, mapped."""
         ...
 
     def release(self) -> None:
-        """Give back the memory behind all views."""
+        """Release mapped pages."""
         ...
 
     def prove(self, first: int, stop: int) -> None:
-        """That rows `[first, stop)` are what their side file knows, where one has digests; raises `Corrupt`."""
+        """Raise `Corrupt` if rows `[first, stop)` differ from the digests of their side file."""
         ...
 
 
 @runtime_checkable
 class PicksRows(Protocol):
-    """Rows some of which can be read wherever they lie, without what is between them."""
+    """Rows that can be read individually."""
 
-    def can_pick(self) -> bool:
-        """Whether these can."""
-        ...
+    def can_pick(self) -> bool: ...
 
-    def pick(self, rows: IntArray) -> NDArray[Any]:
-        """The rows at these indices, back to back."""
-        ...
+    def pick(self, rows: IntArray) -> NDArray[Any]: ...
 
 
 @runtime_checkable
 class Lines(Protocol):
-    """A source of lines in one file, for work on their bytes."""
+    """A source of lines in one file."""
 
     @property
-    def fingerprint(self) -> str:
-        """That of the source."""
-        ...
+    def fingerprint(self) -> str: ...
 
     def line_ranges(self) -> IntArray:
-        """int64[n, 2]: start and length in bytes of each line, without its line end."""
+        """Return int64[n, 2]: start and length in bytes of each line, without its line end."""
         ...
 
     @property
     def text(self) -> tuple[Store, str]:
-        """Store and path of the bytes in which they lie: a file, or the joined content of several."""
+        """Store and path of their bytes: a file, or the joined content of several."""
         ...
 
 
 class TokenRows:
-    """The documents of a token source.
-
-    Args:
-        source: the dataset.
-        place: where it is.
-        format: its format.
-        taken_out: what is missing of the dataset.
-    """
+    """The documents of a token source. `taken_out`: the excluded samples."""
 
     __slots__ = ("_map", "_proof", "_run", "dtype", "format", "place", "source", "taken_out")
 
@@ -199,22 +183,19 @@ class TokenRows:
         return len(self.source.doc_starts) - 1
 
     def prove(self, first: int, stop: int) -> None:
-        """That documents `[first, stop)` are those that the side file knows; raises `Corrupt`."""
         self._proof = self._proof or DocumentsProof(self.source)
         self._proof.require(first, stop)
 
     def document_digest(self) -> str | None:
-        """The document digest that the side file says, where it can be joined with others."""
+        """Return the document digest of the side file if it is joinable."""
         manifest: Manifest | None = getattr(self.source, "manifest", None)
         digest = None if manifest is None else manifest.digest
         return digest if digest is not None and 0 < documents_in(digest) == len(self) else None
 
     def borders(self) -> list[int]:
-        """None but both ends."""
         return [0, len(self)]
 
     def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
-        """(first token, tokens) of documents."""
         doc_starts = self.source.doc_starts
         if isinstance(rows, slice):
             borders = np.asarray(doc_starts[rows.start : rows.stop + 1], np.int64)
@@ -223,19 +204,16 @@ class TokenRows:
         return starts, doc_starts[rows + 1] - starts
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """uint[stop - start]: tokens."""
         return self.source.tokens(start, stop)
 
     def token_run(self) -> Extent | None:
-        """Where all tokens lie in a local file, little-endian in the width of `dtype`; None where they don't."""
+        """Return the range of all tokens in a local file, little-endian as wide as `dtype`, or None."""
         return self._run if self.can_view() else None
 
     def can_view(self) -> bool:
-        """Whether the tokens lie in a local file as they are."""
         return self._run is not None and not on_network(self._run.path)
 
     def view(self, start: int, stop: int) -> NDArray[Any]:
-        """uint[stop - start]: tokens, mapped."""
         if self._run is None:
             return self.read(start, stop)
         self._map = self._map or MappedFile(self._run.path)
@@ -246,29 +224,26 @@ class TokenRows:
         )
 
     def release(self) -> None:
-        """Give back mapped pages."""
         if self._map is not None:
             self._map.release()
 
     def can_pick(self) -> bool:
-        """Whether tokens lie in files as they are."""
         return can_pick(stored(whole_of(self.source)))
 
     def pick(self, rows: IntArray) -> NDArray[Any]:
-        """uint[n]: the tokens of the documents at these indices."""
         whole, gone = stored(whole_of(self.source)), self.taken_out.indices
         return pick(self.place.store, whole, rows if gone is None else places_in_whole(rows, gone))
 
 
 class LineRows:
-    """The lines of a file. Where the last one has no line end, it gets one.
+    """The lines of a file. The last one gets a line end if it has none.
 
     Args:
         lines: int64[n, 2]: start and length in bytes of each line, without its line end.
         place: the file.
         format: its format.
-        source: of the lines, where there is one.
-        taken_out: what is missing of the dataset.
+        source: the source of the lines, if there is one.
+        taken_out: excluded samples.
     """
 
     __slots__ = ("_lines", "_map", "_proof", "_size_bytes", "dtype", "format", "place", "source", "taken_out")
@@ -295,7 +270,6 @@ class LineRows:
         return len(self._lines)
 
     def prove(self, first: int, stop: int) -> None:
-        """That lines `[first, stop)` are those that the side file knows; raises `Corrupt`."""
         if self._proof is None:
             self._proof = (self.source.proof() if isinstance(self.source, Provable) else None) or Proof(())
         if first < stop:
@@ -303,43 +277,36 @@ class LineRows:
             self._proof.require(int(starts.min()), int((starts + lengths).max()))
 
     def borders(self) -> list[int]:
-        """None but both ends."""
         return [0, len(self)]
 
     def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
-        """(first byte, bytes with the line end) of lines."""
         lines = np.asarray(self._lines[rows])
         return lines[:, 0], lines[:, 1] + 1
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """uint8[stop - start]: bytes of the file; one behind its end is a line end."""
+        """Return uint8[stop - start]: bytes of the file; the one after its end is a line end."""
         data = self.place.store.get(self.place.path, start, min(stop, self._size_bytes) - start)
         if stop > self._size_bytes:
             data += _NEWLINE
         return _all_of(np.frombuffer(data, np.uint8), stop - start, self.place)
 
     def can_view(self) -> bool:
-        """Whether the file is a local one."""
         return self.place.is_local and not on_network(self.place.path)
 
     def view(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """uint8[stop - start]: bytes of the file, mapped, but for those at its end."""
         if stop > self._size_bytes:
             return self.read(start, stop)
         self._map = self._map or MappedFile(self.place.path)
         return _all_of(self._map.data[start:stop], stop - start, self.place)
 
     def release(self) -> None:
-        """Give back mapped pages."""
         if self._map is not None:
             self._map.release()
 
     def can_pick(self) -> bool:
-        """Whether they lie in one file as they are."""
         return not isinstance(self.source, TableLines)
 
     def pick(self, rows: IntArray) -> NDArray[np.uint8]:
-        """uint8[n]: the lines at these indices; the last of the file gets its line end."""
         ranges = [(start, min(stop, self._size_bytes)) for start, stop in _stops(self.ranges(rows))]
         found = self.place.store.get_ranges(self.place.path, ranges)
         ends = (one if one.endswith(_NEWLINE) else one + _NEWLINE for one in found)
@@ -347,7 +314,6 @@ class LineRows:
 
 
 def _stops(ranges: tuple[IntArray, IntArray]) -> list[tuple[int, int]]:
-    """`(start, stop)` of rows."""
     starts, lengths = ranges
     return list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
 
@@ -358,25 +324,18 @@ AnyRows: TypeAlias = TokenRows | LineRows | SampleRows
 
 @dataclass(frozen=True, slots=True)
 class RowsAt:
-    """Rows by name; picklable, so that each process opens them by itself.
-
-    Attributes:
-        place: where they are.
-        format: their format.
-        options: what `penstock.open` takes.
-    """
+    """Rows by name, so that each process opens them; picklable. `options`: options of `penstock.open`."""
 
     place: Place
     format: str
     options: dict[str, Any]
 
     def rows(self) -> AnyRows:
-        """The rows; raises as `open_rows`."""
         return open_rows(self.place, format=self.format, **self.options)
 
 
 def rows_at(rows: AnyRows, options: Mapping[str, Any]) -> RowsAt:
-    """What rows are called that were opened with `options`; all go by the exclude list that was there then."""
+    """Return the name of rows that were opened with `options`, with the exclude list that was read then."""
     table, known = rows.source, {**options, "excludes": rows.taken_out.listed}
     place, name = (table.place, table.format) if isinstance(table, TableLines) else (rows.place, rows.format)
     return RowsAt(place, name, known)
@@ -385,18 +344,18 @@ def rows_at(rows: AnyRows, options: Mapping[str, Any]) -> RowsAt:
 def open_rows(
     given: Data, *, format: str | None = None, store: Store | None = None, keep_excluded: bool = False, **options: Any
 ) -> AnyRows:
-    """The documents, lines or samples of a dataset, but for those that its exclude list takes out.
+    """Open the documents, lines or samples of a dataset without the excluded ones.
 
     Args:
-        given: file, folder or URL.
-        format: its format; found by sniffing where it is None.
-        store: where it is; follows from the path where it is None.
-        keep_excluded: these too; see `TakenOut.carried`.
-        options: what `penstock.open` takes; `drop_planes` leaves the planes of tokens behind.
+        given: file, directory or URL.
+        format: its format; detected by default.
+        store: its store; by default that of the path.
+        keep_excluded: include excluded samples; see `TakenOut.carried`.
+        options: options of `penstock.open`; `drop_planes` ignores the planes of tokens.
 
     Raises:
-        NotFound, ConfigError: nothing is there; tokens with planes.
-        Unsupported: a format of neither documents, lines nor samples in shards.
+        NotFound, ConfigError: the dataset doesn't exist; tokens with planes.
+        Unsupported: the format has no documents, lines or samples in shards.
     """
     place = dataset_at(given, store, follow_links=options.get("follow_links", False))
     # Not mapped: what is read once, from one end to the other, then takes no memory.
@@ -435,7 +394,7 @@ def _left(lines: IntArray, taken_out: TakenOut) -> IntArray:
 
 
 def runs(rows: Rows, first: int = 0, stop: int | None = None, run_bytes: int = RUN_BYTES) -> Iterator[tuple[int, int]]:
-    """Borders of runs of rows in `[first, stop)`: each of at most `run_bytes`, or one longer row."""
+    """Return borders of runs of rows in `[first, stop)`, each of at most `run_bytes`, or one longer row."""
     most = run_bytes // rows.dtype.itemsize
     last = len(rows) if stop is None else stop
     for border in rows.borders():
@@ -449,7 +408,7 @@ def runs(rows: Rows, first: int = 0, stop: int | None = None, run_bytes: int = R
 
 
 def read_run(rows: Rows, first: int, stop: int) -> tuple[NDArray[Any], IntArray]:
-    """The rows of one run, back to back: (any[n_units], their int64[n_rows] lengths); raises as `Rows.prove`."""
+    """Return the rows of one run, back to back: (any[n_units], int64[n_rows] lengths); raises as `Rows.prove`."""
     rows.prove(first, stop)
     starts, lengths = rows.ranges(slice(first, stop))
     ends = starts + lengths
@@ -468,7 +427,6 @@ def read_run(rows: Rows, first: int, stop: int) -> tuple[NDArray[Any], IntArray]
 
 
 def total_units(rows: Rows) -> int:
-    """Units of all rows."""
     blocks = range(0, len(rows), BLOCK_ROWS)
     return sum(int(rows.ranges(slice(at, min(len(rows), at + BLOCK_ROWS)))[1].sum()) for at in blocks)
 
@@ -486,15 +444,7 @@ def _all_of(data: NDArray[Any], wanted_bytes: int, place: Place) -> NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class InPlace:
-    """Documents that lie in a file as the writer of an output in the same store would put them there.
-
-    Attributes:
-        source: number of the source.
-        rows: all documents of the source.
-        file: where they lie.
-        start_bytes: where they begin in it.
-        size_bytes: of all of them.
-    """
+    """All documents of the source number `source`, in a file of the output's store as a writer would store them."""
 
     source: int
     rows: TokenRows
@@ -504,7 +454,6 @@ class InPlace:
 
 
 def in_place(source: int, rows: AnyRows, store: Store, token_bytes: int) -> InPlace | None:
-    """Return the documents of a source if they lie in one file of `store`, little-endian in this width; else None."""
     if not isinstance(rows, TokenRows) or not isinstance(rows.source, OneRun) or rows.dtype.itemsize != token_bytes:
         return None
     run = rows.source.token_run() if _is_same(rows.place.store, store) else None
@@ -515,7 +464,7 @@ def in_place(source: int, rows: AnyRows, store: Store, token_bytes: int) -> InPl
 
 
 def _is_same(one: Store, other: Store) -> bool:
-    """Whether a file of one of these stores can be named in the other."""
+    """Return whether a path in one of these stores is valid in the other."""
     if isinstance(one, LocalStore) or isinstance(other, LocalStore):
         return isinstance(one, LocalStore) and isinstance(other, LocalStore)
     first, second = (store.remote if isinstance(store, CachedStore) else store for store in (one, other))
@@ -526,7 +475,7 @@ class JoinedRows:
     """Ranges of rows of several datasets, one after another.
 
     Args:
-        parts: rows of one dtype, each with the index of the first row and of the one behind the last.
+        parts: rows of one dtype, each with first and stop index.
     """
 
     __slots__ = ("_bases", "_borders", "_firsts", "_parts", "dtype", "place")
@@ -543,11 +492,9 @@ class JoinedRows:
         return int(self._borders[-1])
 
     def borders(self) -> list[int]:
-        """Where one part ends and the next begins."""
         return self._borders.tolist()
 
     def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
-        """(first unit in the space of all parts, units) of rows."""
         indices = np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         starts, lengths = np.empty(len(indices), np.int64), np.empty(len(indices), np.int64)
         parts = np.searchsorted(self._borders, indices, side="right") - 1
@@ -560,28 +507,23 @@ class JoinedRows:
         return starts, lengths
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Units of one part."""
         part, base = self._part_at(start)
         return part.read(start - base, stop - base)
 
     def can_view(self) -> bool:
-        """Whether all parts can."""
         return all(rows.can_view() for rows in self._parts)
 
     def view(self, start: int, stop: int) -> NDArray[Any]:
-        """Units of one part, mapped."""
         part, base = self._part_at(start)
         return part.view(start - base, stop - base)
 
     def prove(self, first: int, stop: int) -> None:
-        """That rows `[first, stop)` are what the side files of their parts know; raises `Corrupt`."""
         borders = zip(self._parts, self._borders.tolist(), self._borders[1:].tolist(), self._firsts, strict=False)
         for rows, low, high, own in borders:
             if first < high and low < stop:
                 rows.prove(max(first, low) - low + own, min(stop, high) - low + own)
 
     def release(self) -> None:
-        """Give back mapped pages of all parts."""
         for rows in self._parts:
             rows.release()
 
@@ -591,7 +533,7 @@ class JoinedRows:
 
 
 def _space(rows: Rows) -> int:
-    """A number of units that no row of these goes beyond."""
+    """Return an upper bound of the units of rows."""
     ends = [0]
     for at in range(0, len(rows), BLOCK_ROWS):
         starts, lengths = rows.ranges(slice(at, min(len(rows), at + BLOCK_ROWS)))

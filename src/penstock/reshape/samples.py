@@ -1,4 +1,4 @@
-"""Samples of shards as rows of bytes, as they are stored: nothing is decoded, so nothing changes."""
+"""Samples of shards as rows of bytes, as they are stored, without decoding."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from penstock.types import IntArray, OpenOptions, Sample
 
 @dataclass(frozen=True, slots=True)
 class TakenOut:
-    """What is missing of the rows of a dataset: numbers of rows are those of what is left.
+    """Excluded samples of a dataset; rows are numbered without them.
 
     Attributes:
-        indices: int64[k], rising: in the whole dataset; None for nothing.
-        listed: the exclude list that says so.
-        carried: of those that are excluded and stay among the rows: their entries, by the indices that they have.
+        indices: int64[k], rising, in the whole dataset; None for none.
+        listed: their exclude list.
+        carried: the entries of excluded samples that are copied, by their row numbers.
     """
 
     indices: IntArray | None = None
@@ -44,18 +44,10 @@ NOTHING_TAKEN_OUT = TakenOut()
 
 
 class SampleRows:
-    """The samples of a folder of shards; their units are bytes.
+    """The samples of a directory of shards; their units are bytes.
 
-    Each shard begins at a multiple of `piece_bytes` in the space of all. Memory: 16 bytes a sample, and one shard where
-    it is compressed or not on a local disk.
-
-    Args:
-        source: of the samples.
-        place: where it is.
-        format: of the source.
-        options: that it was opened with.
-        piece_bytes: see above.
-        taken_out: what is missing of the dataset.
+    Each shard begins at a multiple of `piece_bytes` in the space of all. Memory: 16 bytes per sample, and one shard if it
+    is compressed or not on a local disk.
 
     Raises:
         ConfigError: shards of different columns, or no shard.
@@ -109,14 +101,12 @@ class SampleRows:
 
     @property
     def part(self) -> Part:
-        """Where the shards are."""
         return Part(self._folder.store, self._folder.path)
 
     def writer_options(self) -> dict[str, Any]:
-        """Options of a writer of the same columns, compression and hashes as the first shard has.
+        """Return writer options for the columns, compression and hashes of the first shard.
 
-        Raises:
-            ConfigError: a writer would store these columns otherwise.
+        Raises `ConfigError` if a writer would store these columns differently.
         """
         layout = self.layout
         sizes = tuple(mds_field(one).size_bytes for one in layout.column_encodings) if layout.format == "mds" else None
@@ -139,15 +129,12 @@ class SampleRows:
         return options
 
     def borders(self) -> list[int]:
-        """Where one shard ends and the next begins."""
         return self._borders
 
     def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
-        """(first byte in the space of all shards, bytes) of samples."""
         return self._starts[rows], self._lengths[rows]
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """uint8[stop - start]: bytes of one shard."""
         number = int(np.searchsorted(self._bases, start, side="right")) - 1
         if self._held is None or self._held[0] != number:
             self._held = None  # one shard at a time
@@ -156,27 +143,23 @@ class SampleRows:
         return self._held[1][start - base : stop - base]
 
     def can_view(self) -> bool:
-        """Whether all shards are raw files on a local disk."""
         return self._viewable
 
     def view(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """The same, mapped where `can_view`."""
         return self.read(start, stop)
 
     def release(self) -> None:
-        """Give back the pages of a shard that is mapped; nothing else would be cheap to read again."""
+        """Release a mapped shard; others would have to be read again."""
         if self._viewable:
             self._held = None
 
     def prove(self, first: int, stop: int) -> None:
-        """Nothing: a shard is held against the hashes in its index when it is read."""
+        """Do nothing: shards are compared with the hashes in their index when they are read."""
 
     def can_pick(self) -> bool:
-        """Whether no shard is compressed."""
         return all(shard.zip_data is None for shard in self._shards)
 
     def pick(self, rows: IntArray) -> NDArray[np.uint8]:
-        """uint8[n]: the samples at these indices, each read where it lies."""
         starts, lengths = self.ranges(rows)
         numbers = np.searchsorted(self._bases, starts, side="right") - 1
         found = [b""] * len(rows)
@@ -190,7 +173,6 @@ class SampleRows:
         return np.frombuffer(b"".join(found), np.uint8)
 
     def decode(self, row: memoryview) -> Sample:
-        """The sample of one row; raises what its columns raise."""
         return self._decode(row, 0, len(row))
 
     def _data(self, number: int) -> NDArray[np.uint8]:
@@ -198,7 +180,7 @@ class SampleRows:
         return read_whole(self._folder, shard, shard.raw_data, shard.zip_data)[0]
 
     def _table(self, number: int) -> IntArray:
-        """int64[n + 1]: the places of the samples of a shard in its data file."""
+        """Return int64[n + 1]: offsets of the samples of a shard in its data file."""
         shard, folder = self._shards[number], self._folder
         if shard.raw_meta is None:
             head, path, floor_bytes = self._data(number), folder.place(shard.raw_data), 4 * (shard.samples + 2)

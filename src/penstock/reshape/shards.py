@@ -1,6 +1,8 @@
-"""Whole shards of several datasets as shared work: a task is a run of them, copied as they are and numbered anew.
+"""Outputs of shards in parts: written from rows by a second wave of tasks, or copied whole.
 
-How many shards each source has is known before: so where a run goes is too, and there is one wave of tasks alone.
+The lengths of all rows determine where shards end, so a task is a run of shards. Its worker writes them in a directory
+of its own. Locally the files stay there and are linked into the output at the end. In an object store they get their
+final names at once, unless a name exists. The record of a run is named by its content.
 """
 
 from __future__ import annotations
@@ -63,15 +65,7 @@ _GROUP_BYTES = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class ShardRun:
-    """A task: some shards of an output.
-
-    Attributes:
-        number: among those of all outputs.
-        output: number of the output.
-        is_first: they are the first of it.
-        first_shard: number of the first one.
-        ranges: (part, first row, row behind the last) of their rows.
-    """
+    """Some shards of an output; `ranges`: (part, first row, stop) of their rows."""
 
     number: int
     output: int
@@ -81,19 +75,18 @@ class ShardRun:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
         return f"shards of the output starting at {self.first_shard}"
 
 
 @dataclass(frozen=True, slots=True)
 class ShardJob:
-    """What all such tasks share.
+    """Parameters of all such tasks.
 
     Attributes:
         to: format of the outputs.
-        outputs: where they go, in a store that answers with what is there now.
-        options: of the writer of each.
-        work: the folder of the plan.
+        outputs: the outputs, in stores without a cache.
+        options: options of each writer.
+        work: directory of the plan.
     """
 
     to: str
@@ -103,25 +96,19 @@ class ShardJob:
 
     @property
     def marks(self) -> Place:
-        """Where groups are noted."""
         return self.work.child("files")
 
 
 @dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """How an output is cut.
-
-    Attributes:
-        runs: its tasks.
-        manifest: what its side file says, but for counts and digests.
-    """
+    """The tasks of an output, and its side file without counts and digests."""
 
     runs: Sequence[Run]
     manifest: Manifest
 
 
 def plan_shards(job: ShardJob, output: int, parts: Sequence[PartName], first_number: int) -> ShardPlan:
-    """Cut an output into shards, and these into runs of about 64 MiB. Memory: 8 bytes a row."""
+    """Cut an output into shards, and these into runs of about 64 MiB. Memory: 8 bytes per row."""
     lengths = [read_part(job.work.child(f"parts/{name.path}"), 1)[1] for name in parts]
     every = np.concatenate([np.empty(0, np.int64), *lengths])
     with scratch(job.work.child(SCRATCH)) as folder:
@@ -146,7 +133,7 @@ def plan_shards(job: ShardJob, output: int, parts: Sequence[PartName], first_num
 
 
 def _run_shards(borders: Sequence[int], ends: IntArray) -> Iterator[tuple[int, int]]:
-    """(first, behind the last) shard of each run: an empty first shard goes with the one behind it."""
+    """Return (first, stop) shards of each run; an empty first shard goes with the next one."""
     first = 0
     for shard in range(1, len(borders)):
         if ends[borders[shard]] - ends[borders[first]] >= _GROUP_BYTES:
@@ -167,7 +154,7 @@ def _ranges(parts: Sequence[PartName], starts: IntArray, low: int, high: int) ->
 
 
 def groups_there(marks: Place) -> dict[int, PartName]:
-    """The runs of shards that are done, by one listing."""
+    """Return the finished runs of shards, by one listing."""
     try:
         names = [parse_part_name(path.rpartition("/")[2]) for path in marks.store.list(marks.path)]
     except NotFound:
@@ -176,7 +163,7 @@ def groups_there(marks: Place) -> dict[int, PartName]:
 
 
 def write_shards(job: ShardJob, run: ShardRun) -> PartName:
-    """Write some shards, and note that they are there. Memory: what the format's writer takes, and a part."""
+    """Write and record some shards. Memory: that of the format's writer, and a part."""
     with scratch(job.work.child(SCRATCH)) as folder:
         made = Place(local_store(job.work), f"{folder}/group")
         with _writer(job, run.output, made) as writer:
@@ -222,14 +209,13 @@ class Run(Protocol):
 
 
 def put_shards(job: ShardJob, run: Run, name: PartName, data: bytes, made: Place) -> None:
-    """Put shards that are made where they belong, and note that they are there.
+    """Store finished shards and record them.
 
     Args:
-        job: of the task.
-        run: which they are.
+        run: the task.
         name: of the group, as a part.
-        data: of it.
-        made: the folder of its files, on this machine.
+        data: its record.
+        made: local directory of its files.
     """
     place = job.outputs[run.output]
     if place.is_local:
@@ -240,7 +226,6 @@ def put_shards(job: ShardJob, run: Run, name: PartName, data: bytes, made: Place
 
 
 def _writer(job: ShardJob, output: int, place: Place) -> ShardWriter:
-    """The writer of an output, at another place."""
     writer = get_format(job.to).create(place.store, place.path, job.options[output], overwrite=False)
     if not isinstance(writer, ShardWriter):
         writer.abort()
@@ -249,7 +234,7 @@ def _writer(job: ShardJob, output: int, place: Place) -> ShardWriter:
 
 
 def _upload(group: Group, target: Place, first: int) -> None:
-    """Put the files of a group where they belong; raises `PrepareError` where other bytes have such a name."""
+    """Upload the files of a group; raises `PrepareError` if a name exists with other bytes."""
     for _, names in group.moved(first):
         for before, after in names.items():
             file, there = group.files.child(before), target.child(after)
@@ -263,16 +248,7 @@ def _upload(group: Group, target: Place, first: int) -> None:
 def commit_shards(
     job: ShardJob, output: int, plan: ShardPlan, done: Mapping[int, PartName], place: Place, *, overwrite: bool
 ) -> Manifest:
-    """Make an output visible whose shards are all there.
-
-    Args:
-        job: of its tasks.
-        output: its number.
-        plan: how it is cut.
-        done: what `groups_there` gives.
-        place: the output.
-        overwrite: replace what is there, on this machine.
-    """
+    """Make an output visible whose shards are finished."""
     made = plan.manifest
     recorded = {"inputs": made.inputs, "options": made.options}
     groups = [read_group(made_of(done, run.number, job.marks), job.work, job.marks, run.is_first) for run in plan.runs]
@@ -283,13 +259,7 @@ def commit_shards(
 
 @dataclass(frozen=True, slots=True)
 class ShardCopies:
-    """A task: shards that follow one another in the output; see `ShardRun`.
-
-    Attributes:
-        number: among all.
-        first_shard: number of the first one.
-        shards: as they are numbered in the output, each with its files by name.
-    """
+    """Shards that are copied whole: each with its number in the output and its files by name."""
 
     number: int
     first_shard: int
@@ -299,23 +269,16 @@ class ShardCopies:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
         return sum(file.size_bytes for _, files in self.shards for file in files.values())
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
         return f"shards of the output starting at {self.first_shard}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCopyJob(DatasetJob):
-    """A merge of whole shards. Their places in the output are known at once: the second wave is all there is.
-
-    Attributes:
-        sources: the opened datasets.
-        command: command and options, for the side file.
-    """
+    """A merge of whole shards. Their places in the output are known, so there is only a second wave."""
 
     sources: Sequence[SampleRows]
     command: Mapping[str, Any]
@@ -357,7 +320,7 @@ class ShardCopyJob(DatasetJob):
         return (Written.of(place, made),)
 
     def _require_copyable(self) -> None:
-        """Raise what a copy is refused for: another format, or an output that is an input."""
+        """Raise an error for another format, or an output that is an input."""
         first, to = self.sources[0], self.outputs[0].to
         require_other_dataset(self.sources, self.output, first.format)
         if to not in (None, first.format):
@@ -400,8 +363,6 @@ class ShardCopyJob(DatasetJob):
 
 
 class _Copies(Wave):
-    """The copies, and the index over them."""
-
     def __init__(self, job: ShardCopyJob, work: Work) -> None:
         self._job = job
         self._shards = ShardJob(job.sources[0].format, (bare(job.output),), ({},), work.place)
@@ -409,11 +370,9 @@ class _Copies(Wave):
         self.fn: Callable[[Any], object] = functools.partial(copy_run, self._shards)
 
     def done(self) -> Mapping[int, PartName]:
-        """Return the finished tasks by number."""
         return groups_there(self._shards.marks)
 
     def commit(self, group: int, once: Once[Manifest]) -> Manifest:
-        """Make the output visible."""
         job = self._job
         known = Manifest(self._shards.to, 0, 0, **lineage(job.sources, job.command))
         told = (self._shards, group, ShardPlan(self.tasks, known), self.done(), job.output)
@@ -421,7 +380,7 @@ class _Copies(Wave):
 
 
 def _runs(sources: Sequence[SampleRows]) -> Iterator[ShardCopies]:
-    """All shards of all sources, about 64 MiB together. Memory: the indexes."""
+    """Return all shards of all sources, about 64 MiB together. Memory: the indexes."""
     number = first = 0
     held: list[tuple[Shard, Mapping[str, FileCopy]]] = []
     size_bytes = 0
@@ -437,7 +396,7 @@ def _runs(sources: Sequence[SampleRows]) -> Iterator[ShardCopies]:
 
 
 def copy_run(job: ShardJob, run: ShardCopies) -> PartName:
-    """Copy some shards, and note that they are there. Memory: 1 MiB."""
+    """Copy some shards and record them. Memory: 1 MiB."""
     with scratch(job.work.child(SCRATCH)) as folder:
         made, blocks = Place(local_store(job.work), f"{folder}/group"), dict[str, tuple[str, ...]]()
         for _, files in run.shards:

@@ -233,7 +233,6 @@ class ShuffleJob(RowJob):
         return super().along(output, self._numbers)
 
     def _numbers(self) -> Iterator[IntArray]:
-        """Return the numbers of the rows, which follow from the order."""
         total = 0 if self.order is None else len(self.rows or self.sources[0])
         return iter(()) if self.order is None else rows_in_order(self.order.rows_at, total)
 

@@ -1,7 +1,8 @@
-"""From which row of which input each row of an output is: its row map, and the exclude list that goes along.
+"""Sidecars of an output: its row map, and the planes and exclude list that are copied from the sources.
 
-Both follow from the numbers of rows in the order of the output. What is copied although it is excluded is excluded in
-the output: its list waits from before the commit until the data stand, and meanwhile nobody opens these.
+All follow from the numbers of the source rows in the order of the output. Samples that are copied although they are
+excluded are excluded in the output: its list waits from before the commit until the data is visible, and nobody can
+open the data in between.
 """
 
 from __future__ import annotations
@@ -34,11 +35,7 @@ _RUN_TOKENS = 1 << 22
 
 
 def planes_in(sources: Sequence[AnyRows]) -> dict[str, str]:
-    """Name → dtype of the planes that all sources have.
-
-    Raises:
-        ConfigError: they have different ones.
-    """
+    """Return name → dtype of the planes that all sources have; raises `ConfigError` if they differ."""
     found = [
         {name: one.dtype.name for name, one in planes_of(rows.source).items()} if isinstance(rows, TokenRows) else {}
         for rows in sources
@@ -57,7 +54,7 @@ def planes_in(sources: Sequence[AnyRows]) -> dict[str, str]:
 
 
 def refuse_planes(sources: Sequence[AnyRows], why: str) -> None:
-    """Refuse planes where nothing goes along, which `why` says; raises `ConfigError`."""
+    """Raise `ConfigError` for planes that can't be copied; `why` is the reason."""
     for rows in sources:
         planes = planes_in([rows])
         if planes:
@@ -68,7 +65,7 @@ def refuse_planes(sources: Sequence[AnyRows], why: str) -> None:
 
 
 def require_place_of_planes(place: Place, format: str, planes: dict[str, str]) -> str:
-    """What makes an output visible, beside which its planes lie; raises `Unsupported` for a format that has none."""
+    """Return the file that planes are next to; raises `Unsupported` if the format can't have planes."""
     base = base_at(format, place.store, output_path(place.store, place.path))
     if base is None:
         what = f"the format {format!r} can't have planes"
@@ -77,13 +74,12 @@ def require_place_of_planes(place: Place, format: str, planes: dict[str, str]) -
 
 
 def plane_files(place: Place, format: str, planes: dict[str, str]) -> PlaneFiles:
-    """The planes of an output, to be written; raises as `require_place_of_planes`."""
     require_place_of_planes(place, format, planes)
     return PlaneFiles(get_format(format), place.store, place.path, planes)
 
 
 def unsettle_planes(place: Place, format: str) -> None:
-    """Let the planes of data that are written again wait for these."""
+    """Hide the planes of data that is about to be replaced."""
     base = require_place_of_planes(place, format, {})
     index, waiting = base + INDEX, waiting_index(place.store, base)
     if waiting != index and place.store.exists(index):
@@ -91,19 +87,16 @@ def unsettle_planes(place: Place, format: str) -> None:
 
 
 def drop_planes(place: Place, format: str) -> None:
-    """Remove those of an output that did not come."""
     drop_unfinished(get_format(format), place.store, place.path)
 
 
 def write_planes(files: PlaneFiles, sources: Sequence[TokenRows], rows: Iterable[IntArray]) -> None:
-    """Write the planes of documents, and put them beside the output.
-
-    Memory: some 4 million values, or those of the longest document.
+    """Write the planes of an output. Memory: 4 million values, or those of the longest document.
 
     Args:
-        files: of the output.
-        sources: of the documents.
-        rows: int64[k] each: their numbers in all sources, one source after another, in the order of the output.
+        files: planes of the output.
+        sources: sources of the documents.
+        rows: int64[k] each: row numbers, counted through all sources, in the order of the output.
     """
     for one in sources:
         require_intact(planes_of(one.source).values())
@@ -135,13 +128,12 @@ def write_planes(files: PlaneFiles, sources: Sequence[TokenRows], rows: Iterable
 
 
 def _runs(lengths: IntArray) -> Iterable[tuple[int, int]]:
-    """Borders of runs of documents: each of some 4 million tokens, or one longer document."""
+    """Return borders of runs of documents, each of about 4 million tokens or one longer document."""
     borders = np.flatnonzero(np.diff(np.cumsum(lengths) // _RUN_TOKENS)) + 1
     return zip([0, *borders.tolist()], [*borders.tolist(), len(lengths)], strict=True)
 
 
 def _joined(plane: Plane, starts: IntArray, lengths: IntArray) -> NDArray[np.generic]:
-    """The values of documents, back to back."""
     stops = starts + lengths
     if (starts[1:] == stops[:-1]).all():
         return plane.read(int(starts[0]), int(stops[-1]))
@@ -150,13 +142,12 @@ def _joined(plane: Plane, starts: IntArray, lengths: IntArray) -> NDArray[np.gen
 
 
 def _ends(starts: IntArray, lengths: IntArray) -> list[tuple[int, int]]:
-    """(first token, tokens) of the last documents of a run: as many as hold the tokens of an edge."""
+    """Return (first token, tokens) of the last documents of a run that hold the tokens of an edge."""
     enough = int(np.searchsorted(np.cumsum(lengths[::-1]), EDGE_TOKENS)) + 1
     return list(zip(starts[-enough:].tolist(), lengths[-enough:].tolist(), strict=True))
 
 
 def _last(ends: list[tuple[TokenRows, int, int]]) -> list[tuple[TokenRows, int, int]]:
-    """Of these as many of the last ones as hold the tokens of an edge."""
     held = np.cumsum([length for _, _, length in reversed(ends)])
     return ends[-(int(np.searchsorted(held, EDGE_TOKENS)) + 1) :]
 
@@ -173,19 +164,16 @@ _STEP = 1 << 20
 
 
 def recorded(made_by: Mapping[str, Any], sources: Sequence[AnyRows], *, keep_map: bool) -> dict[str, Any]:
-    """What a side file says of a verb: command and options, and what goes along."""
+    """Return the record for the side file: command and options, and which sidecars are copied."""
     lists = [rows.taken_out.carried.digest for rows in sources if rows.taken_out.carried.entries]
     kept = {"keep_excluded": lists} if lists else {}
     return {**made_by, **({"keep_map": True} if keep_map else {}), **kept}
 
 
 def refuse_sidecars(options: dict[str, Any], keep_map: bool, why: str) -> None:
-    """Raise `ConfigError` if something has to go along that can't, and take `keep_excluded` out of the options.
+    """Raise `ConfigError` for a row map or excluded samples that can't be copied; `why` is the reason.
 
-    Args:
-        options: of the command.
-        keep_map: a row map is asked for.
-        why: the reason that it can't.
+    Removes `keep_excluded` from the options.
     """
     asked = {"keep_map (--keep-map)": keep_map, "keep_excluded (--keep-excluded)": options.pop("keep_excluded", None)}
     named = " and ".join(name for name, is_asked in asked.items() if is_asked)
@@ -195,31 +183,29 @@ def refuse_sidecars(options: dict[str, Any], keep_map: bool, why: str) -> None:
 
 
 def has_sidecars(sources: Sequence[AnyRows], *, keep_map: bool) -> bool:
-    """Whether a row map, entries of exclude lists, or planes go along with what is made of sources."""
     return keep_map or any(rows.taken_out.carried.entries for rows in sources) or bool(planes_in(sources))
 
 
 def all_rows(first: int, stop: int) -> Iterator[IntArray]:
-    """The rows `[first, stop)` in their order."""
     for start in range(first, stop, _STEP):
         yield np.arange(start, min(stop, start + _STEP))
 
 
 def rows_in_order(rows_at: Callable[[int, int], IntArray], count: int) -> Iterator[IntArray]:
-    """The rows at all places of an output, by what tells them for a run of places."""
+    """Return the rows at all places of an output."""
     for start in range(0, count, _STEP):
         yield rows_at(start, min(count, start + _STEP))
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecars:
-    """What goes along with one output.
+    """Sidecars of one output.
 
     Attributes:
-        place, format: of the output.
-        sources: what it is made of.
-        options: of its writer, with `inputs` and `options` as its side file has them.
-        rows: which of all sources' rows it has.
+        place, format: the output.
+        sources: its sources.
+        options: `inputs` and `options` as its side file has them, and the tokenizer.
+        rows: numbers of its rows, counted through all sources.
         keep_map: write the row map.
     """
 
@@ -232,21 +218,20 @@ class Sidecars:
 
     @property
     def has_list(self) -> bool:
-        """Whether samples are copied that are excluded."""
+        """Whether excluded samples are copied."""
         return any(rows.taken_out.carried.entries for rows in self.sources)
 
     @property
     def has_planes(self) -> bool:
-        """Whether the sources have planes."""
         return bool(planes_in(self.sources))
 
     def is_of(self, manifest: Manifest) -> bool:
-        """Whether data say that they were made like this, of these inputs: else they are what is to be replaced."""
+        """Return whether data was made by this job from these inputs; else it is the data to replace."""
         said, options = manifest.options, self.options["options"].items()
         return dict(manifest.inputs) == self.options["inputs"] and all(said.get(key) == value for key, value in options)
 
     def commit(self, once: Once[Manifest], commit: Callable[[], Manifest]) -> Manifest:
-        """Make the output visible, with what goes along."""
+        """Make the output visible with its sidecars."""
         try:
             with self.written(once.published):
                 return once.commit(lambda: self.settled(commit()), goes_on=self.has_list or self.has_planes)
@@ -257,7 +242,7 @@ class Sidecars:
 
     @contextlib.contextmanager
     def written(self, published: Callable[[Any], Manifest | None]) -> Generator[None]:
-        """Write what goes along, before the block makes the output visible; it goes where the block does not."""
+        """Write sidecars before the block makes the output visible; remove them if it fails."""
         self.require_possible()
         try:
             self._write()
@@ -272,7 +257,7 @@ class Sidecars:
         return made is not None and (not self.has_planes or self.is_of(made))
 
     def settled(self, manifest: Manifest) -> Manifest:
-        """Give what goes along its names, beside the output; what was of an older one goes."""
+        """Give sidecars their final names; remove those of replaced data."""
         if self.place.is_local or self.keep_map:
             settle_row_map(self.place, manifest)
         if self.has_list:
@@ -282,19 +267,19 @@ class Sidecars:
         return manifest
 
     def stands(self) -> None:
-        """End what a writer of planes had left to do that was killed: its data are not to be replaced."""
+        """Complete the planes of a killed run whose data is visible."""
         if self.has_planes:
             finish_planes(self.format, self.place.store, self.place.path)
 
     def waits_again(self) -> None:
-        """Let the list and the planes of data that are about to be replaced wait for their successor."""
+        """Hide list and planes of data that is about to be replaced."""
         if self.has_list:
             unsettle(get_format(self.format), self.place)
         if self.has_planes:
             unsettle_planes(self.place, self.format)
 
     def require_possible(self) -> None:
-        """Refuse what can't go along, before anything is written; raises `ConfigError`."""
+        """Raise `ConfigError` for sidecars that can't be written."""
         if self.has_list and not self.place.is_local:
             what = "exclude lists next to remote data aren't read"
             hint = "Write locally and copy the result, or omit --keep-excluded (keep_excluded=)"
@@ -334,7 +319,7 @@ class Sidecars:
                 self.place.store.delete(one)
 
     def _whole_rows(self) -> Iterator[IntArray]:
-        """The same rows, counted with those that are left out."""
+        """Return the rows numbered with the excluded ones."""
         if not any(len(rows.taken_out) for rows in self.sources):
             yield from self.rows()
             return
@@ -348,7 +333,7 @@ class Sidecars:
             yield places_in_whole(some, gone)
 
     def _entries(self) -> Iterator[Entry]:
-        """The entries of the output's list, by its own indices."""
+        """Return the entries of the output's exclude list."""
         entries, before = dict[int, Entry](), 0
         for rows in self.sources:
             entries |= {one.index + before: one for one in rows.taken_out.carried.entries}

@@ -51,29 +51,9 @@ def chunk(
     progress: Progress | None = None,
     **options: Any,
 ) -> Written:
-    """Write one of `num_chunks` runs of documents, or of lines, as a dataset of its own; the order is kept.
+    """Write one of `num_chunks` contiguous runs of rows as a dataset. Memory: 64 MiB, and 8 bytes per document.
 
-    All chunks together hold every document once. Memory: 64 MiB, and 8 bytes a document.
-
-    Args:
-        source: dataset of documents, or a JSONL file.
-        target: dataset to make.
-        chunk_id: which chunk, from 0.
-        num_chunks: how many there are; see `chunk_range`.
-        to: format of the target; by default that of its suffix, else that of the source.
-        format: format of the source; found by sniffing where it is None.
-        token_bytes: width of the ids, where it is to be wider than that of the source.
-        overwrite: replace the target.
-        dry_run: refuse what would be refused, count what would be written, and write nothing.
-        keep_map: write beside the target from which row of the source each is: 8 bytes each.
-        keep_excluded: copy excluded samples too, with their entries: they are excluded in the output.
-        store: where all files are.
-        progress: called after each run.
-        options: what `penstock.open` takes for the source.
-
-    Raises:
-        ConfigError: no such chunk, or an output that exists.
-        FormatError: the source is damaged.
+    Arguments as of `split`; raises `ConfigError` for a chunk that doesn't exist, or an output that exists.
     """
     options["keep_excluded"] = keep_excluded
     require_chunk(chunk_id, num_chunks)
@@ -100,14 +80,13 @@ def chunk(
 
 
 def chunk_range(num_samples: int, chunk_id: int, num_chunks: int) -> tuple[int, int]:
-    """(start, stop) of a chunk: the first `num_samples % num_chunks` chunks have one sample more than the others."""
+    """Return (start, stop) of a chunk; the first `num_samples % num_chunks` chunks are one longer."""
     size, longer = divmod(num_samples, num_chunks)
     start = chunk_id * size + min(chunk_id, longer)
     return start, start + size + (chunk_id < longer)
 
 
 def require_chunk(chunk_id: int, num_chunks: int) -> None:
-    """Refuse a chunk that does not exist; raises `ConfigError`."""
     if num_chunks < 1:
         raise ConfigError(
             "the number of chunks must be positive", found=f"num_chunks={num_chunks}", expected="1 or more"
@@ -242,17 +221,15 @@ def split(
 
 @dataclass(frozen=True, slots=True)
 class _DealtSamples:
-    """The part of each sample of tars; by content, that is the names and contents of its parts."""
+    """The part of each sample of tars; by content, that is the names and contents of its files."""
 
     parts: Parts
 
     @property
     def by_content(self) -> bool:
-        """Whether samples are looked at."""
         return isinstance(self.parts, ByContent)
 
     def __call__(self, first: int, samples: Sequence[Any], /) -> IntArray:
-        """See `penstock.reshape.tar_job.Deal`."""
         if not self.by_content:
             nothing, count = np.empty(0, np.uint8), len(samples)
             return self.parts(first, first + count, nothing, np.zeros(count, np.int64))
@@ -264,7 +241,7 @@ class _DealtSamples:
 
 
 def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
-    """Samples of each part: whole numbers nearest to the shares, by largest remainder, ties to the earlier part."""
+    """Return the samples of each part by largest remainder, ties to the earlier part."""
     exact = [num_samples * share / math.fsum(shares) for share in shares]
     counts = [math.floor(value) for value in exact]
     by_remainder = sorted(range(len(shares)), key=lambda part: counts[part] - exact[part])
@@ -295,11 +272,9 @@ class ByPosition:
     by_content = False
 
     def assign(self, rows: AnyRows, task: RowRange, run: Run) -> IntArray:
-        """See `penstock.reshape.row_job.Assign`."""
         return self(run.first, run.stop, run.data, run.lengths)
 
     def __call__(self, first: int, stop: int, _data: NDArray[Any], _lengths: IntArray, /) -> IntArray:
-        """int64[stop - first]: the part of each row."""
         borders = np.cumsum(part_counts(self.num_samples, self.shares))
         places = unpermute(np.arange(first, stop), self.num_samples, derive_key(self.seed, "split"))
         return np.searchsorted(borders, places, side="right")
@@ -307,7 +282,7 @@ class ByPosition:
 
 @dataclass(frozen=True, slots=True)
 class ByContent:
-    """Parts by what is in rows; see `split`."""
+    """Parts by the content of rows; see `split`."""
 
     shares: Sequence[float]
     seed: int
@@ -315,11 +290,9 @@ class ByContent:
     by_content = True
 
     def assign(self, rows: AnyRows, task: RowRange, run: Run) -> IntArray:
-        """See `penstock.reshape.row_job.Assign`."""
         return self(run.first, run.stop, run.data, run.lengths)
 
     def __call__(self, _first: int, _stop: int, data: NDArray[Any], lengths: IntArray, /) -> IntArray:
-        """int64[k]: the part of each row."""
         shares, key = self.shares, derive_key(self.seed, "split by content")
         total = math.fsum(shares)
         sums = [math.fsum(shares[: part + 1]) for part in range(len(shares) - 1)]
@@ -337,7 +310,6 @@ class ByContent:
 
 
 def _checked_part(only: int | None, parts: int | None) -> tuple[int, int]:
-    """Return which of how many contiguous parts is asked for; raises `ConfigError` if there is no such part."""
     if only is None or parts is None:
         raise ConfigError("unknown how to split", hint="Give ratio=, or both parts= and only=")
     if parts < 1:

@@ -1,6 +1,6 @@
-"""Tars as shared work: a task is a run of samples in the order of the output, and becomes a group for each output.
+"""Jobs that make tars: a task is a run of samples in the order of the output, and becomes a group for each output.
 
-When all groups are there, what their samples take tells where tars end; each is then made of ranges of groups.
+When all groups exist, the sizes of their samples determine where tars end. Each is then made of ranges of groups.
 """
 
 from __future__ import annotations
@@ -44,18 +44,13 @@ RowsAt = Callable[[int, int], IntArray]
 
 @dataclass(frozen=True, slots=True)
 class TarSamples:
-    """The samples of one split of a dataset, or of all its shards.
-
-    Attributes:
-        shards: `(place, table, places of its samples)`.
-        excluded: how many the exclude list has taken out.
-    """
+    """The samples of one split of a dataset, or of all its shards: `(shard, table, places of its samples)`."""
 
     shards: tuple[tuple[Place, ShardTable, IntArray], ...]
     excluded: int = 0
 
     def without(self, indices: IntArray | None) -> TarSamples:
-        """The same without the samples at `indices`: int64[k], rising."""
+        """Return the same without the samples at `indices`: int64[k], rising."""
         if indices is None:
             return self
         borders = np.cumsum([0, *(len(places) for *_, places in self.shards)])
@@ -67,7 +62,6 @@ class TarSamples:
         return TarSamples(shards, len(indices))
 
     def with_prefixes(self, prefixes: Sequence[str]) -> TarSamples:
-        """Put a prefix before all keys of each shard."""
         shards: list[tuple[Place, ShardTable, IntArray]] = []
         for (shard, table, places), prefix in zip(self.shards, prefixes, strict=True):
             shards.append((shard, replace(table, keys=[prefix + key for key in table.keys]), places))
@@ -78,17 +72,15 @@ class TarSamples:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of the parts of all samples of its shards."""
         return sum(int(table.sizes.sum()) for _, table, _ in self.shards)
 
     def at(self, rows: Iterable[IntArray]) -> Iterator[Sample]:
-        """The samples at `rows`, runs of at most a few hundred, in that order."""
+        """Return the samples at `rows`, runs of at most a few hundred, in that order."""
         for some in rows:
             block = self.block(some)
             yield from block.samples(block.read())
 
     def block(self, some: IntArray) -> Block:
-        """What is to be read of the samples at `some`, shard by shard."""
         borders = np.cumsum([0, *(len(places) for *_, places in self.shards)])
         numbers = np.searchsorted(borders, some, side="right") - 1
         reads: list[tuple[Place, list[tuple[int, int]]]] = []
@@ -113,11 +105,11 @@ class TarSamples:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some samples, by names and ranges; picklable.
+    """Some samples by names and ranges; picklable.
 
     Attributes:
-        reads: ranges of shards, which hold the parts.
-        names: key of each sample; and name of each of its parts, with its number among the ranges.
+        reads: ranges of shards.
+        names: key of each sample, and name and range number of each of its parts.
     """
 
     reads: list[tuple[Place, list[tuple[int, int]]]]
@@ -125,16 +117,13 @@ class Block:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
         return f"{len(self.names)} samples of {redact(self.reads[0][0].path)}" if self.reads else "no sample"
 
     def read(self) -> Iterator[bytes | memoryview]:
-        """The parts, in the order of the ranges."""
         for shard, ranges in self.reads:
             yield from shard.store.get_ranges(shard.path, ranges)
 
     def samples(self, contents: Iterator[bytes | memoryview]) -> Iterator[Sample]:
-        """The samples that these contents are the parts of."""
         parts = list(contents)
         for key, names in self.names:
             yield {"__key__": key} | {name: parts[number] for name, number in names}
@@ -145,27 +134,21 @@ _FAMILY = GROUP_FORMATS[FORMAT]
 
 
 class Deal(Protocol):
-    """Says to which output samples go; picklable."""
+    """Assigns samples to outputs; picklable."""
 
     @property
     def by_content(self) -> bool:
-        """Whether it looks at them; else any sequence as long does."""
+        """Whether it reads the samples; else any sequence of that length will do."""
         ...
 
     def __call__(self, first: int, samples: Sequence[Any], /) -> IntArray:
-        """int64[k]: the output of each of k samples that follow one another, from number `first` on."""
+        """Return int64[k]: the output of each of k consecutive samples from number `first`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TarTask:
-    """Samples that follow one another in the order of the outputs.
-
-    Attributes:
-        samples: where they are.
-        rows: which of these.
-        first: number of the first one.
-    """
+    """Consecutive samples of the outputs: `rows` of `samples`, from number `first`."""
 
     samples: TarSamples
     rows: IntArray
@@ -173,12 +156,11 @@ class TarTask:
 
     @property
     def num_samples(self) -> int:
-        """How many."""
         return len(self.rows)
 
 
 def tasks_of(samples: TarSamples, rows_at: RowsAt) -> Iterator[TarTask]:
-    """All samples in an order, about 64 MiB each, by their mean size."""
+    """Return all samples in an order, about 64 MiB each by their mean size."""
     step = max(1, min(_MOST_ROWS, TASK_BYTES * len(samples) // max(1, samples.size_bytes)))
     for first in range(0, len(samples), step):
         yield TarTask(samples, rows_at(first, min(len(samples), first + step)), first)
@@ -210,11 +192,11 @@ class TarJob(DatasetJob):
     def tasks(self) -> Sequence[TarTask]: ...
 
     def dealt(self) -> Deal | None:
-        """Return what says which output a sample goes to; None if there is one output."""
+        """Return what assigns samples to outputs; None for one output."""
         return None
 
     def splits(self) -> tuple[tuple[str, int], ...]:
-        """Return the name of each split of the output and its number of tasks, if there are several."""
+        """Return name and number of tasks of each split of the output, if there are several."""
         return ()
 
     @property
@@ -231,7 +213,6 @@ class TarJob(DatasetJob):
         return once_dataset(place, FORMAT, what, {}, self.num_samples, lambda: manifest_of_tars(store, root))
 
     def writer(self, output: Output) -> WebdatasetWriter:
-        """Return a writer of an output."""
         options, place = dict(self.writer_options), output.place
         made = get_format(FORMAT).create(place.store, place.path, options, overwrite=self.options.overwrite)
         if not isinstance(made, WebdatasetWriter):
@@ -240,7 +221,6 @@ class TarJob(DatasetJob):
         return made
 
     def require_writable(self) -> None:
-        """Raise what creating the writers raises, without writing."""
         for output in self.outputs:
             dry = dry_place(output.place)
             create_dry(FORMAT, dry.store, dry.path, dict(self.writer_options), overwrite=self.options.overwrite)
@@ -285,7 +265,7 @@ class TarJob(DatasetJob):
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """What every worker gets: the directory of the plan, the outputs, and which samples go to which."""
+    """Parameters of workers: directory of the plan, outputs, and what assigns samples to outputs."""
 
     work: Place
     targets: tuple[Place, ...]
@@ -293,7 +273,7 @@ class Groups:
 
 
 def write_groups(job: Groups, sent: tuple[int, int, Block]) -> list[PartName]:
-    """Write some samples as a group for each output, an empty one too. Memory: these samples."""
+    """Write some samples as a group for each output, even an empty one. Memory: these samples."""
     number, first, block = sent
     samples = list(block.samples(block.read()))
     outputs = np.zeros(len(samples), np.int64) if job.deal is None else job.deal(first, samples)
@@ -324,20 +304,17 @@ def _write_group(job: Groups, name: tuple[int, int, bool], samples: Sequence[Sam
 
 @dataclass(frozen=True, slots=True)
 class _Tar:
-    """A task of the second wave: a tar of an output."""
-
     number: int
     output: int
     task: GroupTask = field(repr=False)
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
         return f"the tar {self.task.what[0]} of the output"
 
 
 class _Tars(Wave):
-    """Tars made of groups, and the metadata over them."""
+    """Tars made of groups, and their metadata."""
 
     def __init__(self, asked: TarJob, work: Work) -> None:
         self._asked = asked
@@ -358,13 +335,11 @@ class _Tars(Wave):
         self.fn: Callable[[Any], object] = functools.partial(make_tar, tuple(self._jobs), self._marks)
 
     def done(self) -> Mapping[int, str]:
-        """What is done, by number."""
         with contextlib.suppress(NotFound):
             return {int(path.rpartition("/")[2]): path for path in self._marks.store.list(self._marks.path)}
         return {}
 
     def commit(self, group: int, once: Once[Manifest]) -> Manifest:
-        """Make an output visible."""
         asked, job, store = self._asked, self._jobs[group], self._marks.store
         done, first = self.done(), self._firsts[group]
         stop = [*self._firsts, len(self.tasks)][group + 1]
@@ -375,7 +350,6 @@ class _Tars(Wave):
 
 
 def make_tar(jobs: Sequence[Assembly], marks: Place, task: _Tar) -> int:
-    """Make a tar, and mark that it is there; its number."""
     data = _FAMILY.make(task.task, jobs[task.output])
     put_mark(marks.child(f"{task.number:08d}"), data)
     return task.number

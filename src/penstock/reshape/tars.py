@@ -1,7 +1,7 @@
-"""Resharding WebDatasets: the samples of tars go into new tars, prepared, part by part as they are stored.
+"""Commands on WebDatasets: samples of tars are written into new tars without decoding.
 
-Folders that were never prepared are read by the headers of their shards: many tiny tars become few larger ones. Splits
-stay apart: what is in `val` is in `val` afterwards. What a `split.yaml` excludes is left behind.
+Directories without metadata are read by the headers of their shards. Splits stay separate, and samples that a
+`split.yaml` excludes are left out.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ _CODE = ("sample_loader", "part_filter")
 
 
 def _in_order(count: int, rows_at: RowsAt = np.arange) -> Iterator[IntArray]:
-    """All of `count` rows, a few hundred at a time."""
     for first in range(0, count, _AT_ONCE):
         yield rows_at(first, min(count, first + _AT_ONCE))
 
@@ -166,7 +165,6 @@ class MergeTars(TarJob):
 
 
 def _rows_at(count: int, seed: int | None) -> RowsAt:
-    """The order of a split."""
     return np.arange if seed is None or not count else SeededOrder(count, seed).rows_at
 
 
@@ -176,7 +174,7 @@ def _lineage(
     made_by: Mapping[str, Any],
     excluded: int,
 ) -> Provenance:
-    """What the side file says of where samples come from; folders never prepared are known by their tables."""
+    """Return the record of the sources; those without metadata are identified by their tables."""
     inputs: dict[str, str] = {}
     for name, (place, splits) in zip(distinct_names([one for one, _ in opened]), opened, strict=True):
         inputs[name] = digest([_shards_of(samples) for samples in splits.values()])
@@ -187,12 +185,11 @@ def _lineage(
 
 
 def _shards_of(samples: TarSamples) -> list[list[Any]]:
-    """Name, samples and bytes of each shard."""
     return [[one.name, table.num_samples, int(table.sizes.sum())] for one, table, _ in samples.shards]
 
 
 def _excluded_in(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> tuple[int, dict[str, str]]:
-    """How many samples are excluded, and what tells one exclude list from another in a plan."""
+    """Return the number of excluded samples, and what identifies the exclude lists in a plan."""
     every = [one for _, splits in opened for one in splits.values()]
     count = sum(one.excluded for one in every)
     places = [places.tolist() for one in every for *_, places in one.shards if count]
@@ -200,7 +197,6 @@ def _excluded_in(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> tuple
 
 
 def require_tars(to: str | None) -> None:
-    """That tars become tars; raises `Unsupported`."""
     if to not in (None, FORMAT):
         raise Unsupported(
             "tar shards can only be rewritten as tar shards",
@@ -227,20 +223,14 @@ def split_tars(
     source: Place, places: Sequence[Place], deal: Callable[[int], Deal], command: Mapping[str, Any], how: RunOptions,
     **options: Any,
 ) -> tuple[Written, ...]:  # fmt: skip
-    """Deal the samples of one split, or of a dataset without splits, to datasets; each becomes visible on its own.
-
-    Killed in between, the same work resumes: parts that are visible stay.
+    """Assign the samples of one split, or of a dataset without splits, to several datasets.
 
     Args:
-        source: folder of tars.
-        places: of the datasets to be made.
-        deal: given the number of samples, says which part each goes to.
-        command: command and options, by which the same work is known after a kill.
+        source, places: dataset of tars, and the outputs.
+        deal: number of samples → what assigns them to outputs.
+        command: command and options, for the side files.
         how: how to run it.
         options: as of `merge_tars`.
-
-    Raises:
-        ConfigError: several splits of which none is named, or an output that exists.
     """
     given = _known(options)
     split, follow_links = given.pop("split", None), given.pop("follow_links", False)
@@ -271,12 +261,7 @@ def split_tars(
 
 @dataclass(frozen=True, kw_only=True)
 class SplitTars(TarJob):
-    """Several datasets of one split.
-
-    Attributes:
-        samples: of the split.
-        deal: says which output each goes to.
-    """
+    """Several datasets of one split."""
 
     samples: TarSamples
     deal: Deal
@@ -318,7 +303,7 @@ class SplitTars(TarJob):
 
 
 def _dealt(samples: TarSamples, deal: Deal) -> IntArray:
-    """int64[n]: the part of each sample; what is dealt by content is read for it."""
+    """Return int64[n]: the output of each sample."""
     found = [np.empty(0, np.int64)]
     for rows in _in_order(len(samples)):
         found.append(deal(int(rows[0]), list(samples.at([rows])) if deal.by_content else range(len(rows))))
@@ -331,7 +316,7 @@ def _fill(
     rows: Sequence[IntArray],
     counter: Counter,
 ) -> None:
-    """Write the rows of each part that is not there yet."""
+    """Write the rows of each output that doesn't exist yet."""
     for writer, some in zip(writers, rows, strict=True):
         if isinstance(writer, WebdatasetWriter):
             for sample in samples.at(some[first : first + _AT_ONCE] for first in range(0, len(some), _AT_ONCE)):
@@ -340,7 +325,6 @@ def _fill(
 
 
 def _one_split(dataset: Place, splits: Mapping[str, TarSamples]) -> TarSamples:
-    """The samples of the one split that has any."""
     filled = {name: one for name, one in splits.items() if len(one)}
     if len(filled) > 1:
         raise ConfigError(
@@ -373,7 +357,7 @@ def _known(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _with_prefixes(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> list[tuple[Place, dict[str, TarSamples]]]:
-    """Put the name of its shard before each key; before that the name of the source, if there are several."""
+    """Prefix each key with the name of its shard, and of its source if there are several."""
     names = distinct_names([place for place, _ in opened]) if len(opened) > 1 else [""]
     found: list[tuple[Place, dict[str, TarSamples]]] = []
     for name, (place, splits) in zip(names, opened, strict=True):
@@ -387,7 +371,7 @@ def _with_prefixes(opened: Sequence[tuple[Place, dict[str, TarSamples]]]) -> lis
 
 
 def _require_keys(all_samples: Sequence[TarSamples]) -> None:
-    """Raise `ConfigError` if two samples have the same key, before anything is written. Memory: 16 bytes a key."""
+    """Raise `ConfigError` if a key is repeated. Memory: 16 bytes per key."""
     chosen = [(shard, table, places) for one in all_samples for shard, table, places in one.shards]
     count = sum(len(places) for *_, places in chosen)
     keys = (table.keys[place] for _, table, places in chosen for place in places.tolist())
@@ -407,7 +391,7 @@ def _require_keys(all_samples: Sequence[TarSamples]) -> None:
 
 
 def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Place, dict[str, TarSamples]]:
-    """The dataset's folder, and its samples by split: `train` where it has no splits, or was never prepared."""
+    """Return the dataset's directory, and its samples by split; `train` if it has no splits or metadata."""
     place = dataset_at(given, follow_links=follow_links)
     store, root = place.store, place.path.rstrip("/") or place.path
     place = Place(store, root)
@@ -437,7 +421,6 @@ def _splits_of(given: Place, split: str | None, follow_links: bool) -> tuple[Pla
 
 
 def _excluded(place: Place, split: str | None) -> IntArray | None:
-    """int64[k], rising: the samples of a split that the dataset's exclude list takes out."""
     return excluded_of(open_at(get_format(FORMAT), place.store, place.path, OpenOptions(split=split, raw=True)))
 
 
@@ -458,7 +441,7 @@ def _joined(parts: Sequence[TarSamples]) -> TarSamples:
 
 
 def _typing(place: Place) -> dict[str, Any]:
-    """Options of the writer for what `dataset.yaml` says, with the code that it names; none where there is none."""
+    """Return writer options for `dataset.yaml` and the code that it names, if it exists."""
     store, root = place.store, place.path
     path = meta_path(root, DATASET_YAML)
     if not store.exists(path):
