@@ -46,8 +46,8 @@ NOTHING_TAKEN_OUT = TakenOut()
 class SampleRows:
     """The samples of a directory of shards; their units are bytes.
 
-    Each shard begins at a multiple of `piece_bytes` in the space of all. Memory: 16 bytes per sample, and one shard if it
-    is compressed or not on a local disk.
+    Each shard begins at a multiple of `piece_bytes` in the space of all. Memory: 16 bytes per sample, and one shard if
+    it is compressed or not on a local disk.
 
     Raises:
         ConfigError: shards of different columns, or no shard.
