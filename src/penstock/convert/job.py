@@ -22,8 +22,8 @@ from penstock.convert.tables import TABLE, TableOptions, TableRows
 from penstock.engine.options import Counter, RunOptions
 from penstock.engine.plan import Plan
 from penstock.engine.run import Job
-from penstock.engine.work import Work, open_work
-from penstock.errors import NotFound, PrepareError
+from penstock.engine.work import Work
+from penstock.errors import NotFound
 from penstock.executors import HERE
 from penstock.formats import create_dry, files_at, finish_planes, get_format
 from penstock.formats._door import open_at
@@ -302,18 +302,6 @@ class ConvertJob(Job[ConvertReport]):
         names = [parts[0] for task, parts in listed.items() if self.options.takes(task)]
         num_samples = sum(one.documents for one in names)
         return self.report(Written(None, None, num_samples, len(names), work.reused, missing=missing))
-
-    def clear_own_work(self) -> None:
-        """Discard the rest of this conversion's work if its output exists."""
-        if self.folder.is_there():
-            opened = open_work(self.output, self.folder, restart=False, shared=False)
-            with contextlib.suppress(PrepareError), opened as work:
-                if work.head is None or work.head.digest == self.shared.digest():
-                    self.end_killed_commit(work)
-                    work.clear()
-
-    def end_killed_commit(self, work: Work) -> None:
-        """Finish a commit that was killed."""
 
     # --- the report
 

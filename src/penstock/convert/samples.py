@@ -301,7 +301,7 @@ class SampleJob(ConvertJob):
             sweep_killed(place.store, [place.path])
         digest = str(manifest.options.get("digest"))
         report = self.report(Written(digest, manifest, samples, count, count, was_complete=True))
-        self.clear_own_work()
+        self.discard_work()
         return report
 
     def require_free(self) -> None:
@@ -365,7 +365,7 @@ class _Assembly(Wave):
 
     def __init__(self, job: SampleJob, work: Work) -> None:
         self._marks = work.place.child("files")
-        listed = work.listed()
+        listed = work.all_parts()
         self.names = [listed[task][0] for task in sorted(listed)]
         self.family = GROUP_FORMATS.get(job.target.format)
         self.job = job.group_job(work)

@@ -273,7 +273,7 @@ class TokenJob(ConvertJob):
         if self.planes:  # the writer may have been killed before they counted
             settle_planes(get_format(self.target.format), self.output.store, self.output.path)
         report = self.report(Written(manifest.digest, manifest, manifest.num_samples, was_complete=True))
-        self.clear_own_work()
+        self.discard_work()
         return report
 
     def end_killed_commit(self, work: Work) -> None:
@@ -321,7 +321,7 @@ class TokenJob(ConvertJob):
             return FileWave(self._files(work), self._parts(work))
         joined = self._joined(work)
         # With no_work, the digests that are missing are still computed, by the commit.
-        return Wave() if joined is None or self.options.no_work else BlockWave(joined, self._parts(work))
+        return Wave() if joined is None else joined.wave(self._parts(work), self.pool if self.options.no_work else None)
 
     def commit(self, work: Work, wave: Any) -> ConvertReport:
         names = self._parts(work)
@@ -342,8 +342,8 @@ class TokenJob(ConvertJob):
         place = self.output if joined is None else joined.output
         options, overwrite = self.writer_options, self.options.overwrite
         with get_format(self.target.format).create(place.store, place.path, options, overwrite=overwrite) as writer:
-            if joined is not None and isinstance(writer, JoinsRows):
-                _ = wave.write(writer) if isinstance(wave, BlockWave) else joined.write(writer, names)
+            if isinstance(wave, BlockWave) and isinstance(writer, JoinsRows):
+                wave.write(writer)
             else:
                 for name in names:
                     append_range(as_parts(writer), work.parts, PartRange(name, 0, name.documents), self.part_bytes)
@@ -370,13 +370,13 @@ class TokenJob(ConvertJob):
 
     def _parts(self, work: Work) -> list[PartName]:
         """Return all parts in order."""
-        listed = work.listed()
+        listed = work.all_parts()
         return [made_of(listed, task.number, self.output)[0] for task in self.tasks]
 
     def _joined(self, work: Work) -> OneFile | None:
         if self.split is not None:
             return None
-        about = (dict(self.writer_options), self.part_bytes, work, self.pool, self.options.takes)
+        about = (dict(self.writer_options), self.part_bytes, work)
         return joined_file(self.request.to.name, self.output, *about, overwrite=self.options.overwrite)
 
     def _files(self, work: Work) -> TokenFiles:
@@ -387,7 +387,7 @@ class TokenJob(ConvertJob):
         places = (self.output, work.parts, work.place.child(SCRATCH))
         job = FileJob(*places, self.request.to.name, self.part_bytes, options)
         file_tokens = self.request.file_tokens or 1
-        return TokenFiles(job, file_tokens, self.options.overwrite, provenance, work, self.pool)
+        return TokenFiles(job, file_tokens, self.options.overwrite, provenance, work)
 
     def _side_options(self) -> dict[str, Any]:
         """Return the options in the side file; for a folder with the size of its files."""

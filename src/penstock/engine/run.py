@@ -170,6 +170,20 @@ class Job(BaseJob[ReportT]):
     def finished(self) -> ReportT | None:
         """Return the report if this job's output exists; remove the rest of its work."""
 
+    def discard_work(self) -> None:
+        """Remove this job's work, as its output exists; other runs may still work on their parts."""
+        from penstock.engine.work import open_work
+
+        if self.folder.is_there():
+            opened = open_work(self.output, self.folder, restart=False, shared=False)
+            with contextlib.suppress(PrepareError), opened as work:
+                if work.head is None or work.head.digest == self.plan().digest():
+                    self.end_killed_commit(work)
+                    work.clear()
+
+    def end_killed_commit(self, work: Work) -> None:
+        """Complete what a killed commit of this job left to do."""
+
     def require_free(self) -> None:
         """Raise `ConfigError` if something that must not be replaced is in the place of an output."""
 

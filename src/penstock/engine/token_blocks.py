@@ -308,6 +308,37 @@ def marks_in(folder: Place) -> dict[int, BlockMark]:
     return found
 
 
+class BlockWave(Wave):
+    """Second wave of outputs that their store joins: each task digests a block of one.
+
+    Args:
+        layouts: the outputs.
+        marks: directory of the records of finished blocks.
+        later: digests missing blocks in `write`, instead of tasks.
+    """
+
+    def __init__(self, layouts: Sequence[Layout], marks: Place, later: Executor | None = None) -> None:
+        self.layouts = layouts
+        self._marks = marks
+        self._later = later
+        job = BlockJob(layouts[0].stores, marks, layouts[0].token_bytes)
+        self.fn: Callable[[Any], object] = functools.partial(digest_block, job)
+        self.tasks = [] if later is not None else self._blocks()
+
+    def _blocks(self) -> list[Block]:
+        return [block for layout in self.layouts for block in layout.blocks()]
+
+    def done(self) -> Mapping[int, BlockMark]:
+        return marks_in(self._marks)
+
+    def write(self, writer: JoinsRows, output: int = 0, digest: Callable[[], str] | None = None) -> None:
+        """Pass all rows of an output to its writer, with the digests of all blocks, and of the documents if known."""
+        if self._later is not None:
+            done = self.done()
+            self.run(self._later, [block for block in self._blocks() if block.number not in done])
+        writer.write_joined(self.layouts[output].joined(self.done(), digest))
+
+
 @dataclass(frozen=True, slots=True)
 class OneFile:
     """One token file that its store joins from parts.
@@ -325,80 +356,27 @@ class OneFile:
     options: Mapping[str, Any]
     token_bytes: int
     work: Work
-    pool: Executor
-    takes: Callable[[int], bool]
 
-    def digest(self, parts: Sequence[PartName]) -> None:
-        """Digest what is missing of the blocks of this share, when all parts are there."""
-        self._digest(self.layout(parts))
-
-    def write(self, writer: JoinsRows, parts: Sequence[PartName]) -> None:
-        """Give all parts to the file's writer, with the digests of all blocks; raises as `JoinsRows.write_joined`."""
-        layout = self.layout(parts)
-        self._digest(layout)
-        writer.write_joined(layout.joined(marks_in(self.marks), None))
-
-    @property
-    def marks(self) -> Place:
-        return self.work.place.child("files")
-
-    def _digest(self, layout: Layout) -> None:
-        done = marks_in(self.marks)
-        missing = (block for block in layout.blocks() if block.number not in done and self.takes(block.number))
-        job = BlockJob(layout.stores, self.marks, self.token_bytes)
-        for _ in self.pool.map(functools.partial(digest_block, job), missing):
-            pass
-
-    def layout(self, parts: Sequence[PartName]) -> Layout:
+    def wave(self, parts: Sequence[PartName], later: Executor | None = None) -> BlockWave:
+        """Return the second wave, now that all parts exist; `later` as of `BlockWave`."""
         width = self.token_bytes
-        return Layout.of(parts, self.work.parts, width, width, 0, self._head)
+        layout = Layout.of(parts, self.work.parts, width, width, 0, lambda rows_bytes: self.head(rows_bytes) or b"")
+        return BlockWave([layout], self.work.place.child("files"), later)
 
-    def _head(self, rows_bytes: int) -> bytes:
-        frame = self._frame(rows_bytes // self.token_bytes)
-        return b"" if frame is None else frame.head
-
-    def _frame(self, num_tokens: int) -> Any:
-        tokens = JoinedTokens(list, 0, num_tokens, -1, (), self.token_bytes)
-        return self.to.join(self.options, tokens, self.output.path)
-
-    def fits(self) -> bool:
-        """Return whether the format stores tokens as the parts have them."""
-        return self._frame(0) is not None
+    def head(self, rows_bytes: int) -> bytes | None:
+        """Return the header before tokens of this size; None if the format doesn't store them as the parts do."""
+        tokens = JoinedTokens(list, 0, rows_bytes // self.token_bytes, -1, (), self.token_bytes)
+        frame = self.to.join(self.options, tokens, self.output.path)
+        return None if frame is None else frame.head
 
 
 def joined_file(
-    to: str,
-    output: Place,
-    options: Mapping[str, Any],
-    token_bytes: int,
-    work: Work,
-    pool: Executor,
-    takes: Callable[[int], bool],
-    *,
-    overwrite: bool,
+    to: str, output: Place, options: Mapping[str, Any], token_bytes: int, work: Work, *, overwrite: bool
 ) -> OneFile | None:
     """Return the file if its store can join it from parts; None if a writer must encode each part."""
     chosen = get_format(to)
     if not isinstance(chosen, JoinsTokens) or not can_compose(output.store):
         return None
     place = Place(joining(output.store, None if overwrite else work.digest), output.path)
-    found = OneFile(chosen, place, options, token_bytes, work, pool, takes)
-    return found if found.fits() else None
-
-
-class BlockWave(Wave):
-    """Second wave: each task computes the digests of a block of a joined file."""
-
-    def __init__(self, file: OneFile, parts: Sequence[PartName]) -> None:
-        self._layout = file.layout(parts)
-        self._marks = file.marks
-        self.tasks = list(self._layout.blocks())
-        job = BlockJob(self._layout.stores, file.marks, file.token_bytes)
-        self.fn: Callable[[Any], object] = functools.partial(digest_block, job)
-
-    def done(self) -> Mapping[int, BlockMark]:
-        return marks_in(self._marks)
-
-    def write(self, writer: JoinsRows) -> None:
-        """Give all parts to the file's writer, with the digests of all blocks; raises as `JoinsRows.write_joined`."""
-        writer.write_joined(self._layout.joined(self.done(), None))
+    found = OneFile(chosen, place, options, token_bytes, work)
+    return None if found.head(0) is None else found

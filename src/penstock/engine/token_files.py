@@ -479,20 +479,12 @@ class TokenFiles:
     overwrite: bool
     given: Provenance
     work: Work
-    executor: Executor
     refuse: Callable[[int, str], PenstockError] | None = None
 
-    def missing_shares(self, parts: Sequence[PartName] | None) -> tuple[int, ...]:
-        """The shares of which a token file is missing."""
+    def make(self, pool: Executor, parts: Sequence[PartName]) -> None:
+        """Make the missing token files."""
         marks = self.marks()
-        return self.work.job_parts_of(task.number for task in self.tasks(parts or ()) if task.number not in marks)
-
-    def make(self, parts: Sequence[PartName], share: tuple[int, int] | None = None) -> None:
-        """Assemble the token files that are missing, of a share or of all."""
-        index, count = share or (0, 1)
-        marks = self.marks()
-        tasks = (task for task in self.tasks(parts) if task.number % count == index and task.number not in marks)
-        self.assemble(self.executor, tasks)
+        self.assemble(pool, [task for task in self.tasks(parts) if task.number not in marks])
 
     def assemble(self, pool: Executor, tasks: Iterable[FileTask]) -> None:
         """Make token files and record each; raises as `refuse` if tokenizers disagree on one."""

@@ -27,7 +27,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -176,6 +176,7 @@ class Work:
     entry: Entry | None = None
     reads: tuple[Place, ...] = ()
     reused: int = 0
+    _all: dict[int, list[PartName]] | None = field(default=None, init=False, repr=False)
 
     @property
     def digest(self) -> str:
@@ -328,6 +329,12 @@ class Work:
                     )
         return {task: [pieces[piece] for piece in sorted(pieces)] for task, pieces in found.items()}
 
+    def all_parts(self) -> dict[int, list[PartName]]:
+        """Return the parts of all tasks, now that all are finished: they are listed once."""
+        if self._all is None:
+            self._all = self.listed()
+        return self._all
+
     def missing(self) -> list[int]:
         """Return the unfinished tasks."""
         listed, tasks = self.listed(), 0 if self.head is None else self.head.tasks
@@ -354,7 +361,7 @@ class Work:
             self.folder.clear(first=HEAD_NAME)
             abort_uploads(self.folder.store, left_uploads(self.output, self.folder))
         finally:
-            self.head = self.plan = None
+            self.head = self.plan = self._all = None
 
 
 def left_uploads(

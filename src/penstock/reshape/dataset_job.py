@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,8 +12,8 @@ from penstock.engine.folder import WorkFolder, work_beside
 from penstock.engine.options import Counter, RunOptions
 from penstock.engine.parts import PartName
 from penstock.engine.run import Job, end_made, sweep_made
-from penstock.engine.work import Work, open_work, work_folder
-from penstock.errors import ConfigError, PrepareError
+from penstock.engine.work import Work, work_folder
+from penstock.errors import ConfigError
 from penstock.formats._last_files import last_file
 from penstock.reshape.outputs import Output, Written, once_parts
 from penstock.reshape.sidecars import Sidecars
@@ -132,19 +131,17 @@ class DatasetJob(Job[tuple[Written, ...]]):
         for output, one in zip(self.outputs, made, strict=True):
             self._sweep(output, one)
         remove_mark(self.output.store, self.output.path)
-        if self.folder.is_there():
-            # Others may still work on their parts.
-            opened = open_work(self.output, self.folder, restart=False, shared=False)
-            with contextlib.suppress(PrepareError), opened as work:
-                digest = self.plan().digest()
-                if work.head is None or work.head.digest == digest:
-                    for output, one in zip(self.outputs, made, strict=True):
-                        end_made(output.place, one.format, digest)
-                    work.clear()
+        self.discard_work()
         found = (
             Written.of(output.place, one, self.num_excluded) for output, one in zip(self.outputs, made, strict=True)
         )
         return tuple(replace(one, was_complete=True, part=self.options.part) for one in found)
+
+    def end_killed_commit(self, work: Work) -> None:
+        for output in self.outputs:
+            made = self.published(output)
+            if made is not None:
+                end_made(output.place, made.format, self.plan().digest())
 
     def require_free(self) -> None:
         may_be_ours = self.options.is_distributed or self.folder.is_there()

@@ -36,7 +36,7 @@ from penstock.engine.parts import (
 )
 from penstock.engine.plan import Plan
 from penstock.engine.run import Wave
-from penstock.engine.token_blocks import BlockJob, BlockMark, Layout, digest_block, marks_in
+from penstock.engine.token_blocks import BlockWave, Layout
 from penstock.engine.work import Work
 from penstock.errors import Unsupported
 from penstock.formats import files_at, finish_replacement, get_format, owned_by
@@ -468,7 +468,7 @@ class RowJob(DatasetJob):
 
     def in_order(self, work: Work, group: int) -> Iterator[tuple[RowRange | InPlace, PartName | None]]:
         """Return the ranges and files of an output in order, with the part of each range."""
-        listed, task = work.listed(), 0
+        listed, task = work.all_parts(), 0
         for one in self.laid:
             if isinstance(one, InPlace):
                 yield one, None
@@ -608,30 +608,22 @@ def part_rows(part: Place, unit_bytes: int) -> tuple[NDArray[Any], IntArray]:
     return np.frombuffer(data, dtype_for(unit_bytes, "<")), lengths
 
 
-class _Blocks(Wave):
-    """Outputs of one file: the tasks compute checksums of its blocks; see `penstock.engine.token_blocks`."""
+class _Blocks(BlockWave):
+    """Outputs of one file: the tasks compute checksums of its blocks."""
 
     def __init__(self, job: RowJob, work: Work) -> None:
         self._job = job
         self._work = work
-        self._marks = work.place.child("files")
-        self._layouts: list[Layout] = []
-        tasks = list[Any]()
+        layouts, first = list[Layout](), 0
         for group, output in enumerate(job.outputs):
             laid, head = job.parts_in_order(work, group), functools.partial(_head, job, output)
-            layout = Layout.of(laid, work.parts, job.unit_bytes, job.token_bytes, len(tasks), head)
-            self._layouts.append(layout)
-            tasks += layout.blocks()
-        self.tasks = tasks
-        blocks = BlockJob(self._layouts[0].stores, self._marks, job.token_bytes)
-        self.fn: Callable[[Any], object] = functools.partial(digest_block, blocks)
-
-    def done(self) -> Mapping[int, BlockMark]:
-        return marks_in(self._marks)
+            layouts.append(Layout.of(laid, work.parts, job.unit_bytes, job.token_bytes, first, head))
+            first += layouts[-1].num_blocks
+        super().__init__(layouts, work.place.child("files"))
 
     def commit(self, group: int, once: Once[Manifest]) -> Manifest:
         job, output, overwrite = self._job, self._job.outputs[group], self._job.options.overwrite
-        for one in self._layouts[group].laid:
+        for one in self.layouts[group].laid:
             if isinstance(one, PartName):
                 require_intact(self._work.parts, one)
         for one in job.laid:
@@ -639,11 +631,10 @@ class _Blocks(Wave):
                 one.rows.prove(0, len(one.rows))
         store = joining(output.place.store, None if overwrite else self._work.digest)
         joined = replace(output, place=Place(store, output.place.path))
-        rows = self._layouts[group].joined(self.done(), job.digest)
         with open_writer(joined, job.sources, job.made_by, overwrite=overwrite) as writer:
             if not isinstance(writer, JoinsRows):
                 raise Unsupported("this format can't be written in parts", path=output.place.path)
-            writer.write_joined(rows)
+            self.write(writer, group, job.digest)
             return job.commit_output(self._work, group, once, writer.commit)
 
 

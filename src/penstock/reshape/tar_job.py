@@ -323,7 +323,7 @@ class _Tars(Wave):
         self._jobs: list[Assembly] = []
         self._names: list[list[PartName]] = []
         self._firsts: list[int] = []
-        listed, options, splits = work.listed(), asked.writer_options, asked.splits()
+        listed, options, splits = work.all_parts(), asked.writer_options, asked.splits()
         for group, output in enumerate(asked.outputs):
             names = [made_of(listed, task, work.parts)[group] for task in range(len(asked.tasks))]
             self._names.append([name for name in names if name.documents])

@@ -403,7 +403,7 @@ class PackDatasetJob(PackJob):
         if self.options.part is not None:
             collections.deque(self.encoding.run(pool), maxlen=0)
             return
-        self._joined = None if self.request.shuffle is not None else self._joined_file(work, pool)
+        self._joined = None if self.request.shuffle is not None else self._joined_file(work)
         place = self.output if self._joined is None else self._joined.output
         self._writer = self._writers.enter_context(self._create_writer(place, self.material))
         self._parts = self._take_parts(pool)
@@ -430,10 +430,10 @@ class PackDatasetJob(PackJob):
         if self.options.part is None:
             joined, parts = self._joined, self._parts
         else:
-            joined = None if self.request.shuffle is not None else self._joined_file(work, self.pool)
+            joined = None if self.request.shuffle is not None else self._joined_file(work)
             parts = [] if joined is None else self.parts_of_all(work)
         # With no_work, the digests that are missing are still computed, by the commit.
-        return Wave() if joined is None or self.options.no_work else BlockWave(joined, parts)
+        return Wave() if joined is None else joined.wave(parts, self.pool if self.options.no_work else None)
 
     def publish(self, work: Work, wave: Any) -> Manifest:
         writer, width = self._writer, self.material.spec.token_bytes
@@ -441,11 +441,8 @@ class PackDatasetJob(PackJob):
             folder = shuffled_place(self.request, work)
             for name in self.in_order(work, self._parts):
                 append_range(as_parts(writer), folder, PartRange(name, 0, name.documents), width)
-        if self._joined is not None and isinstance(writer, JoinsRows):
-            if isinstance(wave, BlockWave):
-                wave.write(writer)
-            else:
-                self._joined.write(writer, self._parts)
+        if isinstance(wave, BlockWave) and isinstance(writer, JoinsRows):
+            wave.write(writer)
         with self.sidecars(work, self._parts):
             manifest = writer.commit()
         self._writers.close()
@@ -455,11 +452,10 @@ class PackDatasetJob(PackJob):
         to, overwrite = self.request.to, self.options.overwrite
         return create_writer(to, place, material.spec, material.recorded(), overwrite=overwrite)
 
-    def _joined_file(self, work: Work, pool: Executor) -> OneFile | None:
+    def _joined_file(self, work: Work) -> OneFile | None:
         to, spec = self.request.to, self.material.spec
         options = writer_options(to, spec, self.material.recorded())
-        of_parts = (spec.token_bytes, work, pool, self.options.takes)
-        return joined_file(to, self.output, options, *of_parts, overwrite=self.options.overwrite)
+        return joined_file(to, self.output, options, spec.token_bytes, work, overwrite=self.options.overwrite)
 
 
 @dataclass
@@ -500,7 +496,7 @@ class PackFolderJob(PackJob):
         parts, files = self.parts_of_all(work), self._files(work)
         in_order = self.in_order(work, parts)
         if self.request.shuffle is not None:
-            files.make(in_order)
+            files.make(self.pool, in_order)
         self.times.append(time.perf_counter())
         with self.sidecars(work, parts):
             return files.commit(in_order)
@@ -521,7 +517,7 @@ class PackFolderJob(PackJob):
             return disagreed(material.inputs[file].path, difference)
 
         file_tokens = request.file_tokens or 1
-        return TokenFiles(job, file_tokens, self.options.overwrite, provenance, work, self.pool, refuse)
+        return TokenFiles(job, file_tokens, self.options.overwrite, provenance, work, refuse)
 
 
 def _is_requested(material: Material, manifest: Manifest) -> bool:
