@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from penstock.formats._last_files import last_file
 from penstock.reshape.outputs import Output, Written, once_parts
 from penstock.reshape.sidecars import Sidecars
 from penstock.store.derived import upload_folder
-from penstock.store.local import LocalStore
+from penstock.store.local import Kept, LocalStore
 from penstock.store.object_folder import take_back
 from penstock.store.place import Place
 from penstock.store.powers import FolderStore
@@ -69,6 +70,16 @@ def goes_on(along: Sidecars, part: Once[Manifest], overwrite: bool) -> bool:
     return overwrite or own
 
 
+@contextlib.contextmanager
+def holding(kept: Kept) -> Generator[None]:
+    """Leave staged files for the next run of the same command if the block, inside their writers, is interrupted."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        kept.hold = True
+        raise
+
+
 @dataclass(frozen=True, kw_only=True)
 class DatasetJob(Job[tuple[Written, ...]]):
     """A command that makes one or more datasets.
@@ -116,6 +127,13 @@ class DatasetJob(Job[tuple[Written, ...]]):
 
     def settle(self, output: Output, made: Manifest) -> None:
         """Complete the row map, exclude list and planes of an output that a killed run made visible."""
+
+    def continued(self, output: Output, kept: Kept) -> Output:
+        """Return an output in a store that continues the staged files of a killed run."""
+        place = output.place
+        if not isinstance(place.store, LocalStore):
+            return output
+        return replace(output, place=Place(place.store.keeping(kept), place.path))
 
     def announce(self) -> None:
         if self.announced is not None:

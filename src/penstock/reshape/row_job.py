@@ -43,7 +43,7 @@ from penstock.formats import files_at, finish_replacement, get_format, owned_by
 from penstock.formats._last_files import last_file
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
-from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob, goes_on, sweep_unfinished
+from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob, goes_on, holding, sweep_unfinished
 from penstock.reshape.outputs import (
     Output,
     Tally,
@@ -84,7 +84,7 @@ from penstock.reshape.sidecars import (
     require_place_of_planes,
 )
 from penstock.store.joining import joining
-from penstock.store.local import output_exists
+from penstock.store.local import Kept, output_exists
 from penstock.store.object_folder import not_replaceable
 from penstock.store.place import Place
 from penstock.store.put import put_new
@@ -353,14 +353,18 @@ class RowJob(DatasetJob):
         numbers: list[list[range | IntArray]],
         overwrite: Sequence[bool],
     ) -> Any:
+        kept = Kept()
         with contextlib.ExitStack() as stack:
             # All writers begin first: an output that exists is refused before anything is written.
             writers = [
-                stack.enter_context(open_writer(output, self.sources, self.made_by, overwrite=replaces))
+                stack.enter_context(
+                    open_writer(self.continued(output, kept), self.sources, self.made_by, overwrite=replaces)
+                )
                 for output, replaces in zip(self.outputs, overwrite, strict=True)
             ]
-            self.announce()
-            self.fill(writers, numbers)
+            with holding(kept):
+                self.announce()
+                self.fill(writers, numbers)
             if len(writers) == 1:
                 return along[0].commit(once, writers[0].commit)
             for one, part in zip(along, known, strict=True):

@@ -54,7 +54,7 @@ from penstock.reshape.outputs import (
 )
 from penstock.reshape.rows import total_units
 from penstock.reshape.samples import SampleRows
-from penstock.store.local import output_exists
+from penstock.store.local import Kept, output_exists
 from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file, put_new
 from penstock.store.unfinished import Once
@@ -315,7 +315,8 @@ class ShardCopyJob(DatasetJob):
         if made is None:
             parts = [rows.part for rows in self.sources]
             path, known = place.path.rstrip("/") or place.path, lineage(self.sources, self.command)
-            copy = functools.partial(copy_shards, parts, place.store, path, name=self.sources[0].format, **known)
+            store = self.continued(self.outputs[0], Kept()).place.store
+            copy = functools.partial(copy_shards, parts, store, path, name=self.sources[0].format, **known)
             made = once.commit(functools.partial(copy, overwrite=self.options.overwrite))
         return (Written.of(place, made),)
 

@@ -257,6 +257,10 @@ class LocalStore:
         """Return this store for writers that replace tokens together with their planes."""
         return self._with(replaces_planes=True)
 
+    def keeping(self, kept: Kept) -> LocalStore:
+        """Return this store for writers that continue the staged files of a killed run."""
+        return self._with(kept=kept)
+
     def within(self, path: str | None) -> LocalStore:
         """Return this store for the dataset at `path`, without links out of its directory; None allows all links."""
         guard = None if path is None else LinkGuard(path)

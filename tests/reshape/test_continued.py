@@ -1,0 +1,107 @@
+"""A run in one process that was killed continues from its hidden files: the same command writes only the rest."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests import internals
+
+import penstock as ps
+from penstock.store import LocalStore
+
+NUM_ROWS = 4000
+ROW_BYTES = 2000
+
+
+class Counting:
+    """The system, with the bytes that are written counted."""
+
+    written_bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def write(self, fd: int, data: Any) -> int:
+        written = os.write(fd, data)
+        self.written_bytes += written
+        return written
+
+    def pwrite(self, fd: int, data: Any, offset: int) -> int:
+        written = os.pwrite(fd, data, offset)
+        self.written_bytes += written
+        return written
+
+    def copy_file_range(self, *given: Any) -> int:
+        copied = os.copy_file_range(*given)
+        self.written_bytes += copied
+        return copied
+
+    def sendfile(self, *given: Any) -> int:
+        copied = os.sendfile(*given)
+        self.written_bytes += copied
+        return copied
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("sources")
+    generator = np.random.default_rng(3)
+    texts = [generator.integers(97, 122, ROW_BYTES, np.uint8).tobytes().decode() for _ in range(NUM_ROWS)]
+    with (folder / "a.jsonl").open("w") as file:
+        file.writelines(json.dumps({"n": n, "text": text}) + "\n" for n, text in enumerate(texts))
+    with ps.create(folder / "a.pbin", format="pbin", token_bytes=2) as writer:
+        for _ in range(NUM_ROWS):
+            writer.write({"tokens": generator.integers(1, 60_000, ROW_BYTES // 2, np.uint16)})
+        writer.commit()
+    ps.convert(folder / "a.jsonl", folder / "a.mds", to="mds", size_limit=1 << 20)
+    return folder
+
+
+VERBS: dict[str, Callable[..., Any]] = {
+    "filter a.jsonl": lambda a, b, **more: ps.filter(a, b, where="n % 10 != 0", **more),
+    "filter a.pbin": lambda a, b, **more: ps.filter(a, b, min_tokens=3, **more),
+    "filter a.mds": lambda a, b, **more: ps.filter(a, b, where="n % 10 != 0", **more),
+    "merge a.jsonl": lambda a, b, **more: ps.merge([a, a], b, **more),
+    "merge a.pbin": lambda a, b, **more: ps.merge([a, a], b, **more),
+    "split a.jsonl": lambda a, b, **more: ps.split(a, b, ratio=(2, 1), **more),
+    "split a.jsonl, parts": lambda a, b, **more: ps.split(a, b, parts=2, only=1, **more),
+    "shuffle a.jsonl": lambda a, b, **more: ps.shuffle(a, b, memory_bytes=1 << 21, **more),
+    "shuffle a.pbin": lambda a, b, **more: ps.shuffle(a, b, memory_bytes=1 << 21, **more),
+}
+
+
+def test_a_killed_run_continues(sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    internals.replace(monkeypatch, "rows_run_bytes", 1 << 18)
+    internals.replace(monkeypatch, "defaults_of_runs", (0, None, 1 << 18))
+    internals.replace(monkeypatch, "digest_part_bytes", 1 << 18)
+    for verb, do in VERBS.items():
+        source = sources / verb.split(" ")[1].rstrip(",")
+        folder = tmp_path / verb.replace(" ", "-")
+        folder.mkdir()
+        target = folder / f"out{source.suffix}"
+        plain = Counting()
+        do(source, folder / f"plain{source.suffix}", store=LocalStore(plain))
+        if os.fork() == 0:
+
+            def stop(done: int, _text: str) -> None:
+                if done > NUM_ROWS * 3 // 8:
+                    os._exit(9)
+
+            do(source, target, progress=stop)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 9, verb
+        again = Counting()
+        do(source, target, store=LocalStore(again))
+        assert again.written_bytes < 0.9 * plain.written_bytes, (verb, again.written_bytes, plain.written_bytes)
+        found, expected = (sorted(p for p in folder.rglob(f"{name}*") if p.is_file()) for name in ("out", "plain"))
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            if not one.name.endswith(".penstock"):
+                assert one.read_bytes() == other.read_bytes(), one
+        assert [path for path in folder.iterdir() if path.name.startswith(".")] == []
