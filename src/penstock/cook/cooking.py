@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, overload
 
 import numpy as np
@@ -21,6 +21,7 @@ from penstock.cook.stores import FileStore, stores_of
 from penstock.errors import ConfigError
 from penstock.mix.auxiliary import aux_of
 from penstock.node.over import ChangedStream, ChangedView, Changes
+from penstock.node.walk import UNNAMED, children_of
 from penstock.types import Batch, IntArray
 
 RESTORE_KIND = "cook"
@@ -304,8 +305,7 @@ def _origin_of(below: Any) -> Origin:
     """The one dataset that a node reads, as far as it is one."""
     node = below
     while not isinstance(node, SupportsFiles):
-        children: Mapping[str, Any] = node.children() if hasattr(type(node), "children") else {}
-        node = next((child for name, child in children.items() if name in ("source", "stream")), None)
+        node = next((child for name, child in children_of(node).items() if name in UNNAMED), None)
         if node is None:
             return Origin({}, stores_of(aux_of(below), None), None)
     return Origin({}, stores_of(aux_of(below), None), FileStore(node))

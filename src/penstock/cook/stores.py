@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from types import GenericAlias
 from typing import Any, TypeAlias
 
+from penstock._resolved import capability
 from penstock.abc import SupportsFiles
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.types import MediaMetadata, SourceInfo
@@ -60,7 +61,7 @@ class FileStore:
 
     def read(self, name: str) -> tuple[bytes, str | None]:
         """Return the stored bytes of one file, and its shard if the dataset has shards."""
-        name, with_shard = self.whole(name), getattr(self.source, "get_with_shard", None)
+        name, with_shard = self.whole(name), capability(self.source, "get_with_shard")
         return (self.source.get(name), None) if with_shard is None else with_shard(name)
 
     def info(self, name: str, shard: str | None = None) -> SourceInfo:
@@ -75,7 +76,7 @@ class FileStore:
 
     def get_path(self) -> str:
         """Return the path of the dataset."""
-        return str(getattr(self.source, "path", ""))
+        return str(capability(self.source, "path") or "")
 
     def of(self, key: str) -> FileStore:
         """Return the same store for the sample with this key."""

@@ -11,15 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from penstock._kinds import is_lane_stream
-from penstock._resolved import excluded_of
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
 from penstock.load.inverse import OneOf, positions_of
+from penstock.node.walk import UNNAMED
 
 Rows: TypeAlias = "tuple[tuple[int, Mapping[str, str]], ...]"
 """(samples consumed, place in the tree → digest of the list from there on)."""
 
 _DIGEST_CHARS = 12
-_UNNAMED = ("source", "stream")
 
 
 def lists_of(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -27,10 +26,8 @@ def lists_of(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]
     if hasattr(type(data), "exclusions") or "exclusions" in vars(data):
         yield "/".join(path) or "source", data
         return
-    if excluded_of(data) is None and not data.children():
-        return
     for name, child in data.children().items():
-        yield from lists_of(child, path if name in _UNNAMED else (*path, name))
+        yield from lists_of(child, path if name in UNNAMED else (*path, name))
 
 
 def now_in_force(data: Any) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -21,6 +21,7 @@ from penstock.load.lanes import Places
 from penstock.load.origins import Origins
 from penstock.mix import Epochs
 from penstock.mix.mapped import MappedSource
+from penstock.node.walk import descend
 from penstock.types import Location
 
 
@@ -207,23 +208,13 @@ def _row(data: Any, position: int, origins: Origins) -> dict[str, Any]:
 def _with_key(data: Any, row: dict[str, Any]) -> dict[str, Any]:
     """Add the key that is stored in a field of the sample, if its source has no index of keys."""
     if row["key"] is None and "documents" not in row:
-        source = _source_at(data, row["path"])
-        row["key"] = None if source is None else key_at(source, row["index"])
+        source = descend(data, row["path"], _is_source)
+        row["key"] = None if source is None or isinstance(source, Epochs) else key_at(source, row["index"])
     return row
 
 
-def _source_at(data: Any, path: Sequence[str]) -> Any:
-    """Return the source of a stream's samples that a path leads to, or None if it can't be told."""
-    node, names = data, list(path)
-    while names or is_stream(node) or isinstance(node, MappedSource):
-        children = node.children()
-        if names and names[0] in children:
-            node = children[names.pop(0)]
-        elif len(children) == 1:
-            [node] = children.values()
-        else:
-            return None
-    return None if isinstance(node, Epochs) else node
+def _is_source(node: Any) -> bool:
+    return not is_stream(node) and not isinstance(node, MappedSource)
 
 
 def _located(data: Any, position: int) -> Location:

@@ -15,8 +15,10 @@ import numpy as np
 
 from penstock._kinds import is_token_source
 from penstock._numbers import count_in
+from penstock._resolved import capability
 from penstock.errors import ConfigError
 from penstock.mix import ConcatTokens
+from penstock.node.walk import descend
 from penstock.store.place import place_of
 from penstock.store.row_map import RowMap, read_row_map
 from penstock.types import Manifest
@@ -26,7 +28,7 @@ _NAMED = re.compile(r"(.+)\[(\d{1,18})\]", re.DOTALL)
 
 def row_map_of(source: Any) -> RowMap | None:
     """The row map beside the dataset of a token source; None where there is none. Raises as `read_row_map`."""
-    manifest, recipe = getattr(source, "manifest", None), source.recipe()
+    manifest, recipe = capability(source, "manifest"), source.recipe()
     if not isinstance(manifest, Manifest) or recipe.get("kind") != "open":
         return None
     return read_row_map(place_of(recipe["path"]), manifest)
@@ -77,7 +79,7 @@ class Origins:
             path: names of the children that lead to their source.
             documents: their numbers in it.
         """
-        source = _source_at(self.data, path)
+        source = descend(self.data, path, is_token_source)
         if source is None:
             return None
         found = [self._origin(source, document) for document in documents]
@@ -97,17 +99,3 @@ class Origins:
             return None
         one, row = mapped.origin_of(document)
         return f"{one.name}[{row}]"
-
-
-def _source_at(data: Any, path: Sequence[str]) -> Any:
-    """The token source that a path leads to; None where it leads to none."""
-    node, left = data, list(path)
-    while left or not is_token_source(node):
-        children = node.children()
-        if left and left[0] in children:
-            node = children[left.pop(0)]
-        elif len(children) == 1:
-            [node] = children.values()
-        else:
-            return None
-    return node

@@ -11,6 +11,7 @@ import numpy as np
 
 from penstock._kinds import HasHorizon, is_finite, is_lane_stream, is_stream, is_token_source
 from penstock._places import place_of
+from penstock._resolved import capability
 from penstock._tree import ShownDict
 from penstock.errors import ConfigError
 from penstock.load.excluded import lists_of
@@ -18,6 +19,7 @@ from penstock.mix import Blend, Epochs, Stages
 from penstock.mix.repeats import repeats_by_content
 from penstock.mix.shares import requested_shares
 from penstock.node.blocks import own_blocks
+from penstock.node.walk import leaves
 from penstock.order import OrderedStream
 from penstock.types import IntArray
 
@@ -85,7 +87,7 @@ def once(data: Any) -> int:
 
 
 def _all_read(node: Any, reads: int) -> bool:
-    size = getattr(node, "size", None) or getattr(node, "epoch_size", None)
+    size = capability(node, "size") or capability(node, "epoch_size")
     if isinstance(size, int):
         return reads >= size
     streams = {name: child for name, child in node.children().items() if is_stream(child)}
@@ -252,11 +254,8 @@ def _tokens_and_padding(source: Any, indices: IntArray) -> tuple[float | None, f
 
 
 def _is_remote(node: Any) -> bool:
-    children = node.children()
-    if children:
-        return any(map(_is_remote, children.values()))
-    path = str(node.recipe().get("path", ""))
-    return "://" in path and not path.startswith("file://")
+    paths = (str(leaf.recipe().get("path", "")) for _, leaf in leaves(node))
+    return any("://" in path and not path.startswith("file://") for path in paths)
 
 
 def _first_samples(data: Any, count: int) -> float:

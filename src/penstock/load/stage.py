@@ -11,9 +11,11 @@ import numpy as np
 from penstock._kinds import is_lane_stream, is_stream
 from penstock._places import place_of
 from penstock._pool import Pool
+from penstock._resolved import capability
 from penstock.errors import ConfigError
 from penstock.load.plan import once
 from penstock.mix import Blend
+from penstock.node.walk import leaves
 from penstock.order import OrderedStream
 from penstock.store.powers import CopyingStore
 from penstock.store.resolve import is_url, resolve
@@ -171,14 +173,14 @@ def _reads(node: Any, positions: IntArray) -> Iterator[tuple[Any, IntArray]]:
 
 def _of_source(source: Any, indices: IntArray, seen: set[int]) -> Iterator[tuple[str, File]]:
     """Path and file of all that samples are read from; `seen` are the blocks, or samples, that were asked for."""
-    starts = None if is_stream(source) else getattr(source, "block_starts", None)
+    starts = None if is_stream(source) else capability(source, "block_starts")
     if starts is None or len(starts) < 2:
         for index in set(np.unique(indices).tolist()) - seen:
             seen.add(index)
             yield from ((extent.path, _UNKNOWN) for extent in _extents(source, index))
         return
     blocks = np.unique(np.searchsorted(starts, indices, side="right") - 1)
-    files_of = getattr(source, "block_files", None)
+    files_of = capability(source, "block_files")
     for block in set(blocks.tolist()) - seen:
         seen.add(block)
         if files_of is not None:
@@ -198,10 +200,8 @@ def _extents(source: Any, index: int) -> tuple[Extent, ...]:
 
 
 def _is_here(source: Any) -> bool:
-    """Whether all that is read lies on this machine, as far as can be told: by the paths that were opened."""
-    children = source.children()
-    if children:
-        return all(map(_is_here, children.values()))
-    path = source.recipe().get("path") if hasattr(source, "recipe") else None
-    paths = path if isinstance(path, list) else [path]
-    return all(isinstance(one, str) and (one.startswith("file://") or "://" not in one) for one in paths)
+    """Return whether all data is on this machine, as far as the paths tell."""
+    recipes = (leaf.recipe() if hasattr(leaf, "recipe") else {} for _, leaf in leaves(source))
+    paths = [recipe.get("path") for recipe in recipes]
+    flat = [one for path in paths for one in (path if isinstance(path, list) else [path])]
+    return all(isinstance(one, str) and (one.startswith("file://") or "://" not in one) for one in flat)

@@ -9,6 +9,7 @@ from penstock._kinds import is_stream
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.errors import ConfigError
 from penstock.node.over import Node, StreamOver, View
+from penstock.node.walk import children_of
 
 _TAKEN = ("source", "stream")
 
@@ -77,7 +78,7 @@ def aux_of(node: Any) -> dict[str, Any]:
     """
     if isinstance(node, _WithAux):
         return {**aux_of(node.below), **node.aux}
-    children: Mapping[str, Any] = node.children() if hasattr(type(node), "children") else {}
+    children = children_of(node)
     return aux_of(next(iter(children.values()))) if len(children) == 1 else {}
 
 

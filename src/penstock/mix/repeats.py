@@ -15,10 +15,9 @@ from penstock.errors import PenstockError
 from penstock.mix.auxiliary import AuxSource, AuxStream
 from penstock.mix.join import JoinedSource
 from penstock.mix.stages import Stages
-from penstock.order.take import TakenSource, TakenTokens
+from penstock.node.walk import UNNAMED
+from penstock.order.take import TakenSource
 from penstock.store.resolve import is_url
-
-_UNNAMED = ("source", "stream")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +69,9 @@ def _readings(node: Any, above: _Reading) -> Iterator[_Reading]:
     children: Mapping[str, Any] = node.children()
     if isinstance(node, AuxSource | AuxStream):
         yield from _readings(node.below, above)
-    elif isinstance(node, TakenSource | TakenTokens):
-        below = node.children()["source"]
+    elif isinstance(node, TakenSource):
         stop = node.stop if above.stop is None else min(node.stop, node.start + above.stop)
-        yield from _readings(below, replace(above, start=node.start + above.start, stop=stop))
+        yield from _readings(node.source, replace(above, start=node.start + above.start, stop=stop))
     elif not children:
         yield replace(above, source=node)
     elif isinstance(node, JoinedSource):  # its members are read together, under one name
@@ -85,7 +83,7 @@ def _readings(node: Any, above: _Reading) -> Iterator[_Reading]:
             below = above if is_single else replace(above, start=0, stop=None)
             if isinstance(node, Stages):
                 below = replace(below, stages={**below.stages, id(node): number})
-            if name not in _UNNAMED:
+            if name not in UNNAMED:
                 below = replace(below, name=f"{below.name}/{name}" if below.name else name)
             yield from _readings(child, below)
 

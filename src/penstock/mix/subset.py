@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+from penstock._resolved import capability
 from penstock.abc import Source
 from penstock.errors import ConfigError
-from penstock.order.take import Take, TakenSource, TakenTokens
+from penstock.order.take import Take, TakenSource
 
 Bound: TypeAlias = int | str
 """A number of samples, a percentage such as `"12.5%"`, or `"end"`."""
@@ -61,7 +62,7 @@ class _Excluding(Protocol):
         ...
 
 
-def subset(source: Source[Any], bounds: Sequence[Bound]) -> TakenSource[Any] | TakenTokens:
+def subset(source: Source[Any], bounds: Sequence[Bound]) -> TakenSource[Any]:
     """Return the part `[a, b)` of a source. Subsets of subsets are allowed.
 
     Excluded samples count as samples.
@@ -85,11 +86,11 @@ def subset(source: Source[Any], bounds: Sequence[Bound]) -> TakenSource[Any] | T
         >>> len(ps.subset(source, [4, "end"]))
         2
     """
-    known: Chosen | None = getattr(source, "chosen", None)
+    known: Chosen | None = capability(source, "chosen")
     return part_of(_narrowed(Chosen(source) if known is None else known, bounds))
 
 
-def part_of(chosen: Chosen) -> TakenSource[Any] | TakenTokens:
+def part_of(chosen: Chosen) -> TakenSource[Any]:
     """The part of a source, which can be made smaller by `subset`.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 UNNAMED = ("source", "stream")
@@ -28,3 +28,17 @@ def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
         yield path, node
     for name, child in children.items():
         yield from leaves(child, path if name in UNNAMED else (*path, name))
+
+
+def descend(node: Any, path: Sequence[str], has_arrived: Callable[[Any], bool]) -> Any:
+    """Follow a path, and only children, until it ends at a node for which `has_arrived`; None if it leads nowhere."""
+    names = list(path)
+    while names or not has_arrived(node):
+        children = children_of(node)
+        if names and names[0] in children:
+            node = children[names.pop(0)]
+        elif len(children) == 1:
+            [node] = children.values()
+        else:
+            return None
+    return node
