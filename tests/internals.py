@@ -479,7 +479,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "most_token_id": ("prepare.tokens.tokenizer:MOST_TOKEN_ID",),
     "probe_bytes": ("prepare.tokens.tokenizer:_PROBE_BYTES",),
     "bytes_held_by_pack": ("prepare.tokens.request:_HELD_BYTES",),
-    "read_document": ("recipe.budget:read_document",),
+    "read_document": ("recipe.context:read_document",),
     "expression_seconds": ("reshape.filter:EXPRESSION_SECONDS",),
     "each_at_most": ("reshape.filter:each_at_most",),
     "copy_of_merge": ("reshape.merge:Copy",),

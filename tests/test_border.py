@@ -69,8 +69,8 @@ BORDERS: dict[str, set[str]] = {
     "order": set(),
     "pack": set(),
     "recipe": {
-        "recipe/budget:Budget.read",
-        "recipe/budget:read_document",
+        "recipe/context:Budget.read",
+        "recipe/context:read_document",
         "recipe/context:Context.beside",
         "recipe/context:Context.open_source",
         "recipe/leaf:format_of",
@@ -125,10 +125,10 @@ NAMED_IN_ERRORS = (
 """Of the tokenizer's own file, whose name is part of what it says."""
 
 NAMES_OF_RECIPES = (
-    "budget:Budget.count_node",
-    "budget:check_nesting",
+    "context:Budget.count_node",
+    "context:check_nesting",
     *(f"code:{one}" for one in ("Code.function", "Code.pair", "_imported", "joiner_name", "joiner_of")),
-    *(f"keys:{one}" for one in ("check_keys", "check_list", "check_map", "check_text", "unknown")),
+    *(f"values:{one}" for one in ("check_keys", "check_list", "check_map", "check_text", "unknown")),
     "recipe:_check_derived",
     *(f"short:{one}" for one in ("_blend", "_check_values", "_check_window", "_concat", "_epochized", "_items")),
     *(f"short:{one}" for one in ("_joined", "_modified", "_stages", "_stores", "expand")),

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from penstock.errors import ConfigError, TooLarge
+from penstock.load.collate import ToSignedIds
 from penstock.load.device import ToDevice, arrived
-from penstock.load.ids import ToSignedIds
 from penstock.load.torch import torch_loader
 from penstock.order import Sequential
 from penstock.pack import Chunk

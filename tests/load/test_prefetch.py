@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from penstock.errors import Corrupt
+from penstock.load.batches import ReadAhead
 from penstock.load.collate import collate_columns
 from penstock.load.credits import AHEAD_BYTES, LEAST_BYTES
-from penstock.load.prefetch import ReadAhead
 from penstock.load.read import ReadTask, read_batches
 from penstock.load.workers import ThreadWorkers
 

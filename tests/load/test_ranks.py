@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.load.ranks import data_parallel
+from penstock.load.options import data_parallel
 
 
 class Mesh:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import penstock.mix._join_index as index
+import penstock.mix.join as index
 from penstock.cook import Crude
 from penstock.errors import ConfigError, NotFound
 from penstock.mix import Concat, Join, WithAux

@@ -10,8 +10,7 @@ import pytest
 from penstock.order.blocks import BlockOrder
 from penstock.order.ordered import OrderedStream
 from penstock.order.permutation import GlobalOrder
-from penstock.order.sequential import Sequential, SequentialOrder
-from penstock.order.shuffle import Shuffle
+from penstock.order.shuffle import Sequential, SequentialOrder, Shuffle
 from penstock.testing.memory import MemorySource
 from penstock.testing.orders import OrderLaws
 from penstock.testing.streams import StreamLaws

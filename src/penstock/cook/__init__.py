@@ -5,9 +5,8 @@ from __future__ import annotations
 from penstock.cook.cookers import Cooker, SkipSample
 from penstock.cook.cooking import CookedSource, CookedStream, cook
 from penstock.cook.crude import Crude, CrudeSample
-from penstock.cook.lazy import Lazy, Prefetch
 from penstock.cook.packstream import PackStream
-from penstock.cook.stores import FileStore
+from penstock.cook.stores import FileStore, Lazy, Prefetch
 
 __all__ = [
     "CookedSource",

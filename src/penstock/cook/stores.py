@@ -1,12 +1,16 @@
-"""Stores of files by name, decoded by their extension: of a sample's own dataset, and of auxiliary ones."""
+"""Files by name, decoded by their extension: stores of datasets, and handles that are fetched on demand."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from types import GenericAlias
 from typing import Any, TypeAlias
 
+from penstock._pool import Pool
 from penstock._resolved import capability
 from penstock.abc import SupportsFiles
 from penstock.codec.parts import DecodeOptions, decode_part
@@ -103,3 +107,179 @@ def stores_of(
         name: one if isinstance(one, FileStore) else FileStore(one, decode, described=described)
         for name, one in aux.items()
     }
+
+
+_THREADS = 8
+_MOST_BYTES = 1 << 28
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """Handle to a file in a store, fetched at first use. It is picklable, without prefetched bytes.
+
+    Attributes:
+        store: store of the file.
+        name: name of the file.
+        ahead: the running fetch, if any.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import FileStore, Lazy
+        >>> picture = Lazy(FileStore(ps.open("pictures", raw=True)), "002.txt")
+        >>> picture.get()
+        b'picture 2'
+    """
+
+    store: FileStore
+    name: str
+    ahead: _Fetch | None = field(default=None, compare=False, repr=False)
+
+    __class_getitem__ = classmethod(GenericAlias)  # Lazy[bytes] says what `get` gives
+
+    @property
+    def ds(self) -> FileStore:
+        """The store, under Energon's name for it."""
+        return self.store
+
+    @property
+    def fname(self) -> str:
+        """The name, under Energon's name for it."""
+        return self.name
+
+    def get(self, sample: Any = None) -> Any:
+        """Return the file's value, as often as you like; the file is added to the sources of `sample`.
+
+        Raises:
+            NotFound: there is no such file.
+            FormatError: the file can't be decoded.
+        """
+        taken = None if self.ahead is None else self.ahead.take()
+        if taken is None:
+            return self.store.get(self.name, sample)
+        data, shard = taken
+        if sample is not None:
+            add_source(sample, self.store.info(self.name, shard))
+        return data if self.store.decode is None else decode_part(self.name, data, self.store.decode)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Lazy, (self.store, self.name))
+
+
+class Prefetch:
+    """Background fetcher of files, up to a number of bytes.
+
+    Files beyond that are fetched when they are used.
+
+    The bytes of a remote dataset also go into its store's cache, so a later epoch finds them there. Memory:
+    `most_bytes`, and one file per thread.
+
+    Args:
+        threads: number of files fetched at a time.
+        most_bytes: limit for fetched bytes that haven't been used yet.
+
+    Examples:
+        >>> import penstock as ps
+        >>> from penstock.cook import FileStore, Prefetch
+        >>> store = FileStore(ps.open("pictures", raw=True))
+        >>> prefetch = Prefetch(threads=2)
+        >>> pictures = [prefetch.lazy(store, f"{number:03}.txt") for number in range(3)]
+        >>> [picture.get() for picture in pictures]
+        [b'picture 0', b'picture 1', b'picture 2']
+        >>> prefetch.close()
+    """
+
+    def __init__(self, threads: int = _THREADS, most_bytes: int = _MOST_BYTES) -> None:
+        self._given = (threads, most_bytes)
+        self._pool: Pool | None = None
+        # The garbage collector may drop a handle, which is counted, while this thread holds the lock.
+        self._lock = threading.RLock()
+        self._held_bytes = 0
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Prefetch, self._given)
+
+    def lazy(self, store: FileStore, name: str) -> Lazy:
+        """Return a handle to a file, whose fetch starts now if the prefetched bytes are below the limit."""
+        if not self.has_room():
+            return Lazy(store, name)
+        with self._lock:
+            if self._pool is None:
+                self._pool = Pool(self._given[0], "penstock-prefetch")
+            pool = self._pool
+        # Not with the lock held: to submit takes one of all pools, under which others may drop a handle.
+        fetch = _Fetch(self)
+        fetch.begin(pool, store, name)
+        return Lazy(store, name, fetch)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes fetched but not yet used."""
+        return self._held_bytes
+
+    def has_room(self) -> bool:
+        """Return whether another file may be prefetched."""
+        return self._held_bytes < self._given[1]
+
+    def hold(self, num_bytes: int) -> None:
+        """Add to the count of held bytes; a negative number subtracts."""
+        with self._lock:
+            self._held_bytes += num_bytes
+
+    def close(self) -> None:
+        """Stop fetching; files whose fetch was not started are fetched on demand."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+
+class _Fetch:
+    """One fetch: the bytes are delivered once, and dropped with the handle at the latest."""
+
+    __slots__ = ("_future", "_lock", "_owner", "_read", "_wanted")
+
+    def __init__(self, owner: Prefetch) -> None:
+        self._owner = owner
+        self._lock = threading.Lock()
+        self._read: tuple[bytes, str | None] | None = None
+        self._wanted = True
+        self._future: Future[None] | None = None
+
+    def begin(self, pool: Pool, store: FileStore, name: str) -> None:
+        """Start it."""
+        with contextlib.suppress(RuntimeError):  # closed meanwhile: it is fetched when it is asked for
+            self._future = pool.submit(_run, self, store, name)
+
+    def has_room(self) -> bool:
+        """Return whether another file may be prefetched."""
+        return self._owner.has_room()
+
+    def keep(self, read: tuple[bytes, str | None]) -> None:
+        """The bytes are here, and the shard that they are of."""
+        with self._lock:
+            if self._wanted:
+                self._read = read
+                self._owner.hold(len(read[0]))
+
+    def take(self) -> tuple[bytes, str | None] | None:
+        """The bytes and their shard; None where they were taken before, or are to be fetched by the caller."""
+        future = self._future
+        if future is not None and not future.cancel():
+            future.exception()  # waits; an error comes again, and better, when the caller fetches
+        with self._lock:
+            return self._drop()
+
+    def __del__(self) -> None:
+        self._drop()
+
+    def _drop(self) -> tuple[bytes, str | None] | None:
+        read, self._read, self._wanted = self._read, None, False
+        if read is not None:
+            self._owner.hold(-len(read[0]))
+        return read
+
+
+def _run(fetch: _Fetch, store: FileStore, name: str) -> None:
+    # Asked again: many may have been begun before the first was there.
+    if fetch.has_room():
+        fetch.keep(store.read(name))

@@ -6,16 +6,16 @@ import copy
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from penstock._ending import has_ended, only_exit_handlers_run, when_dropped
 from penstock.errors import ConfigError
 from penstock.load import lanes
 from penstock.load.lanes import LaneTask
-from penstock.load.prefetch import Pipeline, PipelineFactory
-from penstock.load.read import ReadTask
+from penstock.load.read import ReadTask, read_batches
+from penstock.load.workers import Handed, Wait, WorkersFactory
 
 Deliver: TypeAlias = Callable[[Any, Mapping[str, float], float], Any]
 """Batch, stage → seconds spent on it, and when it was asked for → what the caller gets."""
@@ -166,3 +166,81 @@ def closed() -> ConfigError:
         "the loader is closed",
         hint="Create a new loader; load_state_dict(closed.state_dict()) resumes where this one stopped",
     )
+
+
+class Pipeline(Protocol):
+    """Batches of a task in order, from one number on, without end: the caller knows how many there are."""
+
+    def __next__(self) -> Handed:
+        """The next batch; raises in its place what reading it raised."""
+        ...
+
+    def ready(self) -> int:
+        """About how many batches, or parts of them, are ready."""
+        ...
+
+    def close(self) -> None:
+        """Stop the workers and release what they made; a second call does nothing."""
+        ...
+
+
+class PipelineFactory(Protocol):
+    """Starts to read a task."""
+
+    def __call__(self, task: ReadTask | LaneTask, first: int, /) -> Pipeline:
+        """A pipeline whose first batch has the number `first`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Worker w of W reads the batches `first + w, first + w + W, …` of a task: a `Producer`."""
+
+    task: ReadTask
+    first: int
+    workers: int
+
+    def __call__(self, worker: int, wait: Wait, /) -> Generator[Handed]:
+        """The batches of worker number `worker`, each with the seconds spent on it."""
+        seconds: dict[str, float] = {}
+        for batch in read_batches(self.task, self.first + worker, self.workers, wait, seconds):
+            yield batch, dict(seconds), None
+            seconds.clear()
+
+    def place(self, worker: int, made: int, /) -> str:
+        """The batch that worker number `worker` makes after so many, and its positions."""
+        task, number = self.task, self.first + worker + made * self.workers
+        first = task.first_position + task.stride * number * task.batch_size
+        last = first + task.stride * (task.batch_size - 1)
+        return f"positions {first} to {last}" + (f" in steps of {task.stride}" if task.stride > 1 else "")
+
+
+class ReadAhead:
+    """Takes whole batches from the workers in turn, so nothing needs sorting.
+
+    Memory: the batches that workers may be ahead, and the one that is delivered.
+
+    Args:
+        task: what to read.
+        first: number of the first batch.
+        workers: how many there are, 1 or more.
+        start: starts them.
+    """
+
+    def __init__(self, task: ReadTask, first: int, workers: int, start: WorkersFactory) -> None:
+        self._turn = 0
+        self._num_workers = workers
+        self._workers = start(Shares(task, first, workers), workers)
+
+    def __next__(self) -> Handed:
+        batch = self._workers.take(self._turn)
+        self._turn = (self._turn + 1) % self._num_workers
+        return batch
+
+    def ready(self) -> int:
+        """Batches that are ready."""
+        return self._workers.ready()
+
+    def close(self) -> None:
+        """Stop the workers."""
+        self._workers.close()

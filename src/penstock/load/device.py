@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock._optional import require
 from penstock.errors import ConfigError
-from penstock.load.ids import ToSignedIds, may_hold_arrays
+from penstock.load.collate import ToSignedIds, may_hold_arrays
 
 torch: Any = require("torch", extra="torch")
 

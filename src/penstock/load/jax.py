@@ -14,8 +14,7 @@ import numpy as np
 from penstock._optional import require
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
-from penstock.load.collate import Collate, Then, collate_columns
-from penstock.load.ids import signed_ids
+from penstock.load.collate import Collate, Then, collate_columns, signed_ids
 from penstock.load.loader import Loader
 from penstock.types import Batch
 

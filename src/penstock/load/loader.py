@@ -20,14 +20,12 @@ from penstock.errors import ConfigError
 from penstock.load import excluded, lanes
 from penstock.load import history as runs
 from penstock.load import state as states
-from penstock.load.batches import Batches, Cursor, closed
+from penstock.load.batches import Batches, Cursor, Pipeline, PipelineFactory, ReadAhead, closed
 from penstock.load.collate import Collate, collate_columns
 from penstock.load.describe import describe
 from penstock.load.lanes import LaneBatches, LaneTask
 from penstock.load.metrics import Meter, Metrics, sources_so_far
-from penstock.load.options import Options, Tail, mixed_border, samples_per_iteration
-from penstock.load.prefetch import Pipeline, PipelineFactory, ReadAhead
-from penstock.load.ranks import data_parallel
+from penstock.load.options import Options, Tail, data_parallel, mixed_border, samples_per_iteration
 from penstock.load.read import OnError, ReadTask
 from penstock.load.workers import NoWorkers, Producer, ThreadWorkers, WorkerKind, Workers, WorkersFactory
 from penstock.mix.repeats import repeats_by_content

@@ -23,9 +23,8 @@ from penstock._resolved import resolves
 from penstock._secrets import logger
 from penstock.abc import Source, Stream, SupportsPrefetch
 from penstock.errors import ConfigError
-from penstock.load.collate import Collate, Then, collate_columns
+from penstock.load.collate import Collate, Then, ToSignedIds, collate_columns, may_hold_arrays, signed_ids
 from penstock.load.device import ToDevice, arrived
-from penstock.load.ids import ToSignedIds, may_hold_arrays, signed_ids
 from penstock.load.loader import Loader
 from penstock.load.sequence import block_mask, broadcast, context_parallel
 from penstock.load.workers import WorkerKind
@@ -55,7 +54,7 @@ class ToTensors:
 
     Examples:
         >>> import numpy as np
-        >>> from penstock.load.ids import ToSignedIds
+        >>> from penstock.load.collate import ToSignedIds
         >>> from penstock.load.torch import ToTensors
         >>> ToTensors(ToSignedIds("int64", frozenset({"tokens"})))({"tokens": np.array([1, 2], np.uint16), "name": "a"})
         {'tokens': tensor([1, 2]), 'name': 'a'}

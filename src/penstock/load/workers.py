@@ -15,8 +15,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 from penstock._ending import Worker, has_ended
 from penstock.errors import PenstockError
-from penstock.load.credits import CreditWindow
-from penstock.load.sizes import size_bytes
+from penstock.load.credits import CreditWindow, size_bytes
 
 _CLOSE_WAIT_S = 1.0
 

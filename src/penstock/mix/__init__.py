@@ -1,12 +1,11 @@
 """Classes and functions that combine several sources or streams into one."""
 
-from penstock.mix.auxiliary import AuxSource, AuxStream, WithAux, aux_of
+from penstock.mix.auxiliary import AuxSource, AuxStream, Map, MappedSource, MappedStream, WithAux, aux_of
 from penstock.mix.balance import Balance
 from penstock.mix.blend import Blend
 from penstock.mix.concat import Concat, ConcatSource, ConcatTokens
 from penstock.mix.epochs import Epochs
 from penstock.mix.join import Join, JoinedSource
-from penstock.mix.mapped import Map, MappedSource, MappedStream
 from penstock.mix.shares import block_counts
 from penstock.mix.stages import Stages
 from penstock.mix.streaming import StreamingOrder

@@ -16,13 +16,12 @@ from penstock._resolved import capability
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches
-from penstock.mix.auxiliary import AuxStream
-from penstock.mix.mapped import MappedStream
+from penstock.mix.auxiliary import AuxStream, MappedStream
 from penstock.mix.shares import Weight, exactly, plain_weight
 from penstock.node.blocks import Blocks, EvenBlocks, StoredBlocks, blocks_of, even_blocks, joined, preferred_mode
 from penstock.node.over import OPEN, Finder, SourceNode
 from penstock.order.permutation import MAX_SIZE
-from penstock.order.sequential import Sequential
+from penstock.order.shuffle import Sequential
 from penstock.types import Batch, IntArray, Location, Place, Sample, Schema
 
 VERSION = "epochs-1"

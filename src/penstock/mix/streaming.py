@@ -24,7 +24,7 @@ from penstock.order.compat.streaming.epochs import StreamingEpochs, decode_state
 from penstock.order.compat.streaming.one_epoch import VERSION, StreamingRun
 from penstock.order.compat.streaming.partition import Cluster, as_original, padding_of
 from penstock.order.compat.streaming.sampling import Shares, Weight, shares_of
-from penstock.order.sequential import Sequential
+from penstock.order.shuffle import Sequential
 from penstock.store.derived import DerivedCache
 from penstock.types import Batch, IntArray, Location, Sample, Schema
 

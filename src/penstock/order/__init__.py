@@ -3,8 +3,7 @@
 from penstock.order.blocks import BlockOrder
 from penstock.order.ordered import OrderedStream
 from penstock.order.permutation import GlobalOrder
-from penstock.order.sequential import Sequential, SequentialOrder
-from penstock.order.shuffle import Shuffle
+from penstock.order.shuffle import Sequential, SequentialOrder, Shuffle
 from penstock.order.skip import Skip
 from penstock.order.take import Take
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock.errors import ConfigError, UnsafeData
 from penstock.formats.samples.webdataset.sample_types import SampleType, find_type, type_of_class
-from penstock.recipe.keys import check_keys, check_map, check_text
+from penstock.recipe.values import check_keys, check_map, check_text
 
 _HEAD = ("__key__", "__restore_key__", "__subflavors__")
 

@@ -21,12 +21,12 @@ from typing import Any
 
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
-from penstock.recipe.budget import Budget
 from penstock.recipe.build import Builder, Each, Mode
 from penstock.recipe.code import joiner_name, make_code
-from penstock.recipe.keys import check_keys, check_list, check_map, check_text, unknown
+from penstock.recipe.context import Budget
 from penstock.recipe.places import aux_place, beside
 from penstock.recipe.tree import Joined, Leaf, Mixed, MixKind, Multiplier, Node, Ranges, leaves
+from penstock.recipe.values import check_keys, check_list, check_map, check_text, unknown
 from penstock.store.place import place_of
 from penstock.types import OpenOptions
 

@@ -17,16 +17,13 @@ from penstock._limits import MOST_NODES_DEEP
 from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError
 from penstock.mix.repeats import repeats_by_path
-from penstock.recipe.budget import Budget, check_nesting
 from penstock.recipe.build import Builder, Mode
 from penstock.recipe.code import Code, make_code
-from penstock.recipe.context import Context
-from penstock.recipe.forms import BASES, MODIFIERS, OF_BATCH, OWN, TOP, VERSION
-from penstock.recipe.keys import check_keys, check_map, unknown
+from penstock.recipe.context import Budget, Context, check_nesting
 from penstock.recipe.kinds import KINDS, Kind
 from penstock.recipe.metadataset import build_metadataset, is_metadataset
-from penstock.recipe.short import expand
-from penstock.recipe.values import check_value
+from penstock.recipe.short import BASES, MODIFIERS, OF_BATCH, OWN, TOP, VERSION, expand
+from penstock.recipe.values import check_keys, check_map, check_value, unknown
 from penstock.store.place import place_of
 from penstock.types import OpenOptions
 

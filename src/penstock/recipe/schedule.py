@@ -11,8 +11,7 @@ from penstock.mix import Blend, Stages
 from penstock.order import Skip
 from penstock.order.permutation import MAX_SIZE
 from penstock.recipe.context import Context
-from penstock.recipe.keys import unknown
-from penstock.recipe.values import WEIGHT, check_value, number_of
+from penstock.recipe.values import WEIGHT, check_value, number_of, unknown
 
 _STEPS = re.compile(r"([1-9][0-9]{0,17}) steps?")
 LENGTH: dict[str, Any] = {

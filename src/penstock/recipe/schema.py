@@ -6,8 +6,8 @@ import json
 from importlib import resources
 from typing import Any
 
-from penstock.recipe.forms import BASES, ITEM, MODIFIERS, OF_BATCH, OF_ITEM, OF_OWN, OWN, VERSION
 from penstock.recipe.kinds import KINDS, NODE, PATHS, Kind
+from penstock.recipe.short import BASES, ITEM, MODIFIERS, OF_BATCH, OF_ITEM, OF_OWN, OWN, VERSION
 
 FILE = "recipe.schema.json"
 
