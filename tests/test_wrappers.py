@@ -29,6 +29,7 @@ from penstock.compat.energon.encoded import Encoded
 from penstock.compat.streaming.own import OwnSamples
 from penstock.cook import Crude, cook
 from penstock.errors import NotFound
+from penstock.load.inverse import OneOf, Search
 from penstock.mix.streaming import StreamingOrder
 from penstock.node.over import HANDED_ON, Node
 from penstock.order.compat.seqax import SeqaxParams, SeqaxPass
@@ -707,3 +708,13 @@ def test_passed_on(kind: str, name: str, capability: str) -> None:
 
 def test_reasons_are_of_wrappers() -> None:
     assert {(name, one) for _, name, one in PAIRS} >= ABSENT.keys() | ELSEWHERE.keys()
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_sample_is_found_by_its_index_in_a_child(name: str) -> None:
+    case = SOURCES[name]()
+    for wanted in (2, 3, 10):
+        search = Search(OneOf("", lambda source, wanted=wanted: wanted if source is case.below[0] else None))
+        assert search.indices(case.node).tolist() == [
+            row for row, place in enumerate(case.rows) if place == (0, wanted)
+        ]

@@ -265,7 +265,7 @@ class MappedStream(_Mapped, ChangedStream):
         return MappedStream(stream, self.fn, self.name)
 
     def change(self, sample: Any, number: int) -> Sample:
-        made = super().change(sample, number)
+        made = self.fn(sample, **self._aux)
         return keep_mark(sample, made) if self._has_marks else made
 
     def change_all(self, samples: list[Any], numbers: IntArray) -> list[Sample]:

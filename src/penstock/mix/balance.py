@@ -104,7 +104,6 @@ class Balance(MovedStream[T]):
         return ({"kind": self.kind, "version": VERSION, **self.own()}, self.stream.fingerprint)
 
     def inner(self, positions: IntArray, /) -> IntArray:
-        """Return int64[k]: the corresponding positions in `stream`."""
         size = self.world * self.steps
         blocks, places = positions // size, positions % size
         found = np.empty(positions.shape, np.int64)

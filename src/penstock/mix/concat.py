@@ -198,7 +198,6 @@ class ConcatSource(SourceNode):
         return {str(child): source for child, source in enumerate(self.sources)}
 
     def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which this can be rebuilt."""
         mixed = {"mixed_tokenizers": True} if self.is_mixed else {}
         return {"kind": "concat", "sources": [source.recipe() for source in self.sources], **mixed}
 

@@ -159,7 +159,6 @@ class Epochs(SourceNode):
         return self._children
 
     def recipe(self) -> dict[str, Any]:
-        """Return a plain-JSON description from which this can be rebuilt."""
         later = {"first_pass": self.first_pass} if self.first_pass else {}
         children = [
             {"name": name, "repetitions": plain_weight(self.repetitions[name]), "of": child.recipe()}

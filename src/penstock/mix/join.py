@@ -24,7 +24,7 @@ from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.node.blocks import blocks_of, preferred_mode
-from penstock.node.over import SourceNode
+from penstock.node.over import Finder, SourceNode
 from penstock.store.derived import DerivedCache
 from penstock.types import Batch, Field, IntArray, Place, Sample, Schema
 
@@ -203,6 +203,10 @@ class JoinedSource(SourceNode):
     def children(self) -> Mapping[str, Source[Any]]:
         """Return the members by name."""
         return self._members
+
+    def find(self, finder: Finder) -> IntArray:
+        columns = zip(self._members.values(), self._rows().T, strict=True)
+        return np.flatnonzero(np.any([np.isin(rows, finder.indices(member)) for member, rows in columns], axis=0))
 
     def shown(self) -> dict[str, Any]:
         rules = ",".join(dict.fromkeys(self.how.values()))

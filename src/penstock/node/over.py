@@ -253,11 +253,9 @@ class ChangedView(Changes, View[Any]):
         return self.change(self.source[index], index)
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns, in that order."""
         return self.columns(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """Return the samples at `indices` (int64[k]), in that order."""
         indices = np.asarray(indices)
         return self.change_all(samples_of(self.source, indices), indices)
 
@@ -368,23 +366,15 @@ class MovedStream(StreamOver[T]):
         return self.stream[self.inner_one(position)]
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `positions` (int64[k]) as columns, in that order."""
         return self.stream.get_batch(self.inner(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
-        """Return int64[k]: a number per position, for `get_resolved`."""
         return self._ahead.resolve(self.inner(positions))
 
     def locate(self, position: int, /) -> Location:
-        """Return the origin of the sample at `position`. Reads only indexes, no data."""
         return replace(self.stream.locate(self.inner_one(position)), position=position)
 
     def substitute(self, position: int, attempt: int, /) -> int:
-        """Return a position with a substitute for the sample at `position`; see `SupportsSubstitutes`.
-
-        Raises:
-            ConfigError: the stream has no substitutes, or no more of them.
-        """
         stream, inner = substitutes_of(self.stream), self.inner_one(position)
         others = (self.position_of(stream.substitute(inner, tried)) for tried in count())
         return next(islice((one for one in others if one is not None), attempt, None))
@@ -398,9 +388,7 @@ class ChangedStream(Changes, StreamOver[Any]):
         return self.change(self.stream[position], position)
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Return the samples at resolved positions as columns."""
         return self.columns(self.get_resolved_samples(resolved))
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[Any]:
-        """Return the samples at resolved positions."""
         return self.change_all(self._ahead.samples(resolved), resolved)

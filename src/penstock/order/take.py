@@ -97,7 +97,6 @@ class TakenSource(View[T]):
 
     @property
     def costs(self) -> IntArray | None:
-        """Work per sample, int64[n]; None if unknown."""
         found: IntArray | None = capability(self.source, "costs")
         return None if found is None else found[self.start : self.stop]
 

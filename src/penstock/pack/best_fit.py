@@ -213,7 +213,6 @@ class PackedWindows(TokenWindows):
         return len(self.plan.window_starts) - 1
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the windows at `indices` (int64[k]) as columns, in that order."""
         indices = as_indices(indices, len(self))
         shape = (len(indices), self.packing.length)
         row, column, starts, lengths, more = self._pieces_of(indices)

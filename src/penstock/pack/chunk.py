@@ -185,7 +185,6 @@ class Windows(TokenWindows):
         return {**sample, **{name: one.read(start, start + self._read_tokens) for name, one in planes}}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the windows at `indices` (int64[k]) as columns, in that order."""
         return self._columns(as_indices(indices, self._len), None)
 
     def gather_windows(self, indices: Sequence[int] | IntArray, out: TokenArray | None = None) -> Batch:

@@ -99,7 +99,6 @@ class WholeDocuments(TokenWindows):
         return len(self.source)
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the windows at `indices` (int64[k]) as columns, in that order."""
         indices = as_indices(indices, len(self))
         length, shift = self.packing.length, int(self.packing.labels == "shift")
         doc_starts = self.source.doc_starts
