@@ -13,7 +13,7 @@ import numpy as np
 from penstock._digest import array_digest, derive_key
 from penstock._resolved import capability
 from penstock.errors import ConfigError
-from penstock.node.over import Finder, MovedStream
+from penstock.node.over import Finder, MovedStream, StreamNode
 from penstock.order.ordered import OrderedStream
 from penstock.order.permutation import permute
 from penstock.types import IntArray
@@ -95,10 +95,7 @@ class Balance(MovedStream[T]):
     def __reduce__(self) -> tuple[object, ...]:
         return (partial(Balance, steps=self.steps, seed=self.seed), (self.stream, self.world, self._given))
 
-    def seeded(self, seed: int, /) -> Balance[T]:
-        """Return this: streams saved by version 0.2 keep the seed of the balanced order."""
-        del seed
-        return self
+    seeded = StreamNode.seeded  # itself: streams saved by version 0.2 keep the seed of the balanced order
 
     def identity(self) -> tuple[Any, ...]:
         return ({"kind": self.kind, "version": VERSION, **self.own()}, self.stream.fingerprint)
