@@ -110,23 +110,27 @@ def run_checks(checks: Iterable[Check[_Opened]], opened: _Opened, depth: Depth) 
             yield from limited(found, count_rest=False) if check.is_limited else (one.finding() for one in found)
 
 
-def limited(problems: Iterable[Problem], path: str | None = None, *, count_rest: bool = True) -> Iterator[Finding]:
+def limited(
+    problems: Iterable[Problem | Finding], path: str | None = None, *, count_rest: bool = True
+) -> Iterator[Finding]:
     """Yield the first findings of each code, then the number of the others.
 
     Args:
-        problems: in the order of their findings.
+        problems: problems or findings, in their order.
         path: place of the others, usually the dataset; by default that of the last one.
         count_rest: leave the others out if false.
     """
-    counts, last = Counter[str](), dict[str, Problem]()
+    counts, last = Counter[str](), dict[str, Problem | Finding]()
     for one in problems:
         counts[one.code] += 1
         last[one.code] = one
         if counts[one.code] <= MOST_FINDINGS:
-            yield one.finding()
+            yield one.finding() if isinstance(one, Problem) else one
     for code, count in counts.items():
         if count > MOST_FINDINGS and count_rest:
-            rest = replace(last[code].finding(), offset_bytes=None, found=f"{count - MOST_FINDINGS} more of these")
+            one = last[code]
+            one = one.finding() if isinstance(one, Problem) else one
+            rest = replace(one, offset_bytes=None, found=f"{count - MOST_FINDINGS} more of these")
             yield rest if path is None else replace(rest, path=path, expected=None)
 
 

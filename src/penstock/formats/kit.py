@@ -29,6 +29,7 @@ from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Store
 from penstock.errors import ConfigError, PenstockError
+from penstock.formats._findings import Problem
 from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, data_fingerprint, side_path
 from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats._writers import require_open
@@ -236,11 +237,7 @@ def finding_of(format_name: str, error: PenstockError) -> Finding:
         >>> finding_of("numbers", Truncated("the file is too short", path="numbers.dat", offset_bytes=3)).code
         'numbers.truncated'
     """
-    found, expected = (None if value is None else str(value) for value in (error.found, error.expected))
-    what = error.what if found is None else f"{error.what}: {found}"
-    return Finding(
-        f"{format_name}.{error.code}", "error", error.path or "", error.offset_bytes, what, expected, error.hint
-    )
+    return Problem.of_error(f"{format_name}.{error.code}", error).finding()
 
 
 def recipe_of(format_name: str, path: str, options: OpenOptions | None = None) -> dict[str, Any]:

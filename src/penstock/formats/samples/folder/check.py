@@ -1,4 +1,4 @@
-"""Checking a folder of files, its media index and its side file; dropping rows of files that are gone."""
+"""Check a folder of files, its media index and its side file; drop rows of deleted files from the media index."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
-from penstock.formats._findings import MOST_FINDINGS
+from penstock.formats._findings import limited
 from penstock.formats._manifest import file_digests
 from penstock.formats._proof import require_none, require_size
-from penstock.formats._side_checks import RESTORE, check_bytes, check_side_file
+from penstock.formats._side_checks import RESTORE, check_bytes, check_side_file, differing_block
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.media_index import MediaRow, other_header, read_rows
 from penstock.formats.samples.sqlite import connect, connect_to_write, damage, system_errors
@@ -43,10 +43,10 @@ def require_as_recorded(store: Store, root: str, names: Sequence[str]) -> None:
 
 
 def check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
-    """Findings. Memory: the list of files, and 64 MiB.
+    """Return the findings. Memory: the list of files, and 64 MiB.
 
-    `quick` compares names: those of the side file and of the media index with those that are there. `sample` also
-    digests 256 files and looks at the headers of 256 media, `full` at all of them.
+    `quick` compares the names in the side file and the media index with those of the files. `sample` also checks the
+    digests of 256 files and the headers of 256 media, `full` all of them.
 
     Raises:
         NotFound: no such folder.
@@ -65,54 +65,36 @@ def _some(names: Sequence[str], depth: Depth) -> Sequence[str]:
     return names if depth == "full" else names[:: max(1, len(names) // _SAMPLE_FILES)]
 
 
-def _listed(findings: Iterable[Finding], root: str) -> Iterator[Finding]:
-    """The first findings one by one, the others as a count."""
-    last, count = None, 0
-    for count, last in enumerate(findings, 1):
-        if count <= MOST_FINDINGS:
-            yield last
-    if last is not None and count > MOST_FINDINGS:
-        yield Finding(last.code, last.severity, root, None, f"{count - MOST_FINDINGS} more of these", None, last.fix)
-
-
-# --- the side file -----------------------------------------------------------------------------------------------
-
-
 def _check_side_file(store: Store, root: str, names: Sequence[str], depth: Depth) -> Iterator[Finding]:
     manifest, findings = check_side_file("folder", store, root, f"{root}/{SIDE_SUFFIX}", lambda: Facts("folder"))
     yield from findings
     if manifest is None or findings:
         return
     known, there = manifest.block_digests, set(names)
-    missing = [Finding("folder.missing", "error", f"{root}/{name}", None, "no such file", None, RESTORE)
-               for name in known if name not in there]  # fmt: skip
-    yield from _listed(missing, root)
+    missing = [name for name in known if name not in there]
+    added = [name for name in names if name not in known and is_text(name)]
+    found = (Finding("folder.missing", "error", f"{root}/{name}", None, "no such file", None, RESTORE)
+             for name in missing)  # fmt: skip
+    yield from limited(found, root)
     what = "a file that isn't recorded in the side file"
-    added = [Finding("folder.added", "error", f"{root}/{name}", None, what, None, RESTORE)
-             for name in names if name not in known and is_text(name)]  # fmt: skip
-    yield from _listed(added, root)
+    found = (Finding("folder.added", "error", f"{root}/{name}", None, what, None, RESTORE) for name in added)
+    yield from limited(found, root)
     if not missing and not added and manifest.num_samples != len(names):
         told = f"{manifest.num_samples}, as recorded in the side file"
         yield Finding("folder.changed", "error", root, None, f"{len(names)} files", told, RESTORE)
     if depth == "full" and not missing and not added:
         yield from check_bytes("folder", root, manifest, sum(store.size(f"{root}/{name}") for name in names))
     chosen = [name for name in _some(names, depth) if name in known]
-    yield from _listed(_changed(store, root, chosen, manifest, RESTORE), root)
+    yield from limited(_changed(store, root, chosen, manifest), root)
 
 
-def _changed(store: Store, root: str, names: Iterable[str], manifest: Manifest, fix: str) -> Iterator[Finding]:
+def _changed(store: Store, root: str, names: Iterable[str], manifest: Manifest) -> Iterator[Finding]:
     for name in names:
         path = f"{root}/{name}"
-        digests = file_digests(store, path)
-        known = manifest.block_digests[name]
-        if digests != known:
-            pairs = enumerate(zip(digests, known, strict=False))
-            block = next((place for place, (found, told) in pairs if found != told), min(len(digests), len(known)))
+        block = differing_block(file_digests(store, path), manifest.block_digests[name])
+        if block is not None:
             what = "content that differs from its digest"
-            yield Finding("folder.changed", "error", path, block * BLOCK_BYTES, what, None, fix)
-
-
-# --- the media index ---------------------------------------------------------------------------------------------
+            yield Finding("folder.changed", "error", path, block * BLOCK_BYTES, what, None, RESTORE)
 
 
 def _check_media(store: Store, root: str, there: set[str], depth: Depth) -> Iterator[Finding]:
@@ -133,10 +115,10 @@ def _check_media(store: Store, root: str, there: set[str], depth: Depth) -> Iter
     drop = f"`penstock repair {root} --write` drops it, and so does `penstock prepare-media {root}`"
     stale = (Finding(STALE, "warning", path, None, f"a row for {row.name!r}, which doesn't exist", None, drop)
              for row in rows if row.name not in there)  # fmt: skip
-    yield from _listed(stale, root)
+    yield from limited(stale, root)
     known = {row.name: row for row in rows if row.name in there}
     chosen = _some(sorted(known), depth)
-    yield from _listed(_differing(store, root, [known[name] for name in chosen]), root)
+    yield from limited(_differing(store, root, [known[name] for name in chosen]), root)
 
 
 def _differing(store: Store, root: str, rows: Iterable[MediaRow]) -> Iterator[Finding]:
@@ -148,11 +130,8 @@ def _differing(store: Store, root: str, rows: Iterable[MediaRow]) -> Iterator[Fi
             yield Finding("folder.media-differs", "warning", path, None, found, str(row.metadata), fix)
 
 
-# --- repair ------------------------------------------------------------------------------------------------------
-
-
 def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
-    """Drop rows of files that are gone from the media index; the old index stays as `index.sqlite.bak`."""
+    """Drop rows of deleted files from the media index; the old index is kept as `index.sqlite.bak`."""
     if not any(finding.code == STALE for finding in findings) or not isinstance(store, LocalStore):
         return []
     root = path.rstrip("/") or path
@@ -176,7 +155,7 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
 
 
 def require_folder(store: Store, path: str) -> str:
-    """The folder's path without a slash at its end; raises `NotFound`."""
+    """Return the folder's path without a slash at its end; raises `NotFound`."""
     root = path.rstrip("/") or path
     if not store.is_folder(root):
         raise NotFound("no such folder", path=path, hint="Check the path")
