@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.cli._findings import FINDINGS
 
 SOURCE = Path(__file__).parent.parent / "src" / "penstock"
-_PREFIXES = dict.fromkeys(("fault", "Damage", "_of_error"), "flat-tokens.")
+_PREFIXES = dict.fromkeys(("fault", "Damage"), "flat-tokens.")
 _CALLS = {"Finding", "Problem", "of_error", "warning", "_problem", "find_unlisted", "Check", *_PREFIXES}
 _CODE = re.compile(r"(<format>|[a-z][a-z_-]*)(\.[a-z][a-z_-]*)+")
 _PART = re.compile(r"[a-z][a-z_-]*")
@@ -19,6 +19,7 @@ _OWN_CALLS = {
     "pbin": ("formats/tokens/pbin", "Problem"),
     "megatron": ("formats/tokens/megatron", "_problem"),
     "flat-tokens": ("formats/tokens/flat_tokens", "fault"),
+    "token-files": ("formats/tokens/folder", "_of_error"),
 }
 """Format → folder, and the function there that puts the format's name before a code."""
 _COMPUTED = {

@@ -1,12 +1,9 @@
-"""Checking a folder of token files: its index, its side file, each file by its own format's check, and their digests.
-
-Never writes. A file that is missing, torn, another one, or one that no index lists is named.
-"""
+"""Check a folder of token files: its index, its side file, and each file with its own format's check. Never writes."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -39,11 +36,11 @@ _COPY = "Copy the file again, or re-run the command that wrote it"
 
 
 def check_token_files(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> Iterator[Finding]:
-    """Findings in the order of the index, or of the files that are found; each is a task. Memory: one file's check.
+    """Yield the findings in the order of the index, or of the files. Each file is a task. Memory: one file's check.
 
     Raises:
-        NotFound: no index is there, nor work that would make one, nor a token file.
-        ConfigError: an option that can't hold.
+        NotFound: there is no index, no work that would make one, and no token file.
+        ConfigError: an option contradicts the data.
     """
     root = folder_of(path)
     where = f"{root}/{INDEX_NAME}"
@@ -60,7 +57,7 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
     try:
         index = decode_index(data, where)
     except PenstockError as error:
-        yield Finding(f"{NAME}.index", "error", where, None, _said(error), None, error.hint)
+        yield _of_error("index", error, where)
         return
     facts = functools.partial(folder_facts, data, index)
     manifest, findings = check_side_file(NAME, store, where, f"{root}/{SIDE_NAME}", facts)
@@ -79,7 +76,7 @@ def check_token_files(store: Store, path: str, options: OpenOptions, depth: Dept
 
 
 def _check_stated(store: Store, root: str, index: TokenFileIndex, manifest: Manifest) -> Iterator[Finding]:
-    """What the side file says of the whole, against the index and the files, which fit one another."""
+    """Compare the side file with the index and the files, which match each other."""
     where, side_path = f"{root}/{INDEX_NAME}", f"{root}/{SIDE_NAME}"
     yield from check_names(NAME, side_path, manifest, ())
     largest = max((one.max_token_id for one in index.files if one.tokens), default=None)
@@ -92,7 +89,7 @@ def _check_stated(store: Store, root: str, index: TokenFileIndex, manifest: Mani
 
 
 def _check_files(tasks: Sequence[_FileTask], run: Run) -> Iterator[Finding]:
-    """Findings of each file, and in what one differs from the first."""
+    """Yield the findings of each file, and its differences from the first one."""
     first: Sequence[Any] | None = None
     for task, checked in zip(tasks, run(_check_one, tasks), strict=True):
         findings, traits = checked or ((), None)
@@ -104,7 +101,7 @@ def _check_files(tasks: Sequence[_FileTask], run: Run) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True)
 class _FileTask:
-    """One file to be checked, what an index says of it, and the EOS id that is recorded for all files."""
+    """One file to check, its entry in the index, and the EOS id that is recorded for all files."""
 
     store: Store
     path: str
@@ -116,23 +113,32 @@ class _FileTask:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name of the task in errors."""
         return redact(self.path)
 
 
 def _check_one(task: _FileTask) -> tuple[list[Finding], Sequence[Any] | None]:
-    """What is wrong with a file, and its width, EOS id and tokenizer where it can be read; runs in any worker."""
+    """Return the findings of a file, and its width, EOS id and tokenizer if it can be read; runs in a worker."""
+    kind, store, path, one = get_format(task.format), task.store, task.path, task.entry
     findings: list[Finding] = []
-    checking = _check_file(task)
-    while True:
-        try:
-            findings.append(next(checking))
-        except StopIteration as end:
-            source: TokenSource | None = end.value
-            break
-    if source is None:
-        return findings, None
+    try:
+        findings += kind.check(store, path, task.options, task.depth)
+        eos_id = task.recorded_eos_id if task.options.eos_id is None else task.options.eos_id
+        source = cast(TokenSource, kind.open(store, path, replace(task.options, vocab_size=None, eos_id=eos_id)))
+    except NotFound:
+        expected = None if one is None else f"a file of {one.tokens} tokens"
+        return [Finding(f"{NAME}.missing", "error", path, None, "no such file", expected, _COPY)], None
+    except FormatError as error:
+        return findings or [_of_error("file", error, path)], None
+    if one is not None:
+        sound = not any(finding.severity == "error" for finding in findings)
+        findings += _check_against_index(source, one, path, task.depth if sound else "quick")
     return findings, (str(source.dtype), source.eos_id, getattr(source, "tokenizer_digest", None))
+
+
+def _of_error(what: str, error: PenstockError, path: str) -> Finding:
+    found = error.what if error.found is None else f"{error.what}: {error.found}"
+    return Finding(f"{NAME}.{what}", "error", path, None, found, None, error.hint)
 
 
 def _check_vocabulary(where: str, index: TokenFileIndex, options: OpenOptions) -> Iterator[Finding]:
@@ -143,39 +149,16 @@ def _check_vocabulary(where: str, index: TokenFileIndex, options: OpenOptions) -
             yield Finding(f"{NAME}.token-range", "error", where, None, found, f"0 to {options.vocab_size - 1}", fix)
 
 
-def _check_file(task: _FileTask) -> Generator[Finding, None, TokenSource | None]:
-    """Findings of one file; returns its source where it can be read."""
-    kind, store, path, one = get_format(task.format), task.store, task.path, task.entry
-    findings: list[Finding] = []
-    try:
-        findings += kind.check(store, path, task.options, task.depth)
-        eos_id = task.recorded_eos_id if task.options.eos_id is None else task.options.eos_id
-        source = cast(TokenSource, kind.open(store, path, replace(task.options, vocab_size=None, eos_id=eos_id)))
-        yield from findings
-    except NotFound:
-        expected = None if one is None else f"a file of {one.tokens} tokens"
-        yield Finding(f"{NAME}.missing", "error", path, None, "no such file", expected, _COPY)
-        return None
-    except FormatError as error:
-        yield from findings or [Finding(f"{NAME}.file", "error", path, None, _said(error), None, error.hint)]
-        return None
-    if one is not None:
-        sound = not any(finding.severity == "error" for finding in findings)
-        yield from _check_against_index(source, one, path, task.depth if sound else "quick")
-    return source
-
-
 def _check_against_index(source: TokenSource, one: TokenFileEntry, path: str, depth: Depth) -> Iterator[Finding]:
     try:
         counts = (source.num_tokens, len(source))
     except FormatError as error:
-        yield Finding(f"{NAME}.file", "error", path, None, _said(error), None, error.hint)
+        yield _of_error("file", error, path)
         return
     if counts != (one.tokens, one.documents):
-        found, stated = (
-            f"{tokens} tokens in {docs} documents" for tokens, docs in (counts, (one.tokens, one.documents))
-        )
-        yield Finding(f"{NAME}.counts", "error", path, None, found, f"{stated}, as recorded in {INDEX_NAME}", _COPY)
+        found = "{} tokens in {} documents".format(*counts)
+        expected = f"{one.tokens} tokens in {one.documents} documents, as recorded in {INDEX_NAME}"
+        yield Finding(f"{NAME}.counts", "error", path, None, found, expected, _COPY)
         return
     if depth == "full":
         yield from _check_documents(source, one, path)
@@ -188,7 +171,7 @@ def _check_against_index(source: TokenSource, one: TokenFileEntry, path: str, de
 
 
 def _check_documents(source: TokenSource, one: TokenFileEntry, path: str) -> Iterator[Finding]:
-    """Every document against the digest and the largest id in the index."""
+    """Compare the digest and the largest id of the documents with the index."""
     joined, old, largest = JoinedDigest(), DocumentDigest(), -1
     try:
         for tokens, lengths in document_runs(source, _RUN_TOKENS):
@@ -198,14 +181,12 @@ def _check_documents(source: TokenSource, one: TokenFileEntry, path: str) -> Ite
                 old.update(tokens, lengths)
             largest = max(largest, int(np.max(tokens, initial=0)) if len(tokens) else -1)
     except FormatError as error:
-        yield Finding(f"{NAME}.file", "error", path, None, _said(error), None, error.hint)
+        yield _of_error("file", error, path)
         return
     digest = joined.text() if is_joinable(one.digest) else old.hexdigest()
     if digest != one.digest:
-        found = f"documents with the digest {digest}"
-        yield Finding(
-            f"{NAME}.digest", "error", path, None, found, f"{one.digest}, as recorded in {INDEX_NAME}", RESTORE
-        )
+        found, stated = f"documents with the digest {digest}", f"{one.digest}, as recorded in {INDEX_NAME}"
+        yield Finding(f"{NAME}.digest", "error", path, None, found, stated, RESTORE)
     elif largest != one.max_token_id:
         found, stated = f"the largest id {largest}", f"{one.max_token_id}, as recorded in {INDEX_NAME}"
         fix = "The documents are right: `penstock repair` rebuilds the index"
@@ -213,25 +194,18 @@ def _check_documents(source: TokenSource, one: TokenFileEntry, path: str) -> Ite
 
 
 def _check_alike(first: Sequence[Any], traits: Sequence[Any], path: str, name: str) -> Iterator[Finding]:
-    """In what a file is of another run than the first one."""
+    """Yield the differences of a file from the first one."""
     for what, expected, found in zip(("width", "eos", "tokenizer"), first, traits, strict=True):
         if expected != found:
             yield Finding(f"{NAME}.{what}", "error", path, None, str(found), f"{expected}, as in {name}", _COPY)
 
 
 def _check_others(store: Store, root: str, index: TokenFileIndex) -> Iterator[Finding]:
-    """What lies in the folder and belongs to unfinished work, or to none: warnings, as nothing reads it."""
+    """Warn of files in the folder that nothing reads: unfinished work, and token files without an entry."""
     if store.exists(f"{root}/{WORK}"):
         fix = f"`penstock status {root} --sweep` removes what no running job needs"
-        yield Finding(
-            f"{NAME}.work",
-            "warning",
-            f"{root}/{WORK}",
-            None,
-            "left by a finished run, or in use by a running one",
-            None,
-            fix,
-        )
+        what = "left by a finished run, or in use by a running one"
+        yield Finding(f"{NAME}.work", "warning", f"{root}/{WORK}", None, what, None, fix)
     listed = {name for one in index.files for name in data_names(index.format, one.path)}
     try:
         paths = list(store.list(root))
@@ -243,8 +217,3 @@ def _check_others(store: Store, root: str, index: TokenFileIndex) -> Iterator[Fi
         if TOKEN_FILE_NAME.fullmatch(name) and name not in listed:
             found, fix = f"a token file that {INDEX_NAME} does not list", "It isn't read. Remove it or ignore it"
             yield Finding(f"{NAME}.unlisted", "warning", f"{root}/{name}", None, found, None, fix)
-
-
-def _said(error: PenstockError) -> str:
-    """An error without its path and hint, which stand elsewhere in a finding."""
-    return error.what if error.found is None else f"{error.what}: {error.found}"

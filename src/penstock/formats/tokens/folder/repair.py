@@ -1,6 +1,6 @@
-"""Remaking the `index.json` of a folder of token files from the side files of these, where it is known to be the same.
+"""Rebuild the `index.json` of a folder of token files from their side files, if it is known to be the same.
 
-Token files themselves are never changed: their names say what they hold.
+Token files are never changed: their names contain their digests.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from penstock.abc import Store, TokenSource
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
+from penstock.formats._side_checks import repaired
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.folder.files import SIDE_NAME, WORK, folder_of, manifest_of, read_index_bytes
 from penstock.formats.tokens.folder.found import find_token_files
@@ -28,7 +29,7 @@ from penstock.formats.tokens.folder.index import (
     encode_index,
 )
 from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
-from penstock.store.put import back_up, put
+from penstock.store.put import put
 from penstock.store.side_file import NEXT, encode_manifest, is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, Manifest, OpenOptions
 
@@ -52,11 +53,11 @@ def _repair_found(
 def repair_token_files(
     store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
 ) -> list[Action]:
-    """Remake an index that is lost or damaged; the old one is kept as `index.json.bak`.
+    """Rebuild an index that is lost or damaged; the old one is kept as `index.json.bak`.
 
-    It is remade where each file has its side file, none is missing between two others, and the folder's own side file
-    says that these are all of them. Otherwise nothing is done, and what is in the way is named. What a killed writer
-    left of side files is swept. Where no index lists the files, each is mended as its own format does.
+    This needs the side file of each file, no gap in their numbers, and the folder's own side file as a proof that these
+    are all files. Otherwise nothing is done, and the action names the reason. Leftovers of a killed writer are
+    completed or removed. Without an index, each file is repaired by its own format.
     """
     root = folder_of(path)
     if not any(one.code in _INDEX_CODES for one in findings) and not store.exists(f"{root}/{INDEX_NAME}"):
@@ -79,36 +80,32 @@ def _remake(store: Store, root: str, code: str, options: OpenOptions, *, write: 
         manifest = _proved(store, side, data, index)
     except PenstockError as error:
         return Action(code, where, f"the index isn't rebuilt: {error}", possible=False)
-    what = (
-        f"list {len(index.files)} files with {sum(one.tokens for one in index.files):,} tokens, from their side files"
-    )
-    if not write:
-        return Action(code, where, what)
-    backup = back_up(store, where) if store.exists(where) else None
-    put(store, where, data)
-    binding = folder_facts(data, index).binding
-    if manifest.binding != binding:
-        put(store, side, encode_manifest(replace(manifest, binding=binding)))
-    return Action(code, where, what + (f"; the old index is kept as {backup}" if backup else ""), done=True)
+
+    def make() -> None:
+        put(store, where, data)
+        binding = folder_facts(data, index).binding
+        if manifest.binding != binding:
+            put(store, side, encode_manifest(replace(manifest, binding=binding)))
+
+    num_tokens = sum(one.tokens for one in index.files)
+    what = f"list {len(index.files)} files with {num_tokens:,} tokens, from their side files"
+    return repaired(store, code, where, what, make, write=write, old="the old index")
 
 
 def remade_index(store: Store, root: str, options: OpenOptions) -> TokenFileIndex:
-    """The index that the files of a folder had, from their names and side files.
+    """Return the index of the files in a folder, from their names and side files.
 
     Raises:
-        NotFound: there is none, one of them is missing, or one has no side file.
-        Corrupt: files that are not of one index.
+        NotFound: there are no files, one of them is missing, or one has no side file.
+        Corrupt: the files don't belong to one index.
     """
     if store.exists(f"{root}/{WORK}"):
-        what = "the folder contains unfinished work"
-        raise Corrupt(
-            what, path=f"{root}/{WORK}", hint="Re-run the command that began it to finish it and write the index"
-        )
+        hint = "Re-run the command that began it to finish it and write the index"
+        raise Corrupt("the folder contains unfinished work", path=f"{root}/{WORK}", hint=hint)
     names = sorted(set(_token_files(store, root)), key=_number)
     if not names:
-        raise NotFound(
-            "no token files to rebuild an index from", path=root, expected=f"part-00000-….{SUFFIXES['pbin']}"
-        )
+        expected = f"part-00000-….{SUFFIXES['pbin']}"
+        raise NotFound("no token files to rebuild an index from", path=root, expected=expected)
     suffixes = {name.rpartition(".")[2] for name in names}
     if len(suffixes) > 1 or not suffixes <= _BY_FORMAT.keys():
         raise Corrupt("token files in several formats", path=root, found=", ".join(sorted(suffixes)), expected="one")
@@ -138,7 +135,7 @@ def _entry(store: Store, root: str, format: str, name: str, options: OpenOptions
 
 
 def _read_digest(source: object) -> str:
-    """The digest that joins, of a file whose writer recorded the other one: all of it is read."""
+    """Compute the joinable digest of a file that records the older one; reads the whole file."""
     digest = JoinedDigest()
     for tokens, lengths in document_runs(cast(TokenSource, source)):
         digest.update(tokens, lengths)
@@ -146,11 +143,11 @@ def _read_digest(source: object) -> str:
 
 
 def _proved(store: Store, side: str, data: bytes, index: TokenFileIndex) -> Manifest:
-    """The folder's side file, which says that a remade index is the one that was there, or holds the same documents.
+    """Return the folder's side file if it proves that an index is the lost one, or has the same documents.
 
     Raises:
-        NotFound: there is none, so the last files may be missing.
-        Corrupt: it says otherwise.
+        NotFound: there is no side file, so the last files may be missing.
+        Corrupt: the side file differs.
     """
     known = [one for path in (side, side + NEXT) if (one := load_manifest(store, path)) is not None]
     if not known:
@@ -170,7 +167,7 @@ def _token_files(store: Store, root: str) -> Iterator[str]:
     start = len(root.rstrip("/")) + 1
     for path in store.list(root):
         name = path[start:].split("/")[0]
-        if TOKEN_FILE_NAME.fullmatch(name) and not name.endswith(".idx"):  # goes with its `.bin`
+        if TOKEN_FILE_NAME.fullmatch(name) and not name.endswith(".idx"):  # belongs to its `.bin`
             yield name
 
 
