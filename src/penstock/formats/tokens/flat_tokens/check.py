@@ -1,4 +1,4 @@
-"""Checking a group: metadata, `seq_starts`, chunks, start bits, ids, and the side file's digests. Never writes."""
+"""Check a group: metadata, `seq_starts`, chunks, start bits, ids, and the side file's digests. Never writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock._numbers import count_in
 from penstock.abc import Store
-from penstock.errors import Corrupt, FormatError, NotFound, PenstockError, Truncated
+from penstock.errors import Corrupt, FormatError, NotFound, Truncated
 from penstock.formats._default_split import DEFAULT_SPLIT, lacks_default_split
 from penstock.formats._findings import MOST_FINDINGS, Problem
 from penstock.formats._manifest import file_digest
@@ -43,12 +43,12 @@ _SAMPLED_DOCS = 1024
 
 
 def check_flat_tokens(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
-    """Findings, in the order of their files. Memory: 8 bytes a sequence, one chunk and 64 MiB.
+    """Return the findings in the order of their files. Memory: 8 bytes per sequence, one chunk and 64 MiB.
 
     `quick` reads metadata, file sizes and all of `seq_starts`; `sample` also 16 chunks of tokens; `full` every byte.
 
     Raises:
-        NotFound: nothing is at `path`, or no such split.
+        NotFound: there is nothing at `path`, or no such split.
         ConfigError: a split is named and the group has none.
     """
     path = path.rstrip("/") or path
@@ -65,7 +65,7 @@ def check_flat_tokens(store: Store, path: str, options: OpenOptions, depth: Dept
 
 
 def groups_at(store: Store, path: str, split: str | None) -> list[str]:
-    """Folders of the single array groups that a path means: one, or each split of a dataset."""
+    """Return the folders of single array groups: one, or each split of a dataset."""
     if split is None and store.is_folder(path) and not holds_array(store, path):
         return [f"{path}/{name}" for name in splits_in(store, path)] or [path]
     return [find_group(store, path, split)[0]]
@@ -94,7 +94,7 @@ def _check_group(store: Store, group: Group, options: OpenOptions, depth: Depth)
 
 
 def _open_arrays(store: Store, group: Group) -> dict[str, AnyArray]:
-    """The arrays whose metadata can be read."""
+    """Open the arrays whose metadata can be read."""
     found = {TOKENS: (group.tokens_name, group.tokens), STARTS: (STARTS, group.starts)}
     is_empty = group.tokens is not None and not isinstance(group.tokens, Problem) and group.tokens.num_items == 0
     return {
@@ -105,7 +105,7 @@ def _open_arrays(store: Store, group: Group) -> dict[str, AnyArray]:
 
 
 def _check_consolidated(store: Store, group: Group) -> Iterator[Finding]:
-    """Copies of the metadata that zarr prefers to the files themselves."""
+    """Compare the consolidated metadata, which zarr reads instead of the files, with the files."""
     where = f"{group.path}/{CONSOLIDATED_FILE}"
     if group.zarr_format != 2 or not store.exists(where):
         return
@@ -116,7 +116,7 @@ def _check_consolidated(store: Store, group: Group) -> Iterator[Finding]:
         if not isinstance(own, Problem) and listed.get(name) != own:
             what = f"the consolidated metadata differs from `{name}`"
             fix = "Consolidate again with zarr, or remove the file"
-            yield fault("metadata.consolidated", Corrupt, where, what, fix, severity="warning").finding()
+            yield Problem.warning("flat-tokens.metadata.consolidated", where, what, fix).finding()
 
 
 def _check_limit(group: Group, options: OpenOptions) -> Iterator[Finding]:
@@ -128,8 +128,7 @@ def _check_limit(group: Group, options: OpenOptions) -> Iterator[Finding]:
     for name, meta in ((group.tokens_name, group.tokens), (STARTS, group.starts)):
         if meta is not None and not meta.chain.stored.isnative:
             what, fix = "numbers are stored big-endian", "`penstock convert` writes them little-endian"
-            problem = fault("byte-order", Corrupt, f"{group.path}/{name}", what, fix, severity="warning")
-            yield problem.finding()
+            yield Problem.warning("flat-tokens.byte-order", f"{group.path}/{name}", what, fix).finding()
 
 
 def _no_split(store: Store, path: str, name: str) -> Problem:
@@ -141,43 +140,30 @@ def _no_split(store: Store, path: str, name: str) -> Problem:
     return fault("dataset.splits", Corrupt, path, what, fix, None, None, " and ".join(SPLITS))
 
 
-# --- seq_starts --------------------------------------------------------------------------------------------------
-
-
 def _read_starts(
     store: Store, group: Group, array: AnyArray, tokens: AnyArray | None
 ) -> tuple[IntArray | None, list[Finding]]:
-    """`seq_starts` where they are borders of sequences, else None; and what is wrong with them."""
+    """Return `seq_starts`, None if they aren't borders of sequences, and their findings."""
     count = array.meta.num_items
     if count == 0:
         return None, []
     if isinstance(array, ChunkArray):
-        findings = list(_damaged_files(array, present_files(store, array)))
+        present = present_files(store, array)
+        pieces = (piece for number in present.tolist() for piece in array.scan(number))
+        findings = [*missing_files(array, present), *(one.finding() for one in pieces if isinstance(one, Problem))]
         if findings:
             return None, findings
     try:
         starts = array.read(0, count).view(np.int64)
     except FormatError as error:
-        return None, [_of_error(f"{STARTS}.read", f"{group.path}/{STARTS}", error)]
+        return None, [Problem.of_error(f"flat-tokens.{STARTS}.read", error, AGAIN, f"{group.path}/{STARTS}").finding()]
     end = int(starts[-1]) if tokens is None else tokens.meta.num_items
     problem = starts_problem(group, starts, end)
     return (starts, []) if problem is None else (None, [problem.finding()])
 
 
-def _damaged_files(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
-    """Chunks that are missing and may not be, and chunks that can't be decoded."""
-    yield from missing_files(array, present)
-    for number in present.tolist():
-        for piece in array.scan(number):
-            if isinstance(piece, Problem):
-                yield piece.finding()
-
-
-# --- tokens ------------------------------------------------------------------------------------------------------
-
-
 def present_files(store: Store, array: ChunkArray) -> IntArray:
-    """int64[n]: numbers of the chunk files that are there, in order."""
+    """Return int64[n], the numbers of existing chunk files, sorted."""
     folder, meta = array.files.folder, array.meta
     start = f"{folder}/{meta.key_start}"
     names = (path[len(start) :] for path in store.list(folder) if path.startswith(start))
@@ -199,7 +185,7 @@ def missing_files(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
 
 
 def _absent(meta: ArrayMeta, present: IntArray, most: int) -> list[int]:
-    """The first numbers of chunk files that are not there."""
+    """Return the first numbers of missing chunk files."""
     found: list[int] = []
     expected = 0
     for number in [*present.tolist(), meta.num_files]:
@@ -251,17 +237,15 @@ def _check_sizes(array: ChunkArray, present: IntArray) -> Iterator[Finding]:
     if not meta.chain.raw or meta.shard is not None:
         return
     expected = meta.chunk_items * meta.chain.stored.itemsize + meta.chain.checksum_bytes
-    for number in present.tolist():
-        size_bytes = array.files.store.size(array.files.path(number))
+    for path in map(array.files.path, present.tolist()):
+        size_bytes = array.files.store.size(path)
         if size_bytes != expected:
-            found, wanted = f"{size_bytes} bytes", f"{expected} bytes"
-            place = min(size_bytes, expected)
-            what, path = "the chunk has the wrong size", array.files.path(number)
-            yield fault("chunk.size", Truncated, path, what, AGAIN, place, found, wanted).finding()
+            sizes = min(size_bytes, expected), f"{size_bytes} bytes", f"{expected} bytes"
+            yield fault("chunk.size", Truncated, path, "the chunk has the wrong size", AGAIN, *sizes).finding()
 
 
 class _BitFindings:
-    """Start bits against `seq_starts`: the first differences, and how many there are."""
+    """Differences between start bits and `seq_starts`: the first ones, and the number of the others."""
 
     def __init__(self, group: Group, array: AnyArray) -> None:
         self._group = group
@@ -271,7 +255,7 @@ class _BitFindings:
         self._counts = dict.fromkeys(self._found, 0)
 
     def compare(self, place: int, encoded: IntArray, starts: IntArray, path: str) -> None:
-        """Look at the tokens from `place` on."""
+        """Compare the tokens starting at `place`."""
         set_bits = np.flatnonzero(encoded & 1) + place
         low, high = np.searchsorted(starts, (place, place + len(encoded)))
         expected = np.unique(starts[low:high])
@@ -282,7 +266,7 @@ class _BitFindings:
         self._add("first_bit.clear_elsewhere", extra, path, "has a start bit but starts no sequence")
 
     def findings(self) -> Iterator[Finding]:
-        """One a difference, up to `MOST_FINDINGS` of a kind, then their number."""
+        """Yield a finding per difference, up to `MOST_FINDINGS` of a kind, then the number of the others."""
         for code, found in self._found.items():
             yield from found
             if self._counts[code] > len(found):
@@ -299,7 +283,7 @@ class _BitFindings:
 
 
 def _check_eos(array: AnyArray, starts: IntArray, eos_id: int, depth: Depth) -> Iterator[Finding]:
-    """Sequences that do not end in `eos_id`."""
+    """Find sequences that don't end in `eos_id`."""
     docs = np.flatnonzero(starts[1:] > starts[:-1])
     if depth == "sample" and len(docs) > _SAMPLED_DOCS:
         docs = docs[np.linspace(0, len(docs) - 1, _SAMPLED_DOCS, dtype=np.int64)]
@@ -316,9 +300,6 @@ def _check_eos(array: AnyArray, starts: IntArray, eos_id: int, depth: Depth) -> 
     if len(wrong) > MOST_FINDINGS:
         what = f"{len(wrong) - MOST_FINDINGS} more sequences without EOS"
         yield fault("no-eos", Corrupt, folder, what, "As above").finding()
-
-
-# --- side file ---------------------------------------------------------------------------------------------------
 
 
 def _check_side_file(
@@ -352,13 +333,13 @@ class _Ids:
 
 
 def _check_digests(store: Store, group: Group, manifest: Manifest, side_path: str) -> Iterator[Finding]:
-    """Files whose bytes are not those that the side file was made for."""
+    """Compare the files with their recorded digests."""
     arrays = {TOKENS: (group.tokens_name, group.tokens), STARTS: (STARTS, group.starts)}
     known, size_bytes, whole = {*arrays, *group.metadata}, 0, bool(manifest.block_digests)
     yield from check_names("flat-tokens", side_path, manifest, known)
     for name, digests in manifest.block_digests.items():
         if name not in known:
-            continue  # a side file names no file outside the group
+            continue  # `check_names` reports it
         folder, meta = arrays.get(name, (name, None))
         num_files = 1 if meta is None else meta.num_files
         if len(digests) != num_files:
@@ -374,12 +355,5 @@ def _check_digests(store: Store, group: Group, manifest: Manifest, side_path: st
             if found != expected:
                 what = "a file is missing" if found == "" else "the content differs from the digest in the side file"
                 yield fault("digest", Corrupt, path, what, RESTORE, 0, found or None, expected).finding()
-    if whole and size_bytes != manifest.size_bytes:  # else other files lay in the group as well
+    if whole and size_bytes != manifest.size_bytes:  # else the group has other files as well
         yield from check_bytes("flat-tokens", group.path, manifest, sum(map(store.size, store.list(group.path))))
-
-
-def _of_error(code: str, path: str, error: PenstockError) -> Finding:
-    found = None if error.found is None else str(error.found)
-    expected = None if error.expected is None else str(error.expected)
-    where = os.fspath(error.path or path)
-    return fault(code, Corrupt, where, error.what, error.hint or AGAIN, error.offset_bytes, found, expected).finding()

@@ -1,6 +1,6 @@
-"""Mending a group: `seq_starts` from the start bits, and `max_token_id` from the tokens.
+"""Repair a group: `seq_starts` from the start bits, and `max_token_id` from the tokens.
 
-The tokens are never touched. What is replaced is kept beside the outermost group: `<group>.<name>.bak`.
+The tokens are never changed. Replaced files are kept next to the outermost group as `<group>.<name>.bak`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import functools
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -56,32 +56,34 @@ _BUDGET_BYTES = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a group will get.
+    """New metadata of a group.
 
     Attributes:
-        group: as it is.
-        starts: int64[n + 1], the new `seq_starts`; None to leave them.
-        lost: sequences fewer than before, where that is known.
-        limit: the new `max_token_id`; None to leave it.
+        group: the group.
+        starts: int64[n + 1], the new `seq_starts`; None to keep them.
+        lost: number of sequences that are lost, if known.
+        limit: the new `max_token_id`; None to keep it.
+        more: end of the text of the action.
     """
 
     group: Group
     starts: IntArray | None
     lost: int
     limit: int | None
+    more: str = ""
 
 
 def repair_flat_tokens(store: Store, path: str, options: OpenOptions, *, write: bool) -> list[Action]:
-    """List the repairs; make them when `write` is true. Reads every token; memory: 8 bytes a sequence.
+    """List the repairs, or make them if `write`. Reads every token; memory: 8 bytes per sequence.
 
-    - `seq_starts` that are missing, damaged, no borders, or not where the start bits are, are rebuilt from the bits.
-      Empty sequences leave no bit, so they are lost then.
+    - `seq_starts` that are missing, damaged, or differ from the start bits are rebuilt from the bits. Empty sequences
+      have no bit, so they are lost then.
     - `max_token_id` that is missing, invalid or too small becomes the largest id.
 
-    A group whose tokens can't all be read is left alone: what is missing there must be restored first.
+    A group with tokens that can't be read isn't changed: they must be restored first.
 
     Raises:
-        NotFound: nothing is at `path`.
+        NotFound: there is nothing at `path`.
     """
     path = path.rstrip("/") or path
     folders = groups_at(store, path, options.split)
@@ -91,17 +93,19 @@ def repair_flat_tokens(store: Store, path: str, options: OpenOptions, *, write: 
         if _are_others(store, plan.group):
             where = f"{plan.group.path}/{plan.group.tokens_name}"
             return [*swept, not_mended("flat-tokens", where, side_place(store, plan.group.path)[0])]
-    told = [_side_file_replaced(store, plan, write=write) for plan in plans]
-    if not write:
-        return swept + [action for plan, told_of in zip(plans, told, strict=True) for action in _actions(plan, told_of)]
-    done = [action for plan, told_of in zip(plans, told, strict=True) for action in _mend(store, plan, told_of)]
-    if done and store.exists(side_place(store, folders[0])[0]):
+    for place, plan in enumerate(plans):
+        if plan.starts is not None:
+            side, known = side_place(store, plan.group.path)[0], side_part(store, plan.group.path)
+            more = side_file_replaced(store, side, known, "sequences", len(plan.starts) - 1, write=write)
+            plans[place] = replace(plan, more=more)
+    done = [action for plan in plans for action in _actions(plan, _write(store, plan) if write else {})]
+    if write and done and store.exists(side_place(store, folders[0])[0]):
         write_flat_manifest(store, path, options, replace=True)
     return swept + done
 
 
 def _sweep(store: Store, folders: Sequence[str], *, write: bool) -> list[Action]:
-    """A final name for the side file that a writer left which was killed while it replaced a group, or away with it."""
+    """Complete or remove the side file that a writer left that was killed while it replaced a group."""
     side_path, _ = side_place(store, folders[0])
     belongs = any(
         is_next(store, side_path, functools.partial(group_facts, store, read_group(store, folder)), part)
@@ -125,7 +129,7 @@ def _plan(store: Store, group: Group) -> _Plan | None:
 
 
 def _are_others(store: Store, group: Group) -> bool:
-    """Whether tokens are not those that the side file has digests of: their chunks, and how these are read."""
+    """Return whether the chunks of tokens or their metadata differ from the digests in the side file."""
     known = side_part(store, group.path)
     if group.tokens is None or known is None or TOKENS not in known.block_digests:
         return False
@@ -137,7 +141,7 @@ def _are_others(store: Store, group: Group) -> bool:
 
 
 def _scan(store: Store, array: AnyArray) -> tuple[IntArray, int, bool] | None:
-    """First tokens by their bits, the largest id, and whether all chunks are there; None where one is damaged."""
+    """Return the tokens with start bits, the largest id, and whether all chunks exist; None if one is damaged."""
     numbers: Sequence[int] = range(array.meta.num_files)
     if isinstance(array, ChunkArray):
         numbers = present_files(store, array).tolist()
@@ -154,7 +158,7 @@ def _scan(store: Store, array: AnyArray) -> tuple[IntArray, int, bool] | None:
 
 
 def _rebuilt(store: Store, group: Group, begins: IntArray) -> tuple[IntArray | None, int]:
-    """`seq_starts` by the start bits, None where they are right as they are; and how many sequences fewer."""
+    """Return `seq_starts` by the start bits, None if they are right already, and the number of lost sequences."""
     num_tokens = 0 if group.tokens is None else group.tokens.num_items
     if num_tokens and (not len(begins) or begins[0] != 0):
         begins = np.concatenate([np.zeros(1, np.int64), begins])
@@ -168,7 +172,7 @@ def _rebuilt(store: Store, group: Group, begins: IntArray) -> tuple[IntArray | N
 
 
 def _current(store: Store, group: Group) -> IntArray | None:
-    """`seq_starts` as they are; None where they can't be read."""
+    """Return the existing `seq_starts`; None if they can't be read."""
     if group.starts is None or group.starts.num_items == 0:
         return None
     try:
@@ -178,36 +182,26 @@ def _current(store: Store, group: Group) -> IntArray | None:
         return None
 
 
-def _side_file_replaced(store: Store, plan: _Plan, *, write: bool) -> str:
-    if plan.starts is None:
-        return ""
-    side, known = side_place(store, plan.group.path)[0], side_part(store, plan.group.path)
-    return side_file_replaced(store, side, known, "sequences", len(plan.starts) - 1, write=write)
-
-
-def _actions(plan: _Plan, told: str, done: Mapping[str, str] | None = None) -> Iterator[Action]:
-    kept = done or {}
+def _actions(plan: _Plan, kept: Mapping[str, str]) -> Iterator[Action]:
+    """Yield the actions of a plan; `kept` maps what was replaced to the path of its backup."""
+    group = plan.group
     if plan.starts is not None:
         what = f"rebuild `seq_starts` from the start bits: {len(plan.starts) - 1} sequences"
         if plan.lost:
             what += f", {plan.lost} fewer than before, as empty ones have no start bit"
-        what += told
-        yield _action(f"flat-tokens.{STARTS}", f"{plan.group.path}/{STARTS}", what, kept.get(STARTS))
+        where = f"{group.path}/{STARTS}"
+        yield Action(f"flat-tokens.{STARTS}", where, what + plan.more + _backup(kept, STARTS), STARTS in kept)
     if plan.limit is not None:
-        where = f"{plan.group.path}/{ATTRIBUTES_FILE[plan.group.zarr_format]}"
-        yield _action(f"flat-tokens.{LIMIT}", where, f"set `max_token_id` to {plan.limit}", kept.get(LIMIT))
+        where, what = f"{group.path}/{ATTRIBUTES_FILE[group.zarr_format]}", f"set `max_token_id` to {plan.limit}"
+        yield Action(f"flat-tokens.{LIMIT}", where, what + _backup(kept, LIMIT), LIMIT in kept)
 
 
-def _action(code: str, path: str, what: str, backup: str | None) -> Action:
-    if backup is None:
-        return Action(code, path, what)
-    return Action(code, path, f"{what}; the old one is kept as {backup}" if backup else what, done=True)
+def _backup(kept: Mapping[str, str], name: str) -> str:
+    return f"; the old one is kept as {kept[name]}" if kept.get(name) else ""
 
 
-# --- writing -----------------------------------------------------------------------------------------------------
-
-
-def _mend(store: Store, plan: _Plan, told: str) -> list[Action]:
+def _write(store: Store, plan: _Plan) -> dict[str, str]:
+    """Carry out a plan; return the array or attribute that was replaced → path of its backup, empty without one."""
     group, kept = plan.group, dict[str, str]()
     if plan.starts is not None and not isinstance(store, FolderStore):
         hint = "Copy the group to this machine, repair it, and upload it under a new name"
@@ -223,7 +217,7 @@ def _mend(store: Store, plan: _Plan, told: str) -> list[Action]:
         name = ATTRIBUTES_FILE[group.zarr_format]
         kept[LIMIT] = _keep(store, f"{group.path}/{name}", f"{outer}{label}.{name.lstrip('.')}.bak")
         _write_limit(store, group, plan.limit)
-    return list(_actions(plan, told, kept))
+    return kept
 
 
 def _write_starts(store: FolderStore, group: Group, starts: IntArray, outer: str) -> None:
@@ -243,7 +237,7 @@ def _write_starts(store: FolderStore, group: Group, starts: IntArray, outer: str
 
 
 def _array_files(folder: str) -> list[str]:
-    """All that may be of an array, of which the metadata may be damaged."""
+    """Return the files that may belong to an array with damaged metadata."""
     walked = os.walk(folder, onerror=raised)
     names = [os.path.relpath(os.path.join(root, name), folder) for root, _, files in walked for name in files]
     meta = {*ARRAY_FILE.values(), *ATTRIBUTES_FILE.values()}
@@ -261,7 +255,7 @@ def _write_limit(store: Store, group: Group, limit: int) -> None:
 
 
 def _drop_consolidated(store: Store, folder: str, backup: str) -> None:
-    """Remove copies of metadata that would no longer be right; zarr reads the files themselves then."""
+    """Remove consolidated metadata, which a repair makes wrong; zarr reads the files themselves then."""
     where = f"{folder}/{CONSOLIDATED_FILE}"
     if store.exists(where):
         _keep(store, where, f"{backup}.zmetadata.bak")
@@ -276,7 +270,7 @@ def _drop_consolidated(store: Store, folder: str, backup: str) -> None:
 
 
 def _keep(store: Store, path: str, wanted: str) -> str:
-    """Copy a file or a folder to a free name; returns that, or nothing where there was nothing to keep."""
+    """Copy a file or a folder to a free name; return that, or an empty text if there is nothing to keep."""
     if not store.exists(path):
         return ""
     backup, number = wanted, 0

@@ -18,8 +18,11 @@ Limits: dtypes of numpy's alone. Checked against marin-levanter 0.2.20.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, UnsafeData
+from penstock.formats._findings import Problem
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.levanter.ledger import LEDGER, looks_like, read_ledger, require_ledger
 from penstock.formats.tokens.levanter.rows import LevanterRows, check_rows
@@ -61,14 +64,12 @@ def check_levanter(store: Store, path: str, options: OpenOptions, depth: Depth) 
 def _finding(error: PenstockError, root: str) -> Finding:
     if isinstance(error, ConfigError):
         raise error
-    expected = None if error.expected is None else str(error.expected)
-    found = error.what if error.found is None else f"{error.what}: {error.found}"
-    return Finding("levanter.damaged", "error", str(error.path or root), None, found, expected, error.hint)
+    return replace(Problem.of_error("levanter.damaged", error, path=root), offset_bytes=None).finding()
 
 
 def _absent(path: str) -> Finding:
     fix = "Files of only zeros aren't stored. If it had other values, copy it again"
-    return Finding("levanter.absent", "warning", path, None, "a file of values is missing", None, fix)
+    return Problem.warning("levanter.absent", path, "a file of values is missing", fix).finding()
 
 
 class _Levanter:

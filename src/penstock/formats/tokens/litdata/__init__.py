@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from penstock.abc import Source, Store
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
-from penstock.formats._findings import find_unlisted
+from penstock.formats._findings import Problem, find_unlisted
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.litdata.chunks import read_items
@@ -136,10 +136,7 @@ def _check_tokens(source: RunSource, options: OpenOptions, depth: Depth, root: s
 
 
 def _finding(error: PenstockError, root: str) -> Finding:
-    expected = None if error.expected is None else str(error.expected)
-    where, offset = str(error.path or root), getattr(error, "offset_bytes", None)
-    found = error.what if error.found is None else f"{error.what}: {error.found}"
-    return Finding("litdata.damaged", "error", where, offset, found, expected, error.hint)
+    return Problem.of_error("litdata.damaged", error, path=root).finding()
 
 
 class _Litdata:
