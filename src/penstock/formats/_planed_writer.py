@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -35,7 +35,7 @@ from penstock.formats._planes import (
     waiting_index,
 )
 from penstock.formats._replacement import finish_replacement
-from penstock.formats._writers import leave, require_fields, require_open
+from penstock.formats._writers import BaseWriter, require_fields, require_open
 from penstock.store.local import LocalStore
 from penstock.store.outputs import Owned, output_path, sweep_output
 from penstock.store.powers import NamedLate
@@ -365,16 +365,16 @@ def planes_beside(
             raise
 
 
-class PlanedWriter:
+class PlanedWriter(BaseWriter):
     """Streams documents and their planes; see `penstock.abc.Writer`. Made by `penstock.create(…, planes=…)`.
 
     Takes `{"tokens": integers [n], name: values [n], …}`. Memory: that of the format's own writer.
     """
 
     def __init__(self, files: PlaneFiles, writer: Writer, planes: Mapping[str, str], path: str) -> None:
-        self._path = path
+        super().__init__(path)
         self._writer = writer
-        self._open = True
+        self._is_committed = False
         self._num_tokens = 0
         self._first = self._last = np.empty(0, np.uint32)
         self._dtypes = dict(planes)
@@ -440,30 +440,18 @@ class PlanedWriter:
             self._first = np.concatenate([self._first, tokens[: EDGE_TOKENS - len(self._first)]]).astype(np.uint32)
         self._last = np.concatenate([self._last, tokens[-EDGE_TOKENS:]])[-EDGE_TOKENS:].astype(np.uint32)
 
-    def commit(self) -> Manifest:
-        """Publish the planes, their index, then the tokens, durably; see `penstock.formats._planes`."""
-        require_open(self._open, self._path)
-        self._open = False
-        try:
-            self._files.publish(self._num_tokens, self._first, self._last)
-            manifest = self._writer.commit()
-        except BaseException:
-            self._writer.abort()
-            self._files.abort()
-            raise
+    def _commit(self) -> Manifest:
+        """Publish the planes, their index, then the tokens; see `penstock.formats._planes`."""
+        self._files.publish(self._num_tokens, self._first, self._last)
+        manifest = self._writer.commit()
+        self._is_committed = True
         self._files.settle()
         return replace(manifest, planes=self._files.digests)
 
-    def abort(self) -> None:
-        """Discard everything written so far."""
-        self._open = False
-        self._files.abort()
-        self._writer.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    __exit__ = leave
+    def _close(self) -> None:
+        if not self._is_committed:
+            self._files.abort()
+            self._writer.abort()
 
 
 def _as_stored(name: str, values: NDArray[Any], dtype: str, path: str) -> NDArray[Any]:

@@ -1,10 +1,12 @@
-"""What all writers share: the end of a `with` block commits, an exception in it leaves nothing."""
+"""Base class of writers, and checks of samples and options."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence, Sized
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Self, TypeAlias, cast
 
 import msgspec
 
@@ -12,24 +14,58 @@ from penstock.errors import ConfigError
 from penstock.types import Batch, Manifest, Sample
 
 
-class OpenWriter(Protocol):
-    """A writer that knows whether it was committed or aborted."""
+class BaseWriter(ABC):
+    """A writer of one dataset; see `penstock.abc.Writer`. Made by `penstock.create`.
 
-    _open: bool
+    Args:
+        path: of the dataset.
+    """
 
-    def commit(self) -> Manifest: ...
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._open = True
 
-    def abort(self) -> None: ...
+    def commit(self) -> Manifest:
+        """Make the dataset visible, durably, with its side file."""
+        require_open(self._open, self._path)
+        self._open = False
+        try:
+            return self._commit()
+        finally:
+            self._close()
 
+    def abort(self) -> None:
+        """Discard everything written so far."""
+        self._open = False
+        self._close()
 
-def leave(
-    writer: OpenWriter, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None, /
-) -> None:
-    """The `__exit__` of a writer: commit unless that was done, abort after an exception."""
-    if kind is not None:
-        writer.abort()
-    elif writer._open:  # pyright: ignore[reportPrivateUsage]
-        writer.commit()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None, /
+    ) -> None:
+        if kind is not None:
+            self.abort()
+        elif self._open:
+            self.commit()
+
+    @abstractmethod
+    def _commit(self) -> Manifest:
+        """Write the rest, and make the dataset visible."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Drop what isn't committed, and release the output; a second call does nothing."""
+
+    @contextlib.contextmanager
+    def _aborting(self) -> Generator[None]:
+        """Abort after an error: the files no longer hold what was counted."""
+        try:
+            yield
+        except BaseException:
+            self.abort()
+            raise
 
 
 def require_open(is_open: bool, path: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from penstock.codec.json_lines import encode_line
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
-from penstock.formats._writers import leave, require_known, require_open, rows_of
+from penstock.formats._writers import BaseWriter, require_known, require_open, rows_of
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
 from penstock.formats.jsonl.index import decode_index
@@ -56,7 +56,7 @@ def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwri
     return JsonlWriter(store, output_path(store, path), overwrite=overwrite, flavor=flavor, given=_given(options))
 
 
-class JsonlWriter:
+class JsonlWriter(BaseWriter):
     """Streams samples into a JSONL file, one object a line; see `penstock.abc.Writer`. Made by `penstock.create`.
 
     Arrays become lists, numpy scalars numbers; bytes are refused. NaN is written as Python's JSON writes it. Memory:
@@ -67,7 +67,7 @@ class JsonlWriter:
         self, store: Store, path: str, *, overwrite: bool, flavor: str = "modalities", given: Provenance = _NOTHING
     ) -> None:
         self._store = store
-        self._path = path
+        super().__init__(path)
         self._overwrite = overwrite
         self._for_energon = flavor == "energon"
         self._flavor = flavor
@@ -78,7 +78,6 @@ class JsonlWriter:
         self._pending_bytes = 0
         self._size_bytes = 0
         self._num_lines = 0
-        self._open = True
         self._claim = claim_files(store, path, self._index_path, side=side_path(path))
         self._replaces = overwrite and store.exists(path)
         try:
@@ -156,39 +155,24 @@ class JsonlWriter:
             append_range(self._staged, self._store, extent)
         self._digests.take(rows.size_bytes, rows.blocks, rows.rest())
 
-    def commit(self) -> Manifest:
-        """Make index, side file and file visible, durably, in this order: see `penstock.store.side_file`."""
-        require_open(self._open, self._path)
-        try:
-            self._flush()
-            self._open = False
-            self._index.write(self._encoder.finish())
-            manifest = self._manifest()
-            self._staged.sync()
-            self._require_own_index()  # another may have come meanwhile
-            side, beside = side_path(self._path), [self._index]
-            commit_with_side_file(self._store, self._staged, side, manifest, overwrite=self._overwrite, beside=beside)
-            if self._other_index is not None:
-                with contextlib.suppress(NotFound):
-                    self._store.delete(self._other_index)
-        except BaseException:
-            self.abort()
-            raise
-        finally:
-            self._claim.release()
+    def _commit(self) -> Manifest:
+        """Make index, side file and file visible, in this order: see `penstock.store.side_file`."""
+        self._flush()
+        self._index.write(self._encoder.finish())
+        manifest = self._manifest()
+        self._staged.sync()
+        self._require_own_index()  # another may have come meanwhile
+        side, beside = side_path(self._path), [self._index]
+        commit_with_side_file(self._store, self._staged, side, manifest, overwrite=self._overwrite, beside=beside)
+        if self._other_index is not None:
+            with contextlib.suppress(NotFound):
+                self._store.delete(self._other_index)
         return manifest
 
-    def abort(self) -> None:
-        """Discard everything written so far."""
-        self._open = False
+    def _close(self) -> None:
         self._index.abort()
         self._staged.abort()
         self._claim.release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    __exit__ = leave
 
     def _flush(self) -> None:
         lengths = np.fromiter(map(len, self._lines), np.int64, len(self._lines))
@@ -198,13 +182,9 @@ class JsonlWriter:
         self._append(data, lengths - 1)
 
     def _append(self, data: bytes | NDArray[np.uint8], line_lengths: IntArray) -> None:
-        try:
+        with self._aborting():
             self._staged.write(data)
             self._count(line_lengths)
-        except BaseException:
-            # What is in the files is no longer what was counted: nobody may go on with them.
-            self.abort()
-            raise
         self._digests.update(data)
 
     def _count(self, line_lengths: IntArray) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from penstock.codec.fields import FieldCodec
 from penstock.codec.hashes import ALGORITHMS
 from penstock.errors import ConfigError, PenstockError, TooLarge
 from penstock.formats._manifest import Provenance
-from penstock.formats._writers import leave, num_rows_of, require_fields, require_known, require_open
+from penstock.formats._writers import BaseWriter, num_rows_of, require_fields, require_known, require_open
 from penstock.formats.shards.index_json import Layout, Shard, encode_config, encode_index
 from penstock.formats.shards.output import Output, ShardWork, open_output
 from penstock.formats.shards.side import SIDE_NAME
@@ -109,7 +109,7 @@ def offset_table(sizes: IntArray, first: int) -> bytes:
     return table.tobytes()
 
 
-class ShardWriter:
+class ShardWriter(BaseWriter):
     """Streams samples into shards; see `penstock.abc.Writer`. Made by `penstock.create`.
 
     Finished shards are compressed, hashed, written and synced by a few threads while the next one fills. Memory: the
@@ -119,7 +119,7 @@ class ShardWriter:
     """
 
     def __init__(self, store: Store, path: str, name: str, encoder: RowEncoder, given: Provenance, out: Output) -> None:
-        self._path = path
+        super().__init__(path)
         self._name = name
         self._encoder = encoder
         self._encode = encoder.encode
@@ -135,7 +135,6 @@ class ShardWriter:
         self._sizes: list[int] = []
         self._counted = encoder.start_bytes
         self._num_samples = 0
-        self._open = True
 
     @property
     def layout(self) -> Layout:
@@ -228,29 +227,13 @@ class ShardWriter:
             at = stop
         return firsts if len(lengths) else []
 
-    def commit(self) -> Manifest:
-        """Write the last shard, the side file and the index, and make them visible, durably, the index last."""
-        require_open(self._open, self._path)
-        self._open = False
-        try:
-            if self._sizes:
-                self._flush(len(self._parts))
-            shards = self._work.finish()
-            index = encode_index(shards)
-            return self._out.publish(index, shards, self._manifest(shards, index))
-        except BaseException:
-            self._close()
-            raise
-
-    def abort(self) -> None:
-        """Discard everything written so far."""
-        self._open = False
-        self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    __exit__ = leave
+    def _commit(self) -> Manifest:
+        """Write the last shard, the side file and the index, and make them visible, the index last."""
+        if self._sizes:
+            self._flush(len(self._parts))
+        shards = self._work.finish()
+        index = encode_index(shards)
+        return self._out.publish(index, shards, self._manifest(shards, index))
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, Protocol, Self
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from penstock.codec.hashes import DocumentDigest
 from penstock.codec.tokens import as_tokens, check_ids
 from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
 from penstock.formats._manifest import FileDigests, Provenance
-from penstock.formats._writers import leave, require_fields, require_known, require_open
+from penstock.formats._writers import BaseWriter, require_fields, require_known, require_open
 from penstock.store.joining import append_range
 from penstock.store.local import LocalStore
 from penstock.types import Batch, IntArray, Manifest, Sample
@@ -183,7 +182,7 @@ def check_lengths(num_tokens: int, doc_lengths: Any) -> IntArray:
     return lengths
 
 
-class TokenWriter(ABC):
+class TokenWriter(BaseWriter):
     """Streams documents into a dataset; see `penstock.abc.Writer`. Made by `penstock.create`.
 
     A format appends runs of documents (`_append_run`), makes the dataset visible (`_commit`) and drops what isn't
@@ -200,12 +199,11 @@ class TokenWriter(ABC):
     def __init__(
         self, path: str, part_dtype: np.dtype[Any], limit: int, given: Provenance, *, keep_lengths: bool = True
     ) -> None:
-        self._path = path
+        super().__init__(path)
         self._part_dtype = part_dtype
         self._limit = limit
         self._given = given
         self._tally = TokenTally(keep_lengths=keep_lengths)
-        self._open = True
 
     def write(self, sample: Sample, /) -> None:
         """Add one document: `{"tokens": integers [n]}`."""
@@ -262,31 +260,12 @@ class TokenWriter(ABC):
         stored, lengths = read_part(path, start_bytes, doc_lengths, self._part_dtype, self._limit, max_token_id)
         self._append_part(path, start_bytes, stored, lengths, max_token_id)
 
-    def commit(self) -> Manifest:
-        """Make the dataset visible, durably, with its side file."""
-        require_open(self._open, self._path)
-        self._open = False
-        try:
-            return self._commit()
-        finally:
-            self._close()
-
-    def abort(self) -> None:
-        """Discard everything written so far."""
-        self._open = False
-        self._close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    __exit__ = leave
-
     @property
     def _data_path(self) -> str:
         """Path of the tokens, for errors."""
         return self._path
 
-    def _require_short(self, lengths: IntArray) -> None:  # noqa: B027 - most formats have no limit
+    def _require_short(self, lengths: IntArray) -> None:
         """Raise `TooLarge` if a document is too long."""
 
     @abstractmethod
@@ -297,23 +276,6 @@ class TokenWriter(ABC):
         self, path: str, start_bytes: int, stored: NDArray[np.uint8], lengths: IntArray, max_token_id: int | None
     ) -> None:
         self.write_run(stored.view(self._part_dtype), lengths)
-
-    @abstractmethod
-    def _commit(self) -> Manifest:
-        """Write the rest, and make the dataset visible."""
-
-    @abstractmethod
-    def _close(self) -> None:
-        """Drop what isn't committed, and release the output; a second call does nothing."""
-
-    @contextlib.contextmanager
-    def _aborting(self) -> Generator[None]:
-        """Abort after an error: the files no longer hold what was counted."""
-        try:
-            yield
-        except BaseException:
-            self.abort()
-            raise
 
 
 class TokenFileWriter(TokenWriter):

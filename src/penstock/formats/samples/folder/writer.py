@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import penstock
 from penstock._digest import digest
@@ -14,7 +14,7 @@ from penstock.codec.hashes import BlockHasher
 from penstock.codec.parts import NO_PART, encode_part
 from penstock.errors import ConfigError
 from penstock.formats._manifest import Provenance
-from penstock.formats._writers import leave, require_fields, require_open, rows_of
+from penstock.formats._writers import BaseWriter, require_fields, require_open, rows_of
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
 from penstock.store.outputs import open_folder, output_path
 from penstock.store.powers import StagedFolder
@@ -67,19 +67,18 @@ def folder_manifest(digests: Mapping[str, tuple[str, ...]], size_bytes: int, giv
     )
 
 
-class FolderWriter:
+class FolderWriter(BaseWriter):
     """Writes each part of a sample as a file; see `penstock.abc.Writer`. Made by `penstock.create`.
 
     A file's name is `<key>.<part>`; a sample of one part whose key ends in `.<part>` already gives its file's name.
     """
 
     def __init__(self, path: str, folder: StagedFolder) -> None:
-        self._path = path
+        super().__init__(path)
         self._folder = folder
         self._digests: dict[str, tuple[str, ...]] = {}
         self._size_bytes = 0
         self._given = Provenance()
-        self._open = True
 
     def write(self, sample: Sample, /) -> None:
         """Add the files of one sample.
@@ -109,30 +108,16 @@ class FolderWriter:
         """Record its inputs and options in the side file."""
         self._given = given
 
-    def commit(self) -> Manifest:
-        """Make the folder visible, durably."""
-        require_open(self._open, self._path)
-        self._open = False
+    def _commit(self) -> Manifest:
         manifest = folder_manifest(self._digests, self._size_bytes, self._given)
-        try:
-            with aborting(self._folder.stage(SIDE_SUFFIX)) as side:
-                side.write(encode_manifest(manifest))
-                side.commit()
-            self._folder.commit()
-        except BaseException:
-            self.abort()
-            raise
+        with aborting(self._folder.stage(SIDE_SUFFIX)) as side:
+            side.write(encode_manifest(manifest))
+            side.commit()
+        self._folder.commit()
         return manifest
 
-    def abort(self) -> None:
-        """Discard everything written so far."""
-        self._open = False
+    def _close(self) -> None:
         self._folder.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    __exit__ = leave
 
     def _add(self, name: str, data: bytes) -> None:
         if name in self._digests:

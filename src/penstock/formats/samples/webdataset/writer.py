@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import penstock
 from penstock.abc import Staged, Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import FileDigests, Provenance
-from penstock.formats._writers import leave, require_fields, require_known, require_open, rows_of
+from penstock.formats._writers import BaseWriter, require_fields, require_known, require_open, rows_of
 from penstock.formats.samples.webdataset.key_index import KEYS, KeyRuns
 from penstock.formats.samples.webdataset.manifest import SIDE_NAME, dataset_binding, own_files, split_fingerprints
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -137,7 +137,7 @@ class WrittenShard:
     size_bytes: int
 
 
-class WebdatasetWriter:
+class WebdatasetWriter(BaseWriter):
     """Streams samples into shards; see `penstock.abc.Writer`. Made by `penstock.create`.
 
     A sample is `{"__key__": str, "<part>": bytes, str, or what JSON can hold}`. Keys differ in the whole dataset: one
@@ -145,7 +145,7 @@ class WebdatasetWriter:
     """
 
     def __init__(self, path: str, folder: StagedFolder, given: WriterOptions) -> None:
-        self._path = path
+        super().__init__(path)
         self._folder = folder
         self._given = given
         self._counts: dict[str, int] = {}
@@ -160,7 +160,6 @@ class WebdatasetWriter:
         self._builder: SqliteBuilder | None = None
         self._keys = KeyRuns()
         self._noted = Provenance()
-        self._open = True
         try:
             self._sqlite = folder.stage(f"{FOLDER}/{SQLITE}")
             place = getattr(self._sqlite, "hidden_path", None)
@@ -220,36 +219,14 @@ class WebdatasetWriter:
         if self._builder is not None:
             self._book(self._builder, done)
 
-    def commit(self) -> Manifest:
-        """Write the last shard and the metadata, and make the dataset visible, durably.
-
-        Raises:
-            Corrupt: a key came in two shards.
-        """
-        require_open(self._open, self._path)
-        self._open = False
-        try:
-            if self._shard is not None:
-                self._end_shard()
-            self._end_index()
-            manifest = self._write_meta()
-            self._folder.commit()
-        except BaseException:
-            self.abort()
-            raise
-        self._close()
+    def _commit(self) -> Manifest:
+        """Write the last shard and the metadata, and publish them; raise `Corrupt` if shards share a key."""
+        if self._shard is not None:
+            self._end_shard()
+        self._end_index()
+        manifest = self._write_meta()
+        self._folder.commit()
         return manifest
-
-    def abort(self) -> None:
-        """Discard everything written so far."""
-        self._open = False
-        self._close()
-        self._folder.abort()
-
-    def __enter__(self) -> Self:
-        return self
-
-    __exit__ = leave
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -327,6 +304,7 @@ class WebdatasetWriter:
             self._builder.close()
         if self._scratch is not None:
             self._scratch.abort()
+        self._folder.abort()
 
 
 class _Shard:
