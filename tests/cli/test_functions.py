@@ -53,7 +53,7 @@ OTHERWISE: dict[str, dict[str, str | None]] = {
 """Verb → its parameters that a function takes otherwise: the argument, of another type or sense; None: none."""
 
 PLACES = {"output": ("output", "target", "folder"), "path": ("path", "inputs", "source", "target")}
-OWN = ("as_json",)
+OWN = ("as_json", "explain")
 
 
 def function_of(verb: str) -> Any:

@@ -83,13 +83,14 @@ class Check(Generic[_Opened]):
 
     Attributes:
         look: yields the problems of an opened dataset.
-        code, fix: of the finding if `look` raises an error; the other steps still run.
+        code, fix: of the finding if `look` raises an error; the other steps still run. If `code` is None, the
+            error is raised, such as `UnsafeData` for a link out of the dataset.
         depths: depths at which the step runs.
         is_limited: report only the first problems of each code.
     """
 
     look: Callable[[_Opened], Iterable[Problem]]
-    code: str
+    code: str | None
     fix: str = ""
     depths: Collection[Depth] = ("quick", "sample", "full")
     is_limited: bool = False
@@ -102,6 +103,8 @@ def run_checks(checks: Iterable[Check[_Opened]], opened: _Opened, depth: Depth) 
         try:
             yield from check.look(opened)
         except PenstockError as error:
+            if check.code is None:
+                raise
             yield Problem.of_error(check.code, error, check.fix)
 
     for check in checks:
