@@ -64,7 +64,7 @@ from penstock.reshape.outputs import (
     writer_options,
 )
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rows import AnyRows, InPlace, Rows, RowsAt, TokenRows, read_run, rows_at, runs, total_units
+from penstock.reshape.rows import AnyRows, InPlace, Rows, TokenRows, opener_of, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.shards import (
     ShardJob,
@@ -441,7 +441,7 @@ class RowJob(DatasetJob):
                 raise not_replaceable(place.path)
 
     def part_fn(self, work: Work) -> Callable[[Any], object]:
-        at = tuple(rows_at(rows, self.opened_with) for rows in self.sources)
+        at = tuple(opener_of(rows, self.opened_with) for rows in self.sources)
         return PartWriter(at, self.make, self.unit_bytes, len(self.outputs), work.parts, self.needs_row_numbers)
 
     def wave(self, work: Work) -> Wave:
@@ -511,7 +511,7 @@ class PartWriter:
     Memory: the rows of a range, twice.
 
     Attributes:
-        sources: what to open; the source opened last stays open.
+        sources: open the sources; the source opened last stays open.
         make: what to do with a range.
         unit_bytes: bytes per token of the outputs; 1 for other data.
         num_outputs: number of outputs.
@@ -519,7 +519,7 @@ class PartWriter:
         numbered: whether parts hold row numbers.
     """
 
-    sources: tuple[RowsAt, ...]
+    sources: tuple[Callable[[], AnyRows], ...]
     make: Make
     unit_bytes: int
     num_outputs: int
@@ -543,7 +543,7 @@ class PartWriter:
     def _rows(self, source: int) -> AnyRows:
         if self._opened is None or self._opened[0] != source:
             self._opened = None
-            self._opened = (source, self.sources[source].rows())
+            self._opened = (source, self.sources[source]())
         return self._opened[1]
 
     def _put(self, number: int, output: int, found: Sequence[Made]) -> PartName:

@@ -6,7 +6,8 @@ runs of some MB, back to back, as writers take them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -135,15 +136,6 @@ class Rows(Protocol):
     def prove(self, first: int, stop: int) -> None:
         """Raise `Corrupt` if rows `[first, stop)` differ from the digests of their side file."""
         ...
-
-
-@runtime_checkable
-class PicksRows(Protocol):
-    """Rows that can be read individually."""
-
-    def can_pick(self) -> bool: ...
-
-    def pick(self, rows: IntArray) -> NDArray[Any]: ...
 
 
 @runtime_checkable
@@ -322,23 +314,11 @@ AnyRows: TypeAlias = TokenRows | LineRows | SampleRows
 """What a dataset may be for the verbs."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowsAt:
-    """Rows by name, so that each process opens them; picklable. `options`: options of `penstock.open`."""
-
-    place: Place
-    format: str
-    options: dict[str, Any]
-
-    def rows(self) -> AnyRows:
-        return open_rows(self.place, format=self.format, **self.options)
-
-
-def rows_at(rows: AnyRows, options: Mapping[str, Any]) -> RowsAt:
-    """Return the name of rows that were opened with `options`, with the exclude list that was read then."""
+def opener_of(rows: AnyRows, options: Mapping[str, Any]) -> Callable[[], AnyRows]:
+    """Return what opens these rows in another process, with the exclude list that was read then; picklable."""
     table, known = rows.source, {**options, "excludes": rows.taken_out.listed}
     place, name = (table.place, table.format) if isinstance(table, TableLines) else (rows.place, rows.format)
-    return RowsAt(place, name, known)
+    return functools.partial(open_rows, place, format=name, **known)
 
 
 def open_rows(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -184,28 +184,7 @@ def write_shards(job: ShardJob, run: ShardRun) -> PartName:
     return name
 
 
-class Run(Protocol):
-    """Shards that follow one another in an output."""
-
-    @property
-    def number(self) -> int:
-        """Among those of all outputs."""
-        ...
-
-    @property
-    def output(self) -> int:
-        """Number of the output."""
-        ...
-
-    @property
-    def is_first(self) -> bool:
-        """Whether an empty first shard stays."""
-        ...
-
-    @property
-    def first_shard(self) -> int:
-        """Number of the first one."""
-        ...
+Run: TypeAlias = "ShardRun | ShardCopies"
 
 
 def put_shards(job: ShardJob, run: Run, name: PartName, data: bytes, made: Place) -> None:

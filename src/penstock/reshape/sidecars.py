@@ -53,17 +53,6 @@ def planes_in(sources: Sequence[AnyRows]) -> dict[str, str]:
     return found[0]
 
 
-def refuse_planes(sources: Sequence[AnyRows], why: str) -> None:
-    """Raise `ConfigError` for planes that can't be copied; `why` is the reason."""
-    for rows in sources:
-        planes = planes_in([rows])
-        if planes:
-            hint = f"Run it without --part, --finish and --executor (part=, finish=, executor=). {DROP}"
-            raise ConfigError(
-                f"{why}, so planes can't be copied", path=rows.place.path, found=_shown(planes), hint=hint
-            )
-
-
 def require_place_of_planes(place: Place, format: str, planes: dict[str, str]) -> str:
     """Return the file that planes are next to; raises `Unsupported` if the format can't have planes."""
     base = base_at(format, place.store, output_path(place.store, place.path))
