@@ -370,7 +370,7 @@ def forget_plug_ins() -> None:
 
 def object_key(store: Any, path: str) -> str:
     """Return the key of a path in a store of objects."""
-    return store._key(path)
+    return store.key_of(path)
 
 
 def geometry_of(source: Any) -> Any:

@@ -23,7 +23,6 @@ from penstock.store._leftovers import sweep
 from penstock.store._remote_options import RemoteOptions
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
-from penstock.store.powers import CopyingStore
 from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer
 from penstock.testing.stores import StoreSuite
@@ -81,7 +80,7 @@ class TestCachedStore(StoreSuite):
 
 def test_a_copy_is_made_once(store: CachedStore, server: FileServer, folder: Path) -> None:
     url = f"{server.url}/a"
-    assert isinstance(store, CopyingStore)
+    assert store.keeps_copies
     assert not isinstance(store, SupportsMmap)
     mapped = store.mapped_copy(url, size_bytes=len(DATA), hashes=SHA1)
     assert mapped.tobytes() == DATA

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.abc import Store
 from penstock.errors import ConfigError, PenstockError
 from penstock.store import LocalStore, MemoryStore
-from penstock.store.powers import FolderStore
+from penstock.store.base import Store
 from penstock.testing.datasets import files_in
 from penstock.testing.faults import FaultMode, FaultStore, count_operations
 
@@ -26,7 +25,7 @@ def own_files(path: str) -> list[str]:
 
 
 def write(store: Store, path: str, files: dict[str, bytes], *, overwrite: bool = False) -> None:
-    assert isinstance(store, FolderStore)
+    assert store.stages_folders
     folder = store.stage_folder(path, overwrite=overwrite, own=own_files)
     try:
         for name, data in files.items():
@@ -60,7 +59,7 @@ def look(path: Path, *, overwrite: bool) -> None:
 @pytest.mark.parametrize("kind", ["local", "memory"])
 def test_hidden_until_commit(tmp_path: Path, kind: str) -> None:
     store: Store = LocalStore() if kind == "local" else MemoryStore()
-    assert isinstance(store, FolderStore)
+    assert store.stages_folders
     path = str(tmp_path / "set")
     folder = store.stage_folder(path)
     file = folder.stage("a/0")
@@ -85,7 +84,7 @@ def test_hidden_until_commit(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["local", "memory"])
 def test_the_first_to_commit_wins_and_a_part_can_be_moved_in(tmp_path: Path, kind: str) -> None:
     store: Store = LocalStore() if kind == "local" else MemoryStore()
-    assert isinstance(store, FolderStore)
+    assert store.stages_folders
     path = str(tmp_path / "set")
     first, second, third = (store.stage_folder(path) for _ in range(3))
     for folder, name in ((first, "one/0"), (second, "two/0"), (third, "one/1")):

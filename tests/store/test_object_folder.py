@@ -17,6 +17,7 @@ from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.formats._last_files import LAST_FILES
 from penstock.store import object_folder
 from penstock.store._objects import Objects
+from penstock.store.cache import CachedStore
 from penstock.store.memory import MemoryStore
 from penstock.store.object_folder import ObjectFolder, require_no_writer
 from penstock.store.put import put
@@ -190,7 +191,7 @@ def test_a_conversion_killed_when_its_output_is_visible_is_complete(
 
     with monkeypatch.context() as patch:
         patch.setattr(SampleJob, "check", killed)
-        patch.setattr(object_folder, "sweep_folder", lambda *_: None)
+        patch.setattr(CachedStore, "sweep_folder", lambda *_: None)
         patch.setattr(ObjectFolder, "_end", lambda self: self._held.close())
         with pytest.raises(KeyboardInterrupt):
             ps.convert(tmp_path / "src", url, to=format)

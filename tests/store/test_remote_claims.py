@@ -35,7 +35,7 @@ def objects(folder: str) -> dict[str, bytes]:
     """All that is there, hidden objects too."""
     store, root = resolve(folder)
     remote: Any = getattr(store, "remote", store)
-    keys = Objects(remote.base, remote.options).list(remote._key(root), first_only=False)
+    keys = Objects(remote.base, remote.options).list(remote.key_of(root), first_only=False)
     return {key.rpartition("/")[2]: bytes(remote.get(f"{remote.base}/{key}")) for key in keys}
 
 

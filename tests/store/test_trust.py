@@ -403,7 +403,7 @@ class Fetched:
         self.data, self.counters = data, Counters([])
 
     def head(self, path: str) -> Any:
-        from penstock.store._objects import Head
+        from penstock.store.base import Head
 
         return Head(len(self.data), "1")
 

@@ -19,7 +19,7 @@ import xxhash
 from penstock import errors
 from penstock._keywords import Opening, were_given
 from penstock._tree import ShownList
-from penstock.abc import Executor, Format, Store
+from penstock.abc import Executor, Format
 from penstock.engine.options import Counter, RunOptions
 from penstock.engine.run import Job, Wave, open_pool, run
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, UnsafeData
@@ -28,9 +28,8 @@ from penstock.formats._door import open_at, open_options
 from penstock.formats._findings import Problem, Run
 from penstock.formats._masks import check_mask, mask_path
 from penstock.formats._planes import base_at, check_planes
-from penstock.store.cache import CachedStore
+from penstock.store.base import Store
 from penstock.store.exclude_list import SUFFIX, ExcludeList
-from penstock.store.local import LocalStore
 from penstock.store.place import Data, Given, Place, dataset_at, place_of
 from penstock.store.put import put_new
 from penstock.store.row_map import is_damaged, read_row_map, row_map_path
@@ -275,7 +274,7 @@ class VerifyJob(Job[VerifyReport]):
     def check(self, do_tasks: Run | None) -> list[Finding]:
         """Return all findings; an error that stops the check is one. `do_tasks` does the tasks of the check."""
         chosen, place, given, depth = self.format, self.dataset, self.opening, self.depth
-        if depth == "full" and isinstance(place.store, CachedStore):
+        if depth == "full" and place.store.keeps_copies:
             place.store.check_copies()  # the remote bytes are checked, not their copies in the cache
         found: list[Finding] = []
         try:
@@ -285,7 +284,7 @@ class VerifyJob(Job[VerifyReport]):
             found.append(Finding(f"{chosen.name}.unsafe", "error", where, None, error.what, None, error.hint))
         except NotFound as error:
             where = str(error.path or place.path)
-            if where == place.path or not (isinstance(place.store, LocalStore) and place.store.exists(where)):
+            if where == place.path or not (place.store.is_local and place.store.exists(where)):
                 raise
             # A folder or a broken link in the place of a file of the dataset.
             found.append(Finding(f"{chosen.name}.no-file", "error", where, None, error.what, None, error.hint))

@@ -22,7 +22,6 @@ from penstock.store.local import Kept
 from penstock.store.memory import MemoryStore
 from penstock.store.outputs import output_path, require_other, require_other_name
 from penstock.store.place import Place
-from penstock.store.powers import CopyingStore
 from penstock.types import IntArray, OpenOptions, Sample
 
 Samples = Source[Sample] | Iterable[Sample]
@@ -380,7 +379,7 @@ def _source(
     """Return the source and its format; `"table"` for CSV and TSV files, which are not datasets."""
     if not isinstance(source, Place):
         return source, ""
-    tables = tables and (source.is_local or isinstance(source.store, CopyingStore))
+    tables = tables and (source.is_local or source.store.keeps_copies)
     if tables and (format == TABLE or (format is None and is_table(source))):
         return replace(source, path=source.absolute), TABLE
     try:

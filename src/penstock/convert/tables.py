@@ -22,7 +22,6 @@ from penstock.formats.jsonl.decompress import cut_stream
 from penstock.store.find import find_files
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Place, place_of
-from penstock.store.powers import CopyingStore
 from penstock.types import Sample
 
 TABLE = "table"
@@ -278,4 +277,4 @@ def _bounded_lines(text: IO[str], path: str) -> Iterator[str]:
 
 def _local(place: Place) -> str:
     """Return the path of the file, or of its copy in the cache, which is fetched again if it was evicted."""
-    return place.store.local_copy(place.path) if isinstance(place.store, CopyingStore) else place.path
+    return place.store.local_copy(place.path) if place.store.keeps_copies else place.path

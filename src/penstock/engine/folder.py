@@ -13,10 +13,9 @@ from typing import TypeVar
 
 import msgspec
 
-from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.store._files import hidden_stem, is_folder, is_link, is_staged_name
-from penstock.store.cache import CachedStore
+from penstock.store.base import Store
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.place import Place
@@ -111,7 +110,7 @@ class WorkFolder:
 
     def drop(self) -> None:
         """Remove the lock, which this run holds, and the folder unless it holds files of others."""
-        if not isinstance(self.store, LocalStore):
+        if not self.store.is_local:
             return
         with contextlib.suppress(NotFound):
             self.store.delete(self.file(_LOCK).path)
@@ -148,7 +147,7 @@ def local_store(place: Place) -> LocalStore:
 
 def bare(place: Place) -> Place:
     """Return the same place in a store without a cache."""
-    return Place(place.store.remote, place.path) if isinstance(place.store, CachedStore) else place
+    return Place(place.store.origin, place.path)
 
 
 def is_real_folder(place: Place) -> bool:
@@ -158,7 +157,7 @@ def is_real_folder(place: Place) -> bool:
 
 def _remove(store: Store, place: Place) -> None:
     """Remove a file, link or directory without following links."""
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         for path in [place.path] if place.is_file() else list(store.list(place.path)):
             with contextlib.suppress(NotFound):
                 store.delete(path)

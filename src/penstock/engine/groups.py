@@ -23,13 +23,12 @@ from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index, parse_index
 from penstock.formats.shards.side import SIDE_NAME, with_fingerprint
 from penstock.store._files import is_free
-from penstock.store.cache import CachedStore
+from penstock.store.base import Readable, StagedFolder
 from penstock.store.compose import copy_new
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.object_folder import not_replaceable
 from penstock.store.outputs import open_folder
 from penstock.store.place import Place
-from penstock.store.powers import Readable, StagedFolder
 from penstock.store.put import aborting, put_local_file, put_new
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, publish_beside, stage_side_file
 from penstock.types import Manifest
@@ -199,7 +198,7 @@ def require_no_object(place: Place, last: str = INDEX_NAME, *, left: bool) -> No
     """
     if place.is_local:
         return
-    remote = Place(place.store.remote if isinstance(place.store, CachedStore) else place.store, place.path)
+    remote = Place(place.store.origin, place.path)
     if place.child(last).exists():
         raise not_replaceable(place.path)
     if left and last == INDEX_NAME:

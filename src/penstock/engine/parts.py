@@ -196,10 +196,8 @@ def require_intact(parts: Place, name: PartName) -> None:
     Parts in an object store are not read again.
     """
     part = parts.child(name.path)
-    if (
-        isinstance(part.store, LocalStore)
-        and xxhash.xxh3_64_hexdigest(byte_view(part.store.mmap(part.path))) != name.digest
-    ):
+    store = part.store
+    if isinstance(store, LocalStore) and xxhash.xxh3_64_hexdigest(byte_view(store.mmap(part.path))) != name.digest:
         raise _damaged(part)
 
 

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.engine.groups import Group, read_group
 from penstock.engine.parts import PartName, require_size
 from penstock.engine.plan import RESTART
@@ -32,11 +32,11 @@ from penstock.formats.samples.webdataset.nvmeta import FOLDER, INFO_JSON
 from penstock.formats.samples.webdataset.shards import ShardTable, encode_index, index_path, scan_shard
 from penstock.formats.samples.webdataset.tar_write import END
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter, WriterOptions, WrittenShard
+from penstock.store.base import StagedFolder, Store
 from penstock.store.compose import copy_new
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
 from penstock.store.place import Place
-from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting, put, put_local_file
 from penstock.store.side_file import encode_manifest
 from penstock.types import IntArray, Manifest
@@ -376,7 +376,7 @@ def _opened(
 ) -> Generator[tuple[StagedFolder, Place | None]]:
     """Yield the output directory and where its files are hidden; None in an object store, where nothing is hidden."""
     store = target.store
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         yield _Placed(target, last), None
         return
     with aborting(open_folder(store, target.path, partial(own, store), overwrite=overwrite, held=(last,))) as folder:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._kinds import JoinedRows, JoinsRows
 from penstock._pool import Pool
-from penstock.abc import Executor, Store
+from penstock.abc import Executor
 from penstock.codec.hashes import BLOCK_BYTES, BLOCK_TOKENS, DocumentDigest
 from penstock.codec.tokens import dtype_for
 from penstock.engine.parts import PartName, made_of, read_part
@@ -30,6 +30,7 @@ from penstock.engine.work import Work
 from penstock.errors import Corrupt, NotFound
 from penstock.formats import get_format
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
+from penstock.store.base import Store
 from penstock.store.compose import can_compose
 from penstock.store.joining import joining
 from penstock.store.place import Place

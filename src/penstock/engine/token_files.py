@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._kinds import ExpectsDigest, TokenParts
-from penstock.abc import Executor, Store, Writer
+from penstock.abc import Executor, Writer
 from penstock.codec.hashes import BlockHasher
 from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, join_digests
 from penstock.codec.tokens import dtype_for
@@ -49,6 +49,7 @@ from penstock.formats.tokens.folder.index import (
 )
 from penstock.formats.tokens.folder.side import NAME, folder_facts, folder_manifest
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens, RunDigests, joined_manifest
+from penstock.store.base import Store
 from penstock.store.compose import Extent, join_ranges
 from penstock.store.local import LocalStore
 from penstock.store.outputs import Filled, drop_listed, filled_folder, sweep_complete

@@ -33,7 +33,6 @@ import msgspec
 
 from penstock._pool import Pool
 from penstock._secrets import redact
-from penstock.abc import Store
 from penstock.engine.folder import WorkFolder, name_beside
 from penstock.engine.parts import PartName, parse_part_name
 from penstock.engine.plan import (
@@ -50,7 +49,7 @@ from penstock.engine.plan import (
 )
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.store._files import is_staged_name
-from penstock.store.cache import CachedStore
+from penstock.store.base import Store
 from penstock.store.compose import OpenUpload, abort_uploads, open_uploads
 from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStore
@@ -505,7 +504,7 @@ def _begun_before(folder: WorkFolder) -> ConfigError:
 def _clear_staged(work: Work) -> None:
     """Remove temporary files of killed runs."""
     work.folder.clear_staged()
-    if work.head is None or not isinstance(work.folder.store, LocalStore):
+    if work.head is None or not work.folder.store.is_local:
         return
     for root, _, names in os.walk(work.parts.path):
         for name in filter(is_staged_name, names):
@@ -569,9 +568,9 @@ def _prove_new(folder: WorkFolder) -> None:
 def _bare(place: Place) -> Store:
     """Return a store without a cache that doesn't follow links out of the folder."""
     store = place.store
-    if isinstance(store, LocalStore):
+    if store.is_local:
         return store.within(place.path)
-    return store.remote if isinstance(store, CachedStore) else store
+    return store.origin
 
 
 def _is_ours(name: str) -> bool:
@@ -593,5 +592,5 @@ def _remove(work: Work, above: list[Place]) -> None:
         work.clear()
     work.folder.drop()
     for folder in above:
-        if isinstance(folder.store, LocalStore):
+        if folder.store.is_local:
             folder.store.remove_folder(folder.path)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache, partial, wraps
 from typing import Any, Literal, Protocol, Unpack, cast, runtime_checkable
 
 from penstock._keywords import Writing
 from penstock._naming import nearest as _nearest
 from penstock._plug_ins import plug_ins as _find_plug_ins
-from penstock.abc import Format, Source, Store, Writer
+from penstock.abc import Format, Source, Writer
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name
 from penstock.formats._door import open_at as _open_at
@@ -28,12 +28,11 @@ from penstock.formats._read_only import instead_of as _instead_of
 from penstock.formats._replacement import finish_replacement as _finish_replacement
 from penstock.formats._taken import require_taken
 from penstock.formats._unrecognised import unrecognised as _unrecognised
+from penstock.store.base import Store, adapted
 from penstock.store.exclude_list import ExcludeList
 from penstock.store.find import find_files
-from penstock.store.local import LocalStore
 from penstock.store.patterns import alternatives, is_pattern
 from penstock.store.place import Place, dataset_at, fixed_place
-from penstock.store.powers import CopyingStore
 from penstock.types import OpenOptions, ReadMode, Sample
 
 BUILT_IN: dict[str, str] = {
@@ -116,12 +115,33 @@ def format_names() -> list[str]:
     return [*BUILT_IN, *_plug_ins()]
 
 
+@cache
+def _adapt_stores(kind: type[Format]) -> None:
+    """Have a built-in format take every `penstock.abc.Store`, such as a plug-in's: its methods need our base class."""
+    for name in ("sniff", "open", "create", "check", "repair"):
+        first = 0 if isinstance(kind.__dict__[name], staticmethod) else 1
+        call = _with_adapted_store(getattr(kind, name), first)
+        setattr(kind, name, staticmethod(call) if first == 0 else call)
+
+
+def _with_adapted_store(method: Callable[..., Any], first: int) -> Callable[..., Any]:
+    @wraps(method)
+    def call(*args: Any, **named: Any) -> Any:
+        if len(args) > first and not isinstance(args[first], Store):
+            args = (*args[:first], adapted(args[first]), *args[first + 1 :])
+        return method(*args, **named)
+
+    return call
+
+
 def get_format(name: str) -> Format:
     """The format called `name`; raises `ConfigError` that lists the known ones."""
     target = BUILT_IN.get(name)
     if target is not None:
         module, _, attribute = target.partition(":")
-        return getattr(importlib.import_module(module), attribute)
+        found: Format = getattr(importlib.import_module(module), attribute)
+        _adapt_stores(type(found))
+        return found
     if name in _plug_ins():
         return _plug_ins()[name]()
     close = _nearest(name, format_names())
@@ -162,7 +182,7 @@ def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None 
     # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
     reasons, broken = list[str](), list[str]()
     # What a link leads to may tell the format: it is refused, by name, when it is read.
-    store = store.within(None) if isinstance(store, LocalStore) else store
+    store = store.within(None) if store.is_local else store
     for name in _by_likelihood(store, path, to_read=to_read):
         one = usable_format(name, broken)
         if one is None:
@@ -487,7 +507,7 @@ def _marked(store: Store, path: str, *, to_read: bool) -> Iterator[str]:
     for mark, names in _MARKS.items():  # lazily: each question is a request to a remote store
         if store.exists(f"{path}/{mark}"):
             yield from names
-        if to_read and mark == _INDEX and isinstance(store, CopyingStore):
+        if to_read and mark == _INDEX and store.keeps_copies:
             store.survey(path, _MOST_SURVEYED)  # what has no index is asked for much else
 
 

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 
 from penstock._printable import printable
 from penstock._secrets import logger, redact
-from penstock.abc import Store
 from penstock.errors import ConfigError, Denied, NotFound, Unsupported
-from penstock.store.local import LocalStore
-from penstock.store.powers import PeekingStore
+from penstock.store.base import Store
 
 DEFAULT_SPLIT = "train"
 _log = logger(__name__)
@@ -40,9 +38,9 @@ def lacks_default_split(store: Store, path: str, names: Sequence[str]) -> bool:
     if not names or DEFAULT_SPLIT in names:
         return False
     folder = f"{path}/{DEFAULT_SPLIT}"
-    if isinstance(store, LocalStore):
+    if store.is_local:
         return store.is_folder(folder)
-    if isinstance(store, PeekingStore):
+    if store.lists_levels:
         return bool(store.first_names(folder))
     with contextlib.suppress(NotFound, Denied, Unsupported):
         return any(True for _ in store.list(folder))

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock._kinds import is_token_source
-from penstock.abc import Format, Source, Store
+from penstock.abc import Format, Source
 from penstock.errors import ConfigError
 from penstock.formats._excluded import exclusions_of
 from penstock.formats._excluding import excluding
 from penstock.formats._marked import require_recorded_eos
 from penstock.formats._planed import with_planes
 from penstock.formats._token_column import as_tokens
+from penstock.store.base import Store
 from penstock.types import OpenOptions, Sample
 
 

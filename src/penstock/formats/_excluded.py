@@ -9,9 +9,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from penstock.abc import Format, Source, Store, SupportsKeys
+from penstock.abc import Format, Source, SupportsKeys
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats._excluding import Exclusions, exclusions, nothing_excluded
+from penstock.store.base import Store
 from penstock.store.exclude_list import (
     BESIDE,
     NO_LIST,
@@ -29,7 +30,6 @@ from penstock.store.exclude_list import (
     with_lists,
     with_side_files,
 )
-from penstock.store.local import LocalStore
 from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.store.side_file import load_manifest, record_in_side_file
@@ -79,7 +79,7 @@ def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions,
     if isinstance(options.excludes, ExcludeList) and not options.excludes.entries:
         return None
     files = _several(source)
-    if options.excludes is None and isinstance(store, LocalStore):
+    if options.excludes is None and store.is_local:
         own = None if files else place_of_list(chosen, store, path, options, source)[0]
         members = _members(source, path) if files is None else files.files
         _require_no_member_list(store, path, members if files is None else ())
@@ -122,7 +122,7 @@ def require_whole(chosen: Format, store: Store, path: str, options: OpenOptions,
     if TOKEN_FILE.match(last) and store.exists(f"{folder or '.'}/index.json"):
         what = "this is one file of a dataset, which has one exclude list"
         raise ConfigError(what, path=path, hint=f"Exclude samples of the whole dataset: {folder or '.'}")
-    if isinstance(store, LocalStore) and _several(source) is None:
+    if store.is_local and _several(source) is None:
         members = _members(source, path)
         _require_no_member_list(store, path, members)
         require_no_list_above(members, place_of_list(chosen, store, path, options, source)[0])
@@ -143,7 +143,7 @@ def require_list_named(chosen: Format, store: Store, path: str, options: OpenOpt
     Raises:
         ConfigError: there is such a list.
     """
-    if options.excludes is not None or isinstance(store, LocalStore):
+    if options.excludes is not None or store.is_local:
         return
     several, found = _several(source), ""
     with contextlib.suppress(*NOT_SHOWN):
@@ -157,7 +157,7 @@ def require_list_named(chosen: Format, store: Store, path: str, options: OpenOpt
         raise ConfigError(what, path=path, found=found, hint="Specify it: --excludes URL (excludes=)")
 
 
-def _require_no_member_list(store: LocalStore, path: str, files: Sequence[str]) -> None:
+def _require_no_member_list(store: Store, path: str, files: Sequence[str]) -> None:
     """Refuse many files of which one has a list of its own, by one listing a folder."""
     if len(files) < 2:
         return
@@ -181,7 +181,7 @@ def require_no_exclusions(store: Store, path: str) -> None:
     listed = f"{path.rstrip('/')}/{OURS[0]}"
     manifest = load_side_file_of_list(store, listed)
     recorded = manifest is not None and manifest.has_exclude_list
-    if recorded or (isinstance(store, LocalStore) and store.exists(listed)):
+    if recorded or (store.is_local and store.exists(listed)):
         what = "this dataset has an exclude list whose entries refer to the splits of split.yaml"
         raise ConfigError(what, path=path, found=listed, hint="Open it without split_config, or run `penstock purge`")
 
@@ -220,7 +220,7 @@ def _find(
     if given is not None:
         place = place_of(given)
         return read_list(place.store, place.path), _side(chosen, store, path, options, source)[1]
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         _require_not_recorded_far_away(chosen, store, path, options, source)
         return NO_LIST, None
     list_path, split = place_of_list(chosen, store, path, options, source)
@@ -373,7 +373,7 @@ def _several(source: Any) -> _HasFiles | None:
 def _of_several(options: OpenOptions, source: Any) -> Exclusions | None:
     """Each file is under its own list, beside it."""
     text = source.text[0]
-    if isinstance(text.base, LocalStore):
+    if text.base.is_local:
         require_lists_not_recorded(text.base, {*text.files} - {*list_paths(source).values()})
     listed = lists_of_files(source)
     return exclusions({one.index: one for one in listed.entries}, listed, options) if listed.entries else None
@@ -382,7 +382,7 @@ def _of_several(options: OpenOptions, source: Any) -> Exclusions | None:
 def list_paths(source: Any) -> dict[str, str]:
     """Where the list of each of several JSONL files is → the file, of those that have one."""
     text = _several(source)
-    found = with_lists(text.base, text.files) if text is not None and isinstance(text.base, LocalStore) else {}
+    found = with_lists(text.base, text.files) if text is not None and text.base.is_local else {}
     return {listed: path for path, listed in sorted(found.items())}
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
-from penstock.abc import Store
 from penstock.errors import PenstockError
+from penstock.store.base import Store
 from penstock.types import Depth, Finding, Severity
 
 MOST_FINDINGS = 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from penstock.abc import Store
+from penstock.store.base import Store
 from penstock.store.object_folder import require_finished
 
 LAST_FILES: dict[str, tuple[str, ...]] = {

@@ -9,9 +9,10 @@ from typing import Any
 import xxhash
 
 from penstock._buffers import byte_view
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.errors import NotFound
+from penstock.store.base import Store
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import output_exists
 from penstock.store.side_file import DATA, EDGE_BYTES, edge_binding, file_binding, publish_beside, stage_side_file

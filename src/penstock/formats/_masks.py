@@ -20,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._planes import DROP, LOSS_MASK
-from penstock.abc import Store
 from penstock.errors import Truncated
 from penstock.formats._planes import PlaneValues, require_inside
+from penstock.store.base import Store
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.types import Finding, IntArray, ReadMode
 

@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.errors import Truncated, Unsupported
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.store.network import on_network
 from penstock.types import ReadMode
 
@@ -24,7 +24,7 @@ def preferred_mode(store: Store, *, compressed: bool = False) -> Mode:
 def way_to_read(store: Store, path: str, read: ReadMode) -> Literal["mmap", "pread"]:
     """What `read=` means for files under `path`; raises `Unsupported` for `"mmap"` in a store without maps."""
     if read == "auto":
-        safe = not (isinstance(store, LocalStore) and on_network(path))
+        safe = not (store.is_local and on_network(path))
         return "mmap" if safe and isinstance(store, SupportsMmap) else "pread"
     if read == "mmap" and not isinstance(store, SupportsMmap):
         raise Unsupported("files of this store can't be mapped", path=path, hint='Open with read="pread"')

@@ -13,11 +13,12 @@ from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._planes import DROP, LOSS_MASK, plane_fields
 from penstock._tree import brief, html, tree
-from penstock.abc import Format, Source, Store, TokenSource
+from penstock.abc import Format, Source, TokenSource
 from penstock.errors import ConfigError
 from penstock.formats._excluded import TOKEN_FILE
 from penstock.formats._masks import MaskFile, mask_beside, mask_path
 from penstock.formats._planes import INDEX, PlaneFile, base_at, listed_planes, open_planes
+from penstock.store.base import Store
 from penstock.types import Batch, IntArray, OpenOptions, Sample, Schema, TokenArray
 
 _POWERS = (

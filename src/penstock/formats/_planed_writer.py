@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.abc import Format, Staged, Store, SupportsRuns, Writer
+from penstock.abc import Format, Staged, SupportsRuns, Writer
 from penstock.codec.tokens import as_tokens
 from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, Unsupported
 from penstock.formats._planes import (
@@ -36,9 +36,8 @@ from penstock.formats._planes import (
 )
 from penstock.formats._replacement import finish_replacement
 from penstock.formats._writers import BaseWriter, require_fields, require_open
-from penstock.store.local import LocalStore
-from penstock.store.outputs import Owned, output_path, sweep_output
-from penstock.store.powers import NamedLate
+from penstock.store.base import NamedLate, Store
+from penstock.store.outputs import Owned, output_path
 from penstock.store.put import aborting, put
 from penstock.store.side_file import promote
 from penstock.types import Batch, IntArray, Manifest, OpenOptions, Sample
@@ -92,7 +91,7 @@ def create_planed(
 
 def replacing_planes(store: Store) -> Store:
     """Return the store of an output with planes: its writers may replace tokens that have planes."""
-    return store.replacing_planes() if isinstance(store, LocalStore) else store
+    return store.replacing_planes() if store.is_local else store
 
 
 def drop_unfinished(chosen: Format, store: Store, path: str, *, keep: Collection[str] = ()) -> None:
@@ -135,7 +134,7 @@ def finish_killed(chosen: Format, store: Store, path: str, files: Sequence[str],
     if base is None or not store.exists(waiting_index(store, base)):
         return
     # In an object store the index has its final name from the start, so a finished writer leaves one too.
-    if (not _waits(store, base) and isinstance(store, LocalStore)) or not _tokens_came(chosen, store, path, base):
+    if (not _waits(store, base) and store.is_local) or not _tokens_came(chosen, store, path, base):
         return
     if _waits(store, base):
         finish_replacement(chosen, store, path, files, own)
@@ -255,7 +254,7 @@ class PlaneFiles:
         self._entries: tuple[PlaneEntry, ...] = ()
         try:
             for name, dtype in planes.items():
-                sweep_output(store, f"{base}.plane.{name}-new")
+                store.sweep(f"{base}.plane.{name}-new")
                 staged = store.stage(f"{base}.plane.{name}-new", overwrite=True)
                 self._planes[name] = _PlaneWriter(staged, dtype)
         except BaseException:

@@ -39,13 +39,13 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from penstock._planes import LOSS_MASK
-from penstock.abc import Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
 from penstock.formats._last_files import LAST_FILES, last_file
 from penstock.formats._modes import map_least, way_to_read
 from penstock.store._files import is_link
+from penstock.store.base import Store
 from penstock.store.held import Held
-from penstock.store.local import LocalStore
 from penstock.store.resolve import real_path
 from penstock.store.side_file import NEXT, record_in_side_file
 from penstock.types import Finding, IntArray, Manifest, ReadMode
@@ -136,7 +136,7 @@ def base_of(format: str, path: str) -> str | None:
 def base_at(format: str, store: Store, path: str) -> str | None:
     """`base_of` where the data are: of a link, what it leads to."""
     base = base_of(format, path)
-    return real_path(store, base) if base is not None and isinstance(store, LocalStore) and is_link(base) else base
+    return real_path(store, base) if base is not None and store.is_local and is_link(base) else base
 
 
 def plane_path(base: str, entry: PlaneEntry) -> str:
@@ -149,7 +149,7 @@ def waiting_index(store: Store, base: str) -> str:
 
     In a store without renames that is its own: nothing of it is seen before the tokens, and nobody asks for two names.
     """
-    return base + INDEX + (NEXT if isinstance(store, LocalStore) else "")
+    return base + INDEX + (NEXT if store.is_local else "")
 
 
 def size_of(dtype: str, num_tokens: int) -> int:
@@ -182,7 +182,7 @@ def fits(index: _Index, source: TokenSource) -> bool:
 
 def is_visible(format: str, store: Store, base: str) -> bool:
     """Whether tokens are there; a folder in a bucket is from its last file on."""
-    if isinstance(store, LocalStore):
+    if store.is_local:
         output = f"{base.removesuffix('.idx')}.bin" if format == "megatron" else base
         return store.reading_commit(output).exists(base)
     if format not in LAST_FILES:
@@ -232,7 +232,7 @@ def _read_index(store: Store, path: str) -> _Index | None:
             raise _damaged(path, "a file larger than 1 MiB")
         return decode_planes(store.get(path), path)
     except (NotFound, Denied) as error:
-        if isinstance(store, LocalStore) and store.exists(path):
+        if store.is_local and store.exists(path):
             raise _damaged(path, error.what) from None
         return None
 
@@ -554,7 +554,7 @@ def plane_files(store: Store, base: str) -> list[str]:
     """Files of this machine beside data that are called like their planes."""
     folder, _, name = base.rpartition("/")
     where = folder or ("/" if base.startswith("/") else ".")
-    if not isinstance(store, LocalStore) or not store.is_folder(where):  # several files have no folder of their own
+    if not store.is_local or not store.is_folder(where):  # several files have no folder of their own
         return []
     start = f"{name}.plane."
     with os.scandir(where) as found:

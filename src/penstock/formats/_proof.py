@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock.abc import Format, Store
+from penstock.abc import Format
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import Corrupt
 from penstock.formats._excluded import place_of_list
@@ -25,9 +25,8 @@ from penstock.formats._kept import KeptTokens, places_in_whole, whole_of
 from penstock.formats._manifest import side_path
 from penstock.formats._side_checks import RESTORE, BlockTask, block_digest, check_bytes, check_side_file
 from penstock.formats._token_column import ColumnTokens
+from penstock.store.base import Store
 from penstock.store.exclude_list import SUFFIX
-from penstock.store.local import LocalStore
-from penstock.store.powers import CopyingStore
 from penstock.store.side_file import DATA, Facts, file_facts
 from penstock.types import Finding, Manifest, OpenOptions
 
@@ -156,7 +155,7 @@ def known_manifest(
     see `require_fitting`.
     """
     manifest = require_fitting(format, store, data_path, side_path, facts, part)
-    return manifest if isinstance(store, LocalStore) else None
+    return manifest if store.is_local else None
 
 
 def require_fitting(
@@ -178,7 +177,7 @@ def require_size(format: str, store: Store, root: str, manifest: Manifest, names
     Remote files are compared if their sizes are known, as from a listing: this takes no request.
     """
     paths = [f"{root}/{name}" for name in names]
-    if isinstance(store, CopyingStore) and not all(map(store.version, paths)):
+    if store.keeps_copies and not all(map(store.version, paths)):
         return
     require_none(check_bytes(format, root, manifest, sum(map(store.size, paths))))
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
-from penstock.abc import Store
 from penstock.errors import Unsupported
+from penstock.store.base import Store
 from penstock.types import Action, Finding, OpenOptions
 
 _INSTEAD = "Samples are written as mds, json-shards, jsonl or webdataset; tokens as pbin or megatron"

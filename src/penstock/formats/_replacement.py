@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.abc import Format, Store
-from penstock.store.local import LocalStore
+from penstock.abc import Format
+from penstock.store.base import Store
 from penstock.store.outputs import Owned, sweep_complete, sweep_killed
 from penstock.types import OpenOptions
 
@@ -24,7 +24,7 @@ def finish_replacement(chosen: Format, store: Store, path: str, files: Sequence[
         PrepareError: the writer is at work.
     """
     sweep_killed(store, files)
-    if not isinstance(store, LocalStore):  # nothing is replaced there in steps that a kill may come between
+    if not store.is_local:  # nothing is replaced there in steps that a kill may come between
         return
     if chosen.traits.repair:
         chosen.repair(store, path, OpenOptions(), (), write=True)

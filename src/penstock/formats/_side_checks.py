@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock._secrets import redact
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
 from penstock.formats._findings import MOST_FINDINGS, Run
+from penstock.store.base import Store
 from penstock.store.put import back_up
 from penstock.store.side_file import NEXT, REPLACE, Facts, is_damaged, judged_manifest
 from penstock.types import Action, Finding, Manifest

@@ -20,7 +20,7 @@ from penstock._places import place_of
 from penstock._planes import LOSS_MASK, Plane, plane_fields
 from penstock._resolved import samples_of
 from penstock._tree import brief, html, tree
-from penstock.abc import Format, Source, Store
+from penstock.abc import Format, Source
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
 from penstock.formats._marked import no_such_mark, require_recorded_eos
 from penstock.formats._token_marks import (
@@ -34,6 +34,7 @@ from penstock.formats._token_marks import (
     require_mask_column,
     values_of,
 )
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray

@@ -8,10 +8,8 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from penstock.abc import Store
 from penstock.errors import PenstockError, Unsupported
-from penstock.store.local import LocalStore
-from penstock.store.powers import PeekingStore
+from penstock.store.base import Store
 
 Cause = tuple[str, str]
 """What stands there, and what to do about it."""
@@ -194,8 +192,8 @@ def _of_folder(store: Store, path: str) -> Cause:
 
 def _below(store: Store, root: str) -> Iterator[str]:
     """What lies right below a folder, with a word on those of which one is known."""
-    if not isinstance(store, LocalStore):
-        files = store.first_names(root) if isinstance(store, PeekingStore) else []
+    if not store.is_local:
+        files = store.first_names(root)
         yield from {name.partition("/")[0] + ("/" if "/" in name else "") for name in files}
         return
     with os.scandir(root) as entries:

@@ -27,12 +27,12 @@ from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import line, tree
-from penstock.abc import Store
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats._findings import Problem
 from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, data_fingerprint, side_path
 from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats._writers import require_open
+from penstock.store.base import Store
 from penstock.store.outputs import claim_files, output_path
 from penstock.store.side_file import file_facts, read_side_file
 from penstock.types import Buffer, Depth, Finding, Manifest, OpenOptions

@@ -17,7 +17,6 @@ from penstock.load.plan import once
 from penstock.mix import Blend
 from penstock.node.walk import leaves
 from penstock.order import OrderedStream
-from penstock.store.powers import CopyingStore
 from penstock.store.resolve import is_url, resolve
 from penstock.types import Extent, IntArray
 
@@ -107,7 +106,7 @@ def _stores(files: Mapping[str, File]) -> dict[str, Any]:
     for path in files:
         if _base(path) not in found:
             found[_base(path)] = resolve(path)[0]
-            if not isinstance(found[_base(path)], CopyingStore):
+            if not found[_base(path)].keeps_copies:
                 raise ConfigError("this store doesn't keep local copies", path=path, hint=_ELSEWHERE)
     return found
 

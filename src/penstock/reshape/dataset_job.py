@@ -22,7 +22,6 @@ from penstock.store.derived import upload_folder
 from penstock.store.local import Kept, LocalStore
 from penstock.store.object_folder import take_back
 from penstock.store.place import Place
-from penstock.store.powers import FolderStore
 from penstock.store.unfinished import Once, remove_mark
 from penstock.types import Manifest
 
@@ -64,7 +63,7 @@ def goes_on(along: Sidecars, part: Once[Manifest], overwrite: bool) -> bool:
     """Return whether to replace one of several outputs, which an earlier run of the same job may have made."""
     own = part.published(None) is not None
     last = last_file(along.format, part.store, part.path)
-    if own and last is not None and not isinstance(part.store, FolderStore):
+    if own and last is not None and not part.store.stages_folders:
         take_back(part.store, last)  # it can't be replaced in one step there
         return overwrite
     return overwrite or own

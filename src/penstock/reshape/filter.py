@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from penstock._keywords import Opening
 from penstock._limits import EXPRESSION_SECONDS
 from penstock._secrets import redacted_repr
-from penstock.abc import Store
 from penstock.codec.hashes import hex_digest
 from penstock.engine.options import Counter, Progress, RunOptions
 from penstock.engine.run import run
@@ -37,6 +36,7 @@ from penstock.reshape.outputs import Output, Written
 from penstock.reshape.row_job import Deal, RowJob, RowRange, Run, ranges_of
 from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run
 from penstock.store._keeping import keeping_nothing
+from penstock.store.base import Store
 from penstock.store.place import Data, Given, Place, place_of
 from penstock.types import IntArray
 

@@ -11,7 +11,6 @@ from typing import Any, Unpack, cast
 from penstock._keywords import Reshaping
 from penstock._paths_as_given import path_as_given
 from penstock._secrets import redacted_repr
-from penstock.abc import Store
 from penstock.codec.joined_digest import join_digests
 from penstock.engine.options import Counter, Progress, RunOptions
 from penstock.engine.run import run
@@ -27,6 +26,7 @@ from penstock.reshape.samples import SampleRows
 from penstock.reshape.shards import ShardCopyJob
 from penstock.reshape.sidecars import has_sidecars, refuse_sidecars
 from penstock.store._keeping import keeping_nothing
+from penstock.store.base import Store
 from penstock.store.place import Given, Place, distinct_names, place_of
 
 

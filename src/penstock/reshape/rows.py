@@ -14,9 +14,10 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock import abc
 from penstock._kinds import is_token_source
 from penstock._resolved import excluded_of
-from penstock.abc import Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.codec.joined_digest import documents_in
 from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
@@ -32,8 +33,7 @@ from penstock.formats.shards.source import ShardSource
 from penstock.formats.tables.arrow import ArrowSource
 from penstock.formats.tables.lines import TableLines
 from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
-from penstock.store.cache import CachedStore
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
 from penstock.store.place import Data, Place, dataset_at
@@ -322,7 +322,12 @@ def opener_of(rows: AnyRows, options: Mapping[str, Any]) -> Callable[[], AnyRows
 
 
 def open_rows(
-    given: Data, *, format: str | None = None, store: Store | None = None, keep_excluded: bool = False, **options: Any
+    given: Data,
+    *,
+    format: str | None = None,
+    store: abc.Store | None = None,
+    keep_excluded: bool = False,
+    **options: Any,
 ) -> AnyRows:
     """Open the documents, lines or samples of a dataset without the excluded ones.
 
@@ -445,9 +450,9 @@ def in_place(source: int, rows: AnyRows, store: Store, token_bytes: int) -> InPl
 
 def _is_same(one: Store, other: Store) -> bool:
     """Return whether a path in one of these stores is valid in the other."""
-    if isinstance(one, LocalStore) or isinstance(other, LocalStore):
-        return isinstance(one, LocalStore) and isinstance(other, LocalStore)
-    first, second = (store.remote if isinstance(store, CachedStore) else store for store in (one, other))
+    if one.is_local or other.is_local:
+        return one.is_local and other.is_local
+    first, second = (store.origin for store in (one, other))
     return isinstance(first, RemoteStore) and isinstance(second, RemoteStore) and first.base == second.base
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock._keywords import Reshaping
 from penstock._secrets import redact
-from penstock.abc import Store, Writer
+from penstock.abc import Writer
 from penstock.engine.options import Counter, Progress, RunOptions
 from penstock.engine.parts import require_intact
 from penstock.engine.run import Wave, run
@@ -49,6 +49,7 @@ from penstock.reshape.row_job import (
 from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows, read_run, runs
 from penstock.reshape.sidecars import RowNumbers, Sidecars, refuse_sidecars, rows_in_order
 from penstock.store._keeping import keeping_nothing
+from penstock.store.base import Store
 from penstock.store.place import Data, Given, place_of
 from penstock.types import IntArray
 

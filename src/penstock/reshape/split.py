@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from penstock._buffers import byte_view
 from penstock._digest import derive_key
 from penstock._keywords import Reshaping
-from penstock.abc import Store
 from penstock.engine.options import Counter, Progress, RunOptions
 from penstock.engine.run import run
 from penstock.errors import ConfigError
@@ -29,6 +28,7 @@ from penstock.reshape.row_job import Copy, Deal, RowJob, RowRange, Run, range_of
 from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows
 from penstock.reshape.sidecars import refuse_sidecars
 from penstock.store._keeping import keeping_nothing
+from penstock.store.base import Store
 from penstock.store.patterns import folder_above, is_pattern, last_part
 from penstock.store.place import Data, Given, Place, place_of
 from penstock.types import IntArray

@@ -18,16 +18,17 @@ import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from typing import IO, Any
+from typing import IO, Any, TypeAlias
 
 from penstock import errors
 from penstock._buffers import byte_view
 from penstock.errors import PenstockError, Unreachable
-from penstock.store._objects import Head, Objects, RangesIgnored, Reply, Transport, forked_after_use
-from penstock.store._ranges import Range
+from penstock.store._objects import Objects, Reply, forked_after_use
 from penstock.store._remote_options import RemoteOptions
+from penstock.store.base import Head, Range, RangesIgnored
 from penstock.types import Buffer
 
+Transport: TypeAlias = "Objects | HelperTransport"
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from penstock.store._fork_helper import serve; serve()"
 
 
@@ -78,46 +79,38 @@ class Helper:
 
 
 class HelperTransport:
-    """`Transport` by the helper process."""
+    """The methods of `Objects`, called in the helper process."""
 
     def __init__(self, base: str, options: RemoteOptions) -> None:
         self._base = base
         self._options = dataclasses.asdict(options)
 
     def head(self, key: str) -> Head:
-        """Size and version; raises `NotFound`."""
         return Head(*self._call("head", key)[0]["result"])
 
     def read(self, key: str, ranges: Sequence[Range] | None) -> Reply:
-        """Bytes of ranges, or the whole file for None."""
         answer, data = self._call("read", key, None if ranges is None else list(ranges))
         head, requests = answer["result"]
         return Reply(data, Head(*head), requests)
 
     def list(self, key: str, *, first_only: bool, start: str = "") -> list[str]:
-        """Keys under a folder."""
         return self._call("list", key, first_only=first_only, start=start)[0]["result"]
 
     def heads(self, key: str, most: int) -> list[tuple[str, Head]] | None:
-        """Keys under a folder, and what a listing says of them."""
         found = self._call("heads", key, most)[0]["result"]
         return None if found is None else [(name, Head(*head)) for name, head in found]
 
     def level(self, key: str) -> tuple[list[str], list[str]]:
-        """Names right in a folder."""
         folders, files = self._call("level", key)[0]["result"]
         return folders, files
 
     def put(self, key: str, local_path: str, *, create: bool) -> bool:
-        """Upload a file."""
         return self._call("put", key, local_path, create=create)[0]["result"]
 
     def copy(self, key: str, to: str, *, create: bool) -> bool:
-        """Copy inside the store."""
         return self._call("copy", key, to, create=create)[0]["result"]
 
     def delete(self, key: str) -> None:
-        """Remove a key."""
         self._call("delete", key)
 
     def _call(self, name: str, key: str, *given: Any, **named: Any) -> tuple[dict[str, Any], list[bytes]]:

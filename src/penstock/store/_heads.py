@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping
 
 from penstock.errors import Corrupt, Denied, NotFound, Truncated
 from penstock.store._noted import note, noted
-from penstock.store._objects import Head
+from penstock.store.base import Head, Store
 from penstock.store.opened_file import changed_while_read
 from penstock.store.patterns import alternatives
-from penstock.store.powers import MayListNothing, Remote
 
 _MOST_HEADS = 1 << 17
 
@@ -84,22 +83,22 @@ class Heads:
         place = bisect_left(names, start)
         return any(one.startswith(start) for one in names[place : place + 1])
 
-    def is_there(self, path: str, remote: Remote) -> bool:
+    def is_there(self, path: str, remote: Store) -> bool:
         """Whether a file or a folder is there; a web server, which knows no folders, is asked once for what it has."""
         if path in self._known or self.is_folder(path):
             return True
-        if not _lists_nothing(remote):
+        if not remote.lists_nothing:
             return not self.lacks(path) and remote.exists(path)
         with contextlib.suppress(NotFound, Denied):
             return self.head(path).size_bytes >= 0
         return False
 
-    def is_folder_of(self, path: str, remote: Remote) -> bool:
+    def is_folder_of(self, path: str, remote: Store) -> bool:
         """Whether a folder is there; on a web server what is no file may be one, but for `{a,b}`, which is several."""
         known = self.is_folder(path)
         if known is not None:
             return known
-        if _lists_nothing(remote):
+        if remote.lists_nothing:
             return len(alternatives(path)) == 1 and not self.is_there(path, remote)
         return remote.is_folder(path)
 
@@ -208,7 +207,3 @@ class Heads:
             self._known[path] = now
             return now
         return head
-
-
-def _lists_nothing(remote: Remote) -> bool:
-    return isinstance(remote, MayListNothing) and remote.lists_nothing

@@ -22,7 +22,7 @@ import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from penstock.store._files import (
     NO_SECOND_NAME,
@@ -295,32 +295,6 @@ def staged_start(name: str) -> str:
 
 
 _YOUNG_S = 60.0  # a file is made first and locked then
-
-
-@runtime_checkable
-class _Sweeps(Protocol):
-    """A store whose killed writers leave hidden files."""
-
-    def sweep(self, path: str, /) -> None: ...
-
-
-@runtime_checkable
-class _SweepsFolders(Protocol):
-    """A store whose killed writers leave hidden files in folders that are not made visible at once."""
-
-    def sweep_folder(self, path: str, /) -> None: ...
-
-
-def sweep_output(store: object, path: str) -> None:
-    """Remove what a writer of the file `path` left that was killed after its commit."""
-    if isinstance(store, _Sweeps):
-        store.sweep(path)
-
-
-def sweep_folder(store: object, path: str) -> None:
-    """Remove what writers of the directory `path` left, whose dataset is complete."""
-    if isinstance(store, _SweepsFolders):
-        store.sweep_folder(path)
 
 
 def sweep(folder: str) -> None:

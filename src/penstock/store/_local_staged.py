@@ -28,14 +28,7 @@ from penstock.store._files import (
     sync_files,
     sync_folder,
 )
-from penstock.store._leftovers import (
-    Kept,
-    make_staged,
-    remove_others,
-    remove_own,
-    take_leftovers,
-    write_what_differs,
-)
+from penstock.store._leftovers import Kept, make_staged, remove_others, remove_own, take_leftovers, write_what_differs
 from penstock.store._replaced import Owned, drop_replaced, require_replaceable
 from penstock.store.lock import lock_path
 from penstock.types import Buffer
@@ -297,7 +290,7 @@ class LocalStagedFiles:
 
 
 class LocalStagedFolder:
-    """One staged local folder; see `penstock.store.powers.StagedFolder`. `stage` may be called from several threads."""
+    """One staged local folder; see `penstock.store.base.StagedFolder`. `stage` may be called from several threads."""
 
     __slots__ = ("_fd", "_kept", "_made", "_names", "_os", "_overwrite", "_own", "_temp", "path")
 

@@ -16,7 +16,7 @@ import time
 import msgspec
 
 from penstock._digest import digest
-from penstock.store._objects import Head
+from penstock.store.base import Head
 
 _MOST_BYTES = 1 << 12
 _BEFORE_S = 60.0

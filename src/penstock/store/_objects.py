@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from penstock._ending import sleep
@@ -28,10 +28,10 @@ from penstock._optional import require
 from penstock._pool import Pool
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
 from penstock.store._credentials import require_credentials, s3_settings
-from penstock.store._ranges import Range
 from penstock.store._remote_options import RemoteOptions
 from penstock.store._slow_requests import SlowRequests
 from penstock.store._turns import await_turn
+from penstock.store.base import Head, Range, RangesIgnored
 from penstock.types import Buffer
 
 _MOST_WAIT_S = 10.0
@@ -52,85 +52,12 @@ Answered = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
-    """What is known of a remote file without its bytes.
-
-    Attributes:
-        size_bytes: its size.
-        version: the name of this version of it (ETag), without the mark of a weak one; `""` where unknown.
-        modified: when it was changed last, as text; `""` where unknown.
-    """
-
-    size_bytes: int
-    version: str
-    modified: str = ""
-
-    @property
-    def identity(self) -> str:
-        """Identifies this version of the file; `""` where nothing does."""
-        return self.version or self.modified
-
-    def contradicts(self, other: Head) -> bool:
-        """Whether these can't be of one version; what is unknown contradicts nothing."""
-        if self.size_bytes != other.size_bytes:
-            return True
-        if self.version and other.version:
-            return self.version != other.version
-        return bool(self.modified and other.modified) and self.modified != other.modified
-
-
-@dataclass(frozen=True, slots=True)
 class Reply:
     """Answers to the requested ranges, what the server says of the file, and the number of requests."""
 
     data: Sequence[Buffer]
     head: Head
     requests: int
-
-
-class RangesIgnored(Unsupported):
-    """A server that ignores ranges and sends the whole file."""
-
-
-class Transport(Protocol):
-    """Requests about keys of one bucket or server. Errors name the URL."""
-
-    def head(self, key: str) -> Head:
-        """Size and version; raises `NotFound`."""
-        ...
-
-    def read(self, key: str, ranges: Sequence[Range] | None) -> Reply:
-        """Bytes of ranges that lie inside the file, or the whole file for None.
-
-        Raises:
-            NotFound: no such file.
-            RangesIgnored: the server sends whole files only.
-        """
-        ...
-
-    def list(self, key: str, *, first_only: bool, start: str = "") -> list[str]:
-        """Keys under a folder whose names in it begin so, in no order; with `first_only` at least one, if any is."""
-        ...
-
-    def heads(self, key: str, most: int) -> Sequence[tuple[str, Head]] | None:
-        """`(key, size and version)` of all under a folder; None where there are more than `most`."""
-        ...
-
-    def level(self, key: str) -> tuple[list[str], list[str]]:
-        """Names of the folders, and of the files, that lie right in a folder, in no order."""
-        ...
-
-    def put(self, key: str, local_path: str, *, create: bool) -> bool:
-        """Upload a file in one piece or none; false where `create` and the key exists."""
-        ...
-
-    def copy(self, key: str, to: str, *, create: bool) -> bool:
-        """Copy inside the store; false where `create` and `to` exists."""
-        ...
-
-    def delete(self, key: str) -> None:
-        """Remove a key, or nothing where there is none."""
-        ...
 
 
 @functools.cache
@@ -153,7 +80,7 @@ def forked_after_use() -> bool:
 
 
 class Objects:
-    """`Transport` over obstore.
+    """Requests about the keys of one bucket or server, through obstore. Errors name the URL.
 
     Args:
         base: `"s3://bucket"`, `"gs://bucket"`, `"az://container"` or `"http(s)://host:port"`.
@@ -186,7 +113,12 @@ class Objects:
         return _head(self._try(key, once)[0])
 
     def read(self, key: str, ranges: Sequence[Range] | None) -> Reply:
-        """Bytes of ranges, or the whole file for None."""
+        """Return bytes of ranges inside the file, or the whole file for None.
+
+        Raises:
+            NotFound: no such file.
+            RangesIgnored: the server sends whole files only.
+        """
         asked: Sequence[Range | None] = [None] if ranges is None else ranges
         one = functools.partial(self._read_one, key)
         # One alone needs no thread, and one that fails ends the others' tries: their errors are the same.
@@ -194,7 +126,7 @@ class Objects:
         return Reply([data for data, _, _ in answers], answers[0][1], sum(tries for _, _, tries in answers))
 
     def list(self, key: str, *, first_only: bool, start: str = "") -> list[str]:
-        """Keys under a folder."""
+        """Return keys under a folder whose names in it start with `start`; with `first_only` at least one, if any."""
         first = f"{key}/{start}".removeprefix("/") if start else ""
 
         def pages() -> list[str]:
@@ -210,7 +142,7 @@ class Objects:
         return self._try(key, pages)[0]
 
     def heads(self, key: str, most: int) -> list[tuple[str, Head]] | None:
-        """Keys under a folder, and what a listing says of them."""
+        """Return `(key, size and version)` of all files under a folder; None if there are more than `most`."""
 
         def pages() -> list[tuple[str, Head]] | None:
             found: list[tuple[str, Head]] = []
@@ -223,7 +155,7 @@ class Objects:
         return self._try(key, pages)[0]
 
     def level(self, key: str) -> tuple[list[str], list[str]]:
-        """Names right in a folder."""
+        """Return the names of the folders and of the files directly in a folder, in no order."""
 
         def once() -> tuple[list[str], list[str]]:
             found = self._obstore.list_with_delimiter(self._store, key or None)
@@ -233,7 +165,7 @@ class Objects:
         return self._try(key, once)[0]
 
     def put(self, key: str, local_path: str, *, create: bool) -> bool:
-        """Upload a file."""
+        """Upload a file in one piece or none; return False if `create` and the key exists."""
         chunk_bytes = max(_PART_BYTES, os.path.getsize(local_path) // _MOST_PARTS)
         how = {"mode": "create"} if create else {"chunk_size": chunk_bytes, "max_concurrency": 4}
 
@@ -251,7 +183,7 @@ class Objects:
         return self._create(key, upload, is_ours)
 
     def copy(self, key: str, to: str, *, create: bool) -> bool:
-        """Copy inside the store."""
+        """Copy inside the store; return False if `create` and `to` exists."""
 
         def copy() -> None:
             self._obstore.copy(self._store, key, to, overwrite=not create)
@@ -274,7 +206,7 @@ class Objects:
         return all(bytes(self.read(key, [one]).data[0]) == self.read(other, [one]).data[0] for one in ranges)
 
     def delete(self, key: str) -> None:
-        """Remove a key."""
+        """Remove a key, if it exists."""
         with contextlib.suppress(NotFound):
             self._try(key, lambda: self._obstore.delete(self._store, key))
 

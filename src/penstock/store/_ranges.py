@@ -6,10 +6,9 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 from penstock._buffers import byte_view
-from penstock.errors import Truncated
+from penstock.store.base import Range
 from penstock.types import Buffer
 
-Range = tuple[int, int]
 MOST_PARTS = 1 << 14
 
 
@@ -46,16 +45,3 @@ def cut_answers(ranges: Sequence[Range], requests: Sequence[Range], answers: Seq
             start, at = min(stop, end), at + 1
         found.append(bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces))
     return found
-
-
-def require_inside(path: str, ranges: Sequence[Range], size_bytes: int) -> None:
-    """Refuse ranges that leave the file; raises `Truncated`."""
-    for start, stop in ranges:
-        if stop > size_bytes:
-            raise Truncated(
-                "the file ends before the end of a range",
-                path=path,
-                offset_bytes=start,
-                found=f"{size_bytes} bytes",
-                expected=f"at least {stop} bytes",
-            )

@@ -15,12 +15,10 @@ import socket
 import msgspec
 
 from penstock._digest import digest
-from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.store._copies import NoCopy, in_cache_folder
-from penstock.store.cache import CachedStore
+from penstock.store.base import Store
 from penstock.store.derived import cache_folder
-from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.put import require_writable
 
@@ -111,7 +109,7 @@ def sweep_claim(store: Store, path: str) -> None:
 
 def forget_claim(store: Store, path: str, work: str) -> None:
     """Remove the object of a writer of this work, wherever it was, when its output is complete."""
-    known = None if isinstance(store, LocalStore) else _owner(store, path)
+    known = None if store.is_local else _owner(store, path)
     if known is not None and known.writer == work:
         store.delete(_owner_path(path))
 
@@ -150,7 +148,7 @@ def _owner_path(path: str) -> str:
 
 def _owner(store: Store, path: str) -> Owner | None:
     """The writer named by the object that the store has now; an empty one if that can't be read."""
-    seen = store.remote if isinstance(store, CachedStore) else store
+    seen = store.origin
     try:
         return msgspec.json.decode(seen.get(_owner_path(path)), type=Owner)
     except NotFound:

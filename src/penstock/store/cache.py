@@ -31,17 +31,14 @@ from penstock.abc import Staged
 from penstock.errors import NotFound, Truncated
 from penstock.store._copies import RUN, Copies, NoCopy, copy_name, in_memory, share_run
 from penstock.store._costs import Beginnings, Costs
-from penstock.store._forgetting import Forgetting
 from penstock.store._heads import Heads
-from penstock.store._leftovers import sweep_folder, sweep_output
 from penstock.store._noted import deciding_path, drop_lock
-from penstock.store._objects import Head, RangesIgnored
 from penstock.store._published import InUse, Published
-from penstock.store._ranges import Range, require_inside
 from penstock.store._remote_options import REQUEST_BYTES, whole_number
 from penstock.store._traffic import Traffic
+from penstock.store.base import Head, Range, RangesIgnored, StagedView, Store, require_inside
 from penstock.store.lock import hold_lock
-from penstock.store.powers import FetchesStarts, ListsHeads, ListsLevels, PeekingStore, Remote
+from penstock.store.remote import Remote
 from penstock.types import Buffer
 
 _MOST_SURVEYED = 1 << 16
@@ -52,7 +49,7 @@ _IN_MEMORY_BYTES = 1 << 30  # up to here a file that is needed whole and does no
 _log = logger()
 
 
-class CachedStore:
+class CachedStore(Store):
     """`remote`, with copies; see the module. Picklable, thread-safe, usable after fork.
 
     Memory: 64 MiB for each file that is being fetched whole, and what is read.
@@ -67,6 +64,8 @@ class CachedStore:
         *("_args", "_begun", "_checking", "_copies", "_costs", "_first", "_heads", "_in_use", "_no_copies"),
         *("_ranges_ignored", "_run", "_stated", "_versionless", "remote"),
     )
+
+    keeps_copies = lists_levels = True
 
     def __init__(self, remote: Remote, folder: str | None = None, budget_bytes: int | None = None) -> None:
         self.remote = remote
@@ -98,7 +97,6 @@ class CachedStore:
     # --- reading -------------------------------------------------------------------------------------------------
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """Return the bytes `[start, start + length)`, fewer only at the end of the file, or raise `NotFound`."""
         if length_bytes is None and path not in self._heads and path not in self._heads.sizes:
             self._learn(path)
         size_bytes = self.size(path)
@@ -106,7 +104,6 @@ class CachedStore:
         return self.get_ranges(path, [(start_bytes, stop_bytes)])[0] if start_bytes < stop_bytes else b""
 
     def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
-        """Return one bytes object per `(start_bytes, stop_bytes)`, or raise `Truncated`."""
         asked_bytes = sum(max(0, stop - start) for start, stop in ranges)
         self.remote.counters.mine.asked_bytes += asked_bytes
         if (begun := self._begun.get_ranges(path, ranges)) is not None:
@@ -142,15 +139,6 @@ class CachedStore:
     def mapped_copy(
         self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None
     ) -> NDArray[np.uint8]:
-        """uint8[size_bytes]: the whole file, fetched once a host and mapped; see `penstock.store.powers.CopyingStore`.
-
-        Where the cache folder takes no copy, the file is read into memory, up to 1 GiB.
-
-        Raises:
-            NotFound: no such file.
-            Truncated, Corrupt: it does not have that size, or not these hashes.
-            ConfigError: it is larger than the budget, or than what is read into memory.
-        """
         if hashes:
             self.expect_hashes(path, hashes)
         try:
@@ -163,45 +151,37 @@ class CachedStore:
             return in_memory(path, head.size_bytes, self._stated.get(path, {}), lambda: self._parts(path, head))
 
     def local_copy(self, path: str, *, size_bytes: int | None = None, hashes: Mapping[str, str] | None = None) -> str:
-        """Local path of the copy; see `penstock.store.powers.CopyingStore`. Raises as `mapped_copy`."""
         if hashes:
             self.expect_hashes(path, hashes)
         return self._copy_of_size(path, size_bytes, again=True).path
 
     def expect_size(self, path: str, size_bytes: int, *, exact: bool = True) -> None:
-        """What an index states of a file, so that its size is not asked for; see `store.powers.CopyingStore`."""
         (self._heads.sizes if exact else self._heads.guesses)[path] = size_bytes
 
     def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
-        """What an index states of a file, by which every copy of it is checked; see `store.powers.CopyingStore`."""
         known = self._stated.get(path, {})
         if not hashes.items() <= known.items():
             self._stated[path] = {**known, **hashes}
             self._in_use.forget(path)  # it was not held against these
 
     def check_copies(self) -> None:
-        """Check every copy against its digest before it is used, whatever its record says."""
         self._checking = True
         self._in_use.clear()
 
     def survey(self, folder: str, most: int) -> None:
-        """List a folder that will be read; see `store.powers.CopyingStore`."""
-        if isinstance(self.remote, ListsHeads) and self._heads.is_folder(folder) is None:
+        if self._heads.is_folder(folder) is None:
             found = self.remote.heads_under(folder, min(most, _MOST_SURVEYED))
             if found is not None:
                 self._heads.survey(folder, found)
 
     def head(self, path: str) -> Head:
-        """Size and version of a file, requested once; raises `NotFound`."""
         self._begin(path)
         return self._heads.head(path)
 
     def prefetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
-        """Hint what `get_ranges` will read; see `store.powers.CopyingStore`."""
         self._costs.hint(reads)
 
     def peek(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
-        """`get_ranges` that is no reason to fetch the file whole; see `penstock.store.powers.CopyingStore`."""
         if self._ranges_ignored or not ranges or self.copied_to(path):
             return self.get_ranges(path, ranges)
         self.remote.counters.mine.asked_bytes += sum(stop - start for start, stop in ranges)
@@ -223,69 +203,59 @@ class CachedStore:
         return self._heads.version(path)
 
     def capacity_bytes(self) -> int:
-        """What all copies together may take; see `penstock.store.powers.CopyingStore`."""
         return self._folder.capacity_bytes()
 
     @property
     def folder(self) -> str | None:
-        """The cache folder; None for the user's."""
         return self._args[1]
 
     def size(self, path: str) -> int:
-        """Return the size in bytes, or raise `NotFound`."""
         if path not in self._heads.sizes:
             self._begin(path)
         return self._heads.size(path)
 
     def exists(self, path: str) -> bool:
-        """Return whether there is a file or directory of this name."""
         with contextlib.suppress(NotFound):
             self._begin(path)
         return self._heads.is_there(path, self.remote)
 
     def is_folder(self, path: str) -> bool:
-        """Return whether there is a directory of this name."""
         return self._heads.is_folder_of(path, self.remote)
 
+    @property
+    def origin(self) -> Remote:
+        return self.remote
+
     def list(self, prefix: str) -> Iterator[str]:
-        """Yield all files below the directory `prefix`, in byte order of their paths."""
         return self.remote.list(prefix)
 
     def first_names(self, path: str) -> list[str]:
-        """Some files under a folder; see `penstock.store.powers.PeekingStore`."""
-        return self.remote.first_names(path) if isinstance(self.remote, PeekingStore) else []
+        return self.remote.first_names(path)
 
     def level(self, folder: str) -> tuple[list[str], list[str]]:
-        """What lies right in a folder; see `penstock.store.powers.ListsLevels`."""
-        return self.remote.level(folder) if isinstance(self.remote, ListsLevels) else ([], [])
+        return self.remote.level(folder)
 
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """Start a file, or raise `ConfigError` if it exists and `overwrite` is false."""
-        return Forgetting(self.forget, self.remote.stage(path, overwrite=overwrite))
+        return _Forgetting(self, self.remote.stage(path, overwrite=overwrite))
 
     def commit(self, staged: Sequence[Staged]) -> None:
-        """Sync all files, then make them visible in the given order."""
-        self.remote.commit([one.staged if isinstance(one, Forgetting) else one for one in staged])
+        self.remote.commit([one.staged if isinstance(one, _Forgetting) else one for one in staged])
         for one in staged:
             self.forget(one.path)
 
     def delete(self, path: str) -> None:
-        """Remove one file, or raise `NotFound`."""
         self.forget(path)
         self.remote.delete(path)
 
     def sweep(self, path: str) -> None:
-        """Remove what killed writers of a visible file left in `remote`."""
-        sweep_output(self.remote, path)
+        self.remote.sweep(path)
 
     def sweep_folder(self, path: str) -> None:
-        """Remove what killed writers left in a folder of `remote` whose dataset is complete."""
-        sweep_folder(self.remote, path)
+        self.remote.sweep_folder(path)
 
     def forget(self, path: str) -> None:
-        """Forget what is known of a file."""
         self._heads.forget(path)
         for known in (self._stated, self._first):
             known.pop(path, None)
@@ -293,7 +263,6 @@ class CachedStore:
             kept.forget(path)
 
     def _forget_all(self) -> None:
-        """Forget what is cheap to find out again."""
         self._costs.clear()
         self._in_use.look_again()
 
@@ -333,11 +302,12 @@ class CachedStore:
             return
         if guess_bytes <= _BEGIN_BYTES:  # all of it, for all processes of the host
             self._learn(path)
-        elif isinstance(self.remote, FetchesStarts) and self._heads.seen(path) is None:
+        elif self._heads.seen(path) is None:
             with contextlib.suppress(RangesIgnored):
-                found, head = self.remote.fetch_start(path, _BEGIN_BYTES)
-                self._heads.remember(path, head)
-                self._begun.put(path, found)
+                start = self.remote.fetch_start(path, _BEGIN_BYTES)
+                if start is not None:
+                    self._heads.remember(path, start[1])
+                    self._begun.put(path, start[0])
 
     def _learn(self, path: str) -> None:
         """Read the beginning of a file of which nothing is known, rather than ask for its size: its copy begins so."""
@@ -395,10 +365,8 @@ class CachedStore:
         try:
             if size_bytes is not None:
                 (found,), head = self.remote.fetch(path, [(0, min(size_bytes, _AT_ONCE_BYTES))])
-            elif isinstance(self.remote, FetchesStarts):
-                found, head = self.remote.fetch_start(path)
             else:
-                found, head = b"", self.remote.head(path)
+                found, head = self.remote.fetch_start(path) or (b"", self.remote.head(path))
         except RangesIgnored:
             self._ranges_ignored = True
         except Truncated:
@@ -416,7 +384,6 @@ class CachedStore:
         return self._find(path, self._heads.identified(path, head), whole=False)
 
     def copied_to(self, path: str) -> str | None:
-        """Where a copy is that can be had without a request; see `store.powers.CopyingStore`."""
         if path not in self._heads:
             self._heads.seen(path)
         known = self._known_copy(path, self._heads.head(path)) if path in self._heads else None
@@ -489,6 +456,20 @@ class CachedStore:
                 return
             self._heads.require_same(path, head, now)
             yield found[0]
+
+
+class _Forgetting(StagedView):
+    """A staged file after whose commit the store forgets what it knew of the old one."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: CachedStore, staged: Staged) -> None:
+        super().__init__(staged)
+        self._store = store
+
+    def commit(self) -> None:
+        super().commit()
+        self._store.forget(self.path)
 
 
 def _of_run(run: str, pid: int, remote: Remote, folder: str | None, budget_bytes: int | None) -> CachedStore:

@@ -16,11 +16,10 @@ from typing import Any, TypeAlias
 
 from penstock._optional import require
 from penstock._pool import thread_pool
-from penstock.abc import Store
 from penstock.errors import ConfigError, MissingExtra, PrepareError, Unreachable
 from penstock.store._credentials import s3_settings
 from penstock.store._objects import is_expired
-from penstock.store.cache import CachedStore
+from penstock.store.base import Store
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.put import aborting
 from penstock.store.remote import RemoteStore
@@ -65,7 +64,7 @@ def join_ranges(store: Store, ranges: Sequence[Extent], target: str, *, here: st
         Truncated: one is of a file that is too short.
         Unreachable: the store does not answer.
     """
-    if isinstance(store, LocalStore):
+    if store.is_local:
         made = os.path.join(scratch, os.path.basename(target))
         with aborting(LocalStore().stage(made)) as staged:
             for path, start, length in ranges:
@@ -83,7 +82,7 @@ def join_ranges(store: Store, ranges: Sequence[Extent], target: str, *, here: st
 
 
 def _stream(store: Store, ranges: Sequence[Extent], target: str, here: str) -> None:
-    remote = store.remote if isinstance(store, CachedStore) else store
+    remote = store.origin
     with aborting(store.stage(target)) as staged:
         for path, start, length in ranges:
             if path == here:
@@ -97,7 +96,7 @@ def _stream(store: Store, ranges: Sequence[Extent], target: str, here: str) -> N
 
 def can_compose(store: Store) -> bool:
     """Whether a store makes objects of ranges of others by itself, and what asks it to is installed."""
-    remote = store.remote if isinstance(store, CachedStore) else store
+    remote = store.origin
     if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
         return False
     try:
@@ -129,7 +128,7 @@ def compose(
         NotFound: a range is of an object that is not there.
         Unreachable: the store refused a part; what was uploaded is removed.
     """
-    remote = store.remote if isinstance(store, CachedStore) else store
+    remote = store.origin
     if not isinstance(remote, RemoteStore) or not can_compose(store):
         return False
     planned = plan_parts(parts, here)
@@ -143,7 +142,7 @@ def compose(
             raise
         client = _client(remote.base.removeprefix("s3://"), anew=True)
         _Composition(client, remote, target, here).make(planned, create=create)
-    if isinstance(store, CachedStore):
+    if store.keeps_copies:
         store.forget(target)
     return True
 
@@ -312,7 +311,7 @@ def open_uploads(store: Store, paths: Sequence[str]) -> list[OpenUpload]:
 
     Those of workers that go on are among them. One request a path.
     """
-    remote = store.remote if isinstance(store, CachedStore) else store
+    remote = store.origin
     if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
         return []
     bucket, found = remote.base.removeprefix("s3://"), dict[str, OpenUpload]()
@@ -330,7 +329,7 @@ def open_uploads(store: Store, paths: Sequence[str]) -> list[OpenUpload]:
 
 def abort_uploads(store: Store, uploads: Sequence[OpenUpload]) -> None:
     """Give up these uploads; what the store refuses stays."""
-    remote = store.remote if isinstance(store, CachedStore) else store
+    remote = store.origin
     if not uploads or not isinstance(remote, RemoteStore):
         return
     bucket = remote.base.removeprefix("s3://")

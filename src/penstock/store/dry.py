@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
+from penstock.store.base import Range, Store, View
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place
@@ -19,7 +20,7 @@ from penstock.store.place import Place
 
 def dry_place(place: Place) -> Place:
     """The same place in a store that writes nothing."""
-    if isinstance(place.store, LocalStore):
+    if place.store.is_local:
         return Place(
             LocalStore(DryOs(), guard=place.store.guard, replaces_planes=place.store.replaces_planes), place.path
         )
@@ -36,7 +37,6 @@ class DryOs:
         return getattr(os, name)
 
     def open(self, path: str, flags: int, mode: int = 0o777) -> int:
-        """A descriptor: of a file that is there, for reading; else of one that nobody sees."""
         real = not self._is_made(path)
         if real and (os.path.lexists(path) or not flags & os.O_CREAT):
             if flags & os.O_CREAT and flags & os.O_EXCL:
@@ -52,40 +52,33 @@ class DryOs:
         return fd
 
     def mkdir(self, path: str, mode: int = 0o777) -> None:
-        """Know of a folder."""
         if self._is_made(path) or os.path.lexists(path):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         self._require_room(path)
         self._made[os.path.abspath(path)] = None
 
     def stat(self, path: str, **how: Any) -> os.stat_result:
-        """Of what is there, or was made."""
         return self._made.get(os.path.abspath(path)) or os.stat(path, **how)
 
     def lstat(self, path: str) -> os.stat_result:
-        """Of what is there, or was made."""
         return self._made.get(os.path.abspath(path)) or os.lstat(path)
 
     def write(self, fd: int, data: Any) -> int:
-        """Take the bytes."""
         return len(data)
 
     def pwrite(self, fd: int, data: Any, offset: int) -> int:
-        """Take the bytes."""
         return len(data)
 
     def copy_file_range(self, source: int, target: int, count: int, *offsets: int) -> int:
-        """Take the bytes."""
         return count
 
     def unlink(self, path: str) -> None:
-        """Forget what was made; what is there stays."""
         self._made.pop(os.path.abspath(path), None)
 
     rmdir = unlink
 
     def rename(self, path: str, target: str) -> None:
-        """Nothing moves."""
+        pass
 
     link = rename
 
@@ -99,7 +92,6 @@ class DryOs:
         return os.path.abspath(path) in self._made
 
     def _require_room(self, path: str) -> None:
-        """That something could be made in this folder."""
         folder = os.path.dirname(os.path.abspath(path))
         if self._is_made(folder):
             return
@@ -109,62 +101,78 @@ class DryOs:
             raise OSError(refused, os.strerror(refused), path)
 
 
-class DryStore:
-    """A store whose files are read where they are, and written into memory.
+_READING = (
+    *(
+        "first_names",
+        "level",
+        "head",
+        "heads_under",
+        "version",
+        "peek",
+        "prefetch",
+        "survey",
+        "mapped_copy",
+        "local_copy",
+    ),
+    *("copied_to", "expect_hashes", "expect_size", "check_copies", "forget", "capacity_bytes", "stage_folder"),
+)
+
+
+class DryStore(View):
+    """A store whose files are read in place, and written into memory.
 
     Args:
-        store: where they are.
+        store: the store that is read.
     """
 
-    def __init__(self, store: Store) -> None:
-        self._inner = store
-        self._memory = MemoryStore()
+    inner: Store
 
-    def __getattr__(self, name: str) -> Any:
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self.keeps_copies, self.stages_folders = store.keeps_copies, store.stages_folders
+        self.lists_levels = store.lists_levels
+        self._memory = MemoryStore()
+        for name in _READING:
+            setattr(self, name, getattr(store, name))
+
+    def __getattr__(self, name: str) -> Any:  # such as `claim`, which only some stores have
         if name.startswith("_"):
             raise AttributeError(name)
-        return getattr(self._inner, name)
+        return getattr(self.inner, name)
+
+    @property
+    def folder(self) -> str | None:
+        return self.inner.folder
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """See `penstock.abc.Store`."""
         return self._of(path).get(path, start_bytes, length_bytes)
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """See `penstock.abc.Store`."""
+    def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         return self._of(path).get_ranges(path, ranges)
 
     def size(self, path: str) -> int:
-        """See `penstock.abc.Store`."""
         return self._of(path).size(path)
 
     def exists(self, path: str) -> bool:
-        """See `penstock.abc.Store`."""
-        return self._memory.exists(path) or self._inner.exists(path)
+        return self._memory.exists(path) or self.inner.exists(path)
 
     def is_folder(self, path: str) -> bool:
-        """See `penstock.abc.Store`."""
-        return self._memory.is_folder(path) or self._inner.is_folder(path)
-
-    def list(self, prefix: str) -> Iterator[str]:
-        """See `penstock.abc.Store`: what is there."""
-        return self._inner.list(prefix)
+        return self._memory.is_folder(path) or self.inner.is_folder(path)
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """See `penstock.abc.Store`; a store that is only read says so."""
-        self._inner.stage(path, overwrite=overwrite).abort()
+        self.inner.stage(path, overwrite=overwrite).abort()  # raises if the store is read-only
         if not overwrite and self._memory.exists(path):
             raise output_exists(path)
         return self._memory.stage(path, overwrite=overwrite)
 
     def commit(self, staged: Sequence[Staged]) -> None:
-        """See `penstock.abc.Store`."""
-        for one in staged:
-            one.commit()
+        for file in staged:
+            file.commit()
 
     def delete(self, path: str) -> None:
-        """Forget what was written here; what is there stays."""
+        """Remove what was written here; files of the inner store stay."""
         if self._memory.exists(path):
             self._memory.delete(path)
 
     def _of(self, path: str) -> Store:
-        return self._memory if self._memory.exists(path) else self._inner
+        return self._memory if self._memory.exists(path) else self.inner

@@ -33,9 +33,9 @@ import numpy as np
 import xxhash
 
 from penstock._secrets import redacted_repr
-from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, Denied, NotFound, TooLarge, Unsupported
 from penstock.store._files import is_link, is_there
+from penstock.store.base import Store
 from penstock.store.dry import dry_place
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
@@ -214,7 +214,7 @@ def change_list(
         OSError: its directory can't be written to.
         Corrupt: the existing list can't be read; it stays.
     """
-    if not isinstance(place.store, LocalStore):
+    if not place.store.is_local:
         what = "an exclude list must be a local file: elsewhere, concurrent writers would lose entries"
         raise ConfigError(what, path=place.path, hint="Write a local file with --excludes (list=), and copy it")
     lock, writes = f"{place.path}.lock", dry_place(place) if dry_run else place
@@ -264,7 +264,7 @@ def _rehearsed(dry: Store, lock: str) -> Generator[None]:
 def require_no_list(store: Store, side: str, why: str = "it wouldn't match the new data") -> None:
     """Raise `ConfigError`, with the reason, if a dataset with this side file has an exclude list."""
     path = side + SUFFIX
-    if isinstance(store, LocalStore) and store.exists(path):
+    if store.is_local and store.exists(path):
         what = f"there is an exclude list: {why}"
         hint = "Apply it with `penstock purge`, move it away, or write somewhere else"
         raise ConfigError(what, path=path, hint=hint)
@@ -294,7 +294,7 @@ def list_above(paths: Collection[str], own: str | None = None, known: Collection
 def linked_file(store: Store, path: str) -> Place | None:
     """Return the target of a link; None if the path isn't one."""
     bare = path.rstrip("/") or path
-    return place_of(os.path.realpath(bare)) if isinstance(store, LocalStore) and is_link(bare) else None
+    return place_of(os.path.realpath(bare)) if store.is_local and is_link(bare) else None
 
 
 def list_beside(store: Store, side: str) -> str:
@@ -304,7 +304,7 @@ def list_beside(store: Store, side: str) -> str:
         ConfigError: there is another list next to the link.
     """
     data = side.removesuffix(".penstock")
-    if not isinstance(store, LocalStore) or data.endswith("/") or not is_link(data):
+    if not store.is_local or data.endswith("/") or not is_link(data):
         return side + SUFFIX
     real = f"{os.path.realpath(data)}.penstock{SUFFIX}"
     if is_there(side + SUFFIX):
@@ -367,7 +367,7 @@ def _names_in(store: Store, folder: str, num_asked: int) -> tuple[set[str] | Non
     """Return the names in a directory, and which of them are links; None if looking at each file costs less."""
     if num_asked == 1:
         return None, None
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         try:
             return set(Place(store, folder).names()), set()
         except Unsupported:  # web servers don't list files

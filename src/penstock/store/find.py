@@ -13,18 +13,16 @@ import stat
 from collections.abc import Iterable, Iterator, Sequence
 
 from penstock._secrets import logger
-from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound
 from penstock.store._files import is_folder, is_there, status_of
 from penstock.store._links import LinkGuard
+from penstock.store.base import Store
 from penstock.store.derived import require_long_work
 from penstock.store.exclude_list import BESIDE as LIST
 from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.exclude_list import SIDE
-from penstock.store.local import LocalStore
 from penstock.store.patterns import alternatives
 from penstock.store.place import Place, place_of
-from penstock.store.powers import CopyingStore, PeekingStore
 from penstock.store.remote import base_of
 from penstock.store.resolve import absolute, is_url, local_path
 from penstock.store.state import by_store, folder_above, is_worth_a_listing, most_listed
@@ -116,7 +114,7 @@ def one_store(paths: Sequence[str]) -> Store:
 
 def survey(store: Store, files: Sequence[str]) -> None:
     """Have sizes and versions of far files, that will all be read, told by a listing, rather than ask for each."""
-    if isinstance(store, CopyingStore) and is_worth_a_listing(files):
+    if store.keeps_copies and is_worth_a_listing(files):
         store.survey(folder_above(files), most_listed(files))
 
 
@@ -162,8 +160,8 @@ def peek_names(store: Store, root: str, most: int, folders: tuple[str, ...] = ()
         most: entries that are looked at.
         folders: as of `find_files`.
     """
-    if not isinstance(store, LocalStore):
-        names = store.first_names(root) if isinstance(store, PeekingStore) else []
+    if not store.is_local:
+        names = store.first_names(root)
         yield from (name for name in _as_files(names[:most], folders) if not _is_hidden(name))
         return
     left, waiting = most, [""]

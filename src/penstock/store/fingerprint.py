@@ -10,11 +10,9 @@ import numpy as np
 import xxhash
 
 from penstock._digest import digest
-from penstock.abc import Store
 from penstock.store._files import status_of
+from penstock.store.base import Readable, Store
 from penstock.store.derived import DerivedCache
-from penstock.store.local import LocalStore
-from penstock.store.powers import CopyingStore, Readable
 from penstock.store.zip_store import ZipStore
 
 _PLACE_BYTES = 4096
@@ -34,6 +32,7 @@ def sample_fingerprint(
         files: `(name, path)`: the name is hashed and must not depend on where the data lie; the path is read.
         index_digest: xxh3-128 of the index, where that is known already.
     """
+    read = store.peek if isinstance(store, Store) else store.get_ranges
     hasher = xxhash.xxh3_128(format_name.encode())
     hasher.update(index_digest or xxhash.xxh3_128_digest(index))
     chosen = sorted(files, key=lambda file: xxhash.xxh3_128_digest(file[0].encode("utf-8", "surrogateescape")))[:_FILES]
@@ -41,7 +40,7 @@ def sample_fingerprint(
         size_bytes = store.size(path)
         hasher.update(f"\n{name}\n{size_bytes}\n".encode("utf-8", "surrogateescape"))
         places = _places(xxhash.xxh3_64_intdigest(hasher.digest()), size_bytes)
-        for data in _read(store, path, [(start, min(start + _PLACE_BYTES, size_bytes)) for start in places]):
+        for data in read(path, [(start, min(start + _PLACE_BYTES, size_bytes)) for start in places]):
             hasher.update(data)
     return hasher.hexdigest()
 
@@ -63,7 +62,7 @@ def once_a_host(
         recorded: returns what their side file says; asked first of data that are far away. What is here is sampled
             always: that costs little, and sees a change that no writer of ours made.
     """
-    if not isinstance(store, CopyingStore):
+    if not store.keeps_copies:
         return find()
     versions = [store.version(path) for path in paths]
     if not all(versions):
@@ -75,19 +74,13 @@ def once_a_host(
     return kept.tobytes().hex()
 
 
-def _read(store: Readable, path: str, ranges: list[tuple[int, int]]) -> Sequence[bytes]:
-    if isinstance(store, CopyingStore):
-        return store.peek(path, ranges)
-    return store.get_ranges(path, ranges)
-
-
 def file_key(store: Store, format_name: str, path: str) -> str:
     """Key of what this host derives from a whole file: a fingerprint is a sample, but every change has a time.
 
     A file of a store that names versions is known by its version alone.
     """
     size_bytes = store.size(path)
-    version = store.version(path) if isinstance(store, CopyingStore) else ""
+    version = store.version(path) if store.keeps_copies else ""
     if version:
         return digest(path, version, size_bytes)
     return digest(sample_fingerprint(store, format_name, b"", [("data", path)]), size_bytes, *_state(store, path))
@@ -103,14 +96,14 @@ def files_key(fingerprint: str, store: Store, paths: Iterable[str]) -> str:
     """
     if isinstance(store, ZipStore):  # its members are as old as it is
         store, paths = store.file[0], [store.file[1]]
-    if isinstance(store, CopyingStore):
+    if store.keeps_copies:
         return digest(fingerprint, [store.version(path) for path in islice(paths, 1)])
     return digest(fingerprint, *(part for path in paths for part in _state(store, path)))
 
 
 def _state(store: Store, path: str) -> list[str | int]:
     """What tells of a file of this machine whether it is still the same; an old time may have been given back to it."""
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         return []
     status = status_of(os.stat, path)
     if status is None:

@@ -10,16 +10,15 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from penstock._optional import require
-from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PenstockError, Unreachable
 from penstock.store._files import is_staged_name
 from penstock.store._leftovers import staged_name
-from penstock.store._objects import Head, strong
-from penstock.store._ranges import Range, cut_answers, plan_requests, require_inside
-from penstock.store._remote_options import RemoteOptions
-from penstock.store._remote_staged import RemoteStaged, publish
-from penstock.store._traffic import Counters, Traffic
+from penstock.store._objects import strong
+from penstock.store._ranges import cut_answers, plan_requests
+from penstock.store._remote_staged import RemoteStaged
+from penstock.store.base import Head, Range, require_inside
 from penstock.store.local import output_exists
+from penstock.store.remote import Remote
 
 _VERSIONS = ("ETag", "etag", "oid", "version")
 _TIMES = ("LastModified", "mtime", "modified", "created")
@@ -31,7 +30,7 @@ def knows(scheme: str) -> bool:
     return scheme in fsspec.available_protocols() or scheme in fsspec.registry
 
 
-class FsspecStore:
+class FsspecStore(Remote):
     """The files of one fsspec protocol; picklable, and usable after fork as far as the file system is.
 
     Args:
@@ -40,14 +39,13 @@ class FsspecStore:
         url: of a place in it, which tells some file systems their host, or their user.
     """
 
-    __slots__ = ("_url", "counters", "options", "scheme", "storage_options")
+    __slots__ = ("_url", "scheme", "storage_options")
 
     def __init__(self, scheme: str, storage_options: dict[str, Any] | None = None, url: str = "") -> None:
+        super().__init__()
         self.scheme = scheme
         self.storage_options = dict(storage_options or {})
         self._url = url
-        self.options = RemoteOptions.from_environment()
-        self.counters = Counters([])
 
     def __reduce__(self) -> tuple[object, ...]:
         return (FsspecStore, (self.scheme, self.storage_options, self._url))
@@ -55,24 +53,9 @@ class FsspecStore:
     def __repr__(self) -> str:
         return f"FsspecStore({self.scheme!r})"
 
-    def stats(self) -> Traffic:
-        """Requests and bytes of this store in this process."""
-        return self.counters.total()
-
     # --- reading -------------------------------------------------------------------------------------------------
 
-    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """Return the bytes `[start, start + length)`, fewer only at the end of the file, or raise `NotFound`."""
-        size_bytes = self.size(path)
-        stop_bytes = size_bytes if length_bytes is None else min(size_bytes, start_bytes + length_bytes)
-        return self.get_ranges(path, [(start_bytes, stop_bytes)])[0] if start_bytes < stop_bytes else b""
-
-    def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
-        """Return one bytes object per `(start_bytes, stop_bytes)`, or raise `Truncated`."""
-        return self.fetch(path, ranges)[0]
-
     def fetch(self, path: str, ranges: Sequence[Range]) -> tuple[list[bytes], Head]:
-        """`get_ranges`, and size and version of the file."""
         head = self.head(path)
         require_inside(path, ranges, head.size_bytes)
         options = self.options
@@ -90,7 +73,6 @@ class FsspecStore:
         return cut_answers(ranges, requests, found), head
 
     def head(self, path: str) -> Head:
-        """Size and version of a file; raises `NotFound`, also for a folder."""
         self.counters.mine.requests += 1
         with self._typed(path):
             # A listing that fsspec remembers may be older than the file.
@@ -103,33 +85,19 @@ class FsspecStore:
         )
         return Head(info["size"], strong(version), modified)
 
-    def size(self, path: str) -> int:
-        """Return the size in bytes, or raise `NotFound`."""
-        return self.head(path).size_bytes
-
-    def exists(self, path: str) -> bool:
-        """Return whether there is a file or directory of this name."""
-        with contextlib.suppress(NotFound):
-            return self.head(path).size_bytes >= 0
-        return self.is_folder(path)
-
     def is_folder(self, path: str) -> bool:
-        """Return whether there is a file below `path`."""
         return bool(self._found(path))
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Yield all files below the directory `prefix`, in byte order of their paths, except staged ones."""
         found = self._found(prefix)
         if not found:
             raise NotFound("no such file or folder", path=prefix)
         yield from sorted(found, key=str.encode)
 
     def first_names(self, path: str) -> list[str]:
-        """The files under a folder; see `penstock.store.powers.PeekingStore`."""
         return [one[len(path.rstrip("/")) + 1 :] for one in self._found(path)]
 
     def level(self, folder: str) -> tuple[list[str], list[str]]:
-        """What lies right in a folder; see `penstock.store.powers.ListsLevels`."""
         found = [one[len(folder.rstrip("/")) + 1 :].partition("/") for one in self._found(folder)]
         folders = dict.fromkeys(name for name, slash, _ in found if slash)
         return [*folders], [name for name, slash, _ in found if not slash]
@@ -137,17 +105,11 @@ class FsspecStore:
     # --- writing -------------------------------------------------------------------------------------------------
 
     def stage(self, path: str, *, overwrite: bool = False) -> RemoteStaged:
-        """Start a file, or raise `ConfigError` if it exists and `overwrite` is false."""
         if not overwrite and self.exists(path):
             raise output_exists(path)
         return RemoteStaged(lambda: self, path, path, overwrite=overwrite)
 
-    def commit(self, staged: Sequence[Staged]) -> None:
-        """Sync all files, then make them visible in the given order."""
-        publish(staged)
-
     def delete(self, path: str) -> None:
-        """Remove one file, or raise `NotFound`."""
         self.head(path)
         with self._typed(path):
             self._files.rm_file(path)
@@ -168,7 +130,6 @@ class FsspecStore:
         return True
 
     def copy(self, path: str, to: str, *, create: bool) -> bool:
-        """Copy inside the file system; false where `create` and `to` exists."""
         if create and self.exists(to):
             return False
         with self._typed(path):
@@ -202,7 +163,6 @@ class FsspecStore:
 
     @contextlib.contextmanager
     def _typed(self, path: str) -> Generator[None]:
-        """Errors of file systems as ours, naming the URL."""
         try:
             yield
         except PenstockError:

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.store._remote_staged import publish, scratch_file
-from penstock.store.cache import CachedStore
+from penstock.store.base import Store
 from penstock.store.compose import Extent, compose
-from penstock.store.local import LocalStaged, LocalStore, output_exists
+from penstock.store.local import LocalStaged, output_exists
 from penstock.store.put import aborting
 from penstock.store.remote import RemoteStore
 from penstock.types import Buffer
@@ -42,7 +42,7 @@ def append_range(staged: Staged, store: Store, extent: Extent) -> None:
     path, start, length = extent
     if isinstance(staged, _TakesRanges):
         staged.append_range(path, start, length)
-    elif isinstance(store, LocalStore):
+    elif store.is_local:
         staged.append_file(path, start, length)
     else:
         for chunk in _chunks(store, extent):
@@ -62,12 +62,12 @@ def joining(store: Store, work: str | None) -> Store:
         store: where the files go.
         work: digest of the plan of other writers of the same output; None if the writer replaces an output.
     """
-    remote = store.remote if isinstance(store, CachedStore) else store
+    remote = store.origin
     return JoiningStore(store, remote, work) if isinstance(remote, RemoteStore) else store
 
 
 @dataclass(frozen=True, slots=True)
-class JoiningStore:
+class JoiningStore(Store):
     """An object store whose staged files take ranges of its files; see `joining`.
 
     Attributes:

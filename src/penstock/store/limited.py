@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from penstock._limits import MOST_DOCUMENT_BYTES
-from penstock.abc import Store
 from penstock.errors import TooLarge
+from penstock.store.base import Store
 
 
 def read_document(store: Store, path: str, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:

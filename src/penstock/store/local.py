@@ -49,14 +49,11 @@ from penstock.store._files import (
     status_of,
     sync_folder,
 )
-from penstock.store._leftovers import (
-    Kept,
-    drop_second_names,
-    give_name,
-)
+from penstock.store._leftovers import Kept, drop_second_names, give_name
 from penstock.store._links import LinkGuard
 from penstock.store._local_staged import TOGETHER, LocalStaged, LocalStagedFiles, LocalStagedFolder
 from penstock.store._replaced import Owned, require_replaceable
+from penstock.store.base import Store
 from penstock.store.commit_log import OutputFiles, output_files, paths_of, read_committed
 from penstock.store.lock import JoinedClaim, LocalClaim
 from penstock.store.mapped import map_open
@@ -66,7 +63,7 @@ ResultT = TypeVar("ResultT")
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
-class LocalStore:
+class LocalStore(Store):
     """Store for the files of this machine. It is stateless, safe in threads and after fork, and picklable.
 
     Args:
@@ -88,6 +85,8 @@ class LocalStore:
     """
 
     __slots__ = ("_claim", "_kept", "_os", "_staged", "guard", "replaces_planes")
+
+    is_local = stages_folders = True
 
     def __init__(
         self,
@@ -185,7 +184,7 @@ class LocalStore:
     def stage_folder(
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> LocalStagedFolder:
-        """Start a directory; see `penstock.store.powers.FolderStore`."""
+        """Start a directory; see `Store`."""
         require_no_url(path)
         self.require_target(path)
         if not is_free(path):

@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
-from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, Truncated
 from penstock.store._replaced import Owned, listed, refuse_unlisted
+from penstock.store.base import Range, Store
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.lock import MemoryClaim
 from penstock.types import Buffer
 
 
-class MemoryStore:
+class MemoryStore(Store):
     """Store of files in a dict, path → bytes.
 
     Args:
@@ -31,6 +31,8 @@ class MemoryStore:
 
     __slots__ = ("_taken", "files")
 
+    stages_folders = True
+
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
         self.files: dict[str, bytes] = {} if files is None else files
         self._taken: dict[str, int] = {}
@@ -40,7 +42,7 @@ class MemoryStore:
         data = self._file(path)
         return data[start_bytes:] if length_bytes is None else data[start_bytes : start_bytes + length_bytes]
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         """Return one bytes object per `(start_bytes, stop_bytes)`, or raise `Truncated`."""
         data = self._file(path)
         for start, stop in ranges:
@@ -82,7 +84,7 @@ class MemoryStore:
     def stage_folder(
         self, path: str, *, overwrite: bool = False, beside: str | None = None, own: Owned | None = None
     ) -> MemoryStagedFolder:
-        """Start a directory; see `penstock.store.powers.FolderStore`."""
+        """Start a directory; see `Store`."""
         if self.exists(path):
             if not overwrite:
                 raise output_exists(path)
@@ -105,11 +107,6 @@ class MemoryStore:
     def names_in(self, path: str) -> list[str]:
         """Return all files below a directory, by their relative paths."""
         return [name[len(path.rstrip("/")) + 1 :] for name in self.list(path)]
-
-    def commit(self, staged: Sequence[Staged]) -> None:
-        """Publish the files in order."""
-        for one in staged:
-            one.commit()
 
     def delete(self, path: str) -> None:
         """Remove one file, or raise `NotFound`."""
@@ -135,35 +132,29 @@ class MemoryStaged:
         self._data: bytearray | None = bytearray()
 
     def write(self, data: Buffer) -> int:
-        """Append; returns bytes written."""
         view = byte_view(data)
         self._open += view
         return len(view)
 
     def write_at(self, offset_bytes: int, data: Buffer) -> None:
-        """Overwrite bytes already written."""
         view = byte_view(data)
         self._open[offset_bytes : offset_bytes + len(view)] = view
 
     def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
-        """Bytes already written."""
         return bytes(self._open[offset_bytes : offset_bytes + length_bytes])
 
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
-        """Append a range of a local file, or of a file of this store; raises `Truncated`."""
         store = MemoryStore(self._files) if path in self._files else LocalStore()
         stop_bytes = store.size(path) if length_bytes is None else start_bytes + length_bytes
         return self.write(store.get_ranges(path, [(start_bytes, stop_bytes)])[0])
 
     def tell(self) -> int:
-        """Return the number of bytes appended so far."""
         return len(self._open)
 
     def sync(self) -> None:
-        """Nothing to do in memory."""
+        """Do nothing."""
 
     def commit(self) -> None:
-        """Make visible."""
         if not self._overwrite and self.path in self._files:
             self.abort()
             raise output_exists(self.path)
@@ -171,7 +162,6 @@ class MemoryStaged:
         self._data = None
 
     def commit_as(self, path: str) -> bool:
-        """Commit under another name in its folder; false where one of that name is there already."""
         self.path = path
         if path in self._files:
             self.abort()
@@ -180,7 +170,6 @@ class MemoryStaged:
         return True
 
     def abort(self) -> None:
-        """Drop it."""
         self._data = None
 
     @property
@@ -195,7 +184,7 @@ class MemoryStaged:
 
 
 class MemoryStagedFolder:
-    """One staged folder of a `MemoryStore`; see `penstock.store.powers.StagedFolder`."""
+    """One staged folder of a `MemoryStore`; see `penstock.store.base.StagedFolder`."""
 
     __slots__ = ("_files", "_overwrite", "_own", "_store", "path")
 
@@ -207,19 +196,15 @@ class MemoryStagedFolder:
         self._files: dict[str, bytes] = {}
 
     def stage(self, name: str) -> MemoryStaged:
-        """Start a file in it."""
         return MemoryStaged(self._files, name, overwrite=False)
 
     def size(self, path: str) -> int:
-        """Size of a file in it that is committed."""
         return len(self._files[path])
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Ranges of a file in it that is committed."""
         return [bytes(self._files[path][start:stop]) for start, stop in ranges]
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
-        """Make it visible; with `part`, that folder in it alone, under `path`."""
         target = path or self.path
         if self._store.exists(target):
             if not self._overwrite:
@@ -235,5 +220,4 @@ class MemoryStagedFolder:
         self.abort()
 
     def abort(self) -> None:
-        """Drop it."""
         self._files.clear()

@@ -20,15 +20,14 @@ import msgspec
 import xxhash
 
 from penstock._buffers import byte_view
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PrepareError, Truncated
 from penstock.store._copies import NoCopy, in_cache_folder
-from penstock.store._leftovers import sweep_folder
 from penstock.store._remote_claims import is_dead, upload_lock
 from penstock.store._replaced import mark_path, piece_path
-from penstock.store.cache import CachedStore
+from penstock.store.base import Store
 from penstock.store.derived import cache_folder
-from penstock.store.local import LocalStore, output_exists
+from penstock.store.local import output_exists
 from penstock.store.lock import hold_lock
 from penstock.store.put import put, require_writable
 from penstock.types import Buffer
@@ -90,7 +89,7 @@ def open_objects(
     if store.exists(last):
         if overwrite:
             raise not_replaceable(path)
-        sweep_folder(store, f"{path}/{part}".rstrip("/"))
+        store.sweep_folder(f"{path}/{part}".rstrip("/"))
         sweep_mark(store, last)
         raise output_exists(path)
     return ObjectFolder(store, path, held, overwrite=overwrite, part=part, clashes=clashes)
@@ -103,7 +102,7 @@ def not_replaceable(path: str) -> ConfigError:
 
 
 class ObjectFolder:
-    """See the module, and `penstock.store.powers.StagedFolder`. Each file that is open takes its size in the cache."""
+    """See the module, and `penstock.store.base.StagedFolder`. Each file that is open takes its size in the cache."""
 
     def __init__(
         self,
@@ -117,7 +116,7 @@ class ObjectFolder:
     ) -> None:
         self.path = path
         self._store = store
-        self._seen: Store = store.remote if isinstance(store, CachedStore) else store  # as it is now, not as it was
+        self._seen: Store = store.origin  # as it is now, not as it was
         self._held_back = dict.fromkeys(held)
         self._waiting: dict[str, Staged] = {}
         self._open: dict[str, Staged] = {}
@@ -192,7 +191,7 @@ class ObjectFolder:
         staged.abort()
         put(self._store, f"{self.path}/{last}", data, overwrite=False)
         self._written, self._left = {}, set()
-        sweep_folder(self._store, self._root)  # what uploads that were killed hid
+        self._store.sweep_folder(self._root)  # what uploads that were killed hid
         self._end()
 
     def abort(self) -> None:
@@ -323,7 +322,7 @@ class _Part:
 
 def is_unfinished(store: Store, last: str) -> bool:
     """Whether a writer is at work on a dataset, or was killed, whose last file would be `last`; asks remote stores."""
-    return not isinstance(store, LocalStore) and store.exists(mark_path(last)) and not store.exists(last)
+    return not store.is_local and store.exists(mark_path(last)) and not store.exists(last)
 
 
 def require_finished(store: Store, last: str) -> None:
@@ -334,10 +333,10 @@ def require_finished(store: Store, last: str) -> None:
 
 def require_no_writer(store: Store, last: str) -> None:
     """Raise `PrepareError` where a writer is at work, or may be, on a dataset whose last file would be `last`."""
-    if isinstance(store, LocalStore):
+    if store.is_local:
         return
     path, mark = last.rpartition("/")[0], mark_path(last)
-    known = _read_mark(store.remote if isinstance(store, CachedStore) else store, mark)
+    known = _read_mark(store.origin, mark)
     if known is None:
         return
     with in_cache_folder(path), hold_lock(upload_lock(cache_folder(), path), wait=False) as had:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, Truncated
 from penstock.store._files import status_of
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ class OpenedFile:
 
 def opened_file(store: Store, path: str) -> OpenedFile | None:
     """Return a file as it is now; None for a remote one, whose store compares versions, or if there is none."""
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         return None
     path = store.current_path(path)
     status = status_of(os.stat, path)

@@ -17,12 +17,12 @@ from types import MappingProxyType
 from typing import Protocol, TypeVar, cast, runtime_checkable
 
 from penstock._limits import MOST_NAME_BYTES
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.store._files import is_folder, is_link, is_there, leads_somewhere, require_replaceable_file, status_of
-from penstock.store._leftovers import sweep_folder, sweep_output
 from penstock.store._remote_claims import RemoteClaim, is_at_work, sweep_claim
 from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
+from penstock.store.base import StagedFolder, Store
 from penstock.store.exclude_list import require_no_list
 from penstock.store.find import find_files
 from penstock.store.joining import JoiningStore
@@ -30,7 +30,6 @@ from penstock.store.local import LocalStore, output_exists
 from penstock.store.lock import JoinedClaim, LocalClaim
 from penstock.store.object_folder import open_objects, require_no_writer
 from penstock.store.patterns import is_pattern
-from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.resolve import absolute, is_url
 
 StoreT = TypeVar("StoreT", bound=Store)
@@ -97,7 +96,7 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
             stack.callback(RemoteClaim(store, data, work).release)
         for path in (data, *others):
             stack.callback(claim(store, path).release)
-            sweep_output(store, path)
+            store.sweep(path)
         _require_no_planes(store, side.removesuffix(".penstock"))
         return _Claimed(stack.pop_all().close)
 
@@ -113,7 +112,7 @@ def require_own_side_file(store: Store, side: str) -> None:
 
 def _require_place_of_side_file(store: Store, side: str) -> None:
     following = side + NEXT
-    if isinstance(store, LocalStore) and len(os.fsencode(os.path.basename(following))) > MOST_NAME_BYTES:
+    if store.is_local and len(os.fsencode(os.path.basename(following))) > MOST_NAME_BYTES:
         what = "the name is too long, because side files add a suffix"
         raise ConfigError(
             what, path=side, expected=f"at most {MOST_NAME_BYTES} bytes including the suffix", hint=_SHORTER
@@ -125,10 +124,10 @@ def _require_place_of_side_file(store: Store, side: str) -> None:
 
 
 def _require_no_planes(store: Store, data: str) -> None:
-    if isinstance(store, LocalStore) and store.replaces_planes:
+    if store.is_local and store.replaces_planes:
         return
     planes = f"{data}.planes"  # in other stores it has its name before the data are there, and no folder is replaced
-    if store.exists(planes) and (isinstance(store, LocalStore) or _is_object(store, data)):
+    if store.exists(planes) and (store.is_local or _is_object(store, data)):
         what, hint = "data with planes can't be replaced", f"Choose another output, or remove {planes} first"
         raise ConfigError(what, path=data, found=planes, hint=hint)
 
@@ -142,9 +141,9 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
     for path in paths:
         if not isinstance(store, _Claims):
             sweep_claim(store, path)
-            sweep_folder(store, path)
+            store.sweep_folder(path)
         claim(store, path).release()
-        sweep_output(store, path)
+        store.sweep(path)
 
 
 def sweep_complete(store: Store, paths: Sequence[str], own: Owned | None = None) -> None:
@@ -157,7 +156,7 @@ def sweep_complete(store: Store, paths: Sequence[str], own: Owned | None = None)
     """
     with contextlib.suppress(PrepareError, ConfigError, OSError):
         sweep_killed(store, paths)
-        if own is not None and isinstance(store, LocalStore) and is_folder(paths[0]):
+        if own is not None and store.is_local and is_folder(paths[0]):
             store.stage_folder(paths[0], overwrite=True, own=own).abort()  # whoever begins to write sweeps that
 
 
@@ -187,7 +186,7 @@ def claimed(store: StoreT, *paths: str, shared: bool = False) -> Generator[Store
 
 def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:
     """Claim what a path leads to, so that its other names, by links, are claimed too."""
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         return claim(store, path, shared=shared)
     real = os.path.realpath(path)
     try:
@@ -201,7 +200,7 @@ def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:
 
 def settled(store: Store, path: str) -> str:
     """Return an absolute path on this machine, so that a writer commits where it began."""
-    return absolute(path) if isinstance(store, LocalStore) else path
+    return absolute(path) if store.is_local else path
 
 
 def output_path(store: Store, path: str) -> str:
@@ -211,10 +210,10 @@ def output_path(store: Store, path: str) -> str:
         ConfigError: a broken link, a directory that is more than a dataset, or the name of a side file.
     """
     path = path.rstrip("/") or path  # else the names of its side files would be names in a folder
-    found = os.path.realpath(path) if isinstance(store, LocalStore) and is_link(path) else path
+    found = os.path.realpath(path) if store.is_local and is_link(path) else path
     if found.endswith(_OWN_NAMES):
         raise ConfigError("this name is reserved for side files", path=path, hint=_ELSEWHERE)
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         return path
     if is_link(path) and (is_link(found) or not leads_somewhere(found)):
         raise ConfigError("the output is a broken link", path=path, found=_target(path), hint=_ELSEWHERE)
@@ -315,7 +314,7 @@ def open_folder(
         PrepareError: another writer has it.
         Unsupported: a read-only store.
     """
-    if not isinstance(store, FolderStore):
+    if not store.stages_folders:
         root, part = (f"{path}/{split}", "") if inside else (path, split or "")
         return open_objects(store, root, held, overwrite=overwrite, part=part, clashes=clashes)
     with contextlib.ExitStack() as stack:
@@ -371,7 +370,7 @@ def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) 
         PrepareError: a writer of the whole directory is at work there.
     """
     last = f"{path}/{kind.last}"
-    if isinstance(store, LocalStore) and leads_somewhere(path) and not is_folder(path):
+    if store.is_local and leads_somewhere(path) and not is_folder(path):
         raise ConfigError("the existing output is not a folder", path=path, hint="Choose another output, or remove it")
     require_no_writer(store, last)
     there = store.exists(last)
@@ -388,11 +387,11 @@ def drop_listed(store: Store, folder: str, names: Iterable[str]) -> None:
     What can't be removed stays, and nothing is removed through a link.
     """
     names = list(names)
-    inside = store.within(folder) if isinstance(store, LocalStore) else store
+    inside = store.within(folder) if store.is_local else store
     for name in names:
         with contextlib.suppress(PenstockError, OSError):
             inside.delete(f"{folder}/{name}")
-    if isinstance(inside, LocalStore):
+    if inside.is_local:
         for one in sorted(folders_of(names), reverse=True):  # those inside others first
             with contextlib.suppress(OSError):
                 inside.remove_folder(f"{folder}/{one}")
@@ -400,7 +399,7 @@ def drop_listed(store: Store, folder: str, names: Iterable[str]) -> None:
 
 def _unlisted(store: Store, path: str, names: Collection[str], unfinished: Callable[[str], bool]) -> Iterator[str]:
     """Yield the other files of a directory, except unfinished work, by paths inside."""
-    if isinstance(store, LocalStore):
+    if store.is_local:
         yield from unlisted_files(path, names, unfinished)
         return
     known, above, start = set(names), folders_of(names), len(path.rstrip("/")) + 1
@@ -466,7 +465,7 @@ def _is_object(store: Store, path: str) -> bool:
 
 
 def _is_folder(store: Store, path: str) -> bool:
-    return isinstance(store, LocalStore) and is_folder(path)
+    return store.is_local and is_folder(path)
 
 
 def _target(link: str) -> str | None:
@@ -492,5 +491,5 @@ def _require_no_place(path: str, real: str) -> None:
 
 def require_file_or_none(store: Store, path: str) -> None:
     """Raise `ConfigError` if a directory or a special file is at `path`."""
-    if isinstance(store, LocalStore):
+    if store.is_local:
         require_replaceable_file(path, follow_links=True)

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias, TypeGuard, cast
 
+from penstock import abc
 from penstock._paths_as_given import remember_path
 from penstock._printable import recordable
 from penstock._secrets import redact, redacted_repr
-from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.store._files import is_file, is_link
-from penstock.store.local import LocalStore
+from penstock.store.base import Store, adapted
 from penstock.store.patterns import from_working_directory, last_part, pattern_of
 from penstock.store.resolve import absolute, is_url, local_path, resolve, within
 
@@ -37,7 +37,7 @@ class Place:
     @property
     def is_local(self) -> bool:
         """Whether it is on this machine."""
-        return isinstance(self.store, LocalStore)
+        return self.store.is_local
 
     @property
     def name(self) -> str:
@@ -122,7 +122,7 @@ def is_data(given: object) -> TypeGuard[str | os.PathLike[str] | Sequence[str | 
     return bool(several) and all(isinstance(one, str | os.PathLike) for one in several)
 
 
-def place_of(given: Data, store: Store | None = None) -> Place:
+def place_of(given: Data, store: abc.Store | None = None) -> Place:
     """The place that a path or URL names; a place stays as it is.
 
     Args:
@@ -135,7 +135,7 @@ def place_of(given: Data, store: Store | None = None) -> Place:
     if isinstance(given, Place):
         return given
     found, path = resolve(given if isinstance(given, str | os.PathLike) else pattern_of(given))
-    return Place(store or found, path)
+    return Place(found if store is None else adapted(store), path)
 
 
 def places_of(paths: Iterable[str]) -> list[Place]:
@@ -149,7 +149,7 @@ def places_of(paths: Iterable[str]) -> list[Place]:
     return found
 
 
-def local_place(given: Given, what: str, store: Store | None = None) -> Place:
+def local_place(given: Given, what: str, store: abc.Store | None = None) -> Place:
     """The same of what must be on this machine, as `file://` is.
 
     Args:
@@ -163,7 +163,7 @@ def local_place(given: Given, what: str, store: Store | None = None) -> Place:
     return given if isinstance(given, Place) else place_of(local_path(given, what), store)
 
 
-def fixed_place(given: Data, store: Store | None = None) -> Place:
+def fixed_place(given: Data, store: abc.Store | None = None) -> Place:
     """Return the place that a path names now, so that later changes of the working directory don't move it.
 
     Raises:
@@ -185,7 +185,7 @@ def fixed_path(path: str | os.PathLike[str]) -> str:
     return os.fspath(path) if is_url(path) else fixed_place(path).path
 
 
-def dataset_at(given: Data, store: Store | None = None, *, follow_links: bool = False) -> Place:
+def dataset_at(given: Data, store: abc.Store | None = None, *, follow_links: bool = False) -> Place:
     """Return the fixed place of a dataset to read; links out of it are only read with `follow_links`."""
     place = fixed_place(given, store)
     return replace(place, store=within(place.store, place.path, follow_links=follow_links))

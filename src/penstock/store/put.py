@@ -7,12 +7,10 @@ import itertools
 from collections.abc import Generator
 from typing import TypeVar
 
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.errors import ConfigError, Denied, PenstockError, Unreachable, Unsupported
 from penstock.store._files import files_below, is_folder
-from penstock.store._leftovers import sweep_output
-from penstock.store.local import LocalStore
-from penstock.store.powers import NamedLate, StagedFolder
+from penstock.store.base import NamedLate, StagedFolder, Store
 from penstock.types import Buffer
 
 StagedT = TypeVar("StagedT", bound=Staged | StagedFolder)
@@ -66,7 +64,7 @@ def put_local_file(store: Store, path: str, target: str) -> bool:
     On this machine it is moved, from the same file system. Elsewhere it is uploaded, files at the top of a
     directory last.
     """
-    if isinstance(store, LocalStore):
+    if store.is_local:
         return store.move_new(path, target)
     if is_folder(path):
         names = sorted(files_below(path), key=lambda name: (name.count("/"), name), reverse=True)
@@ -89,7 +87,7 @@ def _upload(store: Store, path: str, target: str) -> bool:
 
 def require_writable(store: Store, path: str) -> None:
     """Raise `Unsupported` if a store is read-only."""
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         store.stage(path, overwrite=True).abort()
 
 
@@ -120,7 +118,7 @@ def back_up(store: Store, path: str) -> str:
     name = path
     for number in itertools.count():
         name = f"{path}.bak{number or ''}"
-        sweep_output(store, name)
+        store.sweep(name)
         if not store.exists(name):
             break
         if _is_same(store, path, name):
@@ -140,7 +138,7 @@ def _is_same(store: Store, path: str, name: str) -> bool:
 
 
 def _copy(store: Store, path: str, copy: Staged) -> None:
-    if isinstance(store, LocalStore):
+    if store.is_local:
         copy.append_file(store.real_path(path))  # by the kernel
         return
     for start_bytes in range(0, store.size(path), _STEP_BYTES):

@@ -24,8 +24,9 @@ import numpy as np
 import xxhash
 
 from penstock._buffers import byte_view
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unreachable
+from penstock.store.base import Store
 from penstock.store.place import Place
 from penstock.store.side_file import NEXT, promote
 from penstock.types import IntArray, Manifest

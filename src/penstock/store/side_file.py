@@ -25,12 +25,11 @@ import msgspec
 import xxhash
 
 from penstock._secrets import logger, redact
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import Corrupt, Denied, NotFound, PenstockError
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.store.outputs import NEXT, require_own_side_file
-from penstock.store.powers import CopyingStore
 from penstock.store.put import aborting, put
 from penstock.types import Action, Manifest
 
@@ -130,7 +129,7 @@ def file_binding(store: Store, path: str) -> str:
     """Return a short digest of a file's size and its first and last 4 KiB: three cheap reads at any size."""
     size_bytes = store.size(path)
     head, tail = (0, min(EDGE_BYTES, size_bytes)), (max(0, size_bytes - EDGE_BYTES), size_bytes)
-    if isinstance(store, CopyingStore):  # no reason to fetch the file
+    if store.keeps_copies:  # no reason to fetch the file
         return edge_binding(size_bytes, *store.peek(path, [head, tail]))
     return edge_binding(size_bytes, *(store.get(path, start, EDGE_BYTES) for start, _ in (head, tail)))
 
@@ -221,7 +220,7 @@ def _fitting(
     manifest = _part(load_manifest(store, side_path), part)
     if manifest is not None and not _fits(manifest, facts):
         manifest = None
-    if manifest is not None and not isinstance(store, LocalStore):  # saves a request each time data is opened
+    if manifest is not None and not store.is_local:  # saves a request each time data is opened
         return manifest, False
     waiting = _part(load_manifest(store, side_path + NEXT), part)
     if waiting is None or not _fits(waiting, facts):
@@ -378,7 +377,7 @@ def promote(store: Store, next_path: str) -> None:
 
 def move_file(store: Store, path: str, name: str) -> None:
     """Give a file another name in its directory; in a store without renames both exist for a moment."""
-    if isinstance(store, LocalStore):
+    if store.is_local:
         store.rename(path, name)
         return
     with aborting(store.stage(name, overwrite=True)) as copy:

@@ -11,10 +11,9 @@ import os
 import re
 from collections.abc import Sequence
 
-from penstock.abc import Store
 from penstock.errors import PenstockError
 from penstock.store._files import STAGED_SUFFIX, hidden_stem, is_there
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.store.memory import MemoryStore
 
 SMALL_BYTES = 1 << 20
@@ -33,7 +32,7 @@ def read_small(store: Store, *paths: str) -> Store:
 
     Or `store` itself, where one of them is not small or not on this machine, or can't be read: it says why.
     """
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         return store
     files: dict[str, bytes] = {}
     with contextlib.suppress(PenstockError, OSError):

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from penstock._pool import Pool
-from penstock.store.cache import CachedStore
 from penstock.store.place import Place
-from penstock.store.powers import ListsHeads
 from penstock.store.remote import RemoteStore
 
 _AT_ONCE = 16
@@ -38,7 +36,7 @@ def state_of(file: Place, statuses: Mapping[str, os.stat_result] = _NONE) -> Fil
     if file.is_local:
         status = statuses.get(file.path) or os.stat(file.path)
         return FileState(status.st_size, status.st_mtime_ns, "")
-    store = file.store.remote if isinstance(file.store, CachedStore) else file.store
+    store = file.store.origin
     if isinstance(store, RemoteStore):
         head = store.head(file.path)
         return FileState(head.size_bytes, 0, head.identity)
@@ -49,7 +47,7 @@ def states_at_opening(files: Iterable[Place]) -> list[FileState]:
     """Return states of files; of remote files, those when their store was opened or last looked."""
 
     def state(file: Place) -> FileState:
-        if not isinstance(file.store, CachedStore):
+        if not file.store.keeps_copies:
             return state_of(file)
         head = file.store.head(file.path)
         return FileState(head.size_bytes, 0, head.identity)
@@ -69,9 +67,9 @@ def looking_up(files: Sequence[Place], statuses: Mapping[str, os.stat_result] = 
     """Return `state_of` for these files, which uses one listing of remote files if that costs less."""
     listed: dict[tuple[int, str], FileState] = {}
     for store, some in by_store(files).items():
-        remote = some[0].store.remote if isinstance(some[0].store, CachedStore) else some[0].store
+        remote = some[0].store.origin
         paths = [file.path for file in some]
-        if isinstance(remote, ListsHeads) and is_worth_a_listing(paths):
+        if is_worth_a_listing(paths):
             heads = remote.heads_under(folder_above(paths), most_listed(paths)) or {}
             listed |= {(store, path): FileState(head.size_bytes, 0, head.identity) for path, head in heads.items()}
 

@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from penstock.abc import Store
 from penstock.errors import NotFound, PenstockError
 from penstock.store._files import hidden_stem, is_folder, is_there, remove_tree
 from penstock.store._leftovers import make_staged, take_leftovers
+from penstock.store.base import Store
 from penstock.store.local import LocalStore
 from penstock.store.outputs import sweep_killed
 from penstock.store.place import Place

@@ -16,9 +16,10 @@ from itertools import pairwise
 from typing import Any
 
 from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.codec.zip_members import ZIP_FAULTS, files_in
 from penstock.errors import Corrupt, NotFound, TooLarge, Truncated, Unsupported
+from penstock.store.base import Range, Store, View, require_inside
 
 MAGIC = b"PK\x03\x04"
 _LOCAL_HEADER = struct.Struct("<4sxxHH4xIIIHH")
@@ -41,7 +42,7 @@ _END = _Member(b"", 0, 0, 0, 0, 0, 0)
 """Stands behind the last member."""
 
 
-class ZipStore:
+class ZipStore(View):
     """The members of one zip file, by paths under the file's own; other paths are those of the store it lies in.
 
     Args:
@@ -49,18 +50,23 @@ class ZipStore:
         path: the file.
     """
 
+    read_only = "zip files are read-only"
+    read_only_hint = "Unpack it, or convert it"
+
+    inner: Store
+
     def __init__(self, store: Store, path: str) -> None:
-        self._store = store
+        super().__init__(store)
         self._path = path
         self._found: dict[str, _Member] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (ZipStore, (self._store, self._path))
+        return (ZipStore, (self.inner, self._path))
 
     @property
     def file(self) -> tuple[Store, str]:
-        """Where the file is, and its path."""
-        return self._store, self._path
+        """The store of the zip file, and its path."""
+        return self.inner, self._path
 
     def __repr__(self) -> str:
         return f"ZipStore({self._path!r})"
@@ -69,52 +75,49 @@ class ZipStore:
         """Bytes `[start, start + length)`, fewer only at the end; raises `NotFound`, and `Corrupt` for damage."""
         member = self._member(path)
         if member is None:
-            return self._store.get(path, start_bytes, length_bytes)
+            return super().get(path, start_bytes, length_bytes)
         left_bytes = max(0, member.size_bytes - start_bytes)
         length_bytes = left_bytes if length_bytes is None else min(left_bytes, length_bytes)
         if member.method == zipfile.ZIP_STORED:
             return self._read(path, member, start_bytes, length_bytes)
         return self._inflate(path, member)[start_bytes : start_bytes + length_bytes]
 
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+    def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
         """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated` where the member is shorter."""
         member = self._member(path)
         if member is None:
-            return self._store.get_ranges(path, ranges)
-        for _, stop in ranges:
-            if stop > member.size_bytes:
-                found, expected = f"{member.size_bytes} bytes", f"{stop} bytes"
-                raise Truncated("the file ends before the end of a range", path=path, found=found, expected=expected)
+            return super().get_ranges(path, ranges)
+        require_inside(path, ranges, member.size_bytes)
         if member.method != zipfile.ZIP_STORED:
             data = self._inflate(path, member)
             return [data[start:stop] for start, stop in ranges]
         base = self._content_bytes(path, member)
-        return self._store.get_ranges(self._path, [(base + start, base + stop) for start, stop in ranges])
+        return self.inner.get_ranges(self._path, [(base + start, base + stop) for start, stop in ranges])
 
     def size(self, path: str) -> int:
         """Return the size in bytes, or raise `NotFound`."""
         member = self._member(path)
-        return self._store.size(path) if member is None else member.size_bytes
+        return super().size(path) if member is None else member.size_bytes
 
     def exists(self, path: str) -> bool:
         """Whether a member or a folder of this name is there."""
         name = self._name(path)
         if name is None:
-            return self._store.exists(path)
+            return super().exists(path)
         return name in self._members or self.is_folder(path)
 
     def is_folder(self, path: str) -> bool:
         """Whether members lie under this name."""
         name = self._name(path)
         if name is None:
-            return self._store.is_folder(path)
+            return super().is_folder(path)
         return not name or any(one.startswith(f"{name}/") for one in self._members)
 
     def list(self, prefix: str) -> Iterator[str]:
         """All members under `prefix`, in byte order of their names; raises `NotFound` where there is no such folder."""
         name = self._name(prefix)
         if name is None:
-            yield from self._store.list(prefix)
+            yield from super().list(prefix)
             return
         if not self.is_folder(prefix):
             raise NotFound("the folder isn't in this zip file", path=prefix, hint="Check the path")
@@ -125,18 +128,14 @@ class ZipStore:
         )
 
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """Start a file beside the zip file; members can't be written."""
+        """Start a file next to the zip file; members can't be written."""
         self._require_beside(path)
-        return self._store.stage(path, overwrite=overwrite)
-
-    def commit(self, staged: Sequence[Staged]) -> None:
-        """See `penstock.abc.Store`."""
-        self._store.commit(staged)
+        return super().stage(path, overwrite=overwrite)
 
     def delete(self, path: str) -> None:
-        """Remove a file beside the zip file; members can't be removed."""
+        """Remove a file next to the zip file; members can't be removed."""
         self._require_beside(path)
-        self._store.delete(path)
+        super().delete(path)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -159,7 +158,7 @@ class ZipStore:
     def _members(self) -> dict[str, _Member]:
         if self._found is None:
             try:
-                with zipfile.ZipFile(_Reader(self._store, self._path)) as file:  # pyright: ignore[reportArgumentType]
+                with zipfile.ZipFile(_Reader(self.inner, self._path)) as file:  # pyright: ignore[reportArgumentType]
                     found = {
                         one.filename: _Member(
                             one.orig_filename.encode("utf-8" if one.flag_bits & _UTF_8 else "cp437"),
@@ -201,7 +200,7 @@ class ZipStore:
         # Where the file is cut in front, zipfile counts back from its end, to places before the beginning.
         is_there = member.header_bytes >= 0
         wanted_bytes = _LOCAL_HEADER.size + len(member.name)
-        head = self._store.get(self._path, member.header_bytes, wanted_bytes) if is_there else b""
+        head = self.inner.get(self._path, member.header_bytes, wanted_bytes) if is_there else b""
         if len(head) < wanted_bytes or not head.startswith(MAGIC):
             raise Corrupt("a member of a zip file has no header", path=path, offset_bytes=member.header_bytes)
         _, flags, method, crc, stored, size, name_bytes, extra_bytes = _LOCAL_HEADER.unpack_from(head)
@@ -214,7 +213,7 @@ class ZipStore:
         return member.header_bytes + _LOCAL_HEADER.size + name_bytes + extra_bytes
 
     def _read(self, path: str, member: _Member, start_bytes: int, length_bytes: int) -> bytes:
-        data = self._store.get(self._path, self._content_bytes(path, member) + start_bytes, length_bytes)
+        data = self.inner.get(self._path, self._content_bytes(path, member) + start_bytes, length_bytes)
         if len(data) < length_bytes or member.stored_bytes != member.size_bytes:
             expected = f"{member.size_bytes} bytes"
             raise Truncated(
@@ -227,7 +226,7 @@ class ZipStore:
 
     def _inflate(self, path: str, member: _Member) -> bytes:
         base = self._content_bytes(path, member)
-        data = self._store.get(self._path, base, member.stored_bytes)
+        data = self.inner.get(self._path, base, member.stored_bytes)
         what = "a deflated member of a zip file is damaged"
         most_bytes = min(MOST_UNPACKED_BYTES, max(LEAST_UNPACKED_BYTES, UNPACKED_RATIO * len(data)))
         if member.size_bytes > most_bytes:
@@ -247,7 +246,7 @@ class ZipStore:
 
     def _require_beside(self, path: str) -> None:
         if self._name(path) is not None:
-            raise Unsupported("zip files are read-only", path=path, hint="Unpack it, or convert it")
+            self._refuse(path)
 
 
 class _Reader:

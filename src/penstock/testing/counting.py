@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from penstock.abc import Staged, Store
+from penstock.abc import Store
 from penstock.errors import Unreachable
+from penstock.store.base import View
 
 
-class CountingStore:
+class CountingStore(View):
     """Store that counts the reads from another one. It has no `mmap`: every byte is read by a call.
 
     Attributes:
@@ -27,6 +28,7 @@ class CountingStore:
     """
 
     def __init__(self, store: Store) -> None:
+        super().__init__(store)
         self.store = store
         self.reads = 0
         self.read_bytes = 0
@@ -42,34 +44,6 @@ class CountingStore:
         found = self.store.get_ranges(path, ranges)
         self._count(found)
         return found
-
-    def size(self, path: str) -> int:
-        """Implement `Store.size`."""
-        return self.store.size(path)
-
-    def exists(self, path: str) -> bool:
-        """Implement `Store.exists`."""
-        return self.store.exists(path)
-
-    def is_folder(self, path: str) -> bool:
-        """Implement `Store.is_folder`."""
-        return self.store.is_folder(path)
-
-    def list(self, prefix: str) -> Iterator[str]:
-        """Implement `Store.list`."""
-        return self.store.list(prefix)
-
-    def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """Implement `Store.stage`."""
-        return self.store.stage(path, overwrite=overwrite)
-
-    def commit(self, staged: Sequence[Staged]) -> None:
-        """Implement `Store.commit`."""
-        self.store.commit(staged)
-
-    def delete(self, path: str) -> None:
-        """Implement `Store.delete`."""
-        self.store.delete(path)
 
     def _count(self, found: Sequence[bytes]) -> None:
         self.reads += len(found)

@@ -12,7 +12,6 @@ import numpy as np
 from penstock._index import as_index
 from penstock.formats._excluding import stored
 from penstock.formats.shards.index_json import Shard, ShardFile
-from penstock.store.powers import CopyingStore
 from penstock.store.tidy import about_copy, remove_copy
 from penstock.types import IntArray, Sample
 
@@ -143,7 +142,7 @@ class Shards(Sequence[Reader]):
         """Have a shard on this machine: remote files are copied into the cache folder; raises what fetching raises."""
         source, number = self._source_of(at)
         store = source.folder.store
-        if isinstance(store, CopyingStore):
+        if store.keeps_copies:
             for path, size_bytes, hashes in source.block_files(number):
                 store.local_copy(path, size_bytes=size_bytes, hashes=hashes)
 
@@ -167,7 +166,7 @@ class Shards(Sequence[Reader]):
         total = 0
         for number in range(len(self)):
             source, own = self._source_of(number)
-            if isinstance(source.folder.store, CopyingStore):
+            if source.folder.store.keeps_copies:
                 total += sum(about_copy(copy)[1] for _, copy in _copies(source, own))
             else:
                 total += sum(size_bytes for _, size_bytes, _ in source.block_files(own))
@@ -190,7 +189,7 @@ class Shards(Sequence[Reader]):
 def _copies(source: Any, number: int) -> list[tuple[str, str]]:
     """`(path in the store, path of its copy)` of a shard's files that were copied."""
     store = source.folder.store
-    if not isinstance(store, CopyingStore):
+    if not store.keeps_copies:
         return []
     found = [(path, store.copied_to(path)) for path, _, _ in source.block_files(number)]
     return [(path, copy) for path, copy in found if copy is not None]

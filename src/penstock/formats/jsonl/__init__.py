@@ -26,7 +26,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from penstock.abc import Store
 from penstock.errors import NotFound, Unsupported
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.check import NO_INDEX, check_file, check_jsonl
@@ -41,6 +40,7 @@ from penstock.formats.jsonl.repair import repair_jsonl, sweep_jsonl, write_jsonl
 from penstock.formats.jsonl.source import JsonlSource, open_jsonl
 from penstock.formats.jsonl.text import COMPRESSED, compression_of
 from penstock.formats.jsonl.writer import create_jsonl
+from penstock.store.base import Store
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16

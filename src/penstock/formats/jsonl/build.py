@@ -12,16 +12,16 @@ import numpy as np
 
 from penstock._printable import printable
 from penstock._secrets import logger, redact
-from penstock.abc import Staged, Store, SupportsMmap
+from penstock.abc import Staged, SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._invalid_lines import SKIPPING
 from penstock.formats._manifest import side_path
 from penstock.formats._unrecognised import UNKNOWN, of_binary, of_document
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
-from penstock.store.local import LocalStore
 from penstock.store.network import on_network
 from penstock.store.put import aborting
 from penstock.store.side_file import NEXT, file_facts, is_next
@@ -164,7 +164,7 @@ def _require_lines(store: Store, path: str) -> None:
 
 def may_map(store: Store, path: str) -> bool:
     """Whether to read through a mapping: not on a network file system, where a failed read kills the process."""
-    return isinstance(store, SupportsMmap) and not (isinstance(store, LocalStore) and on_network(path))
+    return isinstance(store, SupportsMmap) and not (store.is_local and on_network(path))
 
 
 def cut(work: LineRange) -> Iterator[LineRange]:

@@ -10,7 +10,6 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store
 from penstock.errors import FormatError, UnsafeData, Unsupported
 from penstock.formats._findings import Problem, by_place, limited
 from penstock.formats._manifest import DATA, side_path
@@ -31,6 +30,7 @@ from penstock.formats.jsonl.scan import Fault, LineRange, fault_of, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.formats.jsonl.text import compression_of, scan_compressed
 from penstock.formats.kit import finding_of
+from penstock.store.base import Store
 from penstock.store.place import Place
 from penstock.store.side_file import file_facts
 from penstock.types import Depth, Finding, IntArray, OpenOptions

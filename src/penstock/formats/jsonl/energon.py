@@ -24,7 +24,7 @@ from penstock._index import as_index, as_indices
 from penstock._numbers import count_in
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import DATA, data_fingerprint, side_path
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
@@ -33,6 +33,7 @@ from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats._unrecognised import LINES_OF_A_LIST
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key, files_key
 from penstock.store.held import Held

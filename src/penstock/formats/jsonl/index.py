@@ -12,12 +12,13 @@ import numpy as np
 import xxhash
 
 from penstock._secrets import redact
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.codec.pickles import decode_pairs
 from penstock.errors import Corrupt, FormatError
 from penstock.formats._findings import Problem
 from penstock.formats.jsonl.build import current_index, index_path_for, lines_in_cache, require_several
 from penstock.formats.jsonl.scan import fault_of
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.types import IntArray, Severity
 

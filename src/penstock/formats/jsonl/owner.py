@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from penstock.abc import Store
 from penstock.errors import ConfigError, FormatError, NotFound, UnsafeData
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import energon_index_path
 from penstock.formats.jsonl.index import MEGATRON_HEAD, decode_index
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.store.resolve import same_file
 from penstock.store.side_file import NEXT
 
@@ -64,12 +63,12 @@ def _of_this_stem(store: Store, path: str, index_path: str) -> Iterator[str]:
     """Files beside `path` that share the name of its index."""
     folder, stem = os.path.split(index_path.removesuffix(".idx"))
     names = [stem + suffix for suffix in _SUFFIXES]
-    if isinstance(store, LocalStore):
+    if store.is_local:
         found = (name for name in os.listdir(folder or ".") if os.path.splitext(name)[0] == stem)
         names = sorted(name for name in found if not name.endswith(_NEVER_LINES))
     for name in names:
         other = os.path.join(folder, name)
-        is_own = same_file(other, path) if isinstance(store, LocalStore) else other == path
+        is_own = same_file(other, path) if store.is_local else other == path
         if not is_own and store.exists(other) and not store.is_folder(other):
             yield other
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 import penstock
-from penstock.abc import Store
 from penstock.codec.pickles import PairListEncoder
 from penstock.formats._manifest import DATA, file_digests, side_path
 from penstock.formats._side_checks import repaired
 from penstock.formats.jsonl.build import IndexedLines, index_path_for, write_index
 from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.source import open_jsonl
+from penstock.store.base import Store
 from penstock.store.put import aborting
 from penstock.store.side_file import file_binding, file_facts, is_next, replace_side_file, sweep_next
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions

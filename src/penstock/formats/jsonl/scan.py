@@ -18,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._secrets import redact
-from penstock.abc import Store
 from penstock.errors import Truncated
 from penstock.formats.jsonl.long_lines import PIECE_BYTES, fault_of_pieces
+from penstock.store.base import Store
 from penstock.types import IntArray
 
 BLOCK_BYTES = 1 << 20

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from penstock.abc import Store
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats._last_files import other_data
 from penstock.formats._manifest import side_path
@@ -21,8 +20,8 @@ from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.check import NO_INDEX, check_file
 from penstock.formats.jsonl.source import JsonlSource, open_text
 from penstock.formats.jsonl.text import COMPRESSED, Text, compression_of
+from penstock.store.base import Store
 from penstock.store.find import files_of_all, find_files, one_store, survey
-from penstock.store.local import LocalStore
 from penstock.store.patterns import alternatives, is_pattern
 from penstock.store.place import place_of
 from penstock.store.resolve import absolute
@@ -98,7 +97,7 @@ class _JsonlFiles:
 
 def _seen(store: Store, path: str, names: NamesBeside) -> Store:
     """Where one of several files is checked: in memory, with what stands beside it, where all of that is small."""
-    if not isinstance(store, LocalStore) or compression_of(path) is not None:
+    if not store.is_local or compression_of(path) is not None:
         return store
     index, side = index_path_for(path), side_path(path)
     beside = filter(names.has, (index, index + NEXT, side, side + NEXT))

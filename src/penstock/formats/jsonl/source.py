@@ -16,7 +16,7 @@ from penstock._index import as_index, as_indices
 from penstock._limits import require_memory_for
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store, SupportsMmap
+from penstock.abc import Source, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import data_fingerprint, side_path
 from penstock.formats._modes import Mode, map_least, preferred_mode
@@ -26,6 +26,7 @@ from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
 from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.text import Text, compression_of
+from penstock.store.base import Store
 from penstock.store.exclude_list import with_side_files
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held

@@ -24,8 +24,7 @@ import numpy as np
 from penstock._digest import digest
 from penstock._pool import Pool
 from penstock._secrets import logger
-from penstock.abc import Staged, Store
-from penstock.errors import Corrupt, NotFound, Truncated, Unsupported
+from penstock.errors import Corrupt, NotFound, Truncated
 from penstock.formats._manifest import DATA
 from penstock.formats.jsonl.build import (
     RANGE_BYTES,
@@ -38,9 +37,9 @@ from penstock.formats.jsonl.build import (
 from penstock.formats.jsonl.decompress import Gunzip, Start, Unzstd, cut_stream, reader_of
 from penstock.formats.jsonl.index import is_megatrons, load_lines
 from penstock.store._files import status_of
+from penstock.store.base import Store, require_inside
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
-from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.opened_file import OpenedFile
 from penstock.store.place import Place
@@ -72,7 +71,7 @@ def compression_of(path: str) -> str | None:
     return COMPRESSED.get(os.path.splitext(path)[1])
 
 
-class Text:
+class Text(Store):
     """A store with one file in it, the joined text of files of another store. Read-only, thread-safe, picklable.
 
     Memory: 16 MiB for each of up to 8 compressed files that are being read, and up to 64 files of at most 64 KiB; lines
@@ -83,6 +82,8 @@ class Text:
         path: what the text is called.
         files: their paths, in order.
     """
+
+    read_only = "the text of several files is read-only"
 
     def __init__(self, base: Store, path: str, files: Sequence[str], *, skip_faulty: bool = False) -> None:
         self.base = base
@@ -143,20 +144,9 @@ class Text:
         self._require(path)
         return int(self._layout()[1][-1])
 
-    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """See `penstock.abc.Store`."""
-        size_bytes = self.size(path)
-        stop = size_bytes if length_bytes is None else min(size_bytes, start_bytes + length_bytes)
-        return self._read(start_bytes, stop) if start_bytes < stop else b""
-
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """See `penstock.abc.Store`; one call of the store below for the ranges in each file."""
-        size_bytes = self.size(path)
-        for start, stop in ranges:
-            if stop > size_bytes:
-                raise Truncated(
-                    "reading past the end of the text", path=path, offset_bytes=start, expected=f"{stop} bytes"
-                )
+        require_inside(path, ranges, self.size(path))
         if len(self.files) == 1:
             return self._of_file(0, ranges)
         if len(ranges) == 1:
@@ -178,26 +168,6 @@ class Text:
     def exists(self, path: str) -> bool:
         """Whether it is the text."""
         return path == self.path
-
-    def is_folder(self, path: str) -> bool:
-        """No."""
-        return False
-
-    def list(self, prefix: str) -> Iterator[str]:
-        """Nothing: it is no folder."""
-        return iter(())
-
-    def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """Refused."""
-        raise Unsupported("the text of several files is read-only", path=path)
-
-    def commit(self, staged: Sequence[Staged]) -> None:
-        """Refused."""
-        raise Unsupported("the text of several files is read-only", path=self.path)
-
-    def delete(self, path: str) -> None:
-        """Refused."""
-        raise Unsupported("the text of several files is read-only", path=path)
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
@@ -241,13 +211,13 @@ class Text:
 
     def _require_same(self, number: int) -> None:
         """Raise `FormatError` if a local file was replaced since its lines were found."""
-        if isinstance(self.base, LocalStore):
+        if self.base.is_local:
             _, sizes, mtimes = self._states()
             OpenedFile(self.files[number], int(sizes[number]), int(mtimes[number])).require_same()
 
     def _each_state(self) -> Iterator[tuple[int, int, str]]:
         """Bytes and time of change of each file, and what tells whether it and its index are still the same."""
-        if isinstance(self.base, LocalStore):
+        if self.base.is_local:
             yield from _local_states(self.files)
             return
         with Pool(_AT_ONCE, "penstock-states") as pool:  # a request each
@@ -267,7 +237,7 @@ class Text:
         compression = compression_of(path)
         if compression is None:
             index_path = index_path_for(path)
-            is_local = isinstance(self.base, LocalStore)
+            is_local = self.base.is_local
             indexed = beside.has(index_path) if is_local else self.base.exists(index_path)
             replaced = is_local and indexed and beside.has(index_path + NEXT)
             files = self.base if replaced else read_small(self.base, path, *([index_path] if indexed else []))
@@ -326,7 +296,7 @@ class Text:
     def _whole(self, number: int) -> bytes | None:
         """All of a small local file, which is opened once while its lines are read; None for another."""
         starts = self._layout()[1]
-        if not isinstance(self.base, LocalStore) or int(starts[number + 1] - starts[number]) > _WHOLE_BYTES:
+        if not self.base.is_local or int(starts[number + 1] - starts[number]) > _WHOLE_BYTES:
             return None
         with self._locked():
             whole = self._wholes.get(number)

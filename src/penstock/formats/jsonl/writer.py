@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 import penstock
 from penstock._kinds import JoinedRows
-from penstock.abc import Store
 from penstock.codec.json_lines import encode_line
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, NotFound, PenstockError
@@ -23,6 +22,7 @@ from penstock.formats.jsonl.index import decode_index
 from penstock.formats.jsonl.owner import own_index_of_other_flavor, require_own_index
 from penstock.formats.jsonl.source import require_flavor
 from penstock.formats.jsonl.text import compression_of
+from penstock.store.base import Store
 from penstock.store.joining import append_range
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path

@@ -18,12 +18,12 @@ from typing import Any
 
 import msgspec
 
-from penstock.abc import Store
 from penstock.codec.av_header import read_av_header
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import MediaBytes
 from penstock.errors import Corrupt, FormatError, PenstockError
 from penstock.formats.samples.sqlite import connect, raise_system_error
+from penstock.store.base import Store
 from penstock.types import AVMetadata, ImageMetadata, MediaMetadata
 
 METADATA, FILTERS = "media_metadata", "media_filters"

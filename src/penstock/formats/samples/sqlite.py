@@ -17,11 +17,10 @@ from typing import Any
 from urllib.parse import quote
 
 from penstock._limits import MOST_SQLITE_VALUE_BYTES, SQLITE_STEPS, SQLITE_STEPS_PER_BYTE
-from penstock.abc import Store
 from penstock.store._copies import NoCopy
 from penstock.store._files import named
+from penstock.store.base import Store
 from penstock.store.local import LocalStore
-from penstock.store.powers import CopyingStore
 from penstock.store.resolve import absolute
 
 _STRIDE = 100_000
@@ -69,7 +68,7 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
         OSError: the system refused.
         sqlite3.DatabaseError: no database, or one that holds more than tables and their indexes.
     """
-    if isinstance(store, LocalStore):
+    if store.is_local:
         local = store.real_path(path)
     else:
         copy = _copy(store, path)
@@ -112,7 +111,7 @@ def raise_system_error(error: BaseException, path: str) -> None:
 
 def _copy(store: Store, path: str) -> str | bytearray:
     """Path of a copy, or the bytes where the store keeps none, or has no room for one."""
-    if not isinstance(store, CopyingStore):
+    if not store.keeps_copies:
         return bytearray(store.get(path))
     try:
         return store.local_copy(path)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._secrets import redact
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.codec.fields import mds_encodings, mds_field
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, UnsafeData
@@ -26,8 +26,8 @@ from penstock.formats.shards.find_index import folder_of, read_index, split_fold
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
 from penstock.formats.shards.names import shards_in
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
+from penstock.store.base import Store
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
-from penstock.store.powers import CopyingStore
 from penstock.store.resolve import real_path
 from penstock.types import Depth, Finding, OpenOptions
 
@@ -183,7 +183,7 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
     if check.depth == "full":
         broken = list(_check_hashes(folder, number, shard))
         yield from broken
-        if broken and isinstance(folder.store, CopyingStore):
+        if broken and folder.store.keeps_copies:
             return  # it returns no bytes that contradict their hashes
     try:
         opened = open_shard(folder, number, shard, _checking_codec(shard.layout, check.options))
@@ -255,7 +255,7 @@ def _check_hashes(folder: Folder, number: int, shard: Shard) -> Iterator[Problem
         except MissingExtra:
             raise
         except PenstockError as error:
-            if zipped is None and isinstance(folder.store, CopyingStore):
+            if zipped is None and folder.store.keeps_copies:
                 yield Problem.of_error("shards.hash", error, _RESTORE, folder.place(raw))
             continue  # opening the shard finds it
         yield from _digests(number, folder.place(raw), raw, data)

@@ -15,13 +15,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.codec.compress import FAMILIES, decompress
 from penstock.codec.hashes import ALGORITHMS, hasher
 from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, PenstockError, Truncated
 from penstock.formats.shards.index_json import Shard, ShardFile
+from penstock.store.base import Store
 from penstock.store.opened_file import OpenedFile
-from penstock.store.powers import CopyingStore
 from penstock.types import Batch, Buffer, Extent, Field, IntArray, Sample
 
 _PIECE_BYTES = 1 << 24
@@ -200,7 +200,7 @@ class RangedShard:
         self.used = monotonic()
         self._part = b""
         self._part_start = self._part_left = 0
-        if part is not None and table is not None and isinstance(store, CopyingStore):
+        if part is not None and table is not None and store.keeps_copies:
             self._part_start, stop = int(table[part[0]]), int(table[part[1]])
             self._part_left = part[1] - part[0]
             self._part = store.peek(path, [(self._part_start, stop)])[0]
@@ -290,14 +290,14 @@ def is_ranged(folder: Folder, shard: Shard) -> bool:
 
     They are where the shard is compressed, and where a store with copies has to check them.
     """
-    checked_whole = folder.validate_hash is not None and isinstance(folder.store, CopyingStore)
+    checked_whole = folder.validate_hash is not None and folder.store.keeps_copies
     return not folder.mapped and shard.zip_data is None and not checked_whole
 
 
 def expect_stated(folder: Folder, file: ShardFile, path: str) -> None:
     """Tell a store with copies what the index states of a file: no whole copy goes unchecked, no size is asked for."""
     hashes = checkable(file)
-    if isinstance(folder.store, CopyingStore):
+    if folder.store.keeps_copies:
         folder.store.expect_size(path, file.size_bytes)
         if hashes:
             folder.store.expect_hashes(path, hashes)
@@ -432,14 +432,14 @@ def join_rows(rows: Sequence[Row]) -> tuple[NDArray[np.uint8], IntArray, IntArra
 def _read(folder: Folder, file: ShardFile, path: str) -> NDArray[np.uint8]:
     """All bytes of one file, of the size that the index states."""
     store: Any = folder.store
-    if isinstance(folder.store, CopyingStore):
+    if folder.store.keeps_copies:
         data = store.mapped_copy(path, size_bytes=file.size_bytes, hashes=checkable(file))
     elif folder.mapped:
         data = store.mmap(path)
     else:
         data = np.frombuffer(store.get(path), np.uint8)
     _require_size(len(data), file, path)
-    if folder.validate_hash is not None and not isinstance(folder.store, CopyingStore):
+    if folder.validate_hash is not None and not folder.store.keeps_copies:
         _require_hash(folder, file, path, (data,))
     return data
 

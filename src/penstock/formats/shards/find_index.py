@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Collection
 
-from penstock.abc import Store
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
 from penstock.formats._default_split import (
     DEFAULT_SPLIT,
@@ -17,9 +16,8 @@ from penstock.formats._unrecognised import holds_datasets
 from penstock.formats.shards.index_json import INDEX_NAME, Index, parse_index
 from penstock.formats.shards.names import parse_shard_name, shards_in
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
-from penstock.store.powers import ListsLevels
 
 _SPLITS = ("train", "val", "test", "dev", "eval")  # how names of splits begin; another is a dataset's own
 _NO_INDEX = (
@@ -76,7 +74,7 @@ def folder_of(path: str) -> str:
 
 def splits_in(store: Store, path: str) -> list[str]:
     """Names of the folders right below `path` that have an index, sorted; none where `path` is no folder."""
-    if isinstance(store, LocalStore):
+    if store.is_local:
         if not store.is_folder(path):
             return []
         with os.scandir(path) as entries:  # of a million files none is asked for what is in it
@@ -99,13 +97,13 @@ def lost_splits(store: Store, path: str, names: Collection[str]) -> list[str]:
     if not names:
         return []
     files: dict[str, list[str]] = {}
-    if isinstance(store, LocalStore):
+    if store.is_local:
         with os.scandir(path) as entries:
             folders = [one.name for one in entries if _is_split(one.name) and one.is_dir()]
         for name in set(folders).difference(names):
             with os.scandir(f"{path}/{name}") as entries:
                 files[name] = [one.name for one in entries]
-    elif isinstance(store, ListsLevels):  # a request for each such folder, however many files they hold
+    elif store.lists_levels:  # a request for each such folder, however many files they hold
         with contextlib.suppress(NotFound, Unsupported, Denied):
             folders, _ = store.level(path)
             for name in set(filter(_is_split, folders)).difference(names):

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import msgspec
 
-from penstock.abc import Store
 from penstock.errors import Unsupported
 from penstock.formats import get_format
 from penstock.formats.shards.checks import check_shards, dataset_folders
@@ -22,6 +21,7 @@ from penstock.formats.shards.repair import repair_shards
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
 from penstock.formats.shards.source import CodecMaker, ShardSource
 from penstock.formats.shards.writer import RowEncoder, ShardWriter, create_shards
+from penstock.store.base import Store
 from penstock.store.put import beginning_of
 from penstock.types import OpenOptions, Sniff, Traits
 

@@ -30,7 +30,6 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.abc import Store
 from penstock.errors import PenstockError
 from penstock.formats.shards.index_json import (
     INDEX_NAME,
@@ -41,11 +40,10 @@ from penstock.formats.shards.index_json import (
     parse_run,
     require_version,
 )
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
-from penstock.store.local import LocalStore
 from penstock.store.opened_file import OpenedFile, opened_file
-from penstock.store.powers import CopyingStore
 from penstock.store.telling import tell
 from penstock.types import IntArray
 
@@ -125,9 +123,9 @@ def open_index(store: Store, folder: str) -> OpenIndex:
     if len(head) < _SMALL_BYTES:
         index = parse_index(head, path)
         return OpenIndex(index.shards, index.starts, facts_of(index.shards), file)
-    if isinstance(store, LocalStore):
+    if store.is_local:
         return _of_table(_kept(file_key(store, "shards", path), partial(_pieces, store, path), path), file)
-    data = store.mapped_copy(path).data if isinstance(store, CopyingStore) else memoryview(store.get(path))
+    data = store.mapped_copy(path).data if store.keeps_copies else memoryview(store.get(path))
     return _of_table(_kept(xxhash.xxh3_128_hexdigest(data), partial(_cut, data), path))
 
 

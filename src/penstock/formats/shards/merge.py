@@ -11,7 +11,6 @@ from typing import Any
 
 import penstock
 from penstock._secrets import redact
-from penstock.abc import Store
 from penstock.codec.hashes import BlockHasher
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
 from penstock.formats.shards.files import Folder
@@ -29,7 +28,7 @@ from penstock.formats.shards.index_json import (
 from penstock.formats.shards.names import numeric_order
 from penstock.formats.shards.output import open_output
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.store._leftovers import sweep_output
+from penstock.store.base import Store
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim, require_file_or_none
@@ -117,7 +116,7 @@ def _put(store: Store, where: str, data: bytes, *, overwrite: bool) -> None:
     held = claim(store, where)
     try:
         if store.exists(where):
-            sweep_output(store, where)
+            store.sweep(where)
             there = store.get(where)
             if there == data:
                 return

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from penstock.abc import Store
 from penstock.codec.compress import FAMILIES
 from penstock.errors import PenstockError
 from penstock.formats.shards.index_json import FORMATS
-from penstock.store.powers import PeekingStore
+from penstock.store.base import Store
 
 _NAME = re.compile(
     rf"(?P<folder>(?:[^/]+/)*)shard\.(?P<number>[0-9]{{5,18}})\.(?P<format>{'|'.join(FORMATS)})"
@@ -57,7 +56,7 @@ def has_shards(store: Store, folder: str, stored: str) -> bool:
 
     In an object store shards are visible one by one, in any order, before their index is.
     """
-    if isinstance(store, PeekingStore):
+    if store.lists_levels:
         found = (parse_shard_name(name) for name in store.first_names(folder))
         return any(one is not None and one.format == stored for one in found)
     name = f"{folder}/shard.00000.{stored}"

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from penstock._buffers import byte_view
 from penstock._pool import thread_pool
-from penstock.abc import Store
 from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
 from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME, Layout, Shard, ShardFile
 from penstock.formats.shards.side import with_fingerprint
+from penstock.store.base import StagedFolder, Store
 from penstock.store.outputs import open_folder, output_path
-from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import encode_manifest
 from penstock.types import Buffer, IntArray, Manifest

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.codec.compress import decompress
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import Corrupt, MissingExtra, NotFound, PenstockError, Truncated
@@ -30,6 +30,7 @@ from penstock.formats.shards.index_json import (
 )
 from penstock.formats.shards.names import numeric_order, parse_shard_name, shards_in
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
+from penstock.store.base import Store
 from penstock.store.put import put
 from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, OpenOptions

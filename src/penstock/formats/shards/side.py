@@ -8,13 +8,12 @@ from collections.abc import Callable, Sequence
 import xxhash
 
 import penstock
-from penstock.abc import Store
 from penstock.formats._manifest import file_digests
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, parse_index
 from penstock.formats.shards.index_table import Facts, facts_of
 from penstock.store import side_file
+from penstock.store.base import Readable, Store
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.store.powers import Readable
 from penstock.store.side_file import file_binding, fitting_manifest, replace_side_file
 from penstock.types import Manifest
 

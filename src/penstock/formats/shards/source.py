@@ -24,7 +24,7 @@ from penstock._index import as_index, as_indices
 from penstock._pool import Pool
 from penstock._secrets import logger, redact
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store, SupportsMmap
+from penstock.abc import Source, SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.formats._modes import way_to_read
@@ -34,8 +34,8 @@ from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCod
 from penstock.formats.shards.index_json import INDEX_NAME, Layout, Shard
 from penstock.formats.shards.index_table import OpenIndex
 from penstock.formats.shards.side import FINGERPRINTED_AS, SIDE_NAME, sampled_files, shards_facts
+from penstock.store.base import Store
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
-from penstock.store.powers import CopyingStore
 from penstock.store.side_file import fitting_manifest, recorded_fingerprints
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
@@ -95,14 +95,14 @@ class ShardSource:
         mapped = way_to_read(store, path, options.read) == "mmap"
         self.folder = Folder(store, path, mapped, options.validate_hash, index.file)
         _require_hashes(index, options.validate_hash, path)
-        if options.validate_hash is None and isinstance(store, CopyingStore) and index.facts.unchecked:
+        if options.validate_hash is None and store.keeps_copies and index.facts.unchecked:
             _log.info(_UNCHECKED, path)
         self._codecs = _codecs(index.facts.layouts, options, codec_of, path)
         self.cache = ShardCache(self._load)
         self._open = self.cache.shards
         self._parts: dict[int, tuple[int, int]] = {}
         # Not in worker processes: each of them would fetch the part.
-        takes_parts = isinstance(store, CopyingStore) and multiprocessing.parent_process() is None
+        takes_parts = store.keeps_copies and multiprocessing.parent_process() is None
         self.expect_parts = self._expect_parts if takes_parts else None
         self._fingerprint: str | None = None
         self._manifest: Manifest | None = _UNREAD
@@ -143,7 +143,7 @@ class ShardSource:
             def find() -> str:
                 files = sampled_files(self._facts, self._shards, lambda file: store.exists(f"{path}/{file}"))
                 places = [(name, f"{path}/{file.basename}") for name, file in files]
-                if isinstance(store, CopyingStore):
+                if store.keeps_copies:
                     for (_, file), (_, place) in zip(files, places, strict=True):
                         store.expect_size(place, file.size_bytes)
                 return sample_fingerprint(store, FINGERPRINTED_AS, b"", places, index_digest=digest)
@@ -260,7 +260,7 @@ class ShardSource:
         Samples of a batch that lie near each other are one request, by the mean size of a shard's samples.
         """
         store = self.folder.store
-        if not isinstance(store, CopyingStore) or not batches.size:
+        if not store.keeps_copies or not batches.size:
             return
         places = np.sort(batches, axis=1)
         numbers = np.searchsorted(self._starts, places, side="right") - 1

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import penstock
-from penstock.abc import Store
 from penstock.codec.compress import parse_compression
 from penstock.codec.fields import FieldCodec
 from penstock.codec.hashes import ALGORITHMS
@@ -26,6 +25,7 @@ from penstock.formats._writers import BaseWriter, num_rows_of, require_fields, r
 from penstock.formats.shards.index_json import Layout, Shard, encode_config, encode_index
 from penstock.formats.shards.output import Output, ShardWork, open_output
 from penstock.formats.shards.side import SIDE_NAME
+from penstock.store.base import Store
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 from penstock.types import Batch, IntArray, Manifest, Sample
 

@@ -19,9 +19,10 @@ from penstock._index import as_index, as_indices
 from penstock._optional import require
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store, SupportsMmap
+from penstock.abc import Source, SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
+from penstock.store.base import Store
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.opened_file import OpenedFile, opened_file
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema

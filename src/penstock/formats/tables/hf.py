@@ -26,7 +26,6 @@ from typing import Any, cast
 import msgspec
 
 from penstock._optional import require
-from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
 from penstock.formats._default_split import DEFAULT_SPLIT, choose_default_split, lacks_default_split
 from penstock.formats._findings import find_unlisted
@@ -41,7 +40,7 @@ from penstock.formats.tables.arrow import (
     require_same_schema,
 )
 from penstock.formats.tables.check import check_blocks
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 
 STATE = "state.json"
@@ -267,7 +266,7 @@ def load_blocks(store: Store, files: Sequence[str], mapped: bool, columns: Seque
 
 def _unlisted_splits(store: Store, root: str, names: Sequence[str]) -> list[Finding]:
     """Return a finding if the list of splits omits a folder: an error for the default split, else a warning."""
-    if isinstance(store, LocalStore):
+    if store.is_local:
         with os.scandir(root) as entries:
             folders = sorted(one.name for one in entries if one.is_dir() and one.name not in names)
     else:

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from penstock._digest import digest
 from penstock._optional import require
 from penstock._pool import Pool
-from penstock.abc import Staged, Store
 from penstock.codec.json_lines import encode_line
-from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unsupported
+from penstock.errors import ConfigError, Corrupt, NotFound, Unsupported
 from penstock.formats.tables.arrow import EXTRA, ArrowSource
+from penstock.store.base import Store, require_inside
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key, files_key
-from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.types import IntArray
 
@@ -33,7 +32,7 @@ _LEAVES = ("null", "boolean", "integer", "floating", "string", "large_string")
 _LISTS = ("list", "large_list", "fixed_size_list")
 
 
-class TableLines:
+class TableLines(Store):
     """The lines of a table, and a store with one file in it, their text. Read-only, thread-safe, picklable.
 
     Memory: blocks of text of 64 MiB, or one larger block.
@@ -46,6 +45,8 @@ class TableLines:
     Raises:
         Unsupported: a column of a type that JSON has nothing for.
     """
+
+    read_only = "the rows of a table are read-only"
 
     def __init__(self, source: ArrowSource, place: Place, format: str) -> None:
         self.source = source
@@ -83,50 +84,16 @@ class TableLines:
         lines = self.line_ranges()
         return int(lines[-1].sum()) + 1 if len(lines) else 0
 
-    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """See `penstock.abc.Store`."""
-        size_bytes = self.size(path)
-        stop = size_bytes if length_bytes is None else min(size_bytes, start_bytes + length_bytes)
-        return self._read(start_bytes, stop) if start_bytes < stop else b""
-
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         """See `penstock.abc.Store`."""
-        size_bytes = self.size(path)
-        for start, stop in ranges:
-            if stop > size_bytes:
-                raise Truncated(
-                    "reading past the end of the text", path=path, offset_bytes=start, expected=f"{stop} bytes"
-                )
+        require_inside(path, ranges, self.size(path))
         return [self._read(start, stop) for start, stop in ranges]
 
     def exists(self, path: str) -> bool:
         """Whether it is the text."""
         return path == self.place.path
 
-    def is_folder(self, path: str) -> bool:
-        """No."""
-        return False
-
-    def list(self, prefix: str) -> Iterator[str]:
-        """Nothing: it is no folder."""
-        return iter(())
-
-    def stage(self, path: str, *, overwrite: bool = False) -> Staged:
-        """Refused."""
-        self._refuse(path)
-
-    def commit(self, staged: Sequence[Staged]) -> None:
-        """Refused."""
-        self._refuse(self.place.path)
-
-    def delete(self, path: str) -> None:
-        """Refused."""
-        self._refuse(path)
-
     # --- inside ------------------------------------------------------------------------------------------------------
-
-    def _refuse(self, path: str) -> NoReturn:
-        raise Unsupported("the rows of a table are read-only", path=path)
 
     def _key(self) -> str:
         """Of all that the lines depend on: the columns that are read, and what the files are now."""
@@ -188,7 +155,7 @@ class TableLines:
 
 def _state_of(store: Store, name: str, path: str) -> str:
     """What tells whether a file is still the same."""
-    return files_key(path, store, [path]) if isinstance(store, LocalStore) else file_key(store, name, path)
+    return files_key(path, store, [path]) if store.is_local else file_key(store, name, path)
 
 
 def _require_json(source: ArrowSource, path: str) -> None:

@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from penstock._limits import GROUP_BATCH_BYTES, LEAST_GROUP_BYTES, UNPACKED_RATIO
 from penstock._optional import require
-from penstock.abc import Store
 from penstock.codec.parquet_footer import (
     BYTE_ARRAY,
     FIXED_LEN_BYTE_ARRAY,
@@ -40,10 +39,9 @@ from penstock.formats.tables.arrow import (
 )
 from penstock.formats.tables.check import check_blocks
 from penstock.store._links import walk_files
+from penstock.store.base import Store
 from penstock.store.find import files_of_all, find_files, one_store, select_files, survey
-from penstock.store.local import LocalStore
 from penstock.store.patterns import is_pattern
-from penstock.store.powers import PeekingStore
 from penstock.store.put import beginning_of
 from penstock.store.resolve import absolute
 from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
@@ -259,7 +257,7 @@ def parquet_files(store: Store, path: str) -> list[str]:
         store.size(path)
         return [path]
     root = path.rstrip("/") or path
-    if isinstance(store, LocalStore):
+    if store.is_local:
         names = sorted(walk_files(root, store.guard, hidden=False), key=os.fsencode)
     else:
         names = [one[len(root) + 1 :] for one in store.list(root)]
@@ -345,8 +343,8 @@ class _Parquet:
     def sniff(self, store: Store, path: str, /) -> Sniff:
         """By the magic of a file, or by names in a folder."""
         if store.is_folder(path):
-            far = store.first_names(path) if isinstance(store, PeekingStore) else []
-            if _are_parquet(far) or (isinstance(store, LocalStore) and _holds_parquet(path)):
+            far = store.first_names(path)
+            if _are_parquet(far) or (store.is_local and _holds_parquet(path)):
                 return Sniff(True, "a folder with Parquet files")
             return Sniff(False, "a folder without Parquet files")
         if _is_pattern(store, path):

@@ -14,9 +14,10 @@ from penstock._borders import borders_at, borders_of, checked_starts
 from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._secrets import logger, redact
-from penstock.abc import Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.errors import ConfigError, TooLarge
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
+from penstock.store.base import Store
 from penstock.store.held import Held
 from penstock.store.opened_file import OpenedFile, opened_file
 from penstock.store.resolve import current_path

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.errors import Corrupt, TooLarge
+from penstock.store.base import Store
 from penstock.types import IntArray
 
 _RUN = 1 << 16

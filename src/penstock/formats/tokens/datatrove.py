@@ -20,7 +20,6 @@ from functools import partial
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._findings import Problem
@@ -28,6 +27,7 @@ from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.run_source import IndexBorders, Opening, RunSource
+from penstock.store.base import Store
 from penstock.types import Depth, Finding, IntArray, OpenOptions, Sniff, Traits
 
 _LAYOUTS = {"uint16": 2, "uint32": 4}

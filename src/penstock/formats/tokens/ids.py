@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store
 from penstock.errors import Corrupt
 from penstock.formats.tokens.common import TokenFile
+from penstock.store.base import Store
 from penstock.store.opened_file import OpenedFile
 from penstock.types import Extent, IntArray, ReadMode, TokenArray
 

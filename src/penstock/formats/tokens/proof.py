@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from penstock.abc import Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, documents_in, is_joinable
 from penstock.formats._manifest import DATA
@@ -16,6 +16,7 @@ from penstock.formats._proof import Proof, ProvedRun, file_runs, index_runs, req
 from penstock.formats._side_checks import RESTORE
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.joined import DOCUMENTS
+from penstock.store.base import Store
 from penstock.types import Finding, Manifest
 
 _RUN_TOKENS = 1 << 22

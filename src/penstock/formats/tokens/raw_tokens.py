@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated, Unsupported
 from penstock.formats._findings import Problem
 from penstock.formats._read_only import refuse_to_create, repair_nothing
@@ -37,6 +36,7 @@ from penstock.formats.tokens.checks import TokenRun, check_vocabulary, sampled_r
 from penstock.formats.tokens.csv_borders import read_table, table_path
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, OneDocument, Opening, RunSource
+from penstock.store.base import Store
 from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
 
 HEADERLESS = ("uint8", "uint16", "uint32", "uint64")

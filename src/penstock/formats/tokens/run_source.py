@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock._borders import flags_of_starts
 from penstock._secrets import logger
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA
 from penstock.formats._marked import no_such_mark
@@ -24,6 +24,7 @@ from penstock.formats.tokens.common import (
     require_eos,
     token_schema,
 )
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held

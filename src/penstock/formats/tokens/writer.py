@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 import penstock
 from penstock._kinds import JoinedRows
 from penstock._pool import thread_pool
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.tokens import as_tokens, check_ids
 from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
 from penstock.formats._manifest import FileDigests, Provenance
 from penstock.formats._writers import BaseWriter, require_fields, require_known, require_open
+from penstock.store.base import Store
 from penstock.store.joining import append_range
 from penstock.store.local import LocalStore
 from penstock.types import Batch, IntArray, Manifest, Sample

@@ -54,7 +54,6 @@ from penstock.prepare.energon.plan import (
     plan_in,
     plan_meta,
 )
-from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed
 from penstock.store.place import Place
 from penstock.store.put import put_new
@@ -499,7 +498,7 @@ def take_over(work: Work, plan: Plan) -> None:
     """
     before = work.plan
     is_same = before is None or (before.inputs, before.options) == (plan.inputs, plan.options)
-    if before is None or is_same or not isinstance(work.folder.store, LocalStore):
+    if before is None or is_same or not work.folder.store.is_local:
         return
     if (before.version, before.options.get(_VERB)) != (plan.version, plan.options[_VERB]):
         return

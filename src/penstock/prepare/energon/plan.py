@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.codec.av_header import MediaDepth
 from penstock.errors import ConfigError, NotFound
@@ -34,9 +33,9 @@ from penstock.formats.samples.webdataset.sample_types import TYPES
 from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.formats.samples.webdataset.splits import Assignment, by_patterns, by_ratio
 from penstock.prepare.media.rows import MediaProblem
+from penstock.store.base import Store
 from penstock.store.object_folder import require_finished
 from penstock.store.place import Given, Place, dataset_at
-from penstock.store.powers import FolderStore
 from penstock.store.state import FileState, states_of
 
 MADE = (SQLITE, KEYS, MEMBERS, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)
@@ -198,7 +197,7 @@ def plan_in(dataset: Place, exclude: str | None = None) -> EnergonPlan:
 
 def require_room(folder: Place) -> None:
     """Raise `ConfigError` or `UnsafeData` if anything but files is in the place of the metadata."""
-    if not isinstance(folder.store, FolderStore):
+    if not folder.store.stages_folders:
         return  # objects are files
     meta = Place(folder.store, meta_path(folder.path, UUID).rpartition("/")[0])
     if meta.exists() and not meta.is_folder():

@@ -28,7 +28,6 @@ from penstock.formats.samples.sqlite import connect, connect_to_write, system_er
 from penstock.formats.samples.webdataset.nvmeta import read_info
 from penstock.prepare.media.rows import MediaFile, MediaProblem
 from penstock.store._files import named
-from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.state import state_of
 
@@ -112,7 +111,7 @@ def newest(units: Sequence[Unit]) -> str:
 
 def _stamp(file: Place) -> tuple[Stamp, str]:
     """Return the stamp of a file, and its version in a store without times."""
-    if isinstance(file.store, LocalStore):
+    if file.store.is_local:
         status = os.stat(file.store.real_path(file.path))
         return (status.st_size, status.st_mtime_ns), ""
     state = state_of(file)
@@ -294,7 +293,7 @@ def _copy(index: Place, new: Place) -> None:
     store = index.store
     try:
         with open(new.path, "wb") as file:
-            if isinstance(store, LocalStore):
+            if store.is_local:
                 with open_regular(store.real_path(index.path)) as source:
                     shutil.copyfileobj(source, file, _BLOCK_BYTES)
             else:

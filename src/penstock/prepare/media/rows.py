@@ -17,7 +17,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from penstock.abc import Store
 from penstock.codec.av_header import MediaDepth, needs_packets, read_av_facts
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import HEAD_BYTES, MediaBytes
@@ -26,6 +25,7 @@ from penstock.codec.upright import pixel_traits
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats.samples.media_index import MediaFilter, MediaRow
 from penstock.formats.samples.webdataset.shards import ShardTable
+from penstock.store.base import Store
 from penstock.store.place import Place
 from penstock.types import ImageMetadata, MediaMetadata
 

@@ -360,7 +360,7 @@ class MediaJob(Job[MediaSummary]):
         before, plan = work.plan, self.plan()
         is_same = before is None or (before.inputs, before.options) == (plan.inputs, plan.options)
         is_ours = before is not None and before.options.get("verb") == _VERB
-        if is_ours and not is_same and not self.options.is_distributed and isinstance(work.folder.store, LocalStore):
+        if is_ours and not is_same and not self.options.is_distributed and work.folder.store.is_local:
             work.clear()
         return False
 

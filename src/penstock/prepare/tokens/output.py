@@ -10,11 +10,12 @@ from typing import Any, Self
 import numpy as np
 
 from penstock._kinds import TokenParts
-from penstock.abc import Format, Store, Writer
+from penstock.abc import Format, Writer
 from penstock.errors import ConfigError
 from penstock.formats import BUILT_IN, format_names, get_format, usable_format
 from penstock.formats.tokens.folder.index import SUFFIXES
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.store.base import Store
 from penstock.store.outputs import output_path
 from penstock.store.place import Given, Place, place_of
 from penstock.types import Batch, IntArray, Manifest, Sample

@@ -49,7 +49,6 @@ from penstock.prepare.tokens.documents import (
 )
 from penstock.prepare.tokens.inputs import Kind
 from penstock.store.place import Place
-from penstock.store.powers import CopyingStore
 
 Unit = Literal["json", "line", "file"]
 
@@ -423,7 +422,7 @@ def _parquet(source: Place) -> Generator[Any]:
     parquet = require("pyarrow.parquet", extra=EXTRA)
     try:
         # A remote file is read from its copy in the cache.
-        path = source.store.local_copy(source.path) if isinstance(source.store, CopyingStore) else source.path
+        path = source.store.local_copy(source.path) if source.store.keeps_copies else source.path
         with parquet.ParquetFile(path) as file:
             yield file
     except MemoryError as error:

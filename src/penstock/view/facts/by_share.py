@@ -8,12 +8,11 @@ from itertools import islice
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.errors import PenstockError, Unsupported
 from penstock.formats.jsonl.decompress import reader_of
 from penstock.formats.jsonl.source import decode_line
 from penstock.formats.jsonl.text import compression_of
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.store.place import Place
 from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, Bounds
 from penstock.view.facts.opening import Opened
@@ -108,7 +107,7 @@ def lines_at(opened: Opened, share: float | None, byte: int, most: int, bounds: 
     begin = min(int(np.searchsorted(stops, at, side="right")), len(files) - 1)
     runs: list[Run] = []
     left, left_bytes = most, MOST_JSON_BYTES
-    for number in range(begin, min(len(files), begin + (most if isinstance(store, LocalStore) else _MOST_FAR_FILES))):
+    for number in range(begin, min(len(files), begin + (most if store.is_local else _MOST_FAR_FILES))):
         before = int(stops[number - 1]) if number else 0
         size = int(stops[number]) - before
         run, stop = _run_at(Place(store, files[number]), max(at, before) - before, before, size, left, bounds)

@@ -18,7 +18,7 @@ from penstock._keywords import were_given
 from penstock._kinds import is_lane_stream, is_stream, is_token_source
 from penstock._printable import recordable
 from penstock._secrets import redact
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.check.summary import manifest_of
 from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats import find_format, open_source
@@ -29,6 +29,7 @@ from penstock.order import Shuffle
 from penstock.recipe import open_recipe, read_recipe
 from penstock.recipe.build import Mode
 from penstock.recipe.metadataset import is_metadataset
+from penstock.store.base import Store
 from penstock.store.limited import read_document
 from penstock.store.place import Place, dataset_at, place_of
 from penstock.types import IntArray, OpenOptions, ReadMode

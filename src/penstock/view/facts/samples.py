@@ -12,10 +12,11 @@ from penstock._borders import borders_of
 from penstock._numbers import count_in
 from penstock._places import extents_of, place_of
 from penstock._printable import recordable
-from penstock.abc import Store, SupportsKeys
+from penstock.abc import SupportsKeys
 from penstock.codec.media_bytes import MediaBytes, media_bytes, stored_media
 from penstock.errors import ConfigError, Excluded, NotFound, TooLarge
 from penstock.formats._excluding import stored
+from penstock.store.base import Store
 from penstock.types import Extent
 from penstock.view.facts.bounds import IN_LIST, MOST_NAME_CHARACTERS, Bounds, most_sample_bytes
 from penstock.view.facts.figures import is_of_the_disk

@@ -21,7 +21,6 @@ from penstock.formats.samples.folder.files import MEDIA
 from penstock.store.derived import NotAtHand, at_hand_only
 from penstock.store.find import peek_names
 from penstock.store.place import Given, Place, place_of
-from penstock.store.powers import ListsLevels
 from penstock.view.facts.dataset import Split, samples_of, side_file_of, splits_of, tokens_of
 from penstock.view.facts.disk import MOST_FILES, disk_of
 from penstock.view.facts.figures import Figure
@@ -150,7 +149,7 @@ class _Walk:
     def _names(self, folder: Place) -> tuple[set[str], set[str] | None]:
         """Names in a folder; and of the folders in it, None where that is asked of each."""
         self._listed += 1
-        if not isinstance(folder.store, ListsLevels):
+        if not folder.store.lists_levels:
             if self._listed > MOST_FOLDERS:
                 self.is_cut = True
                 return set(), None

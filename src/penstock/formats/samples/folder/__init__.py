@@ -16,14 +16,12 @@ from collections.abc import Sequence
 
 import penstock
 from penstock._digest import digest
-from penstock.abc import Store
 from penstock.formats._manifest import file_digests
 from penstock.formats.samples.folder.check import check_folder, repair_folder, require_folder
 from penstock.formats.samples.folder.files import INDEX, MEDIA, NV_META, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.folder.source import open_folder
 from penstock.formats.samples.folder.writer import create_folder, own_files
-from penstock.store.local import LocalStore
-from penstock.store.powers import PeekingStore
+from penstock.store.base import Store
 from penstock.store.side_file import replace_side_file
 from penstock.types import Action, Finding, Manifest, OpenOptions, Sniff, Traits
 
@@ -51,9 +49,9 @@ class _Folder:
             start_bytes = max(0, store.size(side) - _TAIL_BYTES)
             if b'"format": "folder"' in store.get(side, start_bytes, _TAIL_BYTES):
                 return Sniff(True, "it has a side file for media files")
-        far = store.first_names(root) if isinstance(store, PeekingStore) else []
+        far = store.first_names(root)
         is_media = any(name.lower().endswith(MEDIA) for name in far)
-        if is_media or (isinstance(store, LocalStore) and _holds_media(root)):
+        if is_media or (store.is_local and _holds_media(root)):
             return Sniff(True, "a folder of media files")
         return Sniff(False, "no media index, and no media among the first files")
 

@@ -9,7 +9,6 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 
-from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import NotFound, PenstockError
@@ -20,8 +19,7 @@ from penstock.formats._side_checks import RESTORE, check_bytes, check_side_file,
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.media_index import MediaRow, other_header, read_rows
 from penstock.formats.samples.sqlite import connect, connect_to_write, damage, system_errors
-from penstock.store.local import LocalStore
-from penstock.store.powers import CopyingStore
+from penstock.store.base import Store
 from penstock.store.put import aborting, back_up
 from penstock.store.side_file import Facts, load_manifest
 from penstock.types import Action, Depth, Finding, Manifest, OpenOptions
@@ -36,7 +34,7 @@ def require_as_recorded(store: Store, root: str, names: Sequence[str]) -> None:
     manifest = load_manifest(store, f"{root}/{SIDE_SUFFIX}")
     if manifest is None or manifest.format != "folder":
         return
-    if isinstance(store, CopyingStore):
+    if store.keeps_copies:
         store.survey(root, 2 * len(names) + _OTHER_FILES)  # one listing tells all sizes
     require_none(_check_side_file(store, root, names, "quick"))
     require_size("folder", store, root, manifest, names)
@@ -132,7 +130,7 @@ def _differing(store: Store, root: str, rows: Iterable[MediaRow]) -> Iterator[Fi
 
 def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
     """Drop rows of deleted files from the media index; the old index is kept as `index.sqlite.bak`."""
-    if not any(finding.code == STALE for finding in findings) or not isinstance(store, LocalStore):
+    if not any(finding.code == STALE for finding in findings) or not store.is_local:
         return []
     root = path.rstrip("/") or path
     index = f"{root}/{INDEX}"

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from penstock._pool import Pool
-from penstock.abc import Store
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.errors import ConfigError, NotFound, UnsafeData
 from penstock.formats.samples.leftovers import is_leftover
 from penstock.store._files import is_staged_name
 from penstock.store._links import walk_files
+from penstock.store.base import Store
 from penstock.store.exclude_list import OURS as LISTS
-from penstock.store.local import LocalStore
 from penstock.store.outputs import NEXT
 
 NV_META = ".nv-meta"
@@ -31,7 +30,7 @@ R = TypeVar("R")
 
 def read_each(store: Store, read: Callable[[T], R], files: Sequence[T]) -> list[R]:
     """What `read` makes of each file, in order; of those that are far away several at once, a request each."""
-    if isinstance(store, LocalStore) or len(files) < 2:
+    if store.is_local or len(files) < 2:
         return list(map(read, files))
     with Pool(min(_AT_ONCE, len(files)), "penstock-files") as pool:
         return list(pool.map(read, files))
@@ -48,7 +47,7 @@ def list_files(store: Store, root: str) -> list[str]:
     """
     if not store.is_folder(root):
         raise NotFound("no such folder", path=root, hint="Check the path")
-    names = walk_files(root, store.guard) if isinstance(store, LocalStore) else _stored(store, root)
+    names = walk_files(root, store.guard) if store.is_local else _stored(store, root)
     return sorted((name for name in names if not _is_ours(name)), key=os.fsencode)
 
 

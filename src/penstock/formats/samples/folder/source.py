@@ -17,7 +17,7 @@ from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.codec.parts import DecodeOptions, array_options, decode_part
 from penstock.codec.upright import upright_metadata
 from penstock.errors import NotFound, PenstockError
@@ -34,6 +34,7 @@ from penstock.formats.samples.folder.files import (
     sample_of,
 )
 from penstock.formats.samples.media_index import connect_media, read_metadata
+from penstock.store.base import Store
 from penstock.store.fingerprint import files_key, sample_fingerprint
 from penstock.store.object_folder import require_finished
 from penstock.types import (

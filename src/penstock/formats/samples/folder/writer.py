@@ -9,15 +9,14 @@ from typing import Any
 
 import penstock
 from penstock._digest import digest
-from penstock.abc import Store
 from penstock.codec.hashes import BlockHasher
 from penstock.codec.parts import NO_PART, encode_part
 from penstock.errors import ConfigError
 from penstock.formats._manifest import Provenance
 from penstock.formats._writers import BaseWriter, require_fields, require_open, rows_of
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, part_of, require_name
+from penstock.store.base import StagedFolder, Store
 from penstock.store.outputs import open_folder, output_path
-from penstock.store.powers import StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import encode_manifest, load_manifest
 from penstock.types import Batch, Manifest, Sample

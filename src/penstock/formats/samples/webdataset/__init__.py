@@ -24,15 +24,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from penstock.abc import Store
 from penstock.formats.samples.webdataset.check import check_webdataset
 from penstock.formats.samples.webdataset.manifest import own_files, write_webdataset_manifest
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
 from penstock.formats.samples.webdataset.opening import open_webdataset
 from penstock.formats.samples.webdataset.repair import repair_webdataset
 from penstock.formats.samples.webdataset.writer import create_webdataset, rehearse_webdataset
-from penstock.store.local import LocalStore
-from penstock.store.powers import PeekingStore
+from penstock.store.base import Store
 from penstock.types import Action, Finding, OpenOptions, Sniff, Traits
 
 _MOST_LOOKED_AT = 1000
@@ -59,11 +57,9 @@ class _Webdataset:
                 return Sniff(True, f"it has Energon's {name}")
         if not store.is_folder(root):
             return Sniff(False, "no folder")
-        far = store.first_names(root) if isinstance(store, PeekingStore) else []
+        far = store.first_names(root)
         shown = (name for name in far if not any(piece.startswith(".") for piece in name.split("/")))
-        if any(name.endswith(SHARD_SUFFIXES) for name in shown) or (
-            isinstance(store, LocalStore) and _holds_tars(store, root)
-        ):
+        if any(name.endswith(SHARD_SUFFIXES) for name in shown) or (store.is_local and _holds_tars(store, root)):
             return Sniff(True, "a folder of tar shards, not prepared")
         return Sniff(False, f"no {INFO_JSON} from Energon, and no tar shards")
 
@@ -83,7 +79,7 @@ class _Webdataset:
     write_manifest = staticmethod(write_webdataset_manifest)
 
 
-def _holds_tars(store: LocalStore, root: str) -> bool:
+def _holds_tars(store: Store, root: str) -> bool:
     """Whether tars are among the first files of a folder, or of those in it that are no prepared datasets."""
     left = _MOST_LOOKED_AT
     folders = [root]

@@ -18,7 +18,6 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock._secrets import redact
-from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Unsupported
 from penstock.formats._findings import Check, Problem, Run, limited, run_checks
@@ -62,6 +61,7 @@ from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.samples import parse
 from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
 from penstock.formats.samples.webdataset.source import unmatched_exclusions
+from penstock.store.base import Store
 from penstock.types import Depth, Finding, OpenOptions
 
 _FETCH = "Download or pack this shard again, then prepare the dataset again"

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.codec.media_bytes import stored_media
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._findings import Problem
@@ -20,6 +19,7 @@ from penstock.formats.samples.webdataset.lookup import SqliteIndex
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, SQLITE, Info, meta_path, prepare_command
 from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.shards import ShardTable, index_path
+from penstock.store.base import Store
 from penstock.types import Depth
 
 KEYS_CODE = "webdataset.keys"

@@ -23,7 +23,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock._digest import digest
-from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.codec.fieldmap import FieldMap, parse_field_map, parts_of
 from penstock.codec.parts import DecodeOptions, array_options
@@ -32,6 +31,7 @@ from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, Splits, met
 from penstock.formats.samples.webdataset.sample_types import DATASETS, ENERGON, SampleType, find_type, type_of_class
 from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.formats.samples.webdataset.typed import SaidSubset, TypedSource, Typing
+from penstock.store.base import Store
 from penstock.store.limited import read_document
 from penstock.types import OpenOptions
 

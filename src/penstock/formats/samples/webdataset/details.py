@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.errors import PenstockError
 from penstock.formats.samples.webdataset.members import read_members
@@ -22,6 +21,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
     unmatched_shards,
     unmatched_text,
 )
+from penstock.store.base import Store
 
 SamplesOf = Callable[[Info, str, Sequence[str], Mapping[str, Sequence[str]]], int]
 """Counts of all shards, a split, its shards, and what it leaves out of each → its samples: what is excluded is none."""

@@ -6,11 +6,11 @@ zeros that a failed copy left. A shard cut between two members has no mark.
 
 from __future__ import annotations
 
-from penstock.abc import Store
 from penstock.errors import Corrupt, Truncated
 from penstock.formats._findings import Problem
 from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.formats.samples.webdataset.tar import MOST_PADDING_BYTES, read_tail
+from penstock.store.base import Store
 
 _FETCH = "Download or pack this shard again"
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from penstock._pool import Pool
-from penstock.abc import Store
 from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, stored_keys
 from penstock.formats.samples.webdataset.names import split_name
@@ -18,7 +17,7 @@ from penstock.formats.samples.webdataset.shards import index_path
 from penstock.formats.samples.webdataset.tar import End, Member, next_member, plain_name, reading, scan_file
 from penstock.formats.samples.webdataset.tar_blocks import Run
 from penstock.store._links import walk_files
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 
 _MOST_PEEK_BYTES = 1 << 20
 _AT_ONCE = 16
@@ -118,7 +117,7 @@ def find_tars(store: Store, root: str) -> list[str]:
             hint = "Pass the folder of tar shards, or a file that ends in .jsonl"
             raise NotFound("not a folder of tar shards", path=root, found="a file", hint=hint)
         raise NotFound("no such folder", path=root, hint="Check the path")
-    names = walk_files(root, store.guard, hidden=False) if isinstance(store, LocalStore) else _names(store, root)
+    names = walk_files(root, store.guard, hidden=False) if store.is_local else _names(store, root)
     return sorted(filter(_TAR.search, names), key=lambda name: name.split("/"))
 
 

@@ -25,10 +25,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound
 from penstock.formats.samples.webdataset.nvmeta import FOLDER, meta_path, prepare_command, read_uuid, root_of
 from penstock.formats.samples.webdataset.shards import ShardTable
+from penstock.store.base import Store
 
 KEYS = "index.keys"
 HEADER_BYTES, ENTRY_BYTES = 64, 40

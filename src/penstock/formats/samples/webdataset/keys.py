@@ -9,10 +9,10 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._secrets import logger
-from penstock.abc import Store
 from penstock.errors import Corrupt
 from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, KeyRuns, mapped_keys, stored_keys
 from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, sample_fingerprint
 

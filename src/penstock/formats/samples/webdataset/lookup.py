@@ -15,11 +15,11 @@ import sqlite3
 import threading
 from typing import Any
 
-from penstock.abc import Store
 from penstock.errors import Corrupt
 from penstock.formats.samples.sqlite import connect, raise_system_error
 from penstock.formats.samples.webdataset.keys import repeated
 from penstock.formats.samples.webdataset.nvmeta import prepare_command, root_of
+from penstock.store.base import Store
 
 _NEEDED = {
     "samples": {"tar_file_id", "sample_key", "sample_index", "byte_offset", "byte_size"},

@@ -9,7 +9,6 @@ from typing import Literal
 
 import penstock
 from penstock._digest import digest
-from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.formats._manifest import file_digests
 from penstock.formats._proof import require_fitting, require_none, require_size
@@ -33,8 +32,8 @@ from penstock.formats.samples.webdataset.nvmeta import (
     split_shards,
 )
 from penstock.formats.samples.webdataset.shards import index_path
+from penstock.store.base import Readable, Store
 from penstock.store.fingerprint import sample_fingerprint
-from penstock.store.powers import Readable
 from penstock.store.side_file import REPLACE, Facts, file_binding, fitting_manifest, replace_side_file
 from penstock.types import Finding, Manifest, OpenOptions
 

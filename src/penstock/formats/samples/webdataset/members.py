@@ -17,10 +17,10 @@ from typing import TypeAlias
 
 import msgspec
 
-from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound
 from penstock.formats.samples.webdataset.nvmeta import MEMBERS, meta_path, prepare_command, read_uuid
 from penstock.formats.samples.webdataset.shards import LinkedPart, LinkedParts
+from penstock.store.base import Store
 
 Rows: TypeAlias = list[tuple[int, str, int, int]]
 

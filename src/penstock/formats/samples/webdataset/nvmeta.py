@@ -25,11 +25,11 @@ from typing import Any
 import msgspec
 
 from penstock._limits import MOST_NAME_BYTES
-from penstock.abc import Store
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
 from penstock.formats._default_split import choose_default_split
 from penstock.formats.samples.webdataset.braces import Budget, collapse, expand
+from penstock.store.base import Store
 from penstock.store.limited import read_document
 from penstock.store.object_folder import require_finished
 from penstock.store.opened_file import OpenedFile, opened_file

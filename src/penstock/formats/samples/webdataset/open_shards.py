@@ -11,17 +11,16 @@ from typing import Any
 import numpy as np
 
 from penstock._secrets import logger
-from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, Truncated
 from penstock.formats._modes import way_to_read
 from penstock.formats.samples.webdataset.members import Members, read_members
 from penstock.formats.samples.webdataset.nvmeta import prepare_command
 from penstock.formats.samples.webdataset.samples import Range
 from penstock.formats.samples.webdataset.shards import LinkedParts, index_path, scan_shard
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key
 from penstock.store.opened_file import OpenedFile
-from penstock.store.powers import CopyingStore
 from penstock.types import IntArray, ReadMode
 
 _log = logger()
@@ -69,7 +68,7 @@ class OpenShards:
         self._maps = way_to_read(store, root, read) == "mmap"
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         self._most = max(_LEAST_OPEN, min(_MOST_OPEN, limit // 4))
-        self._far = store if isinstance(store, CopyingStore) else None
+        self._far = store if store.keeps_copies else None
         self._open: dict[str, OpenShard] = {}
         self._lock = threading.Lock()
         self._said = False

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path
 from penstock.formats.samples.webdataset.source import open_raw
+from penstock.store.base import Store
 from penstock.types import OpenOptions, Sample
 
 

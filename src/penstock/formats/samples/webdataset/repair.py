@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from functools import partial
 
-from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError
 from penstock.formats._manifest import file_digests
 from penstock.formats._side_checks import repaired
@@ -37,6 +36,7 @@ from penstock.formats.samples.webdataset.shards import (
 )
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
 from penstock.store._files import naming
+from penstock.store.base import Store
 from penstock.store.local import LocalStore
 from penstock.store.put import aborting, put
 from penstock.types import Action, Finding

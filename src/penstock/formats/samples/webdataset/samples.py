@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
-from penstock.abc import Store
 from penstock.errors import Corrupt
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.tar import Member, next_member, plain_member, reading, require_plain
 from penstock.formats.samples.webdataset.tar_blocks import BLOCK_BYTES
+from penstock.store.base import Store
 
 Parsed: TypeAlias = tuple[str, tuple[str, ...], dict[str, bytes]]
 """Key, names of the members, and part → content."""

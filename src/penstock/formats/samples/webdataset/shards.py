@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats.samples.leftovers import is_leftover
 from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.tar import End, Member, plain_name, require_plain, scan_file
 from penstock.formats.samples.webdataset.tar_blocks import Run
+from penstock.store.base import Store
 from penstock.types import IntArray
 
 MOST_REPEATS = 100

@@ -10,7 +10,7 @@ import numpy as np
 from penstock._index import as_index, as_indices
 from penstock._secrets import logger, redact
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.errors import Corrupt, NotFound
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.samples.webdataset.details import dataset_details
@@ -43,8 +43,8 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.places import SplitPlaces
 from penstock.formats.samples.webdataset.samples import Parsed, Range, members_between, parse
+from penstock.store.base import Store
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
-from penstock.store.local import LocalStore
 from penstock.store.side_file import recorded_fingerprints
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
@@ -139,7 +139,7 @@ class WebdatasetSource:
         self._chosen = shards
         self._known_places: SplitPlaces | None = None
         self._numbers = {name: number for number, name in enumerate(self._names)}
-        self._is_local = isinstance(store, LocalStore)
+        self._is_local = store.is_local
         self._keys = Keys(store, path, info.counts)
         self._first_of: dict[str, int] | None = None
         self._index: SqliteIndex | None = None

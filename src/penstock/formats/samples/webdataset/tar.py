@@ -26,10 +26,10 @@ from dataclasses import dataclass
 
 from penstock._numbers import count_in
 from penstock._regular import require_regular
-from penstock.abc import Store
 from penstock.errors import Corrupt, TooLarge, Truncated, Unsupported
 from penstock.formats.samples.webdataset.tar_blocks import BLOCK_BYTES, PAX_KIND, PAX_OF_INTEREST, Run, Window
 from penstock.store._files import NamingOs
+from penstock.store.base import Store
 from penstock.store.local import LocalStore
 
 MOST_NAME_BYTES = 1 << 20

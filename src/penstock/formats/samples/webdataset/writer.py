@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import penstock
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import FileDigests, Provenance
@@ -31,9 +31,9 @@ from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, Sqlite
 from penstock.formats.samples.webdataset.tar_write import END, encode_headers, padding
 from penstock.formats.samples.webdataset.values import encode_sample
 from penstock.store._remote_staged import scratch_file
+from penstock.store.base import StagedFolder, Store
 from penstock.store.local import LocalStaged
 from penstock.store.outputs import open_folder, output_path
-from penstock.store.powers import StagedFolder
 from penstock.store.side_file import encode_manifest
 from penstock.types import Batch, Manifest, Sample
 

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from penstock.abc import Store
 from penstock.formats.tokens.flat_tokens.check import check_flat_tokens
 from penstock.formats.tokens.flat_tokens.group import holds_array, holds_group, opened_zip, own_files, splits_in
 from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
@@ -29,6 +28,7 @@ from penstock.formats.tokens.flat_tokens.repair import repair_flat_tokens
 from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, open_flat_tokens
 from penstock.formats.tokens.flat_tokens.writer import create_flat_tokens
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, is_array
+from penstock.store.base import Store
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from penstock._numbers import count_in
-from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, Truncated
 from penstock.formats._default_split import DEFAULT_SPLIT, lacks_default_split
 from penstock.formats._findings import MOST_FINDINGS, Problem
@@ -34,6 +33,7 @@ from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.foreign import ForeignArray
 from penstock.formats.tokens.zarr.meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, GROUP_FILE, ArrayMeta, parse_json
 from penstock.formats.tokens.zarr.problems import AGAIN, REBUILD, fault
+from penstock.store.base import Store
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions, TokenArray
 
 _SAMPLED_FILES = 16

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock._pool import thread_pool
 from penstock.formats.tokens.flat_tokens.encode import encode_file
 from penstock.formats.tokens.zarr.meta import ArrayMeta
-from penstock.store.powers import StagedFolder
+from penstock.store.base import StagedFolder
 from penstock.store.put import aborting
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 

@@ -9,7 +9,6 @@ from typing import cast
 import xxhash
 
 from penstock._numbers import count_in
-from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
 from penstock.formats._default_split import choose_default_split, require_default_split
 from penstock.formats._findings import Problem
@@ -26,6 +25,7 @@ from penstock.formats.tokens.zarr.meta import (
     parse_json,
 )
 from penstock.formats.tokens.zarr.problems import AGAIN, REBUILD, fault
+from penstock.store.base import Store
 from penstock.store.object_folder import require_finished
 from penstock.store.side_file import Facts, file_binding, fitting_manifest, load_manifest
 from penstock.store.zip_store import MAGIC, ZipStore

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.errors import ConfigError
 from penstock.formats._manifest import Provenance, file_digest
 from penstock.formats.tokens.flat_tokens.check import groups_at
@@ -25,6 +24,7 @@ from penstock.formats.tokens.flat_tokens.group import (
 from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, chunks_fingerprint
 from penstock.formats.tokens.writer import TokenTally, token_manifest
 from penstock.formats.tokens.zarr.meta import ArrayMeta
+from penstock.store.base import Store
 from penstock.store.side_file import file_binding, load_manifest, replace_side_file
 from penstock.types import IntArray, Manifest, OpenOptions
 

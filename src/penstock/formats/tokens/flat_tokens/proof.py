@@ -6,12 +6,12 @@ import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from penstock.abc import Store
 from penstock.formats._manifest import file_digest
 from penstock.formats._proof import Proof, ProvedRun, beside, known_manifest, require_none
 from penstock.formats._side_checks import RESTORE
 from penstock.formats.tokens.flat_tokens.group import STARTS, TOKENS, Group, group_facts, side_place
 from penstock.formats.tokens.zarr.meta import ArrayMeta
+from penstock.store.base import Store
 from penstock.types import Finding, Manifest
 
 

@@ -10,11 +10,9 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import cast
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.errors import PenstockError, Unsupported
 from penstock.formats._findings import Problem
 from penstock.formats._manifest import file_digest
@@ -45,7 +43,7 @@ from penstock.formats.tokens.zarr.meta import (
     parse_json,
 )
 from penstock.store._files import raised
-from penstock.store.powers import FolderStore
+from penstock.store.base import Store
 from penstock.store.put import aborting, put
 from penstock.store.resolve import real_path
 from penstock.store.side_file import is_next, sweep_next
@@ -203,7 +201,7 @@ def _backup(kept: Mapping[str, str], name: str) -> str:
 def _write(store: Store, plan: _Plan) -> dict[str, str]:
     """Carry out a plan; return the array or attribute that was replaced → path of its backup, empty without one."""
     group, kept = plan.group, dict[str, str]()
-    if plan.starts is not None and not isinstance(store, FolderStore):
+    if plan.starts is not None and not store.stages_folders:
         hint = "Copy the group to this machine, repair it, and upload it under a new name"
         raise Unsupported("an array in this store can't be replaced atomically", path=group.path, hint=hint)
     outer = side_place(store, group.path)[0].removesuffix(".penstock")
@@ -212,7 +210,7 @@ def _write(store: Store, plan: _Plan) -> dict[str, str]:
         _drop_consolidated(store, folder, f"{outer}{label}")
     if plan.starts is not None:
         kept[STARTS] = _keep(store, f"{group.path}/{STARTS}", f"{outer}{label}.{STARTS}.bak")
-        _write_starts(cast(FolderStore, store), group, plan.starts, outer)
+        _write_starts(store, group, plan.starts, outer)
     if plan.limit is not None:
         name = ATTRIBUTES_FILE[group.zarr_format]
         kept[LIMIT] = _keep(store, f"{group.path}/{name}", f"{outer}{label}.{name.lstrip('.')}.bak")
@@ -220,7 +218,7 @@ def _write(store: Store, plan: _Plan) -> dict[str, str]:
     return kept
 
 
-def _write_starts(store: FolderStore, group: Group, starts: IntArray, outer: str) -> None:
+def _write_starts(store: Store, group: Group, starts: IntArray, outer: str) -> None:
     meta = make_layout(group.path, group.zarr_format).starts_meta(0)
     folder = store.stage_folder(f"{group.path}/{STARTS}", overwrite=True, beside=outer, own=_array_files)
     work = ChunkWork(folder)

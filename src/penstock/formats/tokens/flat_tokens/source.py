@@ -15,7 +15,7 @@ from penstock._buffers import byte_view
 from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._findings import Problem
 from penstock.formats._modes import Mode, preferred_mode
@@ -33,10 +33,10 @@ from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.foreign import ForeignArray
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ATTRIBUTES_FILE, ArrayMeta
 from penstock.formats.tokens.zarr.problems import REBUILD, fault
+from penstock.store.base import Readable, Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held
-from penstock.store.powers import Readable
 from penstock.types import (
     Batch,
     Extent,

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store
 from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError
 from penstock.formats._manifest import Provenance
@@ -45,10 +44,10 @@ from penstock.formats.tokens.zarr.meta import (
     encode_array,
     encode_group,
 )
+from penstock.store.base import StagedFolder, Store
 from penstock.store.local import output_exists
 from penstock.store.object_folder import is_unfinished, require_finished
 from penstock.store.outputs import open_folder, output_path, require_own_side_file
-from penstock.store.powers import FolderStore, StagedFolder
 from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
 from penstock.types import IntArray, Manifest
 
@@ -205,7 +204,7 @@ class FlatTokensWriter(TokenWriter):
         # Another split of a new dataset may have been committed meanwhile: then this one joins it.
         joins = bool(self._inside) and holds_group(self._store, self._path) and not holds_array(self._store, self._path)
         target = f"{self._path}/{self._split}" if joins else self._folder.path
-        whole_at_once = isinstance(self._store, FolderStore)  # elsewhere its own chunks are there already
+        whole_at_once = self._store.stages_folders  # elsewhere its own chunks are there already
         if not self._overwrite and whole_at_once and _is_taken(self._store, target):
             raise output_exists(target)
         side_path, part = f"{self._path}.penstock", self._split

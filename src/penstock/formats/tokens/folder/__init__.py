@@ -22,7 +22,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.abc import Store
 from penstock.formats._read_only import refuse_to_create
 from penstock.formats.tokens.folder.check import check_token_files
 from penstock.formats.tokens.folder.files import folder_of, own_files
@@ -33,6 +32,7 @@ from penstock.formats.tokens.folder.repair import repair_token_files
 from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.source import TokenFilesSource, open_token_files
 from penstock.formats.tokens.folder.unfinished import find_unfinished, first_token_file
+from penstock.store.base import Store
 from penstock.store.find import one_store
 from penstock.store.place import place_of
 from penstock.store.put import beginning_of

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from penstock._secrets import redact
-from penstock.abc import Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.errors import FormatError, NotFound, PenstockError, PrepareError, Unsupported
@@ -29,6 +29,7 @@ from penstock.formats.tokens.folder.index import (
 )
 from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
 from penstock.formats.tokens.folder.unfinished import read_finished_index
+from penstock.store.base import Store
 from penstock.types import Depth, Finding, Manifest, OpenOptions
 
 _RUN_TOKENS = 1 << 22

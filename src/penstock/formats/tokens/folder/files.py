@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, Protocol, cast
 
-from penstock.abc import Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.errors import Corrupt
 from penstock.formats import get_format, owned_by
 from penstock.formats.tokens.folder.index import (
@@ -21,8 +21,7 @@ from penstock.formats.tokens.folder.index import (
     decode_index,
 )
 from penstock.store._files import is_link
-from penstock.store.local import LocalStore
-from penstock.store.powers import CopyingStore
+from penstock.store.base import Store
 from penstock.store.side_file import NEXT
 from penstock.types import IntArray, Manifest, OpenOptions
 
@@ -124,7 +123,7 @@ def _files_of(store: Store, folder: str, format: str, name: str) -> list[str]:
 def unlisted_names(store: Store, folder: str, name: str) -> list[str]:
     """The files of a token file that no index lists, by their names in the folder: it may not be whole."""
     path = f"{folder}/{name}"
-    if not store.is_folder(path) or (isinstance(store, LocalStore) and is_link(path)):
+    if not store.is_folder(path) or (store.is_local and is_link(path)):
         return [name]
     return [f"{name}/{one}" for file in store.list(path) if _IN_GROUP.fullmatch(one := file[len(path) + 1 :])]
 
@@ -243,7 +242,7 @@ class OpenFiles:
         store, listed, options = self._args
         self.opened += 1
         path = listed.path(number)
-        if isinstance(store, CopyingStore):
+        if store.keeps_copies:
             path = _stated(store, listed, number)
         found = cast(TokenSource, get_format(listed.format).open(store, path, options))
         listed.require(number, found)
@@ -256,7 +255,7 @@ class OpenFiles:
         return self._lock
 
 
-def _stated(store: CopyingStore, listed: FileList, number: int) -> str:
+def _stated(store: Store, listed: FileList, number: int) -> str:
     """Say that the files of a token file are there, and about their sizes, which are not asked for then; its path."""
     path, format = listed.path(number), listed.format
     if format not in _IN_FILES:

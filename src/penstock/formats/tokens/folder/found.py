@@ -35,7 +35,7 @@ from penstock._buffers import byte_view
 from penstock._digest import digest
 from penstock._planes import DROP
 from penstock._pool import Pool
-from penstock.abc import Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
 from penstock.formats import get_format, sniff
 from penstock.formats._last_files import other_data
@@ -45,13 +45,12 @@ from penstock.formats.tokens.csv_borders import table_path
 from penstock.formats.tokens.folder.files import data_names, manifest_of, read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.find import find_files, peek_names, survey, warn_of_links
 from penstock.store.fingerprint import files_key
-from penstock.store.local import LocalStore
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Place
-from penstock.store.powers import CopyingStore
 from penstock.store.put import beginning_of
 from penstock.store.state import FileState, states_at_opening
 from penstock.types import IntArray, Manifest, OpenOptions, Sniff
@@ -138,7 +137,7 @@ def find_token_files(store: Store, given: str | Sequence[str], options: OpenOpti
 def _require_no_planes(store: Store, format: str, files: Sequence[str]) -> None:
     """That none of these has planes, which a source of many files does not carry; raises `ConfigError`."""
     end = ".idx.planes" if format == "megatron" else ".planes"
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         return
     masks = (mask_path(format, path) for path in files)
     if (mask := next((one for one in masks if one is not None and store.exists(one)), None)) is not None:
@@ -289,7 +288,7 @@ class FoundFiles:
                 raise Corrupt(what, path=path, expected=", ".join(recorded), hint=hint)
             return ask(source)
 
-        if isinstance(self._store, LocalStore):
+        if self._store.is_local:
             found = list(map(look, self.paths))
         else:
             with Pool(_AT_ONCE, "penstock-count") as pool:
@@ -308,7 +307,7 @@ class FoundFiles:
 
     def _once_a_host(self, what: str, find: Callable[[], NDArray[Any]], dtype: str = "int64") -> NDArray[Any]:
         """What `find` gives; kept for the processes of this host under what each file is now."""
-        if isinstance(self._store, LocalStore):
+        if self._store.is_local:
             known = self._states_here if len(self) > _FEW else []
         else:
             known = [*self.paths, *(f"{one.size_bytes} {one.version}" for one in self._states)]
@@ -317,7 +316,7 @@ class FoundFiles:
             return find()
         bare = [] if self._options.planes is not None else ["planes=None"]
         key = digest(self.format, *map(str, self._how), *known, *bare)
-        folder = self._store.folder if isinstance(self._store, CopyingStore) else None
+        folder = self._store.folder if self._store.keeps_copies else None
         return DerivedCache(folder).array(f"{_VERSION}b-{what}-{key}", dtype, find)
 
     @property

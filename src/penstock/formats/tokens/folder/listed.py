@@ -7,11 +7,12 @@ from functools import cached_property
 import numpy as np
 import xxhash
 
-from penstock.abc import Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.errors import Corrupt
 from penstock.formats.tokens.folder.files import COPY_AGAIN
 from penstock.formats.tokens.folder.index import INDEX_NAME, decode_index
 from penstock.formats.tokens.folder.side import NAME, read_manifest
+from penstock.store.base import Store
 from penstock.types import Manifest
 
 

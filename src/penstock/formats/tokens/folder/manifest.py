@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound
 from penstock.formats import get_format
 from penstock.formats._manifest import Provenance
@@ -13,6 +12,7 @@ from penstock.formats.tokens.folder.files import SIDE_NAME, folder_of, manifest_
 from penstock.formats.tokens.folder.found import find_token_files
 from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileIndex, decode_index
 from penstock.formats.tokens.folder.side import folder_manifest, read_manifest
+from penstock.store.base import Store
 from penstock.store.side_file import replace_side_file
 from penstock.types import Manifest, OpenOptions
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 
-from penstock.abc import Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.codec.joined_digest import is_joinable
 from penstock.formats._proof import AnyProof, Proof, Provable, known_manifest, require_none
 from penstock.formats._side_checks import RESTORE
@@ -14,7 +14,7 @@ from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.listed import ListedFiles
 from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
 from penstock.formats.tokens.proof import all_documents
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.types import Finding
 
 
@@ -37,7 +37,7 @@ def folder_proof(
     """
     if isinstance(listed, ListedFiles):
         _require_index(store, listed)
-        if not isinstance(store, LocalStore):  # its digests are of documents, which would be fetched twice
+        if not store.is_local:  # its digests are of documents, which would be fetched twice
             return None
     return _FolderProof(listed, open_file, pieces)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from penstock.abc import Store, TokenSource
+from penstock.abc import TokenSource
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
@@ -29,6 +29,7 @@ from penstock.formats.tokens.folder.index import (
     encode_index,
 )
 from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
+from penstock.store.base import Store
 from penstock.store.put import put
 from penstock.store.side_file import NEXT, encode_manifest, is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, Manifest, OpenOptions

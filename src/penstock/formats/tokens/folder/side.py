@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 
 import penstock
-from penstock.abc import Store
 from penstock.codec.joined_digest import is_joinable, join_digests
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.files import SIDE_NAME
 from penstock.formats.tokens.folder.index import TokenFileIndex
+from penstock.store.base import Store
 from penstock.store.side_file import EDGE_BYTES, Facts, edge_binding, fitting_manifest
 from penstock.types import Manifest
 

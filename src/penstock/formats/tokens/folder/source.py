@@ -18,7 +18,7 @@ from penstock._index import as_index, as_indices
 from penstock._places import place_of, token_extents
 from penstock._secrets import redact
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store, TokenSource
+from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats._marked import require_recorded_eos
 from penstock.formats._proof import AnyProof
@@ -37,6 +37,7 @@ from penstock.formats.tokens.folder.listed import ListedFiles
 from penstock.formats.tokens.folder.proof import folder_proof
 from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.unfinished import read_finished_index
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import files_key
 from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray

@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterator
 
 from penstock._secrets import redact
-from penstock.abc import Store
 from penstock.errors import NotFound, PrepareError
 from penstock.formats.tokens.folder.files import WORK, read_index_bytes
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.store._files import is_folder
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 
 _COMMIT_FILES = (
     *(INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/.info.yaml", ".zgroup", ".zarray", "zarr.json"),
@@ -68,7 +67,7 @@ def unfinished(root: str, found: str) -> PrepareError:
 
 
 def _names(store: Store, root: str) -> Iterator[str]:
-    if isinstance(store, LocalStore) and is_folder(root):
+    if store.is_local and is_folder(root):
         with os.scandir(root) as entries:
             yield from (entry.name for entry in itertools.islice(entries, _MOST_LOOKED_AT))
     first_names = getattr(store, "first_names", None)  # of a remote store: by one request

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats._findings import Problem
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.levanter.ledger import LEDGER, looks_like, read_ledger, require_ledger
 from penstock.formats.tokens.levanter.rows import LevanterRows, check_rows
+from penstock.store.base import Store
 from penstock.store.put import beginning_of
 from penstock.types import Depth, Finding, OpenOptions, Sample, Sniff, Traits
 

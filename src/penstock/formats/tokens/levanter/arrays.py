@@ -9,12 +9,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store
 from penstock.errors import Unsupported
 from penstock.formats._findings import Problem
 from penstock.formats.tokens.levanter.ledger import Part, damaged
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.meta import ArrayMeta, parse_array
+from penstock.store.base import Store
 from penstock.store.held import Held
 from penstock.types import IntArray, ReadMode
 

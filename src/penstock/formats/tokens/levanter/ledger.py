@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from penstock._digest import digest
-from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, UnsafeData, Unsupported
+from penstock.store.base import Store
 
 LEDGER = "shard_ledger.json"
 AGAIN = "Copy it again, or recreate it"

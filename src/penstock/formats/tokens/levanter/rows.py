@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.errors import ConfigError, PenstockError, Truncated, Unsupported
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats.tokens.common import recipe_of
 from penstock.formats.tokens.levanter.arrays import JaggedArray
 from penstock.formats.tokens.levanter.ledger import LEDGER, Ledger
+from penstock.store.base import Store
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 

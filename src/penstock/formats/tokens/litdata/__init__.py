@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
 from penstock.formats._findings import Problem, find_unlisted
 from penstock.formats._read_only import refuse_to_create, repair_nothing
@@ -29,6 +29,7 @@ from penstock.formats.tokens.litdata.ids import ChunkIds
 from penstock.formats.tokens.litdata.index import INDEX, Index, looks_like, read_index, require_index, size_problem
 from penstock.formats.tokens.litdata.rows import LitdataRows, chunk_files
 from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, OneDocument, Opening, RunSource
+from penstock.store.base import Store
 from penstock.store.put import beginning_of
 from penstock.types import Depth, Finding, OpenOptions, Sample, Sniff, Traits
 

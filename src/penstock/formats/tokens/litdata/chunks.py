@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 
 from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.codec.compress import decompress
 from penstock.errors import Corrupt, Truncated, Unsupported
 from penstock.formats.tokens.litdata.index import AGAIN, Chunk, damaged, size_problem
+from penstock.store.base import Store
 from penstock.types import Buffer, IntArray
 
 ARROW = b"LDARW01\0"

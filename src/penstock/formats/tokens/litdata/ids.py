@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from penstock._borders import checked_starts
-from penstock.abc import Store
 from penstock.errors import Unsupported
 from penstock.formats.tokens.ids import FileIds, ids_dtype
 from penstock.formats.tokens.litdata.chunks import read_items, read_offsets
 from penstock.formats.tokens.litdata.index import Chunk, Index, damaged
 from penstock.formats.tokens.litdata.leaves import stored_dtype
+from penstock.store.base import Store
 from penstock.store.memory import MemoryStore
 from penstock.types import Extent, IntArray, ReadMode, TokenArray
 

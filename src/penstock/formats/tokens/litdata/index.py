@@ -10,9 +10,9 @@ from typing import Any, TypeGuard, cast
 import msgspec
 
 from penstock._digest import digest
-from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, UnsafeData, Unsupported
 from penstock.formats._findings import Problem
+from penstock.store.base import Store
 
 INDEX = "index.json"
 MOST_INDEX_BYTES = 1 << 28

@@ -28,7 +28,6 @@ Files: `layout` names and header · `index` arrays · `tokens` ids of every dtyp
 
 from __future__ import annotations
 
-from penstock.abc import Store
 from penstock.formats.tokens.megatron.check import check_megatron
 from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
 from penstock.formats.tokens.megatron.kept import prefix_of, reading_commit
@@ -36,6 +35,7 @@ from penstock.formats.tokens.megatron.layout import bin_path, idx_path, is_index
 from penstock.formats.tokens.megatron.repair import repair_megatron
 from penstock.formats.tokens.megatron.source import open_megatron
 from penstock.formats.tokens.megatron.writer import create_megatron, join_megatron
+from penstock.store.base import Store
 from penstock.types import Sniff, Traits
 
 

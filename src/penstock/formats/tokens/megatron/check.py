@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock._secrets import redact
-from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._findings import Problem, Run
 from penstock.formats._manifest import DATA
@@ -36,6 +35,7 @@ from penstock.formats.tokens.megatron.layout import (
 )
 from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, side_file_path
 from penstock.formats.tokens.megatron.source import MegatronSource, last_sequence_problem
+from penstock.store.base import Store
 from penstock.types import Depth, Finding, Manifest, OpenOptions
 
 

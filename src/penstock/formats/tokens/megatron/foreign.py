@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.formats._manifest import DATA, Provenance
 from penstock.formats.tokens.common import document_runs
@@ -12,6 +11,7 @@ from penstock.formats.tokens.megatron.layout import bin_path, idx_path
 from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.tokens.megatron.source import open_megatron
 from penstock.formats.tokens.writer import TokenTally, token_manifest
+from penstock.store.base import Store
 from penstock.store.side_file import file_binding, replace_side_file
 from penstock.types import Manifest, OpenOptions
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.errors import Corrupt, PenstockError, Truncated
 from penstock.formats._findings import Problem
 from penstock.formats._modes import map_least, way_to_read
@@ -22,6 +22,7 @@ from penstock.formats.tokens.megatron.layout import (
     bin_path,
     idx_path,
 )
+from penstock.store.base import Store
 from penstock.store.held import Held
 from penstock.store.side_file import load_manifest
 from penstock.types import IntArray, ReadMode

@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable
 from typing import Protocol, TypeVar, runtime_checkable
 
-from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.formats.tokens.megatron.layout import (
     Header,
@@ -31,8 +30,8 @@ from penstock.formats.tokens.megatron.layout import (
     read_header,
 )
 from penstock.formats.tokens.megatron.manifest import read_manifest, side_file_path
+from penstock.store.base import Store
 from penstock.store.commit_log import output_files, read_log
-from penstock.store.local import LocalStore
 from penstock.store.side_file import NEXT, move_file, promote
 
 KEPT = "megatron.replaced"
@@ -58,17 +57,17 @@ class _Links(Protocol):
 
 def read_committed(store: Store, path: str, read: Callable[[Store], ResultT]) -> ResultT:
     """Call `read` with a store in which the dataset is as its last commit made it; see `penstock.store.transaction`."""
-    return store.read_committed(output_of(path), read) if isinstance(store, LocalStore) else read(store)
+    return store.read_committed(output_of(path), read) if store.is_local else read(store)
 
 
 def reading_commit(store: Store, path: str) -> Store:
     """Return the store of `read_committed`, for readers that don't mind if a commit comes in between."""
-    return store.reading_commit(output_of(path)) if isinstance(store, LocalStore) else store
+    return store.reading_commit(output_of(path)) if store.is_local else store
 
 
 def staged_names(store: Store, path: str) -> list[str] | None:
     """Return the staged files of an interrupted commit; None if there is none."""
-    if not isinstance(store, LocalStore):
+    if not store.is_local:
         return None
     files = output_files(output_of(path))
     log = read_log(files)

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.errors import ConfigError, Corrupt, PenstockError, Truncated, Unsupported
 from penstock.formats._findings import Problem
 from penstock.formats.tokens.ids import id_limit, ids_dtype
+from penstock.store.base import Store
 from penstock.store.put import beginning_of
 
 MAGIC = b"MMIDIDX\x00\x00"

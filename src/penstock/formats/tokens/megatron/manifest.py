@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import xxhash
 
-from penstock.abc import Store
 from penstock.formats._manifest import side_path
 from penstock.formats.tokens.megatron.layout import bin_path, final_prefix, idx_path
+from penstock.store.base import Store
 from penstock.store.side_file import DATA, Facts, blocks_of, file_binding, fitting_manifest
 from penstock.types import Manifest
 

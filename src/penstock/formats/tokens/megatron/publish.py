@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._manifest import DATA
@@ -22,6 +22,7 @@ from penstock.formats._side_checks import check_block_digests
 from penstock.formats.tokens.megatron.kept import drop_kept, end_replacement, is_half_replaced
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path, new_prefix, old_prefix
 from penstock.formats.tokens.megatron.manifest import side_file_path
+from penstock.store.base import Store
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.outputs import require_own_side_file
 from penstock.store.side_file import encode_manifest, load_manifest, move_file, stage_side_file

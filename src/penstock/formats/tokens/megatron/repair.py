@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store
 from penstock.errors import PenstockError
 from penstock.formats._manifest import DATA
 from penstock.formats._side_checks import begins_otherwise, not_mended, side_file_replaced
@@ -46,6 +45,7 @@ from penstock.formats.tokens.megatron.layout import (
 from penstock.formats.tokens.megatron.manifest import side_file_path
 from penstock.formats.tokens.megatron.source import last_sequence_problem
 from penstock.formats.tokens.megatron.tokens import file_ids
+from penstock.store.base import Store
 from penstock.store.put import aborting, back_up
 from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions, TokenArray

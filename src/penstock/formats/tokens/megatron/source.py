@@ -14,7 +14,7 @@ from penstock._borders import flags_of_starts
 from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.errors import Truncated
 from penstock.formats._findings import Problem
 from penstock.formats._manifest import DATA, data_fingerprint
@@ -42,6 +42,7 @@ from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_pa
 from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, read_manifest, side_file_path
 from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.formats.tokens.proof import token_proof
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
 from penstock.store.held import Held

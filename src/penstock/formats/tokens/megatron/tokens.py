@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock._borders import checked_starts
-from penstock.abc import Store
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.layout import Kind, bin_path
+from penstock.store.base import Store
 from penstock.store.opened_file import OpenedFile
 from penstock.types import Extent, IntArray, ReadMode, TokenArray
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Staged, Store
+from penstock.abc import Staged
 from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError, TooLarge
 from penstock.formats._manifest import DATA, FileDigests, Provenance
@@ -27,7 +27,7 @@ from penstock.formats.tokens.megatron.layout import (
 from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
 from penstock.formats.tokens.megatron.publish import may_write, publish, staged_files
 from penstock.formats.tokens.writer import TokenFileWriter, token_manifest, token_options
-from penstock.store._leftovers import sweep_output
+from penstock.store.base import Store
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path, settled
 from penstock.types import IntArray, Manifest
@@ -137,7 +137,7 @@ def _require_replaceable(store: Store, prefix: str, *, overwrite: bool) -> None:
         return
     index = idx_path(prefix)
     if not overwrite:
-        sweep_output(store, index)
+        store.sweep(index)
         raise output_exists(prefix, index if store.exists(index) else bin_path(prefix))
     if store.exists(index) and not is_index(store, index):
         raise ConfigError("the existing file is not a Megatron index", path=index, hint=_OTHER)

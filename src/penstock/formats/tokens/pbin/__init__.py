@@ -22,7 +22,6 @@ Files: `layout` which of them a file has · `index` its documents · `source` ·
 
 from __future__ import annotations
 
-from penstock.abc import Store
 from penstock.errors import NotFound
 from penstock.formats.tokens.pbin.check import check_pbin
 from penstock.formats.tokens.pbin.layout import Problem, find_layout
@@ -30,6 +29,7 @@ from penstock.formats.tokens.pbin.manifest import write_pbin_manifest
 from penstock.formats.tokens.pbin.repair import repair_pbin
 from penstock.formats.tokens.pbin.source import open_pbin
 from penstock.formats.tokens.pbin.writer import create_pbin, join_pbin
+from penstock.store.base import Store
 from penstock.types import Sniff, Traits
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError
@@ -22,6 +21,7 @@ from penstock.formats.tokens.pbin.index import doc_starts, index_problems, read_
 from penstock.formats.tokens.pbin.layout import LAYOUTS, TODAY, Geometry, Problem, find_layout
 from penstock.formats.tokens.pbin.source import pbin_facts
 from penstock.formats.tokens.pbin.starts import stated_starts
+from penstock.store.base import Store
 from penstock.store.side_file import REPLACE
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions
 

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.codec.pickles import decode_marked, feed_pairs
 from penstock.errors import Corrupt
 from penstock.formats.tokens.pbin.layout import Geometry, Problem
+from penstock.store.base import Store
 from penstock.store.local import LocalStore
 from penstock.store.mapped import MappedFile
 from penstock.types import IntArray

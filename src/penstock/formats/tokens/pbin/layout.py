@@ -9,11 +9,11 @@ from typing import Literal
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.codec.pickles import decode_pairs, ends_like_pickle, first_pair
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import ConfigError, Corrupt, FormatError, PenstockError, Truncated, UnsafeData
 from penstock.formats import _findings
+from penstock.store.base import Store
 from penstock.types import Finding, Severity
 
 HEADER_BYTES = 12

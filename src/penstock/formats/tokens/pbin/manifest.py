@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.formats._manifest import DATA, Provenance, side_path
@@ -15,6 +14,7 @@ from penstock.formats.tokens.pbin.repair import document_runs
 from penstock.formats.tokens.pbin.source import open_pbin
 from penstock.formats.tokens.pbin.starts import encode_starts
 from penstock.formats.tokens.writer import TokenTally, token_manifest
+from penstock.store.base import Store
 from penstock.store.side_file import file_binding, replace_side_file
 from penstock.types import OpenOptions
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import PenstockError
 from penstock.formats._manifest import DATA, Provenance, side_path
@@ -34,6 +34,7 @@ from penstock.formats.tokens.pbin.layout import (
 )
 from penstock.formats.tokens.pbin.source import pbin_facts
 from penstock.formats.tokens.pbin.writer import PbinWriter
+from penstock.store.base import Store
 from penstock.store.put import back_up
 from penstock.store.side_file import is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions

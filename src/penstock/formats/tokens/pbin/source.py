@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from penstock._borders import checked_starts, flags_between, flags_of_starts
 from penstock._secrets import logger
 from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, Store
+from penstock.abc import Source
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt, FormatError
@@ -35,6 +35,7 @@ from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_sta
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
 from penstock.formats.tokens.pbin.starts import Starts, contradicted, stated_starts
 from penstock.formats.tokens.proof import token_proof
+from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import files_key
 from penstock.store.held import Held
@@ -366,7 +367,7 @@ class PbinSource:
                 _log.warning("%s: decoding a document index of %d bytes, once on this host", path, geometry.index_bytes)
             feed_starts(LocalStore(), path, geometry, put)
 
-        if isinstance(store, LocalStore):
+        if store.is_local:
             with contextlib.suppress(NotStraight):
                 return derived.fed(key, "int64", feed)
         return derived.array(key, "int64", self._decode_starts)

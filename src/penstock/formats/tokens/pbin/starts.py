@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock.abc import Store
 from penstock.codec.pickles import MARKED_PAIRS, decode_piece
 from penstock.errors import Corrupt, FormatError, UnsafeData
 from penstock.formats._manifest import side_path
 from penstock.formats.tokens.pbin.layout import TODAY, Geometry
+from penstock.store.base import Store
 from penstock.store.side_file import REPLACE
 from penstock.types import IntArray, Manifest
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Store
 from penstock.codec.pickles import MARKED_PAIRS, PairListEncoder
 from penstock.codec.tokens import dtype_for, token_bytes_for_vocab
 from penstock.errors import ConfigError
@@ -19,6 +18,7 @@ from penstock.formats.tokens.joined import Frame, JoinedTokens
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES
 from penstock.formats.tokens.pbin.starts import encode_starts
 from penstock.formats.tokens.writer import TokenFileWriter, token_manifest, token_options
+from penstock.store.base import Store
 from penstock.store.outputs import claim_files, output_path
 from penstock.types import IntArray, Manifest
 

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock._pool import Pool
-from penstock.abc import Store
 from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated, Unsupported
 from penstock.formats._findings import Problem
 from penstock.formats.tokens.zarr.cache import PieceCache
@@ -37,6 +36,7 @@ from penstock.formats.tokens.zarr.files import ChunkFiles
 from penstock.formats.tokens.zarr.meta import ArrayMeta
 from penstock.formats.tokens.zarr.problems import AGAIN, fault
 from penstock.formats.tokens.zarr.span import MappedSpan
+from penstock.store.base import Store
 from penstock.store.readahead import Advice, Readahead, disk_faults
 from penstock.types import Extent, IntArray, ReadMode
 

@@ -11,15 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
-from penstock.abc import Store
 from penstock.errors import Corrupt, NotFound
 from penstock.formats._modes import way_to_read
 from penstock.formats.tokens.zarr.decode import Damage, crc32c
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ArrayMeta
+from penstock.store.base import Store
 from penstock.store.held import Held
-from penstock.store.local import LocalStore
 from penstock.store.opened_file import OpenedFile, opened_file
-from penstock.store.powers import CopyingStore
 from penstock.store.readahead import Advice, random_access
 from penstock.types import Buffer, IntArray, ReadMode
 
@@ -76,7 +74,7 @@ class ChunkFiles:
         self._meta_file = opened_file(store, f"{folder}/{ARRAY_FILE[meta.zarr_format]}")
         self._maps: dict[int, Held[Mapped]] = {}
         self._shards: dict[int, ShardIndex] = {}
-        self._far = store if isinstance(store, CopyingStore) else None
+        self._far = store if store.keeps_copies else None
         self._stated: set[int] = set()
         codecs = [one.name for one in meta.chain.codecs]
         self._is_one_piece = meta.shard is None and bool(codecs) and "blosc" not in codecs
@@ -93,7 +91,7 @@ class ChunkFiles:
             Corrupt: a folder, or a link that leads nowhere, stands in the place of the file.
         """
         chunk = self.path(number)
-        if isinstance(self.store, LocalStore) and self.store.exists(chunk):
+        if self.store.is_local and self.store.exists(chunk):
             try:
                 self.store.size(chunk)
             except NotFound as error:

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 
 from penstock._optional import require
 from penstock._regular import require_regular_tree
-from penstock.abc import Store
 from penstock.errors import Corrupt, PenstockError, Truncated, Unsupported
 from penstock.formats._findings import Problem
 from penstock.formats.tokens.zarr.meta import ArrayMeta
 from penstock.formats.tokens.zarr.problems import AGAIN, fault
 from penstock.store._links import walk_files
-from penstock.store.local import LocalStore
+from penstock.store.base import Store
 from penstock.types import Extent, IntArray
 
 _SCAN_ITEMS = 1 << 20
@@ -93,7 +92,7 @@ class ForeignArray:
         return array
 
     def _open(self) -> Any:
-        if not isinstance(self._store, LocalStore):
+        if not self._store.is_local:
             raise Unsupported(f"only local files of {self.meta.foreign} can be read", path=self._folder)
         zarr = require("zarr", extra="zarr")
         if self._store.guard is not None:
