@@ -31,7 +31,7 @@ from penstock.formats.samples.webdataset.writer import WebdatasetWriter
 from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob
 from penstock.reshape.outputs import Output, Written, once_dataset
 from penstock.store.dry import dry_place
-from penstock.store.local import Kept, output_exists
+from penstock.store.local import output_exists
 from penstock.store.place import Place
 from penstock.store.unfinished import Once
 from penstock.types import IntArray, Manifest, Sample
@@ -212,8 +212,8 @@ class TarJob(DatasetJob):
         place, what = Place(store, root), dict(self.what)
         return once_dataset(place, FORMAT, what, {}, self.num_samples, lambda: manifest_of_tars(store, root))
 
-    def writer(self, output: Output, kept: Kept) -> WebdatasetWriter:
-        options, place = dict(self.writer_options), self.continued(output, kept).place
+    def writer(self, output: Output) -> WebdatasetWriter:
+        options, place = dict(self.writer_options), output.place
         made = get_format(FORMAT).create(place.store, place.path, options, overwrite=self.options.overwrite)
         if not isinstance(made, WebdatasetWriter):
             raise TypeError(f"{FORMAT} has another writer: {type(made).__name__}")

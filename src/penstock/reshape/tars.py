@@ -40,12 +40,11 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.shards import ShardTable, key_prefix, repeated_key, require_content, scan_shard
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
-from penstock.reshape.dataset_job import holding, sweep_unfinished
+from penstock.reshape.dataset_job import sweep_unfinished
 from penstock.reshape.outputs import Output, Written, once_parts
 from penstock.reshape.reorder import Announce, SeededOrder, ShuffleCost, cost_of_samples
 from penstock.reshape.tar_job import FORMAT, Deal, RowsAt, TarJob, TarSamples, TarTask, tasks_of
 from penstock.store.exclude_list import NO_LIST
-from penstock.store.local import Kept
 from penstock.store.outputs import require_other
 from penstock.store.place import Place, dataset_at, distinct_names
 from penstock.types import IntArray, Manifest, OpenOptions
@@ -155,14 +154,12 @@ class MergeTars(TarJob):
         once = self.once(self.outputs[0])
         made = None if self.options.overwrite else once.made()
         if made is None:
-            kept = Kept()
-            with self.writer(self.outputs[0], kept) as writer:
-                with holding(kept):
-                    self.announce()
-                    for name, samples in self.by_split.items():
-                        writer.begin_split(name)
-                        rows = _in_order(len(samples), _rows_at(len(samples), self.seed))
-                        _write(writer, samples, rows, self.counter)
+            with self.writer(self.outputs[0]) as writer:
+                self.announce()
+                for name, samples in self.by_split.items():
+                    writer.begin_split(name)
+                    rows = _in_order(len(samples), _rows_at(len(samples), self.seed))
+                    _write(writer, samples, rows, self.counter)
                 made = once.commit(writer.commit)
         return (Written.of(self.output, made, self.excluded),)
 
@@ -293,15 +290,13 @@ class SplitTars(TarJob):
         if manifests is None:
             # Where the same work was killed, parts that are there are its own.
             own = [one.swept(None) if once.is_begun() and not overwrite else None for one in known]
-            kept = Kept()
             with contextlib.ExitStack() as stack:
                 # All writers begin first: a part that exists is refused before anything is written.
                 writers = [
-                    found or stack.enter_context(self.writer(output, kept))
+                    found or stack.enter_context(self.writer(output))
                     for output, found in zip(self.outputs, own, strict=True)
                 ]
-                with holding(kept):
-                    _fill(writers, self.samples, rows, self.counter)
+                _fill(writers, self.samples, rows, self.counter)
                 manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
         found = zip(self.outputs, manifests, strict=True)
         return tuple(Written.of(output.place, one, self.excluded) for output, one in found)
