@@ -171,13 +171,13 @@ def test_who_lists_what_another_swept_finds_it_complete(
 
     def listed(work: SharedWork) -> Any:
         calls.append(1)
-        if len(calls) == 3:  # after the parts, before the files
+        if len(calls) == 2:  # after the parts, before the files
             monkeypatch.setattr(SharedWork, "listed", real)
             ps.convert(path, target, finish=True, **given)
         return real(work)
 
     monkeypatch.setattr(SharedWork, "listed", listed)
     report = ps.convert(path, target, finish=True, **given)
-    assert len(calls) == 3
+    assert len(calls) == 2
     assert report.digest == opened(target).manifest.digest  # and not that of a share
     assert held(target) == held(path)
