@@ -1,4 +1,4 @@
-"""What token formats share for checking: ids against a vocabulary, and EOS tokens."""
+"""Checks shared by token formats: ids against a vocabulary, and EOS tokens."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ _SAMPLE_DOCS = 1024
 _DOCS_STEP = 1 << 20
 
 
-class CheckedTokens(Protocol):
-    """Tokens that know their places: a `TokenFile`, or what a format puts over one."""
+class ReadTokens(Protocol):
+    """Tokens that can be read."""
+
+    def tokens(self, start: int, stop: int) -> TokenArray: ...
+
+
+class CheckedTokens(ReadTokens, Protocol):
+    """Tokens with places in a file, such as a `TokenFile`."""
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
 
     @property
     def num_tokens(self) -> int: ...
-
-    def tokens(self, start: int, stop: int) -> TokenArray: ...
 
     def gather(self, starts: IntArray, length: int) -> TokenArray: ...
 
@@ -39,25 +43,19 @@ class CheckedTokens(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TokenRun:
-    """Tokens to check, and what their findings are called.
-
-    Attributes:
-        format: format name, the first part of codes.
-        path: file that the tokens stand in.
-        file: the tokens.
-    """
+    """Tokens to check, the path of their file, and the format: the first part of codes."""
 
     format: str
     path: str
     file: CheckedTokens
 
     def offset_bytes(self, token: int) -> int:
-        """Place of a token in the file."""
+        """Return the offset of a token in the file."""
         return self.file.extent(token, token).offset_bytes
 
 
 def sampled_ranges(num_tokens: int, depth: Depth) -> Iterator[tuple[int, int]]:
-    """Token ranges to read: all of them at depth `full`, else up to 64 evenly spread ones of 4,096."""
+    """Yield the token ranges to read: all at depth `full`, else up to 64 evenly spread ones of 4,096 tokens."""
     if depth == "full" or num_tokens <= _PLACES * _PLACE_TOKENS:
         for start in range(0, num_tokens, _SCAN_TOKENS):
             yield start, min(num_tokens, start + _SCAN_TOKENS)
@@ -68,7 +66,7 @@ def sampled_ranges(num_tokens: int, depth: Depth) -> Iterator[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class IdsTask:
-    """Tokens `[start, stop)`, of which ids from `vocab_size` on are looked for."""
+    """Tokens `[start, stop)` to search for ids of `vocab_size` or more."""
 
     file: CheckedTokens
     path: str
@@ -78,12 +76,12 @@ class IdsTask:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name of the task in errors."""
         return f"{redact(self.path)}, token ids {self.start} to {self.stop}"
 
 
 def wrong_ids(task: IdsTask) -> list[int]:
-    """How many ids are beyond the vocabulary, and the first of their places; nothing where none is."""
+    """Return the number of ids beyond the vocabulary, then their first places; an empty list if there are none."""
     tokens = task.file.tokens(task.start, task.stop)
     if int(tokens.max(initial=0)) < task.vocab_size:
         return []
@@ -92,32 +90,31 @@ def wrong_ids(task: IdsTask) -> list[int]:
 
 
 def check_vocabulary(run: TokenRun, vocab_size: int, depth: Depth, do: Run = map) -> Iterator[Finding]:
-    """Ids of `vocab_size` or more: the first ones by place, the rest as a count; by tasks."""
-    places: list[int] = []
-    count = 0
+    """Yield findings of the first ids of `vocab_size` or more, and of the number of the others; by tasks."""
+    fix = "Pack again with the tokenizer of this vocabulary, or correct --vocab-size"
     ranges = sampled_ranges(run.file.num_tokens, depth)
     tasks = (IdsTask(run.file, run.path, start, stop, vocab_size) for start, stop in ranges)
-    for found in do(wrong_ids, tasks):
-        if found:
-            count += found[0]
-            places += found[1 : 1 + MOST_FINDINGS - len(places)]
+    places, count = _first_of(do(wrong_ids, tasks))
     for place in places:
-        yield Finding(
-            f"{run.format}.token-range",
-            "error",
-            run.path,
-            run.offset_bytes(place),
-            f"id {int(run.file.tokens(place, place + 1)[0])} at token {place}",
-            f"0 to {vocab_size - 1}",
-            "Pack again with the tokenizer of this vocabulary, or correct --vocab-size",
-        )
-    if count > len(places):
-        yield _more(run, "token-range", count - len(places), "ids beyond the vocabulary")
+        found = f"id {int(run.file.tokens(place, place + 1)[0])} at token {place}"
+        where = run.offset_bytes(place)
+        yield Finding(f"{run.format}.token-range", "error", run.path, where, found, f"0 to {vocab_size - 1}", fix)
+    if count:
+        yield Finding(f"{run.format}.token-range", "error", run.path, None, f"{count} more ids beyond the vocabulary")
+
+
+def _first_of(results: Iterable[list[int]]) -> tuple[list[int], int]:
+    """Return the first places of the results of tasks, and the number of the others."""
+    places, count = list[int](), 0
+    for found in results:
+        count += sum(found[:1])
+        places += found[1 : 1 + MOST_FINDINGS - len(places)]
+    return places, count - len(places)
 
 
 @dataclass(frozen=True, slots=True)
 class EndsTask:
-    """Documents by their numbers: int64[k]; `starts` and `stops` are their borders, in tokens."""
+    """Documents by number, int64[k], and their borders in tokens."""
 
     file: CheckedTokens
     path: str
@@ -128,12 +125,12 @@ class EndsTask:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name of the task in errors."""
         return f"{redact(self.path)}, the ends of {len(self.docs)} documents starting at {int(self.docs[0])}"
 
 
 def wrong_ends(task: EndsTask) -> list[int]:
-    """How many documents don't end in the EOS, and the first of them; nothing where all do."""
+    """Return the number of documents that don't end in EOS, then the first of them; an empty list if all do."""
     filled = task.stops > task.starts
     found = np.zeros(len(task.docs), np.bool_)
     found[filled] = task.file.gather(task.stops[filled] - 1, 1)[:, 0] == task.eos_id
@@ -142,36 +139,34 @@ def wrong_ends(task: EndsTask) -> list[int]:
 
 
 def check_eos(run: TokenRun, doc_starts: IntArray, eos_id: int, depth: Depth, do: Run = map) -> Iterator[Finding]:
-    """Documents that do not end in `eos_id`: the first ones one by one, the rest as a count; by tasks."""
-    wrong: list[int] = []
-    count = 0
+    """Yield findings of the first documents that don't end in `eos_id`, and of the number of the others; by tasks."""
     tasks = (
         EndsTask(run.file, run.path, docs, doc_starts[docs], doc_starts[docs + 1], eos_id)
         for docs in _doc_runs(len(doc_starts) - 1, depth)
         if len(docs)
     )
-    for found in do(wrong_ends, tasks):
-        if found:
-            count += found[0]
-            wrong += found[1 : 1 + MOST_FINDINGS - len(wrong)]
-    for doc in wrong:
+    fix = "Pack again with --eos, or correct --eos-id"
+    docs, count = _first_of(do(wrong_ends, tasks))
+    for doc in docs:
         start, stop = int(doc_starts[doc]), int(doc_starts[doc + 1])
         last_id = f"id {int(run.file.tokens(stop - 1, stop)[0])}" if stop > start else "no token"
-        yield Finding(
-            f"{run.format}.no-eos",
-            "error",
-            run.path,
-            run.offset_bytes(max(start, stop - 1)),
-            f"document {doc} ends with {last_id}",
-            f"the EOS id {eos_id}",
-            "Pack again with --eos, or correct --eos-id",
-        )
-    if count > len(wrong):
-        yield _more(run, "no-eos", count - len(wrong), "documents without EOS")
+        offset_bytes, found = run.offset_bytes(max(start, stop - 1)), f"document {doc} ends with {last_id}"
+        yield Finding(f"{run.format}.no-eos", "error", run.path, offset_bytes, found, f"the EOS id {eos_id}", fix)
+    if count:
+        yield Finding(f"{run.format}.no-eos", "error", run.path, None, f"{count} more documents without EOS")
+
+
+def document_ends(file: ReadTokens, num_tokens: int, eos_id: int) -> IntArray:
+    """Return int64[n]: the token after each EOS token."""
+    found = [np.empty(0, np.int64)]
+    for start in range(0, num_tokens, _SCAN_TOKENS):
+        tokens = file.tokens(start, min(num_tokens, start + _SCAN_TOKENS))
+        found.append(np.flatnonzero(tokens == eos_id) + start + 1)
+    return np.concatenate(found)
 
 
 def stored_too_narrow(tokens: TokenArray, doc_lengths: IntArray) -> bool:
-    """Whether tokens of 1 or 2 bytes are likely halves of wider ones.
+    """Return whether tokens of 1 or 2 bytes are likely halves of wider ones.
 
     Then every document has an even number of them, and every other one is the upper half of an id: hardly ever above
     16, as vocabularies end near 2^20; or, of 2-byte ids, smaller on the whole than the lower half.
@@ -191,14 +186,14 @@ def stored_too_narrow(tokens: TokenArray, doc_lengths: IntArray) -> bool:
 
 
 def are_others(manifest: Manifest | None, num_tokens: int, runs: Iterable[tuple[TokenArray, IntArray]]) -> bool:
-    """Whether documents are not those that a side file knows: more tokens than it counts, or as many with other ones.
+    """Return whether documents differ from those of a side file: more tokens, or as many with another digest.
 
-    Where they have fewer the side file can't prove anything, and without a digest neither.
+    With fewer tokens, or without a digest, the side file proves nothing.
 
     Args:
-        manifest: the side file, whether it fits or not.
+        manifest: the side file, even if the data differs.
         num_tokens: of all documents.
-        runs: tokens, and the int64 lengths of the documents in them.
+        runs: tokens, and the int64 lengths of their documents.
     """
     if manifest is None or manifest.digest is None or manifest.num_tokens is None:
         return False
@@ -211,7 +206,7 @@ def are_others(manifest: Manifest | None, num_tokens: int, runs: Iterable[tuple[
 
 
 def stored_too_wide(tokens: TokenArray) -> bool:
-    """Whether tokens of 4 bytes are likely pairs of 2-byte ones.
+    """Return whether tokens of 4 bytes are likely pairs of 2-byte ones.
 
     Then many are beyond any vocabulary, and few different halves make many different wholes.
 
@@ -231,7 +226,3 @@ def _doc_runs(n_docs: int, depth: Depth) -> Iterator[IntArray]:
         return
     for first in range(0, n_docs, _DOCS_STEP):
         yield np.arange(first, min(n_docs, first + _DOCS_STEP))
-
-
-def _more(run: TokenRun, what: str, count: int, words: str) -> Finding:
-    return Finding(f"{run.format}.{what}", "error", run.path, None, f"{count} more {words}", None, None)

@@ -20,9 +20,9 @@ from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, docu
 from penstock.errors import PenstockError
 from penstock.formats._findings import Run
 from penstock.formats._manifest import Provenance
-from penstock.formats.tokens.checks import CheckedTokens, TokenRun
+from penstock.formats.tokens.checks import CheckedTokens, ReadTokens, TokenRun
 from penstock.formats.tokens.writer import token_manifest
-from penstock.types import Buffer, Finding, IntArray, Manifest, TokenArray
+from penstock.types import Buffer, Finding, IntArray, Manifest
 
 DOCUMENTS = "documents"
 """Name in a side file's block digests of those of runs of documents."""
@@ -253,12 +253,6 @@ def check_documents(
 def _other_documents(format: str, path: str, found: str, manifest: Manifest, advice: str) -> Finding:
     what, stated = f"documents with the digest {found}", f"{manifest.digest}, as recorded in the side file"
     return Finding(f"{format}.digest", "error", path, None, what, stated, advice)
-
-
-class ReadTokens(Protocol):
-    """Tokens by their places."""
-
-    def tokens(self, start: int, stop: int) -> TokenArray: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Checking a dataset: header and sizes, the arrays of the index, the side file, tokens, and digests. Never writes."""
+"""Check a dataset: header and sizes, the arrays of the index, the side file, tokens, and digests. Never writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from penstock._secrets import redact
 from penstock.errors import Corrupt, NotFound, PenstockError
-from penstock.formats._findings import Problem, Run
+from penstock.formats._findings import Problem, Run, by_place
 from penstock.formats._manifest import DATA
 from penstock.formats._side_checks import RESTORE, check_files, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
@@ -40,11 +40,11 @@ from penstock.types import Depth, Finding, Manifest, OpenOptions
 
 
 def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> list[Finding]:
-    """Findings, in the order of their places. Memory: 16 bytes a sequence and 64 MiB.
+    """Return the findings by place. Memory: 16 bytes per sequence and 64 MiB.
 
     Raises:
-        NotFound: neither of the two files is there.
-        ConfigError: an option that can't hold.
+        NotFound: neither of the two files exists.
+        ConfigError: an option contradicts the data.
     """
     store = reading_commit(store, path)
     named, prefix = named_prefix(store, path), prefix_of(store, path)
@@ -67,13 +67,13 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
         require_kind(prefix, header.kind, options.layout)
     if header.num_sequences == 0:
         findings.append(
-            Finding("megatron.empty", "warning", idx_path(prefix), 18, "no tokens", None, "Check the input")
+            Problem.warning("megatron.empty", idx_path(prefix), "no tokens", "Check the input", 18).finding()
         )
     num_tokens = int(index.lengths(0, header.num_sequences).sum()) if sound else None
     facts = functools.partial(megatron_facts, store, prefix, header.num_documents, num_tokens)
     manifest, side_findings = check_side_file("megatron", store, bin_path(prefix), side_file_path(prefix), facts)
     findings += side_findings
-    if manifest is not None and not side_findings:  # it was written with these tokens in sight, as by `repair`
+    if manifest is not None and not side_findings:  # it was written for these tokens, as by `repair`
         findings = [replace(one, severity="warning") if one.code == TRAILING else one for one in findings]
     if depth != "quick" and sound:
         source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
@@ -86,11 +86,11 @@ def check_megatron(store: Store, path: str, options: OpenOptions, depth: Depth, 
             source = MegatronSource(store, prefix, index, replace(options, vocab_size=None))
             tokens = TokenRun("megatron", bin_path(prefix), source.ids)
             findings += check_documents(tokens, source.doc_starts, manifest, RESTORE, run, is_told=bool(blocks))
-    return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
+    return by_place(findings)
 
 
 def _check_commit(store: Store, path: str) -> Iterator[Finding]:
-    """Report an interrupted commit: readers of ours see the new dataset, other tools may miss the index."""
+    """Report an interrupted commit: Penstock reads the new dataset, other tools may miss the index."""
     names = staged_names(store, path)
     if names is not None:
         found, fix = f"the new dataset, stored as {', '.join(names)}", "`penstock repair --write` completes the commit"
@@ -98,10 +98,10 @@ def _check_commit(store: Store, path: str) -> Iterator[Finding]:
 
 
 def _check_kept(store: Store, prefix: str) -> Iterator[Finding]:
-    """What a writer left that was killed while it replaced a dataset."""
+    """Report leftovers of a writer that was killed while it replaced a dataset."""
     left = left_names(store, prefix)
     if is_half_replaced(store, prefix):
-        # A warning: one dataset is whole, and readers of ours open it. Others see that the index is missing.
+        # A warning: one dataset is complete, and Penstock reads it. Other tools miss the index.
         which, fix = "old", "restores the old dataset; re-running the interrupted command replaces it"
         if prefix_of(store, prefix) == new_prefix(prefix):
             which, fix = "new", "puts the new index in place"
@@ -126,7 +126,7 @@ def _missing(prefix: str, has_index: bool, has_tokens: bool) -> Problem:
 def _check_tokens(
     source: MegatronSource, prefix: str, options: OpenOptions, manifest: Manifest | None, depth: Depth, do: Run
 ) -> Iterator[Finding]:
-    # All tasks, whatever is found: who does a share of them gives the others the same numbers.
+    # All tasks run, whatever the findings: the parts of a distributed check number them alike.
     wrong = list(_check_ids(source, prefix, depth, do))
     found = list(_check_known(source, prefix, options, manifest, depth, do))
     yield from wrong or found
@@ -135,11 +135,11 @@ def _check_tokens(
 def _check_known(
     source: MegatronSource, prefix: str, options: OpenOptions, manifest: Manifest | None, depth: Depth, do: Run
 ) -> Iterator[Finding]:
-    """Ids against the vocabulary, and the ends of documents; what is no id is told by `_check_ids`."""
+    """Check ids against the vocabulary, and the ends of documents; `_check_ids` finds invalid ids."""
     run = TokenRun("megatron", bin_path(prefix), source.ids)
     vocab_size, eos_id = options.vocab_size, options.eos_id  # documents may end in other ids than the recorded EOS
     if manifest is not None and vocab_size is None and manifest.max_token_id is not None:
-        # Where a side file is believed nobody looks for what is no id.
+        # Readers that trust the side file don't look for invalid ids.
         vocab_size = min(manifest.max_token_id + 1, id_limit(source.header.kind.stored))
 
     def quietly(fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterable[Any]:
@@ -160,7 +160,7 @@ def _or_nothing(fn: Callable[[Any], Any], task: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _ReadTask:
-    """Tokens `[start, stop)`, which are looked at for what is no id."""
+    """Tokens `[start, stop)` to search for invalid ids."""
 
     source: MegatronSource
     path: str
@@ -169,7 +169,7 @@ class _ReadTask:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name of the task in errors."""
         return f"{redact(self.path)}, tokens {self.start} to {self.stop}"
 
 
@@ -184,7 +184,7 @@ def _unreadable(task: _ReadTask) -> list[Finding]:
 
 
 def _check_ids(source: MegatronSource, prefix: str, depth: Depth, do: Run) -> Iterator[Finding]:
-    """Tokens that are no ids, where the dtype allows them: the first of them."""
+    """Yield the finding of the first token that isn't a valid id, if the dtype allows any."""
     path = bin_path(prefix)
     tasks = (_ReadTask(source, path, start, stop) for start, stop in sampled_ranges(source.num_tokens, depth))
     for found in list((do if depth == "full" else map)(_unreadable, tasks)):

@@ -1,6 +1,6 @@
-"""Mending a dataset: its index is made again from what is sound of it, or from the EOS tokens.
+"""Repair a dataset: rebuild its index from its sound parts, or from the EOS tokens.
 
-Tokens are never touched, and the old index is kept as `<prefix>.idx.bak`.
+Tokens are never changed, and the old index is kept as `<prefix>.idx.bak`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
 from penstock.formats._manifest import DATA
-from penstock.formats._side_checks import begins_otherwise, not_mended, side_file_replaced
-from penstock.formats.tokens.checks import are_others
+from penstock.formats._side_checks import begins_otherwise, not_mended, repaired, side_file_replaced
+from penstock.formats.tokens.checks import are_others, document_ends
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
 from penstock.formats.tokens.megatron.index import TRAILING, IndexArrays, filling_kind, index_problems
@@ -46,7 +46,7 @@ from penstock.formats.tokens.megatron.manifest import side_file_path
 from penstock.formats.tokens.megatron.source import last_sequence_problem
 from penstock.formats.tokens.megatron.tokens import file_ids
 from penstock.store.base import Store
-from penstock.store.put import aborting, back_up
+from penstock.store.put import aborting
 from penstock.store.side_file import load_manifest
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions, TokenArray
 
@@ -55,10 +55,10 @@ _RUN_TOKENS = 1 << 22
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """An index as it should be.
+    """A repaired index.
 
     Attributes:
-        action: code and words for it.
+        action: code and text.
         kind: how ids are stored.
         lengths: int64[n_sequences], in tokens.
         pointers: int64[n_sequences], in bytes.
@@ -77,25 +77,25 @@ class _Plan:
 def repair_megatron(
     store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
 ) -> list[Action]:
-    """List the repairs; make them when `write` is true. Memory: 40 bytes a sequence and 64 MiB.
+    """List the repairs, or make them if `write`. Memory: 40 bytes per sequence and 64 MiB.
 
-    - A dataset whose replacement was killed is put back.
-    - Pointers that are wrong follow from the lengths, where these fill the tokens.
-    - A document index that is wrong becomes one document a sequence.
-    - Documents that a cut file no longer holds whole are left out of the index, and a side file is written for it.
+    - A dataset is restored if its replacement was killed.
+    - Wrong pointers are set to the sums of the lengths, if these fill the tokens.
+    - A wrong document index becomes one document per sequence.
+    - Incomplete documents of a truncated file are dropped from the index, and a side file is written for it.
     - An index that is damaged or missing is rebuilt from the EOS tokens if `options.eos_id` or a side file names them;
       one that ends before the tokens do, only if `options.eos_id` does. The dtype is that of the header, else of the
       side file, else `layout=`, such as `"uint16"`.
     """
     store = reading_commit(store, path)
     prefix = named_prefix(store, path)
-    kept = _mend_kept(store, prefix, write=write)
+    kept = _repair_kept(store, prefix, write=write)
     if write:
-        store.stage(side_file_path(prefix), overwrite=True).abort()  # what a killed repair left of it goes
+        store.stage(side_file_path(prefix), overwrite=True).abort()  # removes the leftovers of a killed repair
     if not any(one.severity == "error" and one.code != KEPT for one in findings):
         return kept
     if is_half_replaced(store, prefix):
-        return kept  # what else is wrong is found once the old dataset is back
+        return kept  # other faults are found once the old dataset is restored
     if not store.exists(bin_path(prefix)):
         return kept
     manifest = load_manifest(store, side_file_path(prefix), to_write=True)
@@ -110,19 +110,20 @@ def repair_megatron(
     num_tokens = int(plan.lengths.sum())
     counts = len(plan.borders) - 1, num_tokens
     told = side_file_replaced(store, side_file_path(prefix), manifest, "documents", *counts, write=write)
-    if not write:
-        return [*kept, replace(plan.action, what=plan.action.what + told)]
-    backup = _write(store, prefix, plan)
-    if manifest is not None or num_tokens * plan.kind.itemsize != store.size(bin_path(prefix)):
-        # Only a side file tells tokens that were left out on purpose from an index that is older than its tokens.
-        known_eos = replace(options, eos_id=_recorded_eos(store, prefix))
-        write_megatron_manifest(store, prefix, known_eos, manifest, replace=True)
-    where = "" if backup is None else f"; the old index is kept as {backup}"
-    return [*kept, Action(plan.action.code, plan.action.path, plan.action.what + where + told, done=True)]
+
+    def make() -> None:
+        _write(store, prefix, plan)
+        if manifest is not None or num_tokens * plan.kind.itemsize != store.size(bin_path(prefix)):
+            # Only a side file tells tokens that were dropped on purpose from an index that is older than its tokens.
+            known_eos = replace(options, eos_id=_recorded_eos(store, prefix))
+            write_megatron_manifest(store, prefix, known_eos, manifest, replace=True)
+
+    path, what = idx_path(prefix), plan.action.what
+    return [*kept, repaired(store, plan.action.code, path, what, make, write=write, old="the old index", more=told)]
 
 
-def _mend_kept(store: Store, prefix: str, *, write: bool) -> list[Action]:
-    """The old dataset of a replacement that was killed is put back; what a finished one left is removed."""
+def _repair_kept(store: Store, prefix: str, *, write: bool) -> list[Action]:
+    """Restore the old dataset of a replacement that was killed; remove the leftovers of a finished one."""
     half, left = is_half_replaced(store, prefix), left_names(store, prefix)
     if not left:
         return []
@@ -136,7 +137,7 @@ def _mend_kept(store: Store, prefix: str, *, write: bool) -> list[Action]:
 
 
 def _plans(store: Store, prefix: str, options: OpenOptions) -> list[_Plan]:
-    """What can be made, the likeliest first: of what the index still says, then of the EOS tokens."""
+    """Return the possible plans, the likeliest first: from the index, then from the EOS tokens."""
     bin_bytes = store.size(bin_path(prefix))
     header = read_header(store, prefix) if store.exists(idx_path(prefix)) else None
     plans: list[_Plan] = []
@@ -148,7 +149,7 @@ def _plans(store: Store, prefix: str, options: OpenOptions) -> list[_Plan]:
         problems = [last_sequence_problem(index), *index_problems(index)]
         errors = [one for one in problems if one is not None and one.severity == "error"]
         if not errors or (options.eos_id is None and all(one.code == TRAILING for one in errors)):
-            return []  # the index is sound: what is wrong can't be mended by another one, or nobody knows by which
+            return []  # the index is sound, or the EOS id for a new one is unknown
         plan = _plan_arrays(index)
         plans += [] if plan is None else [plan]
     kind = header.kind if isinstance(header, Header) else _known_kind(store, prefix, options)
@@ -163,7 +164,7 @@ def _plans(store: Store, prefix: str, options: OpenOptions) -> list[_Plan]:
 
 
 def _is_proved(store: Store, prefix: str, manifest: Manifest | None, plan: _Plan, options: OpenOptions) -> bool:
-    """Whether a plan gives exactly the documents that the side file has a digest of."""
+    """Return whether a plan has exactly the documents of the side file's digest."""
     num_tokens = int(plan.lengths.sum())
     if manifest is None or manifest.digest is None or manifest.num_tokens != num_tokens:
         return False
@@ -171,7 +172,7 @@ def _is_proved(store: Store, prefix: str, manifest: Manifest | None, plan: _Plan
 
 
 def _are_others(store: Store, prefix: str, manifest: Manifest | None, plan: _Plan, options: OpenOptions) -> bool:
-    """Whether a plan gives documents that are not those of the side file, as far as it can tell of fewer ones."""
+    """Return whether a plan has other documents than the side file, as far as it proves this of fewer ones."""
     if manifest is None or _is_proved(store, prefix, manifest, plan, options):
         return False
     digests = manifest.block_digests.get(DATA, ())
@@ -198,7 +199,7 @@ def _plan_width(index: IndexArrays, kind: Kind) -> list[_Plan]:
 
 
 def _plan_arrays(index: IndexArrays) -> _Plan | None:
-    """What the index says, made consistent; None where its lengths are no help."""
+    """Return the index made consistent; None if its lengths are wrong."""
     header, width = index.header, index.header.kind.itemsize
     lengths = index.lengths(0, header.num_sequences)
     pointers = index.pointers(0, header.num_sequences)
@@ -218,7 +219,7 @@ def _plan_arrays(index: IndexArrays) -> _Plan | None:
         borders = np.arange(len(lengths) + 1, dtype=np.int64)
     modes = index.modes()
     if not inside.all():
-        # Documents, not sequences, are kept or left out as a whole.
+        # Documents, not sequences, are kept or dropped as a whole.
         bad = np.concatenate([[0], np.cumsum(~inside)])
         keep = bad[borders[1:]] == bad[borders[:-1]]
         kept = np.repeat(keep, np.diff(borders))
@@ -232,14 +233,10 @@ def _plan_arrays(index: IndexArrays) -> _Plan | None:
 
 
 def _plan_from_tokens(ids: FileIds, kind: Kind, prefix: str, eos_id: int) -> _Plan | None:
-    found = [np.empty(0, np.int64)]
     try:
-        for start in range(0, ids.num_tokens, _RUN_TOKENS):
-            tokens = ids.tokens(start, min(ids.num_tokens, start + _RUN_TOKENS))
-            found.append(np.flatnonzero(tokens == eos_id) + start + 1)
+        ends = document_ends(ids, ids.num_tokens, eos_id)
     except PenstockError:
         return None
-    ends = np.concatenate(found)
     if not len(ends):
         return None
     what = f"rebuild the index from the EOS id {eos_id}: {len(ends)} documents"
@@ -253,7 +250,7 @@ def _plan_from_tokens(ids: FileIds, kind: Kind, prefix: str, eos_id: int) -> _Pl
 
 
 def _documents(store: Store, prefix: str, plan: _Plan, options: OpenOptions) -> Iterator[tuple[TokenArray, IntArray]]:
-    """Runs of whole documents of an index to be: their tokens, and int64 lengths. Memory: a run, or a long document."""
+    """Yield runs of whole documents of a plan: tokens, and int64 lengths. Memory: a run, or a long document."""
     width = plan.kind.itemsize
     ids = file_ids(store, prefix, plan.kind, store.size(bin_path(prefix)) // width, options.read)
     places, ends = plan.pointers // width, np.concatenate([[0], np.cumsum(plan.lengths)])
@@ -270,7 +267,7 @@ def _documents(store: Store, prefix: str, plan: _Plan, options: OpenOptions) -> 
 
 
 def _end_otherwise(manifest: Manifest | None, documents: Iterable[tuple[TokenArray, IntArray]]) -> bool:
-    """Whether documents do not end in the EOS id that a side file names: tokens before their ends are missing."""
+    """Return whether documents don't end in the EOS id of the side file: tokens before their ends are missing."""
     if manifest is None or manifest.eos_id is None:
         return False
     ends = ((tokens, np.cumsum(lengths)[lengths > 0] - 1) for tokens, lengths in documents)
@@ -278,7 +275,7 @@ def _end_otherwise(manifest: Manifest | None, documents: Iterable[tuple[TokenArr
 
 
 def _known_kind(store: Store, prefix: str, options: OpenOptions) -> Kind | None:
-    """How ids are stored, from a header that is whole, else from the side file, else as given."""
+    """Return how ids are stored: `layout=`, else from a complete header, else from the side file."""
     if options.layout is not None:
         return kind_for(prefix, options.layout)
     if store.exists(idx_path(prefix)):
@@ -292,16 +289,13 @@ def _known_kind(store: Store, prefix: str, options: OpenOptions) -> Kind | None:
 
 
 def _recorded_eos(store: Store, prefix: str) -> int | None:
-    """The EOS id in the side file, which need not fit the damaged files."""
+    """Return the EOS id in the side file, even if the damaged files differ from it."""
     manifest = load_manifest(store, side_file_path(prefix), to_write=True)
     return None if manifest is None or manifest.format != "megatron" else manifest.eos_id
 
 
-def _write(store: Store, prefix: str, plan: _Plan) -> str | None:
-    """Keep the old index, write the new one; returns the old one's new path."""
-    path = idx_path(prefix)
-    backup = back_up(store, path) if store.exists(path) else None
-    with aborting(store.stage(path, overwrite=True)) as staged:
+def _write(store: Store, prefix: str, plan: _Plan) -> None:
+    with aborting(store.stage(idx_path(prefix), overwrite=True)) as staged:
         header = Header(plan.kind, len(plan.lengths), len(plan.borders) - 1, plan.modes is not None)
         staged.write(encode_header(header))
         for array, dtype in ((plan.lengths, "<i4"), (plan.pointers, "<i8"), (plan.borders, "<i8")):
@@ -309,4 +303,3 @@ def _write(store: Store, prefix: str, plan: _Plan) -> str | None:
         if plan.modes is not None:
             staged.write(plan.modes)
         staged.commit()
-    return backup

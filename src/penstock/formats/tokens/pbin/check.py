@@ -1,4 +1,4 @@
-"""Checking a packed file: header and index, the side file, the tokens, and the digest of every byte. Never writes."""
+"""Check a packed file: header and index, the side file, the tokens, and the digest of every byte. Never writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import numpy as np
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import PenstockError
-from penstock.formats._findings import Run
+from penstock.formats import _findings
+from penstock.formats._findings import Run, by_place
 from penstock.formats._manifest import DATA, side_path
 from penstock.formats._side_checks import RESTORE, check_files, check_side_file
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, stored_too_narrow, stored_too_wide
@@ -29,11 +30,11 @@ _WIDTH_TOKENS = 1 << 16
 
 
 def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run: Run = map) -> list[Finding]:
-    """Findings, in the order of their places. Memory: 64 bytes a document and 64 MiB.
+    """Return the findings by place. Memory: 64 bytes per document and 64 MiB.
 
     Raises:
-        NotFound: no such file.
-        ConfigError: an option that can't hold.
+        NotFound: there is no such file.
+        ConfigError: an option contradicts the data.
     """
     geometry = find_layout(store, path, options.layout)
     findings: list[Finding] = []
@@ -57,24 +58,22 @@ def check_pbin(store: Store, path: str, options: OpenOptions, depth: Depth, run:
     stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
     file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
     if depth != "quick":
-        # Where the writer of these very bytes says their width, it need not be guessed.
-        said = None if manifest is None or side_findings else manifest.options.get("token_bytes")
-        known = said == geometry.token_bytes
         recorded = None if side_findings else manifest
-        findings += _check_tokens(
-            TokenRun("pbin", path, file), options, recorded, starts, depth, known, run if depth == "full" else map
-        )
+        # A recorded width need not be guessed.
+        known = recorded is not None and recorded.options.get("token_bytes") == geometry.token_bytes
+        do = run if depth == "full" else map
+        findings += _check_tokens(TokenRun("pbin", path, file), options, recorded, starts, depth, known, do)
     if depth == "full" and manifest is not None:
         blocks = list(check_files(store, "pbin", side_path(path), manifest, {DATA: path}, run, others=[DOCUMENTS]))
         findings += blocks
         if starts is not None:
             tokens = TokenRun("pbin", path, file)
             findings += check_documents(tokens, starts, manifest, RESTORE, run, is_told=bool(blocks))
-    return sorted(findings, key=lambda one: -1 if one.offset_bytes is None else one.offset_bytes)
+    return by_place(findings)
 
 
 def _by_whole_index(store: Store, path: str) -> Geometry | None:
-    """The one layout whose index has no fault, where there is one."""
+    """Return the one layout whose index has no fault, None if there are several or none."""
     named = [find_layout(store, path, name) for name in LAYOUTS]
     sound = [one for one in named if isinstance(one, Geometry) and _check_index(store, path, one)[0] is not None]
     return sound[0] if len(sound) == 1 else None
@@ -82,40 +81,21 @@ def _by_whole_index(store: Store, path: str) -> Geometry | None:
 
 def _check_header(geometry: Geometry, path: str) -> Iterator[Finding]:
     if geometry.layout is not TODAY:
-        yield Finding(
-            "pbin.old-layout",
-            "warning",
-            path,
-            0,
-            f"{geometry.layout.name}, which current versions of Modalities can't read",
-            TODAY.name,
-            "`penstock convert` writes the current layout",
-        )
+        what = f"{geometry.layout.name}, which current versions of Modalities can't read"
+        fix = "`penstock convert` writes the current layout"
+        yield Finding("pbin.old-layout", "warning", path, 0, what, TODAY.name, fix)
     if geometry.num_tokens == 0:
         yield Finding("pbin.empty", "warning", path, 0, "no tokens", None, "Check the input of the packing")
 
 
 def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray | None, IntArray | None, list[Finding]]:
-    """Document starts, None where the index does not give them, marks in it, and what is wrong with it."""
+    """Return the document starts, None if the index is wrong, its marks, and its findings."""
     try:
         pairs, marks = read_marked(store, path, geometry)
     except PenstockError as error:
-        code = "unsafe-index" if error.code == "unsafe-data" else "index"
-        return (
-            None,
-            None,
-            [
-                Finding(
-                    f"pbin.{code}",
-                    "error",
-                    path,
-                    error.offset_bytes,
-                    f"{error.what}: {error.found}" if error.found is not None else error.what,
-                    None if error.expected is None else str(error.expected),
-                    error.hint or "`penstock repair PATH --eos-id ID` rebuilds the index from the EOS tokens",
-                )
-            ],
-        )
+        code = "pbin.unsafe-index" if error.code == "unsafe-data" else "pbin.index"
+        fix = "`penstock repair PATH --eos-id ID` rebuilds the index from the EOS tokens"
+        return None, None, [replace(_findings.Problem.of_error(code, error, fix), path=path).finding()]
     findings = [problem.finding(path) for problem in index_problems(pairs, geometry)]
     return (None if findings else doc_starts(pairs, geometry, path)), marks, findings
 
@@ -123,7 +103,7 @@ def _check_index(store: Store, path: str, geometry: Geometry) -> tuple[IntArray 
 def _check_starts(
     manifest: Manifest, geometry: Geometry, path: str, starts: IntArray, marks: IntArray | None
 ) -> Iterator[Finding]:
-    """Whether the side file's table of documents is that of the index."""
+    """Compare the side file's table of documents with the index."""
     if manifest.starts is None:
         return
     stated = stated_starts(manifest, geometry)
@@ -162,12 +142,6 @@ def _check_width(run: TokenRun, doc_lengths: IntArray) -> Iterator[Finding]:
     narrow = stored_too_narrow(tokens, doc_lengths)
     if narrow or stored_too_wide(tokens):
         width = tokens.dtype.itemsize
-        yield Finding(
-            "pbin.token-bytes",
-            "error",
-            run.path,
-            8,
-            f"{width}-byte tokens that look like {'halves of wider' if narrow else 'pairs of narrower'} ones",
-            f"{2 * width if narrow else width // 2}",
-            "Correct the width at byte 8, or pack again",
-        )
+        what = f"{width}-byte tokens that look like {'halves of wider' if narrow else 'pairs of narrower'} ones"
+        expected, fix = f"{2 * width if narrow else width // 2}", "Correct the width at byte 8, or pack again"
+        yield Finding("pbin.token-bytes", "error", run.path, 8, what, expected, fix)

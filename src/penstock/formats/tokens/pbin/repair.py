@@ -1,6 +1,6 @@
-"""Mending a packed file: wrong offsets of a merge, an unfinished header, an index that is lost.
+"""Repair a packed file: wrong offsets of a merge, an unfinished header, a lost index.
 
-The mended file is written in today's layout, beside the old one, which is kept as `<file>.bak`.
+The repaired file is written in the current layout. The old one is kept as `<file>.bak`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from penstock.abc import SupportsMmap
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import PenstockError
 from penstock.formats._manifest import DATA, Provenance, side_path
-from penstock.formats._side_checks import begins_otherwise, not_mended, side_file_replaced
-from penstock.formats.tokens.checks import are_others
+from penstock.formats._side_checks import begins_otherwise, not_mended, repaired, side_file_replaced
+from penstock.formats.tokens.checks import are_others, document_ends
 from penstock.formats.tokens.common import TokenFile
 from penstock.formats.tokens.pbin.index import index_problems, is_merged, read_index
 from penstock.formats.tokens.pbin.layout import (
@@ -35,7 +35,6 @@ from penstock.formats.tokens.pbin.layout import (
 from penstock.formats.tokens.pbin.source import pbin_facts
 from penstock.formats.tokens.pbin.writer import PbinWriter
 from penstock.store.base import Store
-from penstock.store.put import back_up
 from penstock.store.side_file import is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions
 
@@ -46,13 +45,13 @@ _INDEX_START = re.compile(rb"\x80[\x02-\x05](?:\x95.{8})?\](?:\x94|q\x00)(?:\(|K
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What a mended file will hold.
+    """Content of a repaired file.
 
     Attributes:
-        action: code and words for it.
-        file: the tokens that are there.
-        doc_lengths: int64[n_docs], in tokens, of the documents to keep, from the first token on.
-        eos_id: id that ends them all, where it is known.
+        action: code and text.
+        file: the existing tokens.
+        doc_lengths: int64[n_docs], in tokens, of the documents to keep, starting at the first token.
+        eos_id: id that ends them all, if known.
     """
 
     action: Action
@@ -64,13 +63,13 @@ class _Plan:
 def repair_pbin(
     store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
 ) -> list[Action]:
-    """List the repairs; make them when `write` is true. Memory: 8 bytes a document and 64 MiB.
+    """List the repairs, or make them if `write`. Memory: 8 bytes per document and 64 MiB.
 
-    - Offsets as `merge_packed_data` leaves them become the sums of the lengths.
-    - A header that was never patched gets its length, where the index is there.
-    - An index that is cut off, damaged or missing is rebuilt from the EOS tokens, where `options.eos_id` or a side
-      file names them; what follows the last EOS of a file that was cut off is left out, and said.
-    - What a writer left that was killed while it replaced the file gets its final name, or goes.
+    - Offsets of `merge_packed_data` become the sums of the lengths.
+    - An unfinished header gets its length if the index exists.
+    - An index that is truncated, damaged or missing is rebuilt from the EOS tokens if `options.eos_id` or a side file
+      names them. Tokens after the last EOS of a truncated file are dropped.
+    - Leftovers of a killed writer are completed or removed.
     """
     swept = _sweep(store, path, options, write=write)
     if not any(one.severity == "error" for one in findings):
@@ -88,15 +87,12 @@ def repair_pbin(
         return [*swept, not_mended("pbin", path, side_path(path))]
     counts = len(plan.doc_lengths), num_tokens
     told = side_file_replaced(store, side_path(path), known, "documents", *counts, write=write)
-    if not write:
-        return [*swept, Action(plan.action.code, path, plan.action.what + told)]
-    backup = _write(store, path, plan, known)
-    what = f"{plan.action.what}; the old file is kept as {backup}{told}"
-    return [*swept, Action(plan.action.code, path, what, done=True)]
+    code, what, make = plan.action.code, plan.action.what, functools.partial(_write, store, path, plan, known)
+    return [*swept, repaired(store, code, path, what, make, write=write, old="the old file", more=told)]
 
 
 def document_runs(doc_lengths: IntArray) -> Iterator[tuple[int, int, IntArray]]:
-    """`(start, stop, doc_lengths)` of runs of whole documents, of about 4 million tokens or one long document."""
+    """Yield `(start, stop, doc_lengths)` of runs of whole documents, of about 4 million tokens or one long document."""
     ends = np.cumsum(doc_lengths)
     first, start = 0, 0
     while first < len(ends):
@@ -127,7 +123,7 @@ def _plan(store: Store, path: str, options: OpenOptions, eos_id: int | None) -> 
 
 
 def _plan_index(store: Store, path: str, geometry: Geometry, eos_id: int | None) -> _Plan | None:
-    """The tokens are whole; the index may be wrong."""
+    """Plan for complete tokens with an index that may be wrong."""
     file = _tokens(store, path, geometry)
     try:
         pairs = read_index(store, path, geometry)
@@ -144,7 +140,7 @@ def _plan_index(store: Store, path: str, geometry: Geometry, eos_id: int | None)
 
 
 def _plan_unfinished(store: Store, path: str, options: OpenOptions, eos_id: int | None) -> _Plan | None:
-    """The header has no length: the index, where it is there, tells it."""
+    """Plan for a header without a length, which the index tells if it exists."""
     geometry = _as_far_as_there(store, path, options)
     if geometry is None:
         return None
@@ -156,7 +152,7 @@ def _plan_unfinished(store: Store, path: str, options: OpenOptions, eos_id: int 
 
 
 def _plan_cut(store: Store, path: str, options: OpenOptions, problem: Problem, eos_id: int | None) -> _Plan | None:
-    """The file or its index is cut off or gone: what there is of the tokens is kept, by whole documents."""
+    """Plan for a file that is truncated or has no complete index: keep the complete documents."""
     geometry = _as_far_as_there(store, path, options)
     if geometry is None:
         return None
@@ -170,7 +166,7 @@ def _plan_cut(store: Store, path: str, options: OpenOptions, problem: Problem, e
 def _plan_rebuilt(code: str, path: str, file: TokenFile, eos_id: int | None, *, keep_rest: bool) -> _Plan | None:
     if eos_id is None:
         return None
-    ends = _document_ends(file, eos_id)
+    ends = document_ends(file, file.num_tokens, eos_id)
     rest = file.num_tokens - (int(ends[-1]) if len(ends) else 0)
     if not len(ends):
         return None
@@ -183,17 +179,8 @@ def _plan_rebuilt(code: str, path: str, file: TokenFile, eos_id: int | None, *, 
     return _Plan(Action(code, path, what), file, np.diff(ends, prepend=0), eos_id)
 
 
-def _document_ends(file: TokenFile, eos_id: int) -> IntArray:
-    """int64[n]: the token after each EOS token."""
-    found = [np.empty(0, np.int64)]
-    for start in range(0, file.num_tokens, RUN_TOKENS):
-        tokens = file.tokens(start, min(file.num_tokens, start + RUN_TOKENS))
-        found.append(np.flatnonzero(tokens == eos_id) + start + 1)
-    return np.concatenate(found)
-
-
 def _as_far_as_there(store: Store, path: str, options: OpenOptions) -> Geometry | None:
-    """The header's geometry, its length cut to what the file holds; a length of 0 means all of it."""
+    """Return the header's geometry, with the length of the existing data; a length of 0 means all of it."""
     size_bytes = store.size(path)
     header = store.get(path, 0, HEADER_BYTES)
     layout = likely_layout(store, path, size_bytes, header) if options.layout is None else layout_named(options.layout)
@@ -207,7 +194,7 @@ def _as_far_as_there(store: Store, path: str, options: OpenOptions) -> Geometry 
 
 
 def _plan_found(code: str, store: Store, path: str, geometry: Geometry, eos_id: int | None) -> _Plan | None:
-    """The length as a whole index behind the tokens has it, which is looked for; None where there is none."""
+    """Search for a complete index after the tokens, and plan with its length; None if there is none."""
     for there in _index_places(store, path, geometry):
         pairs = _whole_index(store, path, there)
         if pairs is not None:
@@ -218,7 +205,7 @@ def _plan_found(code: str, store: Store, path: str, geometry: Geometry, eos_id: 
 
 
 def _index_places(store: Store, path: str, geometry: Geometry) -> list[Geometry]:
-    """Where pickled indexes seem to begin behind the tokens, whole or not: the last places, the last one first."""
+    """Return the places after the tokens where pickled indexes may begin: the last ones, the last one first."""
     view = _bytes_of(store, path)
     header_bytes = geometry.layout.header_bytes
     matches = _INDEX_START.finditer(view.data if len(view) else b"", header_bytes)
@@ -228,7 +215,7 @@ def _index_places(store: Store, path: str, geometry: Geometry) -> list[Geometry]
 
 
 def _whole_index(store: Store, path: str, geometry: Geometry) -> IntArray | None:
-    """The pairs of an index without a fault, else None."""
+    """Return the pairs of an index without a fault, else None."""
     try:
         pairs = read_index(store, path, geometry)
     except PenstockError:
@@ -246,14 +233,13 @@ def _tokens(store: Store, path: str, geometry: Geometry) -> TokenFile:
 
 
 def _told(store: Store, path: str) -> Manifest | None:
-    """The side file, which need not fit the damaged file."""
+    """Return the side file, even if the damaged file differs from it."""
     manifest = load_manifest(store, side_path(path), to_write=True)
     return None if manifest is None or manifest.format != "pbin" else manifest
 
 
-def _write(store: Store, path: str, plan: _Plan, known: Manifest | None) -> str:
-    """Keep the old file, write the new one, of which the same is said; returns the old one's new path."""
-    backup = back_up(store, path)
+def _write(store: Store, path: str, plan: _Plan, known: Manifest | None) -> None:
+    """Write the new file and its side file."""
     width = plan.file.dtype.itemsize
     given = Provenance(eos_id=plan.eos_id)
     if known is not None:
@@ -261,4 +247,3 @@ def _write(store: Store, path: str, plan: _Plan, known: Manifest | None) -> str:
     with PbinWriter(store, path, width, None, given, overwrite=True) as writer:
         for start, stop, doc_lengths in document_runs(plan.doc_lengths):
             writer.write_run(plan.file.tokens(start, stop), doc_lengths)
-    return backup
