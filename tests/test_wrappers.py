@@ -582,13 +582,13 @@ _PROTOCOL = "part of the Source, TokenSource or Stream protocol, or the other na
 
 NOT_PASSED_ON: dict[str, str] = {
     **dict.fromkeys((
-        "by_file", "details", "exclusions", "files", "folder", "holds_ids", "holds_marks", "id_column", "is_marked",
+        "by_file", "details", "exclusions", "files", "holds_ids", "holds_marks", "id_column", "is_marked",
         "kept_key", "line_ranges", "listed", "manifest", "max_token_id", "most_tokens", "only_here", "parts_of",
         "proof", "raw", "size_bytes", "split", "stored_source", "text", "token_run", "whole",
     ), _STORED),
     **dict.fromkeys((
         "_children", "_file", "_files", "batch", "borders", "child_notes", "dtype", "gather", "kind", "outputs",
-        "outputs_after", "seed", "size", "source", "stream", "summary", "version", "window",
+        "outputs_after", "seed", "size", "source", "stream", "summary", "window",
     ), _PROTOCOL),
     **dict.fromkeys(("find_in_pass", "pass_batch", "pass_location", "pass_samples"),
                     "of Epochs, which Shuffle reads directly"),

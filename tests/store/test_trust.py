@@ -27,7 +27,7 @@ from penstock.store._copies import NoCopy
 from penstock.store._remote_options import RemoteOptions
 from penstock.store.cache import CachedStore
 from penstock.store.derived import DerivedCache
-from penstock.store.remote import RemoteStore
+from penstock.store.remote import Remote, RemoteStore
 from penstock.testing import FileServer
 from penstock.testing.faults import FaultyOs, faults_everywhere
 from penstock.types import IntArray
@@ -394,13 +394,12 @@ def by_user(uid: int, work: Callable[[], object]) -> None:
     assert os.waitpid(pid, 0)[1] == 0
 
 
-class Fetched:
+class Fetched(Remote):
     """A remote store in memory, which works after a fork."""
 
     def __init__(self, data: bytes = DATA) -> None:
-        from penstock.store._traffic import Counters
-
-        self.data, self.counters = data, Counters([])
+        super().__init__()
+        self.data = data
 
     def head(self, path: str) -> Any:
         from penstock.store.base import Head
@@ -412,8 +411,7 @@ class Fetched:
         return [self.data[start:stop] for start, stop in ranges], self.head(path)
 
     def store(self, folder: Path) -> CachedStore:
-        remote: Any = self
-        return CachedStore(remote, str(folder))
+        return CachedStore(self, str(folder))
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError, Unreachable
-from penstock.store._files import STAGED_SUFFIX, is_folder, is_link, is_staged_name, raised, try_to_remove
+from penstock.store._files import STAGED_SUFFIX, is_folder, is_link, is_staged_name, is_there, raised, try_to_remove
 
 Owned: TypeAlias = Callable[[str], "Collection[str] | None"]
 """A folder → the files of the dataset in it, by their paths inside, the one that makes it visible last; None where
@@ -141,9 +141,10 @@ def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: s
 
 
 def _remove_listed(os_module: Any, folder: str, names: Collection[str]) -> None:
-    """Remove the files in the order of `names`, then empty directories."""
+    """Remove the files in the order of `names`, which may list one twice, or one that is missing; then directories."""
     for name in names:
-        try_to_remove(os_module.unlink, os.path.join(folder, name))
+        if is_there(path := os.path.join(folder, name)):
+            try_to_remove(os_module.unlink, path)
     for root, _, files in os.walk(folder, topdown=False):
         hidden = any(map(is_staged_name, os.path.relpath(root, folder).split("/")))
         for name in files:
