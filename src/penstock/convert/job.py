@@ -212,9 +212,10 @@ class ConvertJob(Job[ConvertReport]):
     counter: Counter = field(init=False)
     _replaced: Replaced = field(init=False)
     _started: float = field(default_factory=time.monotonic, init=False)
-    _copied: float = field(default_factory=time.monotonic, init=False)
+    _copied: float = field(init=False)
 
     def __post_init__(self) -> None:
+        self._copied = self._started
         self.options, self.output = self.request.run_options, self.target.place
         self.counter = Counter(self.num_samples, self.options.progress)
 

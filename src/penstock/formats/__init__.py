@@ -129,6 +129,8 @@ def _with_adapted_store(method: Callable[..., Any], first: int) -> Callable[...,
     def call(*args: Any, **named: Any) -> Any:
         if len(args) > first and not isinstance(args[first], Store):
             args = (*args[:first], adapted(args[first]), *args[first + 1 :])
+        elif "store" in named:
+            named["store"] = adapted(named["store"])
         return method(*args, **named)
 
     return call
@@ -182,6 +184,7 @@ def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None 
     # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
     reasons, broken = list[str](), list[str]()
     # What a link leads to may tell the format: it is refused, by name, when it is read.
+    store = adapted(store)
     store = store.within(None) if store.is_local else store
     for name in _by_likelihood(store, path, to_read=to_read):
         one = usable_format(name, broken)

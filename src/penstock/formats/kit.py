@@ -27,12 +27,13 @@ from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._secrets import redact
 from penstock._tree import line, tree
+from penstock.abc import Store
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats._findings import Problem
 from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, data_fingerprint, side_path
 from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats._writers import require_open
-from penstock.store.base import Store
+from penstock.store.base import adapted
 from penstock.store.outputs import claim_files, output_path
 from penstock.store.side_file import file_facts, read_side_file
 from penstock.types import Buffer, Depth, Finding, Manifest, OpenOptions
@@ -88,6 +89,7 @@ class OutputFile:
     """
 
     def __init__(self, store: Store, path: str, *, overwrite: bool) -> None:
+        store = adapted(store)
         self.path = output_path(store, path)
         self.size_bytes = 0
         self.is_open = True
@@ -177,7 +179,7 @@ def known_manifest(store: Store, path: str) -> Manifest | None:
         >>> known_manifest(LocalStore(), "docs.jsonl") is None
         True
     """
-    return read_side_file(store, side_path(path), path)
+    return read_side_file(adapted(store), side_path(path), path)
 
 
 def fingerprint_of(store: Store, path: str, format_name: str, index: bytes) -> str:
@@ -196,7 +198,7 @@ def fingerprint_of(store: Store, path: str, format_name: str, index: bytes) -> s
         >>> len(fingerprint)
         32
     """
-    return data_fingerprint(store, format_name, index, path, known_manifest(store, path))
+    return data_fingerprint(adapted(store), format_name, index, path, known_manifest(store, path))
 
 
 def check_side(store: Store, path: str, format_name: str, num_samples: int | None, depth: Depth) -> list[Finding]:
@@ -217,6 +219,7 @@ def check_side(store: Store, path: str, format_name: str, num_samples: int | Non
         >>> check_side(LocalStore(), "corpus.pbin", "pbin", 6, "full")
         []
     """
+    store = adapted(store)
     facts = partial(file_facts, store, path, format_name, num_samples=num_samples)
     manifest, findings = check_side_file(format_name, store, path, side_path(path), facts)
     if depth == "full" and manifest is not None:
