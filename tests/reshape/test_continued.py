@@ -105,3 +105,25 @@ def test_a_killed_run_continues(sources: Path, tmp_path: Path, monkeypatch: pyte
             if not one.name.endswith(".penstock"):
                 assert one.read_bytes() == other.read_bytes(), one
         assert [path for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+def test_nothing_of_another_commands_killed_run_is_published(sources: Path, tmp_path: Path) -> None:
+    with ps.create(tmp_path / "tars", format="webdataset") as writer:
+        for number in range(200):
+            writer.write({"__key__": f"{number:03d}", "txt": "x" * 100})
+    target = tmp_path / "out"
+    if os.fork() == 0:
+
+        def stop(done: int, _text: str) -> None:
+            if done > 50:
+                os._exit(9)
+
+        ps.merge([tmp_path / "tars"], target, progress=stop)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+    left = [path for path in tmp_path.iterdir() if path.name.startswith(".out.")]
+    assert left
+    (left[0] / "empty" / "below").mkdir(parents=True)
+    ps.filter(sources / "a.mds", target, where="n % 2 == 0")
+    assert [path for path in target.iterdir() if path.is_dir()] == []
+    ps.filter(sources / "a.mds", target, where="n % 3 == 0", overwrite=True)

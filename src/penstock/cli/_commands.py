@@ -142,10 +142,12 @@ INNER_EXAMPLES: dict[str, str] = {
 
 _READS = "nothing was changed"
 _WRITES = "an output is either complete or missing. Re-run the same command"
+_RESUMES = f"{_WRITES} to resume: partly written files may be kept, hidden, next to it"
 
 KEPT: dict[str, str] = {
     **dict.fromkeys(("info", "head", "find", "diff", "lineage", "verify", "plan", "explain", "status"), _READS),
     **dict.fromkeys(("doctor", "completion", "view", "mount"), _READS),
+    **dict.fromkeys(("convert", "filter", "merge", "shuffle", "split"), _RESUMES),
     "demo": "run it again with --overwrite",
     "index": "finished indexes are complete. Re-run the same command",
     "stage": "downloaded files stay in the cache. Re-run the same command to resume",

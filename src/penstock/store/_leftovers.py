@@ -282,12 +282,14 @@ def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryv
 
 
 def remove_others(os_module: Any, root: str, names: set[str]) -> None:
-    """Remove the files under `root` that are not in `names`, relative to it."""
-    for folder, _, files in os.walk(root, onerror=raised):
+    """Remove the files under `root` that are not in `names`, relative to it, then empty directories."""
+    for folder, _, files in os.walk(root, topdown=False, onerror=raised):
         for name in files:
             path = os.path.join(folder, name)
             if os.path.relpath(path, root) not in names:
                 os_module.unlink(path)
+        if folder != root and not os.listdir(folder):
+            os_module.rmdir(folder)
 
 
 def staged_start(name: str) -> str:
