@@ -313,7 +313,8 @@ def explain(code: str) -> str:
     errors = {error: text for error, _, _, text in codes()}
     text = errors.get(code) or errors.get(rest)
     if text is None:
-        near = difflib.get_close_matches(code, [*FINDINGS, *errors], 1, 0.7)
+        known = [*(name.replace("<format>", format) for name in FINDINGS), *errors]
+        near = difflib.get_close_matches(code, known, 1, 0.7)
         hint = (
             f"Did you mean {near[0]}?" if near else "Codes are in docs/errors.md; `penstock --errors` explains errors."
         )
