@@ -193,7 +193,7 @@ _BY_FIX: dict[str, dict[str, str]] = {
         "megatron.truncated": "The `.bin` ends before its last sequence.",
         "pbin.truncated": "The file is shorter than its header states.",
     },
-    "`penstock repair --write` completes the replacement, or removes what is left of it.": {
+    "`penstock repair --write` completes the replacement, or removes the leftovers.": {
         "megatron.replaced": "Files of a replaced dataset are left over.",
     },
     "`penstock repair --write` corrects the index.": {
