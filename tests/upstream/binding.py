@@ -1,6 +1,6 @@
 """A pytest plugin: Penstock's names in the place of a peer's, and which tests call them.
 
-$UPSTREAM_PEER is `streaming` or `modalities`; $UPSTREAM_RESULTS gets `{test: [outcome, whether it calls ours, error]}`.
+$UPSTREAM_RESULTS gets `{test: [outcome, whether it calls ours, error]}`.
 """
 
 from __future__ import annotations
@@ -30,29 +30,6 @@ STREAMING = {
     ),
 }
 """Name → its module in the original, and below `penstock.compat.streaming`."""
-
-MODALITIES = {
-    **dict.fromkeys(
-        (
-            *("CombinedDataset", "MemMapDataset", "PackedMemMapDatasetBase", "PackedMemMapDatasetContinuous"),
-            "PackedMemMapDatasetMegatron",
-        ),
-        "modalities.dataloader.dataset",
-    ),
-    "DatasetBatch": "modalities.batch",
-    "EmbeddedStreamData": "modalities.dataloader.create_packed_data",
-    "GPT2LLMCollateFn": "modalities.models.gpt2.collator",
-    "LargeFileLinesReader": "modalities.dataloader.large_file_lines_reader",
-    "ResumableDistributedSampler": "modalities.dataloader.samplers",
-    **dict.fromkeys(
-        (
-            *("create_raw_data_index", "create_shuffled_dataset_chunk", "create_shuffled_jsonl_dataset_chunk"),
-            *("merge_packed_data_files", "pack_encoded_data", "shuffle_jsonl_data", "shuffle_tokenized_data"),
-        ),
-        "modalities.api",
-    ),
-}
-"""Name in `penstock.compat.modalities` → its module in the original."""
 
 _results: dict[str, list[Any]] = {}
 _called: set[str] = set()
@@ -85,21 +62,17 @@ def _watched(ours: Any) -> Any:
     return call
 
 
-def _bind(peer: str) -> None:
-    """Put ours wherever one of the original's names can be imported from."""
-    importlib.import_module("streaming" if peer == "streaming" else "modalities.api")
-    if peer == "streaming":
-        homes = {name: (home, f"penstock.compat.streaming.{ours}") for name, (home, ours) in STREAMING.items()}
-    else:
-        homes = {name: (home, "penstock.compat.modalities") for name, home in MODALITIES.items()}
+def _bind() -> None:
+    """Replace the original's names by ours in every module that has them."""
+    importlib.import_module("streaming")
     swapped: dict[int, tuple[Any, Any]] = {}
-    for name, (home, ours) in homes.items():
+    for name, (home, ours) in STREAMING.items():
         theirs = getattr(importlib.import_module(home), name)
-        swapped[id(theirs)] = (theirs, _watched(getattr(importlib.import_module(ours), name)))
-    if peer == "streaming":
-        batching: Any = importlib.import_module("streaming.base.batching")
-        swapped[id(batching.generate_work)] = (batching.generate_work, _work_of(batching.generate_work))
-    for module in [one for name, one in sys.modules.items() if name.partition(".")[0] == peer]:
+        replacement = getattr(importlib.import_module(f"penstock.compat.streaming.{ours}"), name)
+        swapped[id(theirs)] = (theirs, _watched(replacement))
+    batching: Any = importlib.import_module("streaming.base.batching")
+    swapped[id(batching.generate_work)] = (batching.generate_work, _work_of(batching.generate_work))
+    for module in [one for name, one in sys.modules.items() if name.partition(".")[0] == "streaming"]:
         for name, value in list(vars(module).items()):
             found = swapped.get(id(value))
             if found is not None and found[0] is value:
@@ -128,7 +101,7 @@ def _work_of(theirs: Any) -> Any:
     return generate_work
 
 
-_bind(os.environ["UPSTREAM_PEER"])
+_bind()
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -67,3 +67,4 @@ def test_what_a_run_is_told_of(run: Any) -> None:
         "NEVER ENDED test_a.py::cut",
         "NO SUCH TEST: test_a.py::gone",
     ]
+    assert run.told("a", {}, {})[1] == ["NO TEST CALLS OURS"]
