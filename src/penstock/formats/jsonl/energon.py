@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -22,20 +22,18 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._numbers import count_in
-from penstock._secrets import redact
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import DATA, data_fingerprint, side_path
-from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
+from penstock.formats._modes import map_least, way_to_read
 from penstock.formats._proof import Proof, file_proof
 from penstock.formats._side_checks import check_files, check_side_file
+from penstock.formats._sources import StoredSource
 from penstock.formats._unrecognised import LINES_OF_A_LIST
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import file_key, files_key
+from penstock.store.fingerprint import file_key
 from penstock.store.held import Held
 from penstock.store.put import back_up, put
 from penstock.store.side_file import file_facts
@@ -225,25 +223,23 @@ def _misfit(path: str, offset_bytes: int, found: str, expected: str) -> Corrupt:
     )
 
 
-class EnergonJsonlSource:
+class EnergonJsonlSource(StoredSource):
     """The samples of one JSONL file; see `penstock.abc.Source`. Made by `penstock.open` with `flavor="energon"`.
 
     A sample is `{"__key__": its number as text, "__restore_key__", "__sources__", "json", "__subflavors__"}`. The part
     `json` is the line's value; with `raw=True` its bytes, without the white space around them.
     """
 
+    title = "jsonl"
+    stated = ("flavor", "raw", "columns", "follow_links")
+
     def __init__(self, store: Store, path: str, options: OpenOptions) -> None:
+        super().__init__(store, path, options)
         self.path = path
         self._name = os.path.basename(path)
-        self._store = store
-        self._options = options
         self._maps = way_to_read(store, path, options.read) == "mmap"
         self._held_view = Held(self._map)
         self._known_starts: IntArray | None = None
-        self._fingerprint: str | None = None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (EnergonJsonlSource, (self._store, self.path, self._options))
 
     @property
     def schema(self) -> Schema:
@@ -252,29 +248,18 @@ class EnergonJsonlSource:
         chosen = self._options.columns
         return Schema(tuple(one for one in fields if chosen is None or one.name in chosen), open=True)
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the number of samples, the places of 64, and a sample of the file."""
-        if self._fingerprint is None:
-            starts = self._starts
-            places = starts[np.linspace(0, len(starts) - 1, min(len(starts), _FINGERPRINT_LINES), dtype=np.int64)]
-            index = digest("energon", len(starts) - 1, places.tolist()).encode()
-            self._fingerprint = data_fingerprint(self._store, "jsonl", index, self.path, None)
-        return self._fingerprint
+    def _find_fingerprint(self) -> str:
+        starts = self._starts
+        places = starts[np.linspace(0, len(starts) - 1, min(len(starts), _FINGERPRINT_LINES), dtype=np.int64)]
+        index = digest("energon", len(starts) - 1, places.tolist()).encode()
+        return data_fingerprint(self._store, "jsonl", index, self.path, None)
+
+    def _read_files(self) -> tuple[Store, Sequence[str]]:
+        return self._store, (self.path, energon_index_path(self.path))
 
     def proof(self) -> Proof | None:
         """Return what the side file proves of the bytes of the file; see `penstock.formats._proof`."""
         return file_proof("jsonl", self._store, self.path)
-
-    @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        return files_key(self.fingerprint, self._store, [self.path, energon_index_path(self.path)])
-
-    @property
-    def preferred_mode(self) -> Mode:
-        """Default mode of `Shuffle`: `"blocks"` for remote data."""
-        return preferred_mode(self._store)
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -329,26 +314,10 @@ class EnergonJsonlSource:
         """Raises `NotFound`: there are no media in a JSONL."""
         raise NotFound(f"no media metadata for {name!r}", path=self.path, hint="A JSONL file holds no media")
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
-        options: dict[str, Any] = {"raw": True} if self._options.raw else {}
-        options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
-        options |= {"follow_links": True} if self._options.follow_links else {}
-        return {"kind": "open", "format": "jsonl", "path": redact(self.path), "flavor": "energon", **options}
-
-    def summary(self) -> str:
-        """One line: path, and the number of samples where it is known."""
+    def shown(self) -> dict[str, Any]:
+        """Return the path, and the number of samples if it is known."""
         samples = None if self._known_starts is None else len(self._known_starts) - 1
-        facts = {"path": self.path, "flavor": "energon", "samples": samples}
-        return line("jsonl", facts, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+        return {"path": self.path, "flavor": "energon", "samples": samples}
 
     @property
     def _starts(self) -> IntArray:

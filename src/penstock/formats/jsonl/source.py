@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -14,13 +14,12 @@ from penstock._columns import stack
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._limits import require_memory_for
-from penstock._secrets import redact
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import data_fingerprint, side_path
-from penstock.formats._modes import Mode, map_least, preferred_mode
+from penstock.formats._modes import map_least, preferred_mode
 from penstock.formats._proof import Proof, file_proof
+from penstock.formats._sources import StoredSource, redacted
 from penstock.formats.jsonl.build import is_skipping, may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread
@@ -28,7 +27,7 @@ from penstock.formats.jsonl.scan import fault_of
 from penstock.formats.jsonl.text import Text, compression_of
 from penstock.store.base import Store
 from penstock.store.exclude_list import with_side_files
-from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.held import Held
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
@@ -89,13 +88,16 @@ def require_flavor(path: str | None, flavor: str) -> None:
         raise ConfigError("unknown flavor of JSONL", path=path, found=flavor, expected=" | ".join(FLAVORS))
 
 
-class JsonlSource:
+class JsonlSource(StoredSource):
     """The lines of a JSONL file, or of several; see `penstock.abc.Source`. Made by `penstock.open`.
 
     A sample is the line's object; a line that is no object is `{"value": …}`. With `raw=True` it is `{"line": bytes}`,
     without the line end. `columns=` keeps only these fields. The index is read, or made where it is missing, when the
     first line is asked for.
     """
+
+    title = "jsonl"
+    stated = ("flavor", "raw", "columns", "follow_links")
 
     def __init__(
         self,
@@ -106,16 +108,13 @@ class JsonlSource:
         *,
         skip_faulty: bool = False,
     ) -> None:
-        self._store = store
-        self._path = path
+        super().__init__(store, path, options)
         self._asked_for = path if asked_for is None else asked_for
-        self._options = options
         self._skip_faulty = skip_faulty or is_skipping()
         self._mapping = _is_mapped(store, path, options)
         self._known_lines: IntArray | None = None
         self._size_bytes = 0
         self._view = Held(self._map)
-        self._fingerprint: str | None = None
         self._manifest: Manifest | None = _UNREAD
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -155,36 +154,26 @@ class JsonlSource:
             file_proof("jsonl", base, path)
         return None
 
-    @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        return files_key(self.fingerprint, *self.files)
+    def _read_files(self) -> tuple[Store, Sequence[str]]:
+        return self.files
 
     @property
-    def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: remote and compressed ones by blocks."""
+    def preferred_mode(self) -> str:
+        """Default mode of `Shuffle`: `"blocks"` for remote and compressed files."""
         if isinstance(self._store, Text):
             return preferred_mode(self._store.base, compressed=self._store.count_compressed() > 0)
         return preferred_mode(self._store)
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the number of lines, the places of 64, and a sample of the file or its side file's digests."""
-        if self._fingerprint is None:
-            lines = self._lines
-            places = spread(lines, _FINGERPRINT_LINES).tolist()
-            index = digest(self._options.flavor, len(lines), places).encode()
-            if isinstance(self._store, Text):
-                text = self._store
-                self._fingerprint = once_a_host(
-                    text.base,
-                    text.files,
-                    f"jsonl {digest(index.hex())}",
-                    lambda: sample_fingerprint(text.base, "jsonl", index, text.named()),
-                )
-                return self._fingerprint
-            self._fingerprint = data_fingerprint(self._store, "jsonl", index, self._path, self.manifest)
-        return self._fingerprint
+    def _find_fingerprint(self) -> str:
+        lines, text = self._lines, self._store
+        index = digest(self._options.flavor, len(lines), spread(lines, _FINGERPRINT_LINES).tolist()).encode()
+        if not isinstance(text, Text):
+            return data_fingerprint(text, "jsonl", index, self._path, self.manifest)
+
+        def find() -> str:
+            return sample_fingerprint(text.base, "jsonl", index, text.named())
+
+        return once_a_host(text.base, text.files, f"jsonl {digest(index.hex())}", find)
 
     @property
     def manifest(self) -> Manifest | None:
@@ -235,29 +224,14 @@ class JsonlSource:
         compressed = self._store.count_compressed()
         return {"files": len(self._store.files), **({"compressed files": compressed} if compressed else {})}
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
-
     def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
-        given = self._options
-        options: dict[str, Any] = {"flavor": given.flavor} if given.flavor != "modalities" else {}
-        options |= {"raw": True} if given.raw else {}
-        options |= {"columns": list(given.columns)} if given.columns is not None else {}
-        options |= {"follow_links": True} if given.follow_links else {}
         several = isinstance(self._store, Text) and self._store.files != (self._path,)
         name = "jsonl-files" if several else "jsonl"
-        return {"kind": "open", "format": name, "path": _redacted(self._asked_for), **options}
+        return {**super().recipe(), "format": name, "path": redacted(self._asked_for)}
 
-    def summary(self) -> str:
-        """One line: path, and the number of lines where it is known."""
-        lines = None if self._known_lines is None else len(self._known_lines)
-        return line("jsonl", {"path": self._path, "lines": lines}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+    def shown(self) -> dict[str, Any]:
+        """Return the path, and the number of lines if it is known."""
+        return {"path": self._path, "lines": None if self._known_lines is None else len(self._known_lines)}
 
     @property
     def _lines(self) -> IntArray:
@@ -297,10 +271,6 @@ class JsonlSource:
         sample: Sample = value if isinstance(value, dict) else {"value": value}
         columns = self._options.columns
         return sample if columns is None else {name: sample[name] for name in columns if name in sample}
-
-
-def _redacted(path: str | Sequence[str]) -> str | list[str]:
-    return redact(path) if isinstance(path, str) else [redact(one) for one in path]
 
 
 def _is_mapped(store: Store, path: str, options: OpenOptions) -> bool:

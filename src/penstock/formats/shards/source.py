@@ -22,20 +22,20 @@ import xxhash
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
 from penstock._pool import Pool
-from penstock._secrets import logger, redact
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, SupportsMmap
+from penstock._secrets import logger
+from penstock.abc import SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.formats._modes import way_to_read
 from penstock.formats._proof import known_manifest
+from penstock.formats._sources import StoredSource
 from penstock.formats.shards.cache import ShardCache
 from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, checkable, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Layout, Shard
 from penstock.formats.shards.index_table import OpenIndex
 from penstock.formats.shards.side import FINGERPRINTED_AS, SIDE_NAME, sampled_files, shards_facts
 from penstock.store.base import Store
-from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.side_file import fitting_manifest, recorded_fingerprints
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
@@ -54,7 +54,7 @@ _UNCHECKED = (
 _log = logger()
 
 
-class ShardSource:
+class ShardSource(StoredSource):
     """The samples of an index, in the order of its shards; see `penstock.abc.Source`. Made by `penstock.open`.
 
     `folder` is where its shards are, `cache` has those that are open. Memory: what that keeps open, and what is touched
@@ -74,6 +74,8 @@ class ShardSource:
         Unsupported: an encoding that is not known, or files that can't be mapped.
     """
 
+    stated = ("trust", "raw", "validate_hash", "columns", "follow_links", "decode")
+
     def __init__(
         self,
         store: Store,
@@ -84,9 +86,10 @@ class ShardSource:
         codec_of: Mapping[str, CodecMaker],
         reopen: tuple[Any, ...],
     ) -> None:
+        super().__init__(store, path, options)
+        self.title = name
         self._reopen = reopen
-        self._name = name
-        self._options = options
+        self._is_compressed = index.facts.zipped
         self._shards = index.shards
         self._starts = index.starts
         self._facts = index.facts
@@ -104,7 +107,6 @@ class ShardSource:
         # Not in worker processes: each of them would fetch the part.
         takes_parts = store.keeps_copies and multiprocessing.parent_process() is None
         self.expect_parts = self._expect_parts if takes_parts else None
-        self._fingerprint: str | None = None
         self._manifest: Manifest | None = _UNREAD
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -133,27 +135,23 @@ class ShardSource:
         free = any(layout.format == "json" for layout in self._codecs)
         return Schema(tuple(fields.values()), open=free or any(len(one) < len(fields) for one in layouts))
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of `index.json`, and of 4 KiB at four places of at most 16 files."""
-        if self._fingerprint is None:
-            store, path = self.folder.store, self.folder.path
-            index = f"{path}/{INDEX_NAME}"
+    def _find_fingerprint(self) -> str:
+        store, path = self._store, self._path
+        index = f"{path}/{INDEX_NAME}"
 
-            def find() -> str:
-                files = sampled_files(self._facts, self._shards, lambda file: store.exists(f"{path}/{file}"))
-                places = [(name, f"{path}/{file.basename}") for name, file in files]
-                if store.keeps_copies:
-                    for (_, file), (_, place) in zip(files, places, strict=True):
-                        store.expect_size(place, file.size_bytes)
-                return sample_fingerprint(store, FINGERPRINTED_AS, b"", places, index_digest=digest)
+        def find() -> str:
+            files = sampled_files(self._facts, self._shards, lambda file: store.exists(f"{path}/{file}"))
+            places = [(name, f"{path}/{file.basename}") for name, file in files]
+            if store.keeps_copies:
+                for (_, file), (_, place) in zip(files, places, strict=True):
+                    store.expect_size(place, file.size_bytes)
+            return sample_fingerprint(store, FINGERPRINTED_AS, b"", places, index_digest=digest)
 
-            def said() -> str | None:
-                return recorded_fingerprints(store, f"{path}/{SIDE_NAME}").get(digest.hex())
+        def recorded() -> str | None:
+            return recorded_fingerprints(store, f"{path}/{SIDE_NAME}").get(digest.hex())
 
-            digest = self._facts.digest or xxhash.xxh3_128_digest(store.get(index))
-            self._fingerprint = once_a_host(store, [index], FINGERPRINTED_AS, find, said)
-        return self._fingerprint
+        digest = self._facts.digest or xxhash.xxh3_128_digest(store.get(index))
+        return once_a_host(store, [index], FINGERPRINTED_AS, find, recorded)
 
     @property
     def manifest(self) -> Manifest | None:
@@ -178,15 +176,8 @@ class ShardSource:
         """int64[n_shards + 1]: first sample of each shard, and `len` at the end."""
         return self._starts
 
-    @property
-    def preferred_mode(self) -> str:
-        """How `Shuffle` orders it by default: shards that are fetched or unpacked whole are read one after another."""
-        return "blocks" if self._facts.zipped or not isinstance(self.folder.store, SupportsMmap) else "global"
-
-    @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        return files_key(self.fingerprint, *self.files)
+    def _read_files(self) -> tuple[Store, Iterator[str]]:
+        return self.files
 
     @property
     def size_bytes(self) -> int:
@@ -296,26 +287,9 @@ class ShardSource:
         number = bisect_right(self._first, place) - 1
         return Place(extents=(self._shard(number).extent(place - self._first[number]),))
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
-        options: dict[str, Any] = {"trust": True} if self._options.trust else {}
-        options |= {"raw": True} if self._options.raw else {}
-        options |= {} if self._options.validate_hash is None else {"validate_hash": self._options.validate_hash}
-        options |= {"columns": list(self._options.columns)} if self._options.columns is not None else {}
-        options |= {"follow_links": True} if self._options.follow_links else {}
-        options |= {"decode": self._options.decode} if self._options.decode is not None else {}
-        return {"kind": "open", "format": self._name, "path": redact(self.folder.path), **options}
-
-    def summary(self) -> str:
-        """One line: path, samples and shards."""
-        params = {"path": self.folder.path, "samples": self._size, "shards": len(self._shards)}
-        return line(self._name, params, self._fingerprint)
-
-    __repr__, __str__, _repr_html_ = brief, tree, html
+    def shown(self) -> dict[str, Any]:
+        """Return path, samples and shards."""
+        return {"path": self._path, "samples": self._size, "shards": len(self._shards)}
 
     # --- inside --------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,13 +17,11 @@ from penstock._columns import column
 from penstock._digest import digest
 from penstock._index import as_index, as_indices
 from penstock._optional import require
-from penstock._secrets import redact
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
-from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats._sources import StoredSource, redacted
 from penstock.store.base import Store
-from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.opened_file import OpenedFile, opened_file
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
@@ -62,7 +60,7 @@ class Blocks(Protocol):
         ...
 
 
-class ArrowSource:
+class ArrowSource(StoredSource):
     """The rows of all blocks, in their order; see `penstock.abc.Source`. Made by `penstock.open`.
 
     A sample is a dict of plain Python values, as `pyarrow` gives them; a null is None. Files are looked into when the
@@ -80,6 +78,8 @@ class ArrowSource:
         given: what `path`, the folder of all files, was named by: a pattern or a list; None: by its path.
     """
 
+    stated = ("split", "columns", "follow_links")
+
     def __init__(
         self,
         store: Store,
@@ -91,18 +91,17 @@ class ArrowSource:
         reopen: tuple[Any, ...],
         given: str | list[str] | None = None,
     ) -> None:
+        super().__init__(store, path, options)
         self.path = path
-        self._store = store
-        self._name = name
+        self.title = name
+        self._is_compressed = name == "parquet"
         self._files = tuple(files)
-        self._options = options
         self._load = load
         self._reopen = reopen
         self._given = given
         self._known: Blocks | None = None
         self._opened: dict[str, OpenedFile] = {}  # local files are opened again for each block
         self._held: tuple[tuple[int, Any], ...] = ()  # replaced as a whole, so that threads need no lock
-        self._fingerprint: str | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._reopen
@@ -119,34 +118,23 @@ class ArrowSource:
         """The columns, with the dtypes of numbers."""
         return Schema(tuple(_field(one) for one in self.arrow_schema))
 
-    @property
-    def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: row groups are decoded whole."""
-        return preferred_mode(self._store, compressed=self._name == "parquet")
+    def _find_fingerprint(self) -> str:
+        above = len(self.path.rstrip("/")) + 1
+        files = [(path[above:], path) for path in self._files]
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the names and sizes of all files, and of 4 KiB at four places of at most 16."""
-        if self._fingerprint is None:
-            above = len(self.path.rstrip("/")) + 1
-            files = [(path[above:], path) for path in self._files]
+        def find() -> str:
+            sizes = [[name, self._store.size(path)] for name, path in files]
+            return sample_fingerprint(self._store, self.title, digest(sizes).encode(), files)
 
-            def find() -> str:
-                sizes = [[name, self._store.size(path)] for name, path in files]
-                return sample_fingerprint(self._store, self._name, digest(sizes).encode(), files)
-
-            self._fingerprint = once_a_host(self._store, self._files, self._name, find)
-        return self._fingerprint
+        return once_a_host(self._store, self._files, self.title, find)
 
     @property
     def files(self) -> tuple[Store, tuple[str, ...]]:
         """Where the data files are, and their paths, in order."""
         return self._store, self._files
 
-    @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        return files_key(self.fingerprint, *self.files)
+    def _read_files(self) -> tuple[Store, tuple[str, ...]]:
+        return self.files
 
     @property
     def size_bytes(self) -> int:
@@ -253,34 +241,15 @@ class ArrowSource:
         place = as_index(index, len(self))
         return Place(extents=(self._blocks.extent(int(np.searchsorted(self._blocks.starts, place, side="right")) - 1),))
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
-
     def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
-        given = self._options
-        options: dict[str, Any] = {} if given.split is None else {"split": given.split}
-        options |= {} if given.columns is None else {"columns": list(given.columns)}
-        options |= {"follow_links": True} if given.follow_links else {}
-        return {"kind": "open", "format": self._name, "path": self._named(), **options}
+        return {**super().recipe(), "path": redacted(self.path if self._given is None else self._given)}
 
-    def summary(self) -> str:
-        """One line: path and files, and the rows where they are known."""
-        params: dict[str, Any] = {"path": self.path, "files": len(self._files)}
-        if self._known is not None:
-            params["samples"] = len(self)
-        return line(self._name, params, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+    def shown(self) -> dict[str, Any]:
+        """Return path and number of files, and the number of rows if it is known."""
+        samples = None if self._known is None else len(self)
+        return {"path": self.path, "files": len(self._files), "samples": samples}
 
     # --- inside --------------------------------------------------------------------------------------------------
-
-    def _named(self) -> str | list[str]:
-        given = self.path if self._given is None else self._given
-        return redact(given) if isinstance(given, str) else [redact(one) for one in given]
 
     @property
     def _blocks(self) -> Blocks:

@@ -7,7 +7,7 @@ import os
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,12 +15,10 @@ import xxhash
 
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
-from penstock._secrets import redact
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source
 from penstock.codec.parts import DecodeOptions, array_options, decode_part
 from penstock.codec.upright import upright_metadata
 from penstock.errors import NotFound, PenstockError
+from penstock.formats._sources import StoredSource
 from penstock.formats.samples.folder.check import require_as_recorded
 from penstock.formats.samples.folder.files import (
     INDEX,
@@ -35,7 +33,7 @@ from penstock.formats.samples.folder.files import (
 )
 from penstock.formats.samples.media_index import connect_media, read_metadata
 from penstock.store.base import Store
-from penstock.store.fingerprint import files_key, sample_fingerprint
+from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.object_folder import require_finished
 from penstock.types import (
     Batch,
@@ -69,22 +67,23 @@ def open_folder(store: Store, path: str, options: OpenOptions) -> FolderSource:
     return FolderSource(store, root, options)
 
 
-class FolderSource:
+class FolderSource(StoredSource):
     """The files of one folder; see `penstock.abc.Source`. Made by `penstock.open`.
 
     A sample is one file: `{"__key__": its path, "<part>": value}`, where the part is what follows the first dot of its
     name. With `raw=True` the value is its bytes, and `__restore_key__`, `__sources__` and `__subflavors__` are there.
     """
 
+    title = "folder"
+    stated = ("raw", "trust", "columns", "follow_links", "decode")
+
     def __init__(self, store: Store, path: str, options: OpenOptions) -> None:
+        super().__init__(store, path, options)
         self.path = path
-        self._store = store
-        self._options = options
         decode = array_options(options.decode) or DecodeOptions()
         self._decode = None if options.raw else replace(decode, trust=options.trust)
         self._known_names: list[str] | None = None
         self._places: dict[str, int] | None = None
-        self._fingerprint: str | None = None
         self._local = threading.local()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -96,21 +95,19 @@ class FolderSource:
         names = self._options.columns or ("__key__",)
         return Schema(tuple(Field(name, "text" if name == "__key__" else "part") for name in names), open=True)
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of all names, and of a sample of at most 16 files."""
-        if self._fingerprint is None:
-            names = xxhash.xxh3_128()
-            for name in self._names:
-                names.update(os.fsencode(name) + b"\n")
-            files = [(name, f"{self.path}/{name}") for name in self._names]
-            self._fingerprint = sample_fingerprint(self._store, "folder", names.digest(), files)
-        return self._fingerprint
+    def _find_fingerprint(self) -> str:
+        names = xxhash.xxh3_128()
+        for name in self._names:
+            names.update(os.fsencode(name) + b"\n")
+        files = [(name, f"{self.path}/{name}") for name in self._names]
+        return sample_fingerprint(self._store, "folder", names.digest(), files)
+
+    def _read_files(self) -> tuple[Store, Iterator[str]]:
+        return self._store, (f"{self.path}/{name}" for name in self._names)
 
     @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        return files_key(self.fingerprint, self._store, (f"{self.path}/{name}" for name in self._names))
+    def preferred_mode(self) -> None:
+        """None: each file is read by itself."""
 
     def proof(self) -> None:
         """Raise `Corrupt` if the files contradict the side file; see `penstock.formats._proof`."""
@@ -201,28 +198,9 @@ class FolderSource:
         rule = "convert groups files by name up to the first dot into samples"
         return {"parts": shown, "samples_by_name": f"{samples:,}: {rule}"}
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
-        given = self._options
-        options: dict[str, Any] = {"raw": True} if given.raw else {}
-        options |= {"trust": True} if given.trust else {}
-        options |= {"columns": list(given.columns)} if given.columns is not None else {}
-        options |= {"follow_links": True} if given.follow_links else {}
-        options |= {"decode": given.decode} if given.decode is not None else {}
-        return {"kind": "open", "format": "folder", "path": redact(self.path), **options}
-
-    def summary(self) -> str:
-        """One line: path, and the number of files where it is known."""
-        files = None if self._known_names is None else len(self._known_names)
-        return line("folder", {"path": self.path, "files": files}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+    def shown(self) -> dict[str, Any]:
+        """Return the path, and the number of files if it is known."""
+        return {"path": self.path, "files": None if self._known_names is None else len(self._known_names)}
 
     @property
     def _names(self) -> list[str]:

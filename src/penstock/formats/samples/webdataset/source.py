@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from penstock._index import as_index, as_indices
-from penstock._secrets import logger, redact
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source
+from penstock._secrets import logger
 from penstock.errors import Corrupt, NotFound
-from penstock.formats._modes import Mode, preferred_mode
+from penstock.formats._sources import StoredSource
 from penstock.formats.samples.webdataset.details import dataset_details
 from penstock.formats.samples.webdataset.key_index import KeyPlace
 from penstock.formats.samples.webdataset.keys import Keys
@@ -44,7 +42,7 @@ from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.places import SplitPlaces
 from penstock.formats.samples.webdataset.samples import Parsed, Range, members_between, parse
 from penstock.store.base import Store
-from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.side_file import recorded_fingerprints
 from penstock.types import Batch, Extent, Field, IntArray, MediaMetadata, OpenOptions, Place, Sample, Schema, SourceInfo
 
@@ -103,7 +101,7 @@ def raw_details(store: Store, root: str, **configs: Any) -> dict[str, Any]:
     return dataset_details(store, root, samples_of, **configs)
 
 
-class WebdatasetSource:
+class WebdatasetSource(StoredSource):
     """The raw samples of one split; see `penstock.abc.Source`. Made by `penstock.open`.
 
     A sample is `{"__key__", "__restore_key__", "__sources__", "<part>": bytes, …, "__subflavors__"}`; of a part that
@@ -114,6 +112,9 @@ class WebdatasetSource:
         path: the dataset's folder.
         split: the split, None where there are no splits.
     """
+
+    title = "webdataset"
+    stated = ("raw", "columns", "follow_links")
 
     def __init__(
         self,
@@ -126,12 +127,11 @@ class WebdatasetSource:
         left_out: Mapping[str, Sequence[str]],
         split_config: str | None = None,
     ) -> None:
+        super().__init__(store, path, options)
         self.path = path
         self.split = split
         self._args = (store, path, options, info, split, shards, left_out, split_config)
         self._split_config = split_config
-        self._store = store
-        self._options = options
         self._info = info
         self._names = list(info.counts)
         self._left_out = left_out
@@ -139,12 +139,10 @@ class WebdatasetSource:
         self._chosen = shards
         self._known_places: SplitPlaces | None = None
         self._numbers = {name: number for number, name in enumerate(self._names)}
-        self._is_local = store.is_local
         self._keys = Keys(store, path, info.counts)
         self._first_of: dict[str, int] | None = None
         self._index: SqliteIndex | None = None
         self._finds_parts = False
-        self._fingerprint: str | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return (WebdatasetSource, self._args)
@@ -160,23 +158,22 @@ class WebdatasetSource:
         """Raise `Corrupt` if the shards contradict the side file; see `penstock.formats._proof`."""
         require_as_recorded(self._store, self.path, self._info.counts)
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the counts, the shards of the split, what it leaves out, and a sample of its shards."""
-        if self._fingerprint is None:
-            index = shards_digest(self._info.counts, self._chosen, self._left_out)
-            files = [(name, self._shards.path(name)) for name in dict.fromkeys(self._chosen)]
+    def _find_fingerprint(self) -> str:
+        index = shards_digest(self._info.counts, self._chosen, self._left_out)
+        files = [(name, self._shards.path(name)) for name in dict.fromkeys(self._chosen)]
 
-            def find() -> str:
-                return sample_fingerprint(self._store, "webdataset", index.encode(), files)
+        def find() -> str:
+            return sample_fingerprint(self._store, "webdataset", index.encode(), files)
 
-            def said() -> str | None:
-                known = recorded_fingerprints(self._store, side_path(self.path))
-                return known.get(recorded_as(index, read_uuid(self._store, self.path))) if known else None
+        def recorded() -> str | None:
+            known = recorded_fingerprints(self._store, side_path(self.path))
+            return known.get(recorded_as(index, read_uuid(self._store, self.path))) if known else None
 
-            name = f"webdataset {index}"
-            self._fingerprint = once_a_host(self._store, [meta_path(self.path, INFO_JSON)], name, find, said)
-        return self._fingerprint
+        return once_a_host(self._store, [meta_path(self.path, INFO_JSON)], f"webdataset {index}", find, recorded)
+
+    def _read_files(self) -> tuple[Store, Iterable[str]]:
+        shards = map(self._shards.path, dict.fromkeys(self._chosen))
+        return self._store, [meta_path(self.path, INFO_JSON), *shards]
 
     # --- by number -----------------------------------------------------------------------------------------------
 
@@ -226,17 +223,6 @@ class WebdatasetSource:
     def __iter__(self) -> Iterator[Sample]:
         for start in range(0, len(self), _STEP):
             yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
-
-    @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        files = [meta_path(self.path, INFO_JSON), *map(self._shards.path, dict.fromkeys(self._chosen))]
-        return files_key(self.fingerprint, self._store, files)
-
-    @property
-    def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: by blocks where the shards are remote."""
-        return preferred_mode(self._store)
 
     @property
     def block_starts(self) -> IntArray:
@@ -356,19 +342,10 @@ class WebdatasetSource:
 
     # --- what it is ----------------------------------------------------------------------------------------------
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
-        options = self._options
-        given: dict[str, Any] = {"split": self.split} if self.split is not None else {}
-        given |= {"raw": True} if options.raw else {}
-        given |= {"columns": list(options.columns)} if options.columns is not None else {}
-        given |= {"follow_links": True} if options.follow_links else {}
-        given |= {} if self._split_config is None else {"split_config": self._split_config}
-        return {"kind": "open", "format": "webdataset", "path": redact(self.path), **given}
+    def _stated(self) -> dict[str, Any]:
+        split = {} if self.split is None else {"split": self.split}
+        config = {} if self._split_config is None else {"split_config": self._split_config}
+        return {**split, **super()._stated(), **config}
 
     def details(self) -> dict[str, Any]:
         """What `info` shows besides: shards, splits, and the type of samples."""
@@ -379,15 +356,10 @@ class WebdatasetSource:
         """How many members of all shards no sample has, by kind; None if there are none, or it isn't recorded."""
         return self._shards.members.ignored_text
 
-    def summary(self) -> str:
-        """One line: path, split, shards, and samples where they are known."""
+    def shown(self) -> dict[str, Any]:
+        """Return path, split, shards, and the number of samples if it is known."""
         samples = None if self._known_places is None else self._known_places.size
-        facts = {"path": self.path, "split": self.split, "shards": len(self._chosen), "samples": samples}
-        return line("webdataset", facts, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+        return {"path": self.path, "split": self.split, "shards": len(self._chosen), "samples": samples}
 
     @property
     def unmatched_exclusions(self) -> list[str]:
@@ -442,7 +414,7 @@ class WebdatasetSource:
 
     def _index_of_keys(self) -> SqliteIndex | None:
         """`index.sqlite`, where keys are looked up in it: not where it would be fetched whole and need not."""
-        if not self._is_local and self._keys.stored is not None:
+        if not self._store.is_local and self._keys.stored is not None:
             return None
         index = self._opened_index()
         return index if index is not None and "samples" in index.tables else None
