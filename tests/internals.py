@@ -148,9 +148,10 @@ prepare.media.rows: ShardMedia media_filter
 prepare.media.run: MediaSummary
 prepare.jsonl_index: build_index
 prepare.tokens.chat.rows: ChatReader
-prepare.tokens.chat.render: Conversation Renderer UnusableError
+prepare.tokens.chat.render: Renderer
+prepare.tokens.chat.template: Conversation UnusableError
 prepare.tokens.chat.sandbox: Meter
-prepare.tokens.chat.render: ChatTemplate load_template
+prepare.tokens.chat.template: ChatTemplate load_template
 prepare.tokens.decode: load_decoder
 prepare.tokens.documents: extractor=_extractor
 prepare.tokens.engines: GigatokenEngine TokenizersEngine load_engine

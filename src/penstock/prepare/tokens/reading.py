@@ -26,7 +26,6 @@ from penstock.formats.tables.arrow import EXTRA, arrow_faults, to_rows, too_larg
 from penstock.formats.tables.hf import HfBlocks, load_blocks
 from penstock.formats.tables.parquet import GroupSizes, footer_extents
 from penstock.prepare.tokens.chat.mask import ChatEos
-from penstock.prepare.tokens.chat.render import ChatTemplate, UnusableError
 from penstock.prepare.tokens.chat.rows import (
     BESIDE,
     KEYS,
@@ -36,6 +35,7 @@ from penstock.prepare.tokens.chat.rows import (
     NullFields,
     looks_like_row_mark,
 )
+from penstock.prepare.tokens.chat.template import ChatTemplate, UnusableError
 from penstock.prepare.tokens.documents import (
     KINDS,
     Fault,

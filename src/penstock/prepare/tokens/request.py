@@ -20,7 +20,7 @@ from penstock.formats._unrecognised import UNKNOWN, is_tokenizer, of_binary, of_
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.index import is_megatrons, load_lines
 from penstock.formats.tokens.folder.side import NAME as FOLDER
-from penstock.prepare.tokens.chat.render import load_template, missing_markers
+from penstock.prepare.tokens.chat.template import load_template, missing_markers
 from penstock.prepare.tokens.engines import EngineChoice, Reference, load_tokenizer, tokenizer_files
 from penstock.prepare.tokens.fill_in import FillIn, FillInOptions, load_fill_in
 from penstock.prepare.tokens.inputs import TABLES, InputFile, InputFormat, describe_inputs, find_files, without_excluded

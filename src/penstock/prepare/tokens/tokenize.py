@@ -19,8 +19,8 @@ from penstock.errors import PenstockError, PrepareError
 from penstock.formats.jsonl.decompress import blocks_of, cut_stream
 from penstock.formats.jsonl.scan import LineRange, line_blocks
 from penstock.prepare.tokens.chat.mask import encode_spans, encode_spans_by_bytes, end_conversations
-from penstock.prepare.tokens.chat.render import Spans
 from penstock.prepare.tokens.chat.rows import NullFields
+from penstock.prepare.tokens.chat.template import Spans
 from penstock.prepare.tokens.documents import Texts
 from penstock.prepare.tokens.engine_choice import disagreed, disagreement
 from penstock.prepare.tokens.engines import (

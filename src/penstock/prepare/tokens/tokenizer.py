@@ -174,7 +174,7 @@ def _fate(file: _File) -> str | None:
     return f"signal {-done.returncode}" if done.returncode < 0 else None
 
 
-_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _ADDS_BOS = {"Llama": True, "CodeLlama": True, "Gemma": True, "Cohere": True, "GPTNeoX": False}
 """Classes whose `add_bos_token` and `add_eos_token` replace the post-processor → default of `add_bos_token`."""
 
@@ -424,7 +424,7 @@ def _tokens_to_add(tokenizer: Any, config: Mapping[str, Any]) -> Iterator[Any]:
     known = {repr(token) for token in present}
     contents = {token.content for token in present}
     wanted: dict[str, Any] = config.get("added_tokens_decoder") or {}
-    named = [config.get(name) for name in _NAMED] + list(config.get("additional_special_tokens") or [])
+    named = [config.get(name) for name in NAMED_TOKENS] + list(config.get("additional_special_tokens") or [])
     special = {content: token for token in named if (content := token_text(token)) is not None}
     for _, fields in sorted(wanted.items(), key=lambda item: int(item[0])):
         token = make(str(fields["content"]), special=bool(fields.get("special")), **_flags(fields))

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.errors import PrepareError
-from penstock.prepare.tokens.chat.render import Spans
+from penstock.prepare.tokens.chat.template import Spans
 from penstock.prepare.tokens.engines import Encoded, Engine, TokenizersEngine, find_difference
 from penstock.prepare.tokens.vocabulary import TokenTable
 from penstock.types import IntArray

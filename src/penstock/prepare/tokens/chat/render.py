@@ -1,195 +1,51 @@
-"""Chat templates: their files, and conversations rendered as text with the spans that an assistant generates.
-
-Files are found as by transformers. If there are several templates, conversations with tools use `tool_use`, others
-`default`.
-
-| file | contents |
-|---|---|
-| `chat_template.jinja` | the template, instead of that of the config |
-| `additional_chat_templates/NAME.jinja` | more templates, by name |
-| `chat_template` in `tokenizer_config.json` | text, or a list of `{"name", "template"}` |
+"""Conversations rendered as text, with the spans that an assistant generates.
 
 Generated spans are those in `{% generation %}`, if the template has it. Else they are differences of renderings: the
 text that an assistant's message adds, after the text of the messages before it and the template's generation prompt.
 Each rendering must begin with the one before.
+
+One rendering is enough for most templates: they are one loop over the messages, in which each round writes one message
+and doesn't look at later ones. Then the rendering of the first messages is the beginning of the rendering of all, and
+ends where the next round begins. `make_bordered` rewrites such a template to record these offsets. Every expression by
+which a round could know of later messages, such as `loop.last` or another use of `messages`, is wrapped: if a
+conversation reaches it, the borders are invalid, and the beginnings are rendered one by one.
+
+This module imports jinja2.
 """
 
 from __future__ import annotations
 
-import datetime
 import functools
-import json
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import xxhash
+from jinja2 import TemplateSyntaxError, nodes
+from jinja2.exceptions import SecurityError
+from jinja2.meta import find_undeclared_variables
+from jinja2.visitor import NodeTransformer
 
 from penstock.errors import ConfigError, Corrupt, PenstockError
-from penstock.prepare.tokens.chat.borders import Bordered, make_bordered
 from penstock.prepare.tokens.chat.sandbox import (
     Meter,
     TemplateRefusesError,
     TooMuchError,
+    apply_filter,
     has_generation,
     make_environment,
     require_length,
 )
-from penstock.prepare.tokens.engines import Reference
-from penstock.prepare.tokens.tokenizer import TokenizerSpec, read_config
-from penstock.store.local import LocalStore
-from penstock.store.place import Place
+from penstock.prepare.tokens.chat.template import (
+    ASSISTANT,
+    DEFAULT,
+    TOOL_USE,
+    ChatTemplate,
+    Conversation,
+    Spans,
+    StoppedError,
+    UnusableError,
+)
 
-DEFAULT = "default"
-TOOL_USE = "tool_use"
-
-_FILE = "chat_template.jinja"
-_FOLDER = "additional_chat_templates"
-_CONFIG = "tokenizer_config.json"
-_NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
-_LISTS = ("additional_special_tokens", "extra_special_tokens")
-_MOST_CHARS = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class ChatTemplate:
-    """Chat template as workers get it. It is hashed and compared by its digest.
-
-    Attributes:
-        path: its file, for errors.
-        templates: name → text.
-        tokens: variables of the template: name → a special token, or several.
-        controls: special tokens at which text is split. Messages must not contain them.
-        date: the date of `strftime_now`; None if it isn't available.
-        normalizer: JSON of the tokenizer's normalizer; empty if no control token is searched in normalized text.
-        normalized_controls: `controls` that are.
-    """
-
-    path: str
-    templates: tuple[tuple[str, str], ...] = field(repr=False, compare=False)
-    tokens: tuple[tuple[str, str | tuple[str, ...]], ...] = field(repr=False, compare=False)
-    controls: tuple[str, ...] = field(repr=False, compare=False)
-    date: str | None
-    digest: str
-    normalizer: str = field(default="", repr=False, compare=False)
-    normalized_controls: tuple[str, ...] = field(default=(), repr=False, compare=False)
-
-
-def load_template(
-    spec: TokenizerSpec, store: LocalStore, date: str | None = None, *, keep_control_tokens: bool = False
-) -> ChatTemplate:
-    """Load the chat template next to a tokenizer. `date` is `YYYY-MM-DD`.
-
-    Raises:
-        ConfigError: there is no template, the tokenizer isn't a `tokenizer.json`, or the date is invalid.
-        Corrupt: the template is invalid.
-    """
-    if spec.kind != "tokenizers":
-        what, hint = "conversations need a tokenizer.json", "It maps tokens to characters. Pass its folder"
-        raise ConfigError(what, path=spec.path, found=spec.kind, hint=hint)
-    folder = Place(store, spec.path).folder()
-    config = read_config(folder.child(_CONFIG))
-    named = read_config(folder.child("special_tokens_map.json"))
-    path, templates = _templates(folder, config)
-    if not templates:
-        hint = f"Put one next to it as {_FILE}, or into {_CONFIG} as chat_template"
-        raise ConfigError("this tokenizer has no chat template", path=folder.path, hint=hint)
-    for name, text in templates.items():
-        if len(text) > _MOST_CHARS:
-            what = f"the chat template {name!r} is too long"
-            raise Corrupt(what, path=path, found=len(text), expected=f"at most {_MOST_CHARS} characters")
-    # As in transformers: older directories list their tokens in the map.
-    names = config if "added_tokens_decoder" in config else {**config, **named}
-    tokens = tuple(sorted(_tokens(names).items()))
-    tokenizer = json.loads(spec.json)
-    added = [] if spec.split_special_tokens or keep_control_tokens else tokenizer.get("added_tokens") or ()
-    specials = [one for one in added if one.get("special")]
-    controls = tuple(sorted({str(one["content"]) for one in specials}))
-    normalizer = tokenizer.get("normalizer")
-    normalized = {str(one["content"]) for one in specials if one.get("normalized")} if normalizer else set[str]()
-    _require_date(date)
-    content = [sorted(templates.items()), tokens, controls, date]
-    digest = xxhash.xxh3_128_hexdigest(json.dumps(content).encode())
-    return ChatTemplate(
-        path, tuple(sorted(templates.items())), tokens, controls, date, digest,
-        json.dumps(normalizer) if normalized else "", tuple(sorted(normalized)),
-    )  # fmt: skip
-
-
-def _templates(folder: Place, config: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Return the file, and the templates by name."""
-    path, found = folder.child(_CONFIG).path, dict[str, str]()
-    given = config.get("chat_template")
-    if isinstance(given, str):
-        found[DEFAULT] = given
-    elif isinstance(given, list):
-        for one in given:
-            if not (
-                isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("template"), str)
-            ):
-                what, expected = "not a chat template", 'a string, or a list of {"name", "template"}'
-                raise Corrupt(what, path=path, found=repr(one)[:80], expected=expected)
-            found[one["name"]] = one["template"]
-    elif given is not None:
-        raise Corrupt("not a chat template", path=path, found=type(given).__name__, expected="a string, or a list")
-    file = folder.child(_FILE)
-    if not file.exists():
-        return path, found
-    found = {DEFAULT: _text(file)}
-    more = folder.child(_FOLDER)
-    for name in sorted(more.names()) if more.is_folder() else ():
-        if name.endswith(".jinja"):
-            found[name.removesuffix(".jinja")] = _text(more.child(name))
-    return file.path, found
-
-
-def _text(file: Place) -> str:
-    try:
-        return file.store.get(file.path).decode()
-    except UnicodeDecodeError as error:
-        raise Corrupt("the chat template is not UTF-8", path=file.path, offset_bytes=error.start) from None
-
-
-def _tokens(config: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
-    """Return the special tokens by the names of variables in templates."""
-    found: dict[str, str | tuple[str, ...]] = {}
-    more = config.get("extra_special_tokens")
-    pairs = [(name, config.get(name)) for name in _NAMED] + (list(more.items()) if isinstance(more, Mapping) else [])
-    for name, value in pairs:
-        content = value.get("content") if isinstance(value, Mapping) else value
-        if isinstance(content, str) and content:
-            found[str(name)] = content
-    for name in _LISTS:
-        values = config.get(name)
-        if isinstance(values, list) and all(isinstance(one, str) for one in values) and values:
-            found[name] = tuple(values)
-    return found
-
-
-def _require_date(date: str | None) -> None:
-    if date is not None:
-        try:
-            datetime.date.fromisoformat(date)
-        except ValueError:
-            what, expected = "invalid chat date", "YYYY-MM-DD for chat_date= (--chat-date)"
-            raise ConfigError(what, found=repr(date), expected=expected) from None
-
-
-_MARKER = re.compile(r"<[|｜][^<>|｜\s'\"]{1,64}[|｜]>|<(?:start|end)_of_[a-z_]{1,32}>")
-
-
-def missing_markers(chat: ChatTemplate, reference: Reference) -> list[str]:
-    """Return the markers in the text of a template that the tokenizer splits into several tokens, sorted."""
-    markers = sorted({found for _, text in chat.templates for found in _MARKER.findall(text)})
-    lengths = reference.encode([marker.encode() for marker in markers])[1].tolist() if markers else []
-    return [marker for marker, length in zip(markers, lengths, strict=True) if length != 1]
-
-
-Spans = list[tuple[int, int]]
-"""First and last + 1 characters of generated text, rising."""
-
-ASSISTANT = "assistant"
 _STEPS = 50_000
 _STEPS_A_CHAR = 64
 _SHOWN = 160
@@ -197,33 +53,6 @@ _UNTOLD = (
     "generated text can't be identified, because the chat template renders earlier messages differently once others "
     "follow: mark it in the template with {% generation %} and {% endgeneration %}"
 )
-
-
-class UnusableError(Exception):
-    """Reason why a conversation can't be rendered, in one line."""
-
-
-class StoppedError(UnusableError):
-    """The template exceeded its limits of steps or text for a conversation."""
-
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """Input of a template.
-
-    Attributes:
-        messages: JSON objects with a `role`.
-        tools: JSON objects; None if there are none.
-        chars: approximate size. A template may take more steps for more text.
-        template_kwargs: more variables, by name.
-        untrained: indices of messages that aren't trained on, even if they are generated.
-    """
-
-    messages: Sequence[dict[str, Any]]
-    tools: list[Any] | None
-    chars: int
-    untrained: frozenset[int] = frozenset()
-    template_kwargs: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 class Renderer:
@@ -351,8 +180,6 @@ class Renderer:
         except (PenstockError, KeyboardInterrupt, SystemExit):
             raise
         except Exception as error:  # a template is an untrusted program
-            from jinja2.exceptions import SecurityError
-
             is_unsafe = isinstance(error, SecurityError)
             kind = "accesses something that isn't allowed" if is_unsafe else "fails"
             raise UnusableError(f"the chat template {kind}: {type(error).__name__}: {_one_line(error)}") from None
@@ -361,9 +188,6 @@ class Renderer:
 
 def _compile(environment: Any, chat: ChatTemplate, name: str, text: str) -> tuple[Any, bool, bool]:
     """Return `(template, it marks generated text, it uses tools)`."""
-    from jinja2 import TemplateSyntaxError
-    from jinja2.meta import find_undeclared_variables
-
     shown = "" if name == DEFAULT else f" {name!r}"
     try:
         marks, hidden = has_generation(environment, text)
@@ -393,3 +217,190 @@ def _one_line(error: BaseException) -> str:
 def load_renderer(chat: ChatTemplate) -> Renderer:
     """Return the renderer of this process for a template, which is compiled once."""
     return Renderer(chat)
+
+
+# --- borders of messages
+
+MESSAGES = "messages"
+PROMPT = "add_generation_prompt"
+_LOOKS_BACK = frozenset(("first", "index", "index0", "depth", "depth0", "previtem", "changed", "cycle"))
+"""Attributes of `loop` that don't depend on later messages."""
+
+_Prompts = list[tuple[Any, list[Any], list[Any]]]
+"""Branches for the generation prompt: the list that held each of them, its conditions, and its body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bordered:
+    """Template that records where its messages begin.
+
+    `compiled` renders without a generation prompt. `prompt` renders that; None if it depends on the messages.
+    """
+
+    compiled: Any
+    prompt: Any
+
+
+def make_bordered(environment: Any, text: str) -> Bordered | None:
+    """Return a template that records where its messages begin; None if it isn't a loop over the messages."""
+    try:
+        return _bordered(environment, text)
+    except RecursionError:  # a template can be nested too deeply for the walk
+        return None
+
+
+def _bordered(environment: Any, text: str) -> Bordered | None:
+    tree = environment.parse(text)
+    prompts = _take_prompts(tree)
+    loops = [at for at, node in enumerate(tree.body) if isinstance(node, nodes.For) and _is_name(node.iter)]
+    if prompts is None or not loops:
+        return None
+    at = loops[-1]
+    loop = tree.body[at]
+    if loop.recursive or loop.test is not None or loop.else_ or not all(map(_is_silent, tree.body[at + 1 :])):
+        return None
+    aliases, allowed = _aliases(tree.body[:at])
+    if loop.iter.name not in aliases:
+        return None
+    prompt = _prompt(environment, tree, loop, prompts)
+    _wrap(tree, loop, aliases, allowed)
+    loop.iter = apply_filter("_rounds", loop.iter)
+    return Bordered(_compile_tree(environment, tree), prompt)
+
+
+def _compile_tree(environment: Any, tree: Any) -> Any:
+    return environment.template_class.from_code(environment, environment.compile(tree), environment.make_globals(None))
+
+
+def _is_name(node: Any, name: str | None = None) -> bool:
+    return isinstance(node, nodes.Name) and node.ctx == "load" and name in (None, node.name)
+
+
+def _is_silent(node: Any) -> bool:
+    """Return whether a node writes nothing."""
+    return isinstance(node, nodes.Output) and all(
+        isinstance(one, nodes.TemplateData) and not one.data for one in node.nodes
+    )
+
+
+def _find(kind: Any, body: Iterable[Any]) -> list[Any]:
+    """Return all nodes of a kind in these nodes, but not those inside one of them that is of this kind itself."""
+    return [found for one in body for found in ([one] if isinstance(one, kind) else one.find_all(kind))]
+
+
+def _take_prompts(tree: Any) -> _Prompts | None:
+    """Remove the branches of the prompt, and return them; None if one has an `elif`."""
+    found: _Prompts = []
+    waiting: list[Any] = [tree]
+    while waiting:
+        node = waiting.pop()
+        branches = [field for field in node.iter_fields() if field[0] in ("body", "else_", "elif_")]
+        for name, branch in branches:
+            if not isinstance(branch, list):
+                continue
+            for at, one in enumerate(branch):
+                conditions = _conjuncts(one.test) if isinstance(one, nodes.If) else []
+                if any(_is_name(condition, PROMPT) for condition in conditions):
+                    if one.elif_ or one.else_ or name == "elif_":
+                        return None
+                    found.append((branch, conditions, one.body))
+                    branch[at] = nodes.Output([]).set_lineno(one.lineno)
+                    branch[at].set_environment(tree.environment)
+                else:
+                    waiting.append(one)
+    return found
+
+
+def _conjuncts(test: Any) -> list[Any]:
+    return _conjuncts(test.left) + _conjuncts(test.right) if isinstance(test, nodes.And) else [test]
+
+
+def _aliases(prelude: Sequence[Any]) -> tuple[set[str], set[int]]:
+    """Return the names before the loop of the messages, or of all but the first ones, and the uses in their making."""
+    found, uses = {MESSAGES}, set[int]()
+    for _ in range(2):
+        for one in _find(nodes.Assign, prelude):
+            name = _rest(one.node, found) if isinstance(one.target, nodes.Name) else None
+            if name is not None:
+                found.add(one.target.name)
+                uses.add(id(name))
+    return found, uses
+
+
+def _rest(node: Any, aliases: set[str]) -> Any:
+    """Return the name in `NAME` or `NAME[1:]`, if it is one of the aliases; else None."""
+    named: Any = node
+    if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Slice):
+        part, named = node.arg, node.node
+        starts_late = (
+            isinstance(part.start, nodes.Const) and isinstance(part.start.value, int) and part.start.value >= 0
+        )
+        if not starts_late or part.stop is not None or part.step is not None:
+            return None
+    return named if _is_name(named) and named.name in aliases else None
+
+
+def _prompt(environment: Any, tree: Any, loop: Any, prompts: _Prompts) -> Any:
+    """Return a template of the branches of the prompt; None if they depend on the messages."""
+    names: list[Any] = list(tree.find_all(nodes.Name))
+    if any(_is_name(node, PROMPT) for node in names):
+        return None
+    assigned = {node.name for node in names if node.ctx != "load"} | {MESSAGES, "loop"}
+    assigned |= {node.name for node in tree.find_all(nodes.Macro)}
+    inside, behind = list[Any](), list[Any]()
+    for branch, conditions, body in prompts:
+        others = [one for one in conditions if not _is_name(one, PROMPT)]
+        if branch is tree.body and not others:
+            behind += body
+        elif (
+            branch is loop.body
+            and not inside
+            and len(others) == 1
+            and isinstance(others[0], nodes.Getattr)
+            and _is_name(others[0].node, "loop")
+            and others[0].attr == "last"
+            and _ends(loop.body)
+        ):
+            inside += body
+        else:
+            return None
+    whole = nodes.Template([*inside, *behind])
+    whole.set_lineno(1)
+    whole.set_environment(environment)
+    used: Any = whole.find_all((nodes.Name, nodes.NSRef, nodes.Macro, nodes.Block, nodes.CallBlock))
+    if any(not isinstance(one, nodes.Name) or one.ctx != "load" or one.name in assigned for one in used):
+        return None
+    return _compile_tree(environment, whole)
+
+
+def _ends(body: Sequence[Any]) -> bool:
+    """Return whether a loop writes nothing after the removed branch."""
+    removed = [at for at, node in enumerate(body) if isinstance(node, nodes.Output) and not node.nodes]
+    return len(removed) == 1 and all(map(_is_silent, body[removed[0] :]))
+
+
+def _wrap(tree: Any, loop: Any, aliases: set[str], allowed: set[int]) -> None:
+    """Wrap each expression by which a round could know of later messages; `allowed`: ids of names that tell nothing."""
+    allowed.add(id(loop.iter))
+    if all(node.ctx == "load" for node in tree.find_all(nodes.Name) if node.name == MESSAGES):
+        for item in tree.find_all(nodes.Getitem):
+            is_first = isinstance(item.arg, nodes.Const) and type(item.arg.value) is int and item.arg.value == 0
+            if is_first and _is_name(item.node, MESSAGES):
+                allowed.add(id(item.node))
+    for attribute in tree.find_all(nodes.Getattr):
+        if _is_name(attribute.node, "loop") and attribute.attr in _LOOKS_BACK:
+            allowed.add(id(attribute.node))
+    for inner in tree.find_all(nodes.For):
+        if inner is not loop:  # its body has a `loop` of its own
+            allowed |= {id(name) for name in _find(nodes.Name, inner.body) if name.name == "loop"}
+    _Wrapper(aliases, allowed).visit(tree)
+
+
+class _Wrapper(NodeTransformer):
+    def __init__(self, aliases: set[str], allowed: set[int]) -> None:
+        self._wrapped = {*aliases, "loop"}
+        self._allowed = allowed
+
+    def visit_Name(self, node: Any) -> Any:
+        is_ahead = _is_name(node) and node.name in self._wrapped and id(node) not in self._allowed
+        return apply_filter("_ahead", node) if is_ahead else node

@@ -33,14 +33,13 @@ from penstock._naming import nearest
 from penstock._optional import require
 from penstock.errors import PrepareError
 from penstock.formats.jsonl.scan import believable, maybe_deep
-from penstock.prepare.tokens.chat.render import (
+from penstock.prepare.tokens.chat.template import (
     ASSISTANT,
     ChatTemplate,
     Conversation,
     Spans,
     StoppedError,
     UnusableError,
-    load_renderer,
 )
 from penstock.prepare.tokens.documents import (
     KINDS,
@@ -433,6 +432,9 @@ class ChatReader:
         stop_at_fault: bool = False,
         row_of: Callable[[bytes], Any] | None = None,
     ) -> None:
+        require("jinja2", extra="chat")
+        from penstock.prepare.tokens.chat.render import load_renderer  # imports jinja2
+
         self._row_of = row_of
         self._path = path
         self._chat = chat

@@ -3,7 +3,8 @@
 `ImmutableSandboxedEnvironment` with trimmed blocks, loop controls, `{% generation %}`, `tojson`, `raise_exception` and
 `strftime_now`. The sandbox keeps a template from attributes and calls outside it. In addition, loops, calls and values
 of `range` are counted as steps, and so are the lengths of values that are made, read or compared. Unlike a time limit,
-this doesn't depend on the machine. Values longer than a limit aren't made: their length is computed first.
+this doesn't depend on the machine. Values longer than a limit aren't made: their length is computed first. This module
+imports jinja2.
 """
 
 from __future__ import annotations
@@ -17,7 +18,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, cast
 
-from penstock._optional import require
+import jinja2.ext
+from jinja2 import nodes
+from jinja2.runtime import markup_join
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace
+from jinja2.visitor import NodeTransformer
+
 from penstock.errors import ConfigError
 
 MOST_CHARS = 1 << 26
@@ -185,7 +192,6 @@ def require_between(*texts: Any) -> None:
             raise TooMuchError("the template pads text too far")
 
 
-EXTRA = "chat"
 _CHARS_A_STEP = 256
 _VALUES_A_STEP = 16
 _SLOW = frozenset(("wordwrap", "urlize", "striptags", "wordcount", "pprint", "xmlattr"))
@@ -307,13 +313,12 @@ def _require_call(obj: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
 
 def make_environment(meter: Meter, date: str | None) -> Any:
     """Return the environment of all renderings with `meter`. Not thread-safe."""
-    require("jinja2", extra=EXTRA)
-    environment = _environment_class()(meter)
+    environment: Any = _ChatEnvironment(meter)
     for name in _BY_LUCK:
         environment.globals.pop(name, None)
         environment.filters.pop(name, None)
     environment.globals.update(
-        namespace=_namespace_class(),
+        namespace=_ChatNamespace,
         raise_exception=_raise_exception,
         strftime_now=functools.partial(_strftime, date),
         range=meter.range,
@@ -349,154 +354,132 @@ def _tojson(
     return encoder.encode(value) if indent is None else meter.concat(encoder.iterencode(value))
 
 
-@functools.cache
-def _generation() -> Any:
-    """Return the extension for `{% generation %}`."""
-    import jinja2.ext
-    import jinja2.nodes as nodes
+class _Generation(jinja2.ext.Extension):
+    """`{% generation %}`."""
 
-    class Generation(jinja2.ext.Extension):
-        tags = {"generation"}  # noqa: RUF012 (a class variable)
+    tags = {"generation"}  # noqa: RUF012 (a class variable)
 
-        def parse(self, parser: Any) -> Any:
-            number = next(parser.stream).lineno
-            body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
-            return nodes.CallBlock(self.call_method("generated"), [], [], body).set_lineno(number)
+    def parse(self, parser: Any) -> Any:
+        number = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.CallBlock(self.call_method("generated"), [], [], body).set_lineno(number)
 
-        def generated(self, caller: Any) -> str:
-            return cast(Any, self.environment).meter.generated(caller)
-
-    return Generation
+    def generated(self, caller: Any) -> str:
+        return cast(Any, self.environment).meter.generated(caller)
 
 
-@functools.cache
-def _guards() -> Any:
-    """Return the transformer of parsed templates: rounds of loops are counted, and combined texts measured."""
-    import jinja2.nodes as nodes
-    from jinja2.visitor import NodeTransformer
-
-    def through(name: str, node: Any) -> Any:
-        found = nodes.Filter(node, name, [], [], None, None)
-        found.set_environment(node.environment)
-        return found.set_lineno(node.lineno)
-
-    def is_short(node: Any) -> bool:
-        return isinstance(node, nodes.Const) or (
-            isinstance(node, nodes.List | nodes.Tuple) and all(isinstance(one, nodes.Const) for one in node.items)
-        )
-
-    class Guards(NodeTransformer):
-        def visit_For(self, node: Any) -> Any:
-            self.generic_visit(node)
-            is_counted = isinstance(node.iter, nodes.Filter) and node.iter.name == "_rounds"
-            node.iter = node.iter if is_counted else through("_counted", node.iter)
-            return node
-
-        def visit_Concat(self, node: Any) -> Any:
-            self.generic_visit(node)
-            parts = nodes.List(node.nodes)
-            parts.set_environment(node.environment)
-            return through("_joined", parts.set_lineno(node.lineno))
-
-        def visit_Getitem(self, node: Any) -> Any:
-            self.generic_visit(node)
-            return through("_sized", node) if isinstance(node.arg, nodes.Slice) else node
-
-        def visit_List(self, node: Any) -> Any:
-            self.generic_visit(node)
-            return node if is_short(node) or getattr(node, "ctx", "load") == "store" else through("_sized", node)
-
-        visit_Tuple = visit_Dict = visit_List
-
-        def visit_Compare(self, node: Any) -> Any:
-            self.generic_visit(node)
-            left = node.expr
-            for one in node.ops:
-                left, before = one.expr, left
-                if not is_short(left) and (one.op in ("in", "notin") or not is_short(before)):
-                    one.expr = through("_sized", left)
-            return node
-
-    return Guards()
+def apply_filter(name: str, node: Any) -> Any:
+    """Return the node of a filter that is applied to `node`."""
+    found = nodes.Filter(node, name, [], [], None, None)
+    found.set_environment(node.environment)
+    return found.set_lineno(node.lineno)
 
 
-@functools.cache
-def _namespace_class() -> Any:
-    """Return a namespace with a short text: its values are set after it was measured, and can nest."""
-    from jinja2.utils import Namespace
-
-    class ChatNamespace(Namespace):
-        def __repr__(self) -> str:
-            return "<Namespace>"
-
-    return ChatNamespace
+def _is_short(node: Any) -> bool:
+    return isinstance(node, nodes.Const) or (
+        isinstance(node, nodes.List | nodes.Tuple) and all(isinstance(one, nodes.Const) for one in node.items)
+    )
 
 
-@functools.cache
-def _environment_class() -> Any:
-    from jinja2.ext import loopcontrols
-    from jinja2.runtime import markup_join
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+class _Guards(NodeTransformer):
+    """Rewrites parsed templates: rounds of loops are counted, and combined texts measured."""
 
-    class ChatEnvironment(ImmutableSandboxedEnvironment):
-        intercepted_binops = frozenset(("+", "*", "**", "%"))
+    def visit_For(self, node: Any) -> Any:
+        self.generic_visit(node)
+        is_counted = isinstance(node.iter, nodes.Filter) and node.iter.name == "_rounds"
+        node.iter = node.iter if is_counted else apply_filter("_counted", node.iter)
+        return node
 
-        def __init__(self, meter: Meter) -> None:
-            extensions = [_generation(), loopcontrols]
-            super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
-            self.meter = meter
-            self.concat = meter.concat
-            self.tests = {name: meter.compared(name, one) for name, one in self.tests.items()}
-            self.filters = {name: self._guarded(name, one) for name, one in self.filters.items()}
-            self.filters |= {
-                "tojson": functools.partial(_tojson, meter),
-                "_counted": meter.counted,
-                "_rounds": meter.rounds,
-                "_ahead": meter.ahead,
-                "_sized": meter.sized,
-                "_joined": self._joined,
-            }
+    def visit_Concat(self, node: Any) -> Any:
+        self.generic_visit(node)
+        parts = nodes.List(node.nodes)
+        parts.set_environment(node.environment)
+        return apply_filter("_joined", parts.set_lineno(node.lineno))
 
-        def _generate(self, source: Any, *args: Any, **kwargs: Any) -> Any:
-            return super()._generate(_guards().visit(source), *args, **kwargs)
+    def visit_Getitem(self, node: Any) -> Any:
+        self.generic_visit(node)
+        return apply_filter("_sized", node) if isinstance(node.arg, nodes.Slice) else node
 
-        def handle_exception(self, source: str | None = None) -> NoReturn:
-            raise  # a traceback by the template's lines is slow after deep recursion
+    def visit_List(self, node: Any) -> Any:
+        self.generic_visit(node)
+        return node if _is_short(node) or getattr(node, "ctx", "load") == "store" else apply_filter("_sized", node)
 
-        def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+    visit_Tuple = visit_Dict = visit_List
+
+    def visit_Compare(self, node: Any) -> Any:
+        self.generic_visit(node)
+        left = node.expr
+        for one in node.ops:
+            left, before = one.expr, left
+            if not _is_short(left) and (one.op in ("in", "notin") or not _is_short(before)):
+                one.expr = apply_filter("_sized", left)
+        return node
+
+
+class _ChatNamespace(Namespace):
+    """A namespace with a short text: its values are set after it was measured, and can nest."""
+
+    def __repr__(self) -> str:
+        return "<Namespace>"
+
+
+class _ChatEnvironment(ImmutableSandboxedEnvironment):
+    intercepted_binops = frozenset(("+", "*", "**", "%"))
+
+    def __init__(self, meter: Meter) -> None:
+        extensions = [_Generation, jinja2.ext.loopcontrols]
+        super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
+        self.meter = meter
+        self.concat = meter.concat
+        self.tests = {name: meter.compared(name, one) for name, one in self.tests.items()}
+        self.filters = {name: self._guarded(name, one) for name, one in self.filters.items()}
+        self.filters |= {
+            "tojson": functools.partial(_tojson, meter),
+            "_counted": meter.counted,
+            "_rounds": meter.rounds,
+            "_ahead": meter.ahead,
+            "_sized": meter.sized,
+            "_joined": self._joined,
+        }
+
+    def _generate(self, source: Any, *args: Any, **kwargs: Any) -> Any:
+        return super()._generate(_Guards().visit(source), *args, **kwargs)
+
+    def handle_exception(self, source: str | None = None) -> NoReturn:
+        raise  # a traceback by the template's lines is slow after deep recursion
+
+    def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
+        self.meter.step()
+        if getattr(obj, "__name__", "") == "join":
+            args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
+        _require_call(obj, args, kwargs)
+        self.meter.read("", (getattr(obj, "__self__", None), *args))
+        return self.meter.sized(super().call(context, obj, *args, **kwargs))
+
+    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+        if operator == "+" and type(left) is str and type(right) is str:  # fast path with the same rules
+            length = len(left) + len(right)
+            require_length(length)
+            self.meter.step(length // _CHARS_A_STEP)
+            return left + right
+        require_operation(operator, left, right)
+        return self.meter.sized(self.binop_table[operator](left, right))
+
+    def _joined(self, parts: Iterable[Any]) -> Any:
+        return self.meter.sized(markup_join(parts))
+
+    def _guarded(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(plain)  # with its `jinja_pass_arg`
+        def guarded(*args: Any, **kwargs: Any) -> Any:
+            first = 1 if hasattr(plain, "jinja_pass_arg") else 0
+            if name == "join" and isinstance(args[first], Iterator):
+                args = (*args[:first], list(args[first]), *args[first + 1 :])
+            require_filter("%" if name == "format" else name, args[first:], kwargs)
             self.meter.step()
-            if getattr(obj, "__name__", "") == "join":
-                args = tuple(list(one) if isinstance(one, Iterator) else one for one in args)
-            _require_call(obj, args, kwargs)
-            self.meter.read("", (getattr(obj, "__self__", None), *args))
-            return self.meter.sized(super().call(context, obj, *args, **kwargs))
+            self.meter.read(name, args[first : first + 1])
+            return self.meter.sized(plain(*args, **kwargs))
 
-        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-            if operator == "+" and type(left) is str and type(right) is str:  # fast path with the same rules
-                length = len(left) + len(right)
-                require_length(length)
-                self.meter.step(length // _CHARS_A_STEP)
-                return left + right
-            require_operation(operator, left, right)
-            return self.meter.sized(self.binop_table[operator](left, right))
-
-        def _joined(self, parts: Iterable[Any]) -> Any:
-            return self.meter.sized(markup_join(parts))
-
-        def _guarded(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-            @functools.wraps(plain)  # with its `jinja_pass_arg`
-            def guarded(*args: Any, **kwargs: Any) -> Any:
-                first = 1 if hasattr(plain, "jinja_pass_arg") else 0
-                if name == "join" and isinstance(args[first], Iterator):
-                    args = (*args[:first], list(args[first]), *args[first + 1 :])
-                require_filter("%" if name == "format" else name, args[first:], kwargs)
-                self.meter.step()
-                self.meter.read(name, args[first : first + 1])
-                return self.meter.sized(plain(*args, **kwargs))
-
-            return guarded
-
-    return ChatEnvironment
+        return guarded
 
 
 def has_generation(environment: Any, text: str) -> tuple[bool, int | None]:
@@ -504,8 +487,6 @@ def has_generation(environment: Any, text: str) -> tuple[bool, int | None]:
 
     That is one in a block that is captured before it is written: a macro, a recursive loop, a `set` or `filter` block.
     """
-    import jinja2.nodes as nodes
-
     holds = (nodes.Macro, nodes.AssignBlock, nodes.FilterBlock, nodes.CallBlock)
     found, hidden = False, None
     waiting: list[tuple[Any, bool]] = [(environment.parse(text), False)]
