@@ -152,7 +152,7 @@ prepare.tokens.chat.render: Renderer
 prepare.tokens.chat.template: Conversation UnusableError
 prepare.tokens.chat.sandbox: Meter
 prepare.tokens.chat.template: ChatTemplate load_template
-prepare.tokens.decode: load_decoder
+prepare.tokens.vocabulary: load_decoder
 prepare.tokens.documents: extractor=_extractor
 prepare.tokens.engines: GigatokenEngine TokenizersEngine load_engine
 prepare.tokens.inputs: InputFile without_excluded

@@ -96,7 +96,7 @@ KNOWN: dict[str, str] = {
     "prepare/media/index.py": _SCRATCH,
     "prepare/media/run.py": _SCRATCH,
     "engine/token_files.py": _PART,
-    "prepare/tokens/decode.py": _TOKENIZER,
+    "prepare/tokens/vocabulary.py": _TOKENIZER,
     "prepare/tokens/inputs.py": "walks over folders of this machine: `local_path` refuses another",
     "prepare/tokens/engines.py": _TOKENIZER,
     "prepare/tokens/pipeline.py": "where no store is given the output is a path: `local_place` refuses another",

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import NotFound
-from penstock.prepare.tokens.decode import load_decoder
 from penstock.prepare.tokens.engines import load_tokenizer, tokenizer_files
+from penstock.prepare.tokens.vocabulary import load_decoder
 from penstock.store.hub_cache import located
 from penstock.store.local import LocalStore
 

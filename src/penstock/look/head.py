@@ -36,7 +36,7 @@ def decoder(tokenizer: str | None) -> Decode | None:
     """Return the function that decodes token ids; None if no tokenizer is named."""
     if tokenizer is None:
         return None
-    from penstock.prepare.tokens.decode import load_decoder
+    from penstock.prepare.tokens.vocabulary import load_decoder
 
     return load_decoder(tokenizer)
 

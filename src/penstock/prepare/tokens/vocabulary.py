@@ -1,20 +1,32 @@
-"""Ids of a tokenizer: their texts, special tokens and white space, tokens for unknown text, and dropped characters."""
+"""Ids of a tokenizer: their texts, special tokens and white space, tokens for unknown text, and dropped characters.
+
+`TokenTable` and the counts serve `pack`; `Vocabulary` turns ids back into text for display.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Literal, cast
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._limits import MOST_TOKEN_ID
+from penstock._optional import require
+from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.prepare.tokens.engines import TokenizersEngine, load_reference
 from penstock.prepare.tokens.model_files import load_sentencepiece
-from penstock.prepare.tokens.tokenizer import TokenizerSpec
+from penstock.prepare.tokens.tokenizer import TokenizerSpec, parse_tokenizer, require_loadable, tokenizer_digest
+from penstock.store.hub_cache import located
+from penstock.store.local import LocalStore
+from penstock.store.resolve import local_path
 from penstock.types import IntArray
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]
@@ -49,7 +61,6 @@ class TokenTable:
 
 @functools.lru_cache(maxsize=2)
 def load_token_table(spec: TokenizerSpec) -> TokenTable:
-    """Return the table of a tokenizer, which is read once in each process."""
     found = json.loads(spec.json)
     tokens = _tokens(found["model"])
     added = {int(token["id"]): token for token in found.get("added_tokens") or ()}
@@ -72,10 +83,10 @@ def load_token_table(spec: TokenizerSpec) -> TokenTable:
         and (form is not None or not steps)
     ):
         text_bytes = np.full(size, _UNKNOWN_BYTES, np.int64)
-        alphabet = frozenset(_alphabet())
+        alphabet = _bytes_of_characters().keys()
         unknown = found["model"].get("unk_token")
         for index, token in tokens.items():
-            if token != unknown and alphabet.issuperset(token):
+            if token != unknown and alphabet >= {*token}:
                 text_bytes[index] = len(token)
         for index, token in added.items():
             text_bytes[index] = len(str(token["content"]).encode(errors="replace"))
@@ -90,22 +101,12 @@ def _tokens(model: dict[str, Any]) -> dict[int, str]:
 
 
 def _steps(node: Any) -> list[dict[str, Any]]:
-    """Return a normalizer, pre-tokenizer or post-processor as its steps."""
     if not node:
         return []
     for key in ("normalizers", "pretokenizers", "processors"):
         if node.get("type") == "Sequence" and key in node:
             return [step for inner in node[key] for step in _steps(inner)]
     return [node]
-
-
-def _alphabet() -> str:
-    """Return the 256 characters by which byte-level vocabularies write bytes."""
-    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    return "".join(map(chr, [*plain, *range(256, 256 + 256 - len(plain))]))
-
-
-_BYTE_LETTERS = 256
 
 
 class _Model(msgspec.Struct):
@@ -122,7 +123,6 @@ class _Json(msgspec.Struct):
 
 @functools.lru_cache(maxsize=2)
 def unknown_id(spec: TokenizerSpec) -> int | None:
-    """Return the id of the token for unknown text; None without one."""
     if spec.kind == "sentencepiece":
         return int(load_sentencepiece(spec).unk_id())
     if spec.kind != "tokenizers":
@@ -146,11 +146,10 @@ def drops_characters(spec: TokenizerSpec) -> bool:
     if b'"ByteLevel"' not in spec.json:
         return True
     vocabulary = msgspec.json.decode(model.vocab, type=dict[str, int])
-    return sum(len(token) == 1 for token in vocabulary) < _BYTE_LETTERS
+    return sum(len(token) == 1 for token in vocabulary) < 256
 
 
 def count_unknown(spec: TokenizerSpec, ids: NDArray[np.uint32]) -> int:
-    """Count the tokens for unknown text."""
     token = unknown_id(spec)
     return 0 if token is None else int(np.count_nonzero(ids == token))
 
@@ -175,3 +174,118 @@ def _model_of(spec: TokenizerSpec) -> _Model | None:
         return msgspec.json.decode(spec.json, type=_Json).model
     except msgspec.MsgspecError:
         return None
+
+
+# --- texts for display
+
+Decode = Callable[[Sequence[int]], str]
+
+_BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+class Vocabulary:
+    """Texts of the ids of a tokenizer.
+
+    Args:
+        piece_of: returns the entry of an id in the vocabulary; None if it doesn't exist.
+        is_byte_level: entries are bytes, written as GPT-2's characters.
+        digests: digests of the tokenizer that side files record.
+    """
+
+    def __init__(
+        self,
+        decode: Decode,
+        piece_of: Callable[[int], str | None],
+        *,
+        is_byte_level: bool,
+        digests: frozenset[str] = frozenset(),
+    ) -> None:
+        self.digests = digests
+        self._decode = decode
+        self._piece_of = piece_of
+        self._bytes = _bytes_of_characters() if is_byte_level else None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of ids. An id that the tokenizer lacks, which its library would drop, is `⟨17⟩`."""
+        numbers = list(map(int, ids))
+        lacking = {one for one in set(numbers) if self._piece_of(one) is None}
+        if not lacking:
+            return self._decode(numbers)
+        runs = groupby(numbers, lambda one: one in lacking)
+        return "".join(
+            "".join(f"⟨{one}⟩" for one in run) if is_lacking else self._decode(list(run)) for is_lacking, run in runs
+        )
+
+    def bytes_of(self, token: int, /) -> bytes | None:
+        """Return the bytes of an id, which may be a part of a character; None if it doesn't exist."""
+        piece = self._piece_of(token)
+        if piece is None:
+            return None
+        if self._bytes is not None:
+            known = [self._bytes.get(char) for char in piece]
+            if None not in known:
+                return bytes(one for one in known if one is not None)
+        byte = _BYTE_PIECE.fullmatch(piece)
+        if byte is not None:
+            return bytes([int(byte[1], 16)])
+        return piece.replace("\u2581", " ").encode(errors="surrogatepass")
+
+
+def load_decoder(tokenizer: str | os.PathLike[str]) -> Decode:
+    """Return a function from ids to text with special tokens; arguments and errors are those of `load_vocabulary`."""
+    return load_vocabulary(tokenizer).decode
+
+
+def load_vocabulary(tokenizer: str | os.PathLike[str]) -> Vocabulary:
+    """Load the vocabulary of a tokenizer by its own library.
+
+    Args:
+        tokenizer: a `tokenizer.json` or its directory, a SentencePiece `.model`, or a name in the Hub's local cache.
+
+    Raises:
+        NotFound: nothing exists there.
+        Corrupt: it can't be read.
+        MissingExtra: its library isn't installed.
+    """
+    store, path = LocalStore(), local_path(located(os.fspath(tokenizer)), "a tokenizer")
+    if store.is_folder(path):
+        path = os.path.join(path, "tokenizer.json")
+    if not store.exists(path):
+        raise NotFound(
+            "the tokenizer file doesn't exist", path=path, hint="Pass a tokenizer.json, its folder, or a .model"
+        )
+    try:
+        data = store.get(path)
+        if path.endswith(".model"):
+            pieces: Any = require("sentencepiece", extra="tokenize").SentencePieceProcessor(model_proto=data)
+            count = int(pieces.GetPieceSize())
+            return Vocabulary(
+                pieces.Decode,
+                lambda token: str(pieces.IdToPiece(token)) if 0 <= token < count else None,
+                is_byte_level=False,
+                digests=_digests(data),
+            )
+        require_loadable(data, path)
+        library: Any = parse_tokenizer(data, path)
+    except (ImportError, PenstockError):
+        raise
+    except Exception as error:
+        raise Corrupt("the tokenizer can't be read", path=path, found=str(error)) from error
+    return Vocabulary(
+        functools.partial(library.decode, skip_special_tokens=False),
+        lambda token: library.id_to_token(token) if 0 <= token <= MOST_TOKEN_ID else None,
+        is_byte_level=b'"ByteLevel"' in data,
+        digests=_digests(data),
+    )
+
+
+def _digests(data: bytes) -> frozenset[str]:
+    return frozenset(tokenizer_digest(data, split_special_tokens=splits) for splits in (False, True))
+
+
+@functools.cache
+def _bytes_of_characters() -> dict[str, int]:
+    """Return GPT-2's table: printable bytes are themselves, others are characters from U+0100 on, in order."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in plain]
+    return {chr(byte): byte for byte in plain} | {chr(256 + place): byte for place, byte in enumerate(others)}

@@ -36,7 +36,7 @@ from penstock.types import IntArray, OpenOptions, ReadMode
 from penstock.view.facts.panel import Decode
 
 if TYPE_CHECKING:
-    from penstock.prepare.tokens.decode import Vocabulary
+    from penstock.prepare.tokens.vocabulary import Vocabulary
 
 Target: TypeAlias = str | os.PathLike[str] | Source[Any]
 """What may be looked at: a path, a URL, or a source that is open."""
@@ -273,7 +273,7 @@ def vocabulary_of(tokenizer: str | None) -> Vocabulary | None:
     """What the ids of a tokenizer stand for; None where none is named. Raises as `load_vocabulary`."""
     if tokenizer is None:
         return None
-    from penstock.prepare.tokens.decode import load_vocabulary  # its packages are needed for tokens alone
+    from penstock.prepare.tokens.vocabulary import load_vocabulary  # its packages are needed for tokens alone
 
     return load_vocabulary(tokenizer)
 
