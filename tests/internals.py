@@ -158,7 +158,7 @@ prepare.tokens.engines: GigatokenEngine TokenizersEngine load_engine
 prepare.tokens.inputs: InputFile without_excluded
 prepare.tokens.engines: load_tokenizer
 prepare.tokens.reading: open_table row_groups_in=groups_in
-prepare.tokens.tasks: Piece
+prepare.tokens.inputs: Piece
 prepare.tokens.model_files: TIKTOKEN_PATTERNS=PATTERNS
 prepare.tokens.tokenizer: TokenizerSpec load_spec
 prepare.tokens.tokenizer: MOST_TOKEN_ID no_panics require_loadable
@@ -460,7 +460,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "large_lines_bytes": ("prepare.jsonl_index:_LARGE_BYTES",),
     "index_task_bytes": ("prepare.jsonl_index:_TASK_BYTES",),
     "encode_lines_index": ("prepare.jsonl_index:_index_small",),
-    "format_of_packed_files": ("prepare.tokens.output:get_format",),
+    "format_of_packed_files": ("prepare.tokens.request:get_format",),
     "rendered_text": ("prepare.tokens.chat.render:Renderer._text",),
     "make_bordered": ("prepare.tokens.chat.render:make_bordered",),
     "encode_task": ("prepare.tokens.encode:encode_task",),
@@ -473,8 +473,8 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "plan_of_pack": ("prepare.tokens.request:Plan",),
     "default_task_bytes": ("prepare.tokens.request:default_task_bytes",),
     "load_table_blocks": ("prepare.tokens.reading:load_blocks",),
-    "cut_stream": ("prepare.tokens.tasks:cut_stream",),
-    "task_bytes_of_pack": ("prepare.tokens.tasks:default_task_bytes",),
+    "cut_stream": ("prepare.tokens.inputs:cut_stream",),
+    "task_bytes_of_pack": ("prepare.tokens.inputs:default_task_bytes",),
     "long_tokens": ("prepare.tokens.tokenize:_LONG_TOKENS",),
     "load_engine": ("prepare.tokens.tokenize:load_engine",),
     "most_token_id": ("prepare.tokens.tokenizer:MOST_TOKEN_ID",),

@@ -58,7 +58,7 @@ BORDERS: dict[str, set[str]] = {
         "prepare/tokens/inputs:find_files",
         "prepare/tokens/engines:load_tokenizer",
         "prepare/tokens/engines:tokenizer_files",
-        "prepare/tokens/output:understand_output",
+        "prepare/tokens/request:understand_output",
         "prepare/tokens/pipeline:pack",
         "prepare/tokens/tokenizer:load_spec",
     },
@@ -200,7 +200,7 @@ ALLOWED: dict[str, str] = {
     "prepare/media/index:_stamp": "asks when a local file was changed",
     "reshape/rows:in_place": "names a file whose ranges a writer takes",
     "engine/token_files:_drop_cache": "tells the system that a local part need not stay in memory",
-    "prepare/tokens/output:_ColumnParts.write_part": "what writers of formats take, in their words",
+    "prepare/tokens/request:_ColumnParts.write_part": "what writers of formats take, in their words",
     "prepare/tokens/engine_choice:disagreed": "names an input in an error",
     "prepare/tokens/inputs:_names_below": "names inputs by their paths below the folder that all share",
     **dict.fromkeys(

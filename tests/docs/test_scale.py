@@ -10,8 +10,7 @@ import pytest
 import penstock as ps
 from penstock.engine.plan import PIECE_BYTES
 from penstock.prepare.tokens import inputs as input_files
-from penstock.prepare.tokens import tasks
-from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS
+from penstock.prepare.tokens.request import DEFAULT_FILE_TOKENS
 from penstock.store import _turns, fingerprint
 from penstock.store._remote_options import RemoteOptions
 from penstock.store._remote_staged import ONE_PUT_BYTES
@@ -20,9 +19,9 @@ from penstock.testing.memory import MemorySource
 PAGE = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
 TEXT_BYTES, FILES, NODES, CORES, REQUEST_S, PAGE_S = 10**13, 10**4, 64, 32, 0.01, 0.1
 TOKEN_BYTES = TEXT_BYTES / 4.4 * 2
-TASKS = TEXT_BYTES / tasks._MOST_BYTES
-PUTS = -(-tasks._MOST_BYTES / 4.4 * 2 // ONE_PUT_BYTES) + 2
-LENGTHS_BYTES = 8 * tasks._MOST_BYTES / 4.4 / 500
+TASKS = TEXT_BYTES / input_files._MOST_TASK_BYTES
+PUTS = -(-input_files._MOST_TASK_BYTES / 4.4 * 2 // ONE_PUT_BYTES) + 2
+LENGTHS_BYTES = 8 * input_files._MOST_TASK_BYTES / 4.4 / 500
 HOSTS, SAMPLED = 2048, fingerprint._FILES * fingerprint._PLACES
 SAMPLED_BYTES = SAMPLED * fingerprint._PLACE_BYTES
 FIRST_SECOND = [host for host in range(HOSTS) if _turns.delay_s(host, HOSTS, RemoteOptions().spread_s) < 1]
@@ -35,7 +34,7 @@ def said(number: float, digits: int = 2) -> str:
 
 FIGURES = {
     "tasks": f"| {said(TASKS, 3)} |",
-    "files of a task": f"or {tasks._MOST_FILES:,} files",
+    "files of a task": f"or {input_files._MOST_TASK_FILES:,} files",
     "plan": f"→ {said(FILES / input_files._AT_ONCE * REQUEST_S + 5 * FILES / 1000 * PAGE_S)} s, 1 MB",
     "a plan's pieces": f"in pieces of {PIECE_BYTES >> 20} MiB",
     "encoding": f"→ {said(19.8 * TEXT_BYTES / 1e9, 3)} core seconds: {said(19.8 * 1e4 / NODES / CORES)} s",

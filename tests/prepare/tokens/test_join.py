@@ -25,7 +25,7 @@ from penstock.engine.token_files import FileJob, FileTask, PartRange, assemble_f
 from penstock.formats import _proof
 from penstock.formats._manifest import FileDigests
 from penstock.formats.tokens import joined
-from penstock.prepare.tokens.output import writer_options
+from penstock.prepare.tokens.request import writer_options
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.store import compose
 from penstock.store.cache import CachedStore

@@ -16,10 +16,9 @@ from penstock.errors import PrepareError
 from penstock.executors import HERE
 from penstock.prepare.tokens.engine_choice import check_probes
 from penstock.prepare.tokens.engines import EngineName, Reference
-from penstock.prepare.tokens.inputs import TABLES, InputFile
+from penstock.prepare.tokens.inputs import TABLES, InputFile, Task, Tasks, cut_parts, text_bytes
 from penstock.prepare.tokens.report import Dropped, PackProgress
 from penstock.prepare.tokens.request import Material
-from penstock.prepare.tokens.tasks import Task, Tasks, cut_parts, text_bytes
 from penstock.prepare.tokens.tokenize import MOST_DROPPED, Done, Encoder, Result, encode_task, is_compared_by_worker
 
 

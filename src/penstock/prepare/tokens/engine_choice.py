@@ -29,10 +29,9 @@ from penstock.prepare.tokens.engines import (
     odd_texts,
     try_gigatoken,
 )
-from penstock.prepare.tokens.inputs import TABLES, InputFile
+from penstock.prepare.tokens.inputs import TABLES, InputFile, text_bytes
 from penstock.prepare.tokens.reading import Reader, Selection, count_rows, make_reader, table_lines
 from penstock.prepare.tokens.request import Material
-from penstock.prepare.tokens.tasks import text_bytes
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.prepare.tokens.vocabulary import load_token_table
 

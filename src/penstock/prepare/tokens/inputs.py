@@ -1,4 +1,9 @@
-"""Inputs of `pack`: files, directories and globs become a list of files in a fixed order, each with its digest."""
+"""Inputs of `pack`: files, directories and globs become a list of files in a fixed order, each with its digest.
+
+Inputs are cut into tasks: runs of small files, and ranges of large ones. A restart reuses finished tasks; the output
+doesn't change. Tasks depend only on names, sizes and kinds of inputs. A large compressed file is one task with several
+parts, since it can't be read from the middle.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +20,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from stat import S_ISREG
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, Literal
 
 import xxhash
 
 from penstock._pool import Pool
 from penstock._printable import recordable
 from penstock._resolved import excluded_of
+from penstock.engine.parts import PartName
 from penstock.engine.plan import PlannedInput
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats import SUFFIXES as OF_FORMATS
@@ -30,6 +36,7 @@ from penstock.formats._door import open_at
 from penstock.formats._excluded import require_lists_not_recorded, require_no_list_above
 from penstock.formats._excluding import stored
 from penstock.formats._kept import carried_list, excluded_list
+from penstock.formats.jsonl.decompress import cut_stream
 from penstock.formats.jsonl.scan import line_numbers
 from penstock.formats.tables.hf import FORMAT as HF
 from penstock.formats.tables.hf import saved_files
@@ -73,6 +80,11 @@ _READ_BYTES = 1 << 20
 _HEAD_BYTES = 4
 _AT_ONCE = 16
 _VERSION = "version:"
+_LEAST_TASK_BYTES = 1 << 23
+_MOST_TASK_BYTES = 1 << 26
+_MOST_TASK_FILES = 1 << 12
+_WANTED_TASKS = 64
+_EXPANSION = 4  # of compressed text, roughly
 NO_STATUS: Mapping[str, os.stat_result] = MappingProxyType({})
 NOTHING_KNOWN: Mapping[str, PlannedInput] = MappingProxyType({})
 
@@ -106,7 +118,6 @@ class InputFile:
 
     @property
     def path(self) -> str:
-        """Path of the file."""
         return self.place.path
 
     @property
@@ -458,3 +469,121 @@ def _whole_digest(file: Place) -> str:
         hasher.update(data)
         offset_bytes += len(data)
     return f"xxh3:{hasher.hexdigest()}"
+
+
+# --- tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range of input number `file`, or all of it: lines or row groups that begin in `[start_bytes, stop_bytes)`.
+
+    `size_bytes` is the size of the file. A piece of a compressed file is all of it.
+    """
+
+    file: int
+    place: Place
+    start_bytes: int
+    stop_bytes: int
+    size_bytes: int
+    kind: Kind = "lines"
+    compression: Compression = "none"
+
+    @property
+    def is_whole(self) -> bool:
+        return self.start_bytes == 0 and self.stop_bytes == self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Input that is encoded at once.
+
+    Attributes:
+        in_parts: it is one large compressed file, which makes several parts.
+        part: the number of the part whose lines `lines` are, or 0; `last`: whether it is the last one.
+        lines: offset in the decompressed file, and whole lines; None: the task makes all parts.
+        done: of a large compressed file, the existing parts.
+        look: existing parts of which only the input is read, since it may have changed.
+    """
+
+    number: int
+    pieces: tuple[Piece, ...]
+    in_parts: bool = False
+    part: int = 0
+    last: bool = True
+    lines: tuple[int, bytes] | None = None
+    done: tuple[int, ...] = ()
+    look: tuple[PartName, ...] = ()
+
+    @property
+    def described(self) -> str:
+        first, last = self.pieces[0], self.pieces[-1]
+        if len(self.pieces) > 1:
+            return f"{len(self.pieces)} files from {first.place.shown} to {last.place.shown}"
+        return f"{first.place.shown}, bytes {first.start_bytes} to {first.stop_bytes}"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.stop_bytes - piece.start_bytes for piece in self.pieces)
+
+
+def default_task_bytes(total_bytes: int) -> int:
+    """Return a size with enough tasks for many workers and little loss in a kill, but few enough to be cheap."""
+    return min(max(total_bytes // _WANTED_TASKS, _LEAST_TASK_BYTES), _MOST_TASK_BYTES)
+
+
+def text_bytes(name: str, size_bytes: int) -> int:
+    return size_bytes * (_EXPANSION if name.endswith((".gz", ".zst")) else 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks(Sequence[Task]):
+    """All tasks in input order. Each iteration cuts them again, so that they take no memory."""
+
+    inputs: Sequence[InputFile]
+    task_bytes: int
+
+    def __iter__(self) -> Iterator[Task]:
+        number, small, small_bytes = 0, list[Piece](), 0
+        for file, one in enumerate(self.inputs):
+            whole = Piece(file, one.source, 0, one.size_bytes, one.size_bytes, one.kind, one.compression)
+            is_small = one.kind == "whole" or text_bytes(one.name, one.size_bytes) <= self.task_bytes
+            if is_small:
+                small.append(whole)
+                small_bytes += text_bytes(one.name, one.size_bytes)
+                if small_bytes < self.task_bytes and len(small) < _MOST_TASK_FILES:
+                    continue
+            if small:
+                yield Task(number, tuple(small))
+                number, small, small_bytes = number + 1, [], 0
+            if is_small:
+                continue
+            in_parts = one.compression != "none"
+            step = one.size_bytes if in_parts else self.task_bytes
+            for start in range(0, one.size_bytes, step):
+                stop = min(start + step, one.size_bytes)
+                yield Task(number, (replace(whole, start_bytes=start, stop_bytes=stop),), in_parts)
+                number += 1
+        if small:
+            yield Task(number, tuple(small))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self)[index]
+
+
+def cut_parts(task: Task, task_bytes: int, names: Sequence[PartName] = (), *, trusted: bool = True) -> Iterator[Task]:
+    """Yield the missing parts of a large compressed file as tasks with lines, which are decompressed lazily.
+
+    A part has at least `task_bytes` of decompressed lines. Those in `names` exist. Unless these are `trusted`, they are
+    yielded too, to compare their lines.
+    """
+    piece = task.pieces[0]
+    existing = {name.piece: name for name in names}
+    for part, (offset_bytes, data, last) in enumerate(cut_stream(piece.place, piece.compression, task_bytes)):
+        name = existing.get(part)
+        if name is None or not trusted:
+            look = () if name is None else (name,)
+            yield replace(task, part=part, last=last, lines=(offset_bytes, data), look=look)

@@ -44,19 +44,20 @@ from penstock.order.permutation import GlobalOrder
 from penstock.prepare.tokens.encode import Encoding
 from penstock.prepare.tokens.engine_choice import choose, disagreed, estimate, find_disagreement
 from penstock.prepare.tokens.engines import EngineName, encode_each
-from penstock.prepare.tokens.inputs import changed_since, with_digests
-from penstock.prepare.tokens.output import bos_of, create_writer, writer_options
+from penstock.prepare.tokens.inputs import Tasks, changed_since, default_task_bytes, text_bytes, with_digests
 from penstock.prepare.tokens.report import PackReport
 from penstock.prepare.tokens.request import (
     Material,
     Request,
     Statuses,
+    bos_of,
+    create_writer,
     find_inputs,
     load_material,
     name_inputs,
+    writer_options,
 )
 from penstock.prepare.tokens.sidecars import kept_mask, kept_rows, settle_mask, settle_rows, shuffled_place
-from penstock.prepare.tokens.tasks import Tasks, default_task_bytes, text_bytes
 from penstock.prepare.tokens.vocabulary import drops_characters, unknown_id
 from penstock.store._files import require_movable
 from penstock.store._keeping import keeping_nothing

@@ -24,10 +24,9 @@ from penstock.prepare.tokens.engines import EngineChoice
 from penstock.prepare.tokens.fill_in import make_options
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, spooled
 from penstock.prepare.tokens.job import PackDatasetJob, PackFolderJob
-from penstock.prepare.tokens.output import DEFAULT_FILE_TOKENS, understand_output
 from penstock.prepare.tokens.reading import DEFAULT_JOIN, select
 from penstock.prepare.tokens.report import PackProgress, PackReport
-from penstock.prepare.tokens.request import Request
+from penstock.prepare.tokens.request import DEFAULT_FILE_TOKENS, Request, understand_output
 from penstock.prepare.tokens.sidecars import require_place_of_mask
 from penstock.prepare.tokens.tokenizer import NO_EOS
 from penstock.store.local import LocalStore

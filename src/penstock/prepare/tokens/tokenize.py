@@ -33,9 +33,8 @@ from penstock.prepare.tokens.engines import (
     load_reference,
 )
 from penstock.prepare.tokens.fill_in import FillIn
-from penstock.prepare.tokens.inputs import TABLES
+from penstock.prepare.tokens.inputs import TABLES, Piece, Task, cut_parts
 from penstock.prepare.tokens.reading import Reader, Selection, make_reader, table_lines
-from penstock.prepare.tokens.tasks import Piece, Task, cut_parts
 from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.prepare.tokens.vocabulary import count_dropped, count_unknown, load_token_table
 from penstock.store.place import Place

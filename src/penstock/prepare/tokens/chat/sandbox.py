@@ -445,7 +445,7 @@ class _ChatEnvironment(ImmutableSandboxedEnvironment):
     def _generate(self, source: Any, *args: Any, **kwargs: Any) -> Any:
         return super()._generate(_Guards().visit(source), *args, **kwargs)
 
-    def handle_exception(self, source: str | None = None) -> NoReturn:
+    def handle_exception(self, *_: Any, **__: Any) -> NoReturn:
         raise  # a traceback by the template's lines is slow after deep recursion
 
     def call(self, context: Any, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
