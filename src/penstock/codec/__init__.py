@@ -1,1 +1,1 @@
-"""Encodes values as bytes and decodes them: pure functions over buffers, no files."""
+"""Encoders and decoders of values as bytes: pure functions over buffers, no files."""

@@ -1,4 +1,4 @@
-"""The opcodes that a pickled list of pairs needs; see `penstock.codec.pickles`."""
+"""Opcodes of pickled lists of pairs; see `penstock.codec.pickles`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MARK, APPENDS, APPEND = 0x28, 0x65, 0x61
 BININT1, BININT2, BININT, LONG1 = 0x4B, 0x4D, 0x4A, 0x8A
 BINPUT, LONG_BINPUT, BINGET, LONG_BINGET = 0x71, 0x72, 0x68, 0x6A
 
-# A number's kind: 1 to 3 for BININT1, BININT2, BININT, and 3 + n for LONG1 of n bytes; 0 for none of these.
+# Kind of a number: 1 to 3 for BININT1, BININT2, BININT, and 3 + n for LONG1 of n bytes; 0 for none of these.
 KIND = np.zeros(256, np.int64)
 KIND[[BININT1, BININT2, BININT]] = 1, 2, 3
 PAYLOAD_BYTES = np.array([0, 1, 2, 4, *range(1, 9)], np.int64)

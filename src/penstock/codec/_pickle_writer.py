@@ -1,4 +1,4 @@
-"""Writing pickled lists of pairs; see `penstock.codec.pickles`."""
+"""Writer of pickled lists of pairs; see `penstock.codec.pickles`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from penstock.errors import TooLarge
 from penstock.types import IntArray
 
 MARKED_PAIRS = 4096
-"""Each so many-th pair of a list is marked: a list is read from a mark on, without what stands before it."""
+"""Every so many pairs, a mark is recorded, so that the list can be read from there on."""
 
 _BATCH = 1000
 _SLICE = 1 << 13
@@ -41,12 +41,12 @@ _KIND_STARTS = np.array([1 << 8, 1 << 16, 1 << 31, 1 << 39, 1 << 47, 1 << 55], n
 
 
 class PairListEncoder:
-    """Streams the pickle of a list of pairs: the results of `encode` and `finish`, joined, are the whole pickle.
+    """Streaming encoder of a pickled list of pairs: the joined results of `encode` and `finish` are the pickle.
 
     Memory: about 2 MB, and the bytes returned.
 
     Attributes:
-        marks: where each `MARKED_PAIRS`th pair begins in the pickle, from the first on; whole after `finish`.
+        marks: offset of each `MARKED_PAIRS`th pair in the pickle, from the first on; complete after `finish`.
     """
 
     __slots__ = ("_first", "_framed_bytes", "_num_pairs", "_open_frame", "_started", "marks")
@@ -56,11 +56,11 @@ class PairListEncoder:
         self._first: IntArray | None = None
         self._started = False
         self._open_frame = b"]\x94"
-        self._framed_bytes = 2  # what stands before the open frame
+        self._framed_bytes = 2  # size of everything before the open frame
         self.marks: list[int] = []
 
     def encode(self, pairs: IntArray) -> bytes:
-        """The next bytes of the pickle.
+        """Return the next bytes of the pickle.
 
         Args:
             pairs: int64[k, 2], each number in `[0, 2^63)`.
@@ -81,7 +81,7 @@ class PairListEncoder:
         return b"".join(out)
 
     def finish(self) -> bytes:
-        """The last bytes."""
+        """Return the last bytes of the pickle."""
         if self._first is not None:
             self.marks.append(self._framed_bytes + _FRAME_HEAD_BYTES + len(self._open_frame))
             content = self._open_frame + _encode_pairs(self._first, -1)[0] + b"a."
@@ -114,7 +114,7 @@ class PairListEncoder:
         return out
 
     def _mark(self, marked: IntArray, start: int, stop: int) -> IntArray:
-        """Note the marks that lie in a frame of content `[start, stop)`; those that follow it."""
+        """Record the marks in a frame of content `[start, stop)`; return the later ones."""
         count = int(np.searchsorted(marked, stop))
         self.marks += (marked[:count] - start + self._framed_bytes + _FRAME_HEAD_BYTES).tolist()
         return marked[count:]
@@ -138,7 +138,7 @@ def _framed(content: bytes) -> bytes:
 
 
 def _encode_pairs(pairs: IntArray, num_before: int) -> tuple[bytes, IntArray]:
-    """Opcodes of the pairs, and int64[2 k]: where in them each number begins.
+    """Return the opcodes of the pairs, and int64[2 k]: the offset of each number in them.
 
     `num_before` is the number of pairs already written, or -1 for a list of one pair, which has no MARK.
     """
@@ -154,7 +154,7 @@ def _encode_pairs(pairs: IntArray, num_before: int) -> tuple[bytes, IntArray]:
 
     places, words = _short_words(pairs, kinds, starts) or _long_words(pairs, kinds, starts)
     out = np.empty(total_bytes + 8, np.uint8)
-    # Put down in order: each word covers what the one before it wrote beyond its own bytes.
+    # Written in order: each word overwrites the excess bytes of the previous one.
     np.ndarray((total_bytes + 1,), "<u8", out.data, 0, (1,))[places] = words
     marks = starts[2 * batches]
     out[marks - 2], out[marks - 1] = APPENDS, MARK
@@ -163,7 +163,6 @@ def _encode_pairs(pairs: IntArray, num_before: int) -> tuple[bytes, IntArray]:
 
 
 def _kinds(numbers: NDArray[Any]) -> NDArray[Any]:
-    """int64[k]: the kind of each number."""
     ends = np.searchsorted(_KIND_STARTS, [numbers.min(), numbers.max()], "right")
     if ends[0] == ends[1]:  # most often: starts grow slowly
         kinds = np.full(len(numbers), ends[0] + 1)
@@ -174,7 +173,7 @@ def _kinds(numbers: NDArray[Any]) -> NDArray[Any]:
 
 
 def _short_words(pairs: IntArray, kinds: IntArray, starts: IntArray) -> tuple[IntArray, NDArray[Any]] | None:
-    """Places and u64 words, two a pair; None where a number is too large for that."""
+    """Return offsets and u64 words, two per pair; None if a number is too large for that."""
     if int(kinds[:, 0].max()) > _SHORT_START_KIND or int(kinds[:, 1].max()) > _SHORT_LENGTH_KIND:
         return None
     words = _HEADS[kinds]
@@ -184,7 +183,7 @@ def _short_words(pairs: IntArray, kinds: IntArray, starts: IntArray) -> tuple[In
 
 
 def _long_words(pairs: IntArray, kinds: IntArray, starts: IntArray) -> tuple[IntArray, NDArray[Any]]:
-    """Places and u64 words, five a pair, of any numbers."""
+    """Return offsets and u64 words, five per pair, for arbitrary numbers."""
     places = np.empty((len(pairs), 5), np.int64)
     words = np.empty(places.shape, "<u8")
     places[:, 0:4:2] = starts.reshape(-1, 2)

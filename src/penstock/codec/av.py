@@ -1,12 +1,13 @@
-"""Handles to audio and video files that decode frames and clips on demand.
+"""Decoders of audio and video files for frames and clips on demand.
 
 Frame i is the i-th in the order of presentation, counted from 0, and sample i the i-th that decoding returns. Seconds
 are those of the file, in which the first frame may be late. The frame at a time is the one on screen then, so a range
-of seconds `(start, end)` gives the frames on screen from `start` to `end`, both included: at least one. Times of frames
-are found by walking through the packets once, without decoding; then the nearest key frame is sought. If decoding
+of seconds `(start, end)` gives the frames on screen from `start` to `end`, both included: at least one. The times of
+frames come from one pass over the packets, without decoding; then the decoder seeks to the nearest key frame. If
+decoding
 returns other frames than the packets promise, all frames are decoded once instead.
 
-Clips keep their positions: clip i is that of range i, and is empty if nothing is in its range.
+Clip i belongs to range i, and is empty if nothing is in its range.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ VideoUnit = Literal["frames", "seconds"]
 AudioUnit = Literal["samples", "seconds"]
 
 MOST_BYTES = 1 << 32
-"""Bytes of all frames, or all sound, that one call decodes."""
+"""Limit on the bytes of frames or sound that one call decodes."""
 
 _PREROLL_SECONDS = 0.5
-"""Sound that is decoded before a clip: the first frames after a seek aren't right without those before them."""
+"""Sound that is decoded before a clip: the first frames after a seek are wrong without their predecessors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +45,8 @@ class AVData:
 
     Attributes:
         video_clips: uint8[n_frames, 3, height, width], RGB.
-        video_timestamps: of each clip its start and end in seconds.
-        audio_clips: array[n_channels, n_samples] in the numbers of the codec, such as int16 or float32.
+        video_timestamps: start and end of each clip in seconds.
+        audio_clips: array[n_channels, n_samples] in the codec's sample type, such as int16 or float32.
         audio_timestamps: as `video_timestamps`.
     """
 
@@ -60,9 +61,9 @@ class _Frames:
     """Presentation times of all frames, in the time base of their stream.
 
     Attributes:
-        starts: of all frames, in order.
-        keys: of the frames that can be sought.
-        end: when the last frame is over.
+        starts: presentation times of all frames, in order.
+        keys: times of the key frames.
+        end: end of the last frame.
         is_decoded: the times are those of decoded frames, not of packets.
     """
 
@@ -72,17 +73,17 @@ class _Frames:
     is_decoded: bool
 
     def key_before(self, pts: int) -> int:
-        """Time of the last frame that can be sought, at or before `pts`."""
+        """Return the time of the last key frame at or before `pts`."""
         place = int(np.searchsorted(self.keys, pts, side="right")) - 1
         return int(self.keys[max(0, place)]) if len(self.keys) else pts
 
 
 class AVDecoder:
-    """One audio or video file, in memory and not decoded. Stateless but for the places of frames; picklable.
+    """One encoded audio or video file in memory. Picklable, and stateless except for its index of frames.
 
     Args:
-        data: the file.
-        most_bytes: the largest decoded result of one call.
+        data: bytes of the file.
+        most_bytes: limit on the decoded result of one call.
     """
 
     __slots__ = ("_data", "_frames", "_most_bytes")
@@ -100,20 +101,19 @@ class AVDecoder:
 
     @property
     def data(self) -> bytes:
-        """The file."""
         return self._data
 
-    # --- what is known -------------------------------------------------------------------------------------------
+    # --- metadata ---
 
     def get_metadata(self, *, exact: bool = False, headers_only: bool = False) -> AVMetadata:
-        """Durations, counts and sizes.
+        """Return durations, counts and sizes.
 
         Args:
             exact: decode everything and count it.
-            headers_only: leave out durations and counts that no header states, instead of counting packets.
+            headers_only: omit durations and counts that aren't in a header, instead of counting packets.
 
         Raises:
-            Corrupt: this is no audio or video.
+            Corrupt: the file has neither audio nor video.
         """
         depth = "exact" if exact else "headers" if headers_only else "counts"
         metadata = read_av_header(media_bytes(self._data), depth=depth)
@@ -122,48 +122,45 @@ class AVDecoder:
         return metadata
 
     def get_video_fps(self) -> float:
-        """Frames a second, on average."""
+        """Return the average number of frames per second."""
         return _given(self.get_metadata().video_fps, "frame rate")
 
     def get_audio_samples_per_second(self) -> int:
-        """Samples a second."""
         return _given(self.get_metadata().audio_sample_rate, "sample rate")
 
     def get_video_duration(self, get_frame_count: bool = False) -> tuple[float | None, int | None]:
-        """Seconds, and with `get_frame_count` the number of frames."""
+        """Return seconds, and with `get_frame_count` the number of frames."""
         metadata = self.get_metadata()
         return metadata.video_duration, metadata.video_num_frames if get_frame_count else None
 
     def get_audio_duration(self) -> float | None:
-        """Seconds."""
         return self.get_metadata().audio_duration
 
     def has_video_stream(self) -> bool:
-        """Whether there is video; cover art doesn't count."""
+        """Return whether there is video; cover art doesn't count."""
         with opened(media_bytes(self._data)) as container:
             return video_stream(container) is not None
 
     def has_audio_stream(self) -> bool:
-        """Whether there is sound."""
+        """Return whether there is sound."""
         with opened(media_bytes(self._data)) as container:
             return audio_stream(container) is not None
 
-    # --- what is decoded -----------------------------------------------------------------------------------------
+    # --- decoding ---
 
     def get_video(self) -> AVData:
-        """All frames, as one clip."""
+        """Return all frames, as one clip."""
         return self.get_clips(video_clip_ranges=[(0, float("inf"))])
 
     def get_audio(self) -> AVData:
-        """All sound, as one clip."""
+        """Return all sound, as one clip."""
         return self.get_clips(audio_clip_ranges=[(0, float("inf"))])
 
     def get_video_with_audio(self) -> AVData:
-        """All frames and all sound."""
         return self.get_clips([(0, float("inf"))], [(0, float("inf"))])
 
     def get_frames(self, video_decode_audio: bool = False) -> AVData:
-        """Everything: frames where there are any, with sound if asked for, else the sound."""
+        """Return all frames, with sound on request; of a file without video, all sound."""
         if not self.has_video_stream():
             return self.get_audio()
         return self.get_video_with_audio() if video_decode_audio and self.has_audio_stream() else self.get_video()
@@ -176,7 +173,7 @@ class AVDecoder:
         audio_unit: AudioUnit = "seconds",
         video_out_frame_size: tuple[int, int] | None = None,
     ) -> AVData:
-        """Clips of pictures and of sound, one for each range; empty if nothing is in its range.
+        """Return clips of frames and of sound, one per range; empty if nothing is in its range.
 
         Args:
             video_clip_ranges: first and last moment, or frame, of each clip, both included.
@@ -186,8 +183,8 @@ class AVDecoder:
             video_out_frame_size: `(width, height)` that frames are scaled to.
 
         Raises:
-            ConfigError: a range that ends before it begins, an unknown unit, or no such stream.
-            TooLarge: more than one call decodes.
+            ConfigError: a range ends before it begins, the unit is unknown, or there is no video or audio stream.
+            TooLarge: the result exceeds the limit of one call.
             Corrupt: the file can't be decoded.
         """
         video: tuple[Any, Any] = ([], [])
@@ -204,7 +201,7 @@ class AVDecoder:
         video_unit: VideoUnit = "seconds",
         video_out_frame_size: tuple[int, int] | None = None,
     ) -> tuple[list[NDArray[np.uint8]], list[tuple[float, float]]]:
-        """Clips uint8[n_frames, 3, height, width] and their times; see `get_clips`."""
+        """Return clips uint8[n_frames, 3, height, width] and their times; see `get_clips`."""
         _require_ranges(video_clip_ranges, video_unit, ("frames", "seconds"))
         frames = self._frames or self._index_frames(decode=False)
         clips = self._read_video_clips(frames, video_clip_ranges, video_unit, video_out_frame_size)
@@ -219,7 +216,7 @@ class AVDecoder:
     def _read_video_clips(
         self, frames: _Frames, ranges: Ranges, unit: str, size: tuple[int, int] | None
     ) -> tuple[list[NDArray[np.uint8]], list[tuple[float, float]]] | None:
-        """Clips and their times; None if the frames aren't those of `frames`."""
+        """Return clips and their times; None if the frames aren't those of `frames`."""
         clips: list[NDArray[np.uint8]] = []
         times: list[tuple[float, float]] = []
         with self._video() as (container, stream):
@@ -248,7 +245,7 @@ class AVDecoder:
             pictures = _sought_frames(container, stream, frames.key_before(first), first, last)
             if pictures:
                 return pictures
-        with self._video() as (fresh, video):  # the container can't seek there, or went too far
+        with self._video() as (fresh, video):  # the container can't seek there, or missed the target
             if frames.is_decoded:
                 shown = (one for one in fresh.decode(video) if one.pts is not None)
                 return list(islice(shown, places.start, places.stop))
@@ -257,7 +254,7 @@ class AVDecoder:
     def get_audio_clips(
         self, audio_clip_ranges: Ranges, audio_unit: AudioUnit = "seconds"
     ) -> tuple[list[NDArray[Any]], list[tuple[float, float]]]:
-        """Clips array[n_channels, n_samples] and their times; see `get_clips`."""
+        """Return clips array[n_channels, n_samples] and their times; see `get_clips`."""
         _require_ranges(audio_clip_ranges, audio_unit, ("samples", "seconds"))
         clips: list[NDArray[Any]] = []
         times: list[tuple[float, float]] = []
@@ -279,7 +276,7 @@ class AVDecoder:
         return clips, times
 
     def _seek_sounds(self, container: Any, stream: Any, ranges: Sequence[tuple[int, float]]) -> list[_Sound]:
-        """The sound of each range, found by its time."""
+        """Return the sound of each range, found by timestamps."""
         sounds: list[_Sound] = []
         left_bytes = self._most_bytes
         for some in ranges:
@@ -296,7 +293,6 @@ class AVDecoder:
 
     @contextlib.contextmanager
     def _audio(self) -> Generator[tuple[Any, Any]]:
-        """The file, opened, and its audio stream."""
         with opened(media_bytes(self._data)) as container:
             stream = audio_stream(container)
             if stream is None:
@@ -307,7 +303,6 @@ class AVDecoder:
 
     @contextlib.contextmanager
     def _video(self) -> Generator[tuple[Any, Any]]:
-        """The file, opened, and its video stream."""
         with opened(media_bytes(self._data)) as container:
             stream = video_stream(container)
             if stream is None:
@@ -316,7 +311,7 @@ class AVDecoder:
             yield container, stream
 
     def _index_frames(self, *, decode: bool) -> _Frames:
-        """Times of all frames, from the packets or by decoding."""
+        """Return the times of all frames, from the packets or by decoding."""
         with self._video() as (container, stream):
             if decode:
                 found = [(one.pts, one.duration, one.key_frame) for one in container.decode(stream)]
@@ -334,7 +329,7 @@ class AVDecoder:
         return _Frames(starts, keys, int(starts[-1]) + (found[-1][1] or mean or 1), decode)
 
     def _first_sample(self) -> int:
-        """Number of the first sample that decoding returns, in samples since the time zero."""
+        """Return the number of the first decoded sample, counted from time zero."""
         with self._audio() as (container, stream):
             frame = next((one for one in container.decode(stream) if one.pts is not None), None)
             return 0 if frame is None else round(float(frame.pts * frame.time_base) * stream.codec_context.sample_rate)
@@ -367,11 +362,7 @@ def _require_ranges(ranges: Ranges, unit: str, units: tuple[str, str]) -> None:
             raise ConfigError("invalid range", found=f"({start}, {end})", expected="0 <= start <= end")
 
 
-# --- pictures ----------------------------------------------------------------------------------------------------
-
-
 def _frame_ranges(ranges: Ranges, unit: str, stream: Any, frames: _Frames) -> Iterator[range]:
-    """The frames of each range."""
     count = len(frames.starts)
     for start, end in ranges:
         last = count - 1
@@ -391,7 +382,7 @@ def _frame_at(seconds: float, stream: Any, frames: _Frames) -> int:
 
 
 def _sought_frames(container: Any, stream: Any, key: int, first: int, last: int) -> list[Any]:
-    """Frames from the time `first` to `last`, after a seek to the key frame at `key`; none if that fails."""
+    """Return the frames from time `first` to `last`, after a seek to the key frame at `key`; none if that fails."""
     try:
         container.seek(key, stream=stream, backward=True)
     except require("av", extra="media").FFmpegError:
@@ -403,7 +394,7 @@ def _sought_frames(container: Any, stream: Any, key: int, first: int, last: int)
 def _until(container: Any, stream: Any, stop: int) -> Iterator[Any]:
     for packet in container.demux(stream):
         if packet.is_corrupt:
-            continue  # incomplete, as the file is cut there: its frame isn't in the index
+            continue  # incomplete, because the file is truncated: the frame isn't in the index
         for frame in packet.decode():
             if frame.pts is None:
                 continue
@@ -413,27 +404,25 @@ def _until(container: Any, stream: Any, stop: int) -> Iterator[Any]:
 
 
 def _pixels(frame: Any, size: tuple[int, int] | None) -> NDArray[np.uint8]:
-    """uint8[3, height, width]."""
+    """Return uint8[3, height, width]."""
     scaled = {} if size is None else {"width": size[0], "height": size[1], "interpolation": "BILINEAR"}
     return frame.reformat(format="rgb24", **scaled).to_ndarray().transpose(2, 0, 1)
 
 
-# --- sound -------------------------------------------------------------------------------------------------------
-
-
 def _sample_range(start: float, end: float, rate: int | None) -> tuple[int, float]:
-    """First sample, and the one behind the last, of a range in samples, or in seconds with `rate`."""
+    """Return the first and the end sample of a range in samples, or in seconds with `rate`."""
     if rate is None:
         return int(start), end if end == float("inf") else int(end)
     first = round(start * rate)
     if end == float("inf"):
         return first, end
-    # Of the duration, not of both ends: clips of one duration are of one length. Its float errors go first.
+    # Computed from the duration, not from both ends: clips of equal duration have equal length. Its float errors are
+    # removed first.
     return first, first + round(round((end - start) * rate, 3))
 
 
 def _is_exact_after_seek(stream: Any) -> bool:
-    """Whether timestamps tell which sample this is, and frames don't depend on those before them."""
+    """Return whether timestamps identify samples exactly, and frames don't depend on their predecessors."""
     name = stream.codec_context.name
     is_fine = stream.time_base * stream.codec_context.sample_rate <= 1  # not rounded, such as to milliseconds
     return is_fine and (name == "flac" or name.startswith("pcm_"))
@@ -448,14 +437,14 @@ def _decode_sounds(
     *,
     is_counted: bool = False,
 ) -> list[_Sound]:
-    """The sound of each range `[first, stop)` of samples, from where the container is.
+    """Return the sound of each range `[first, stop)` of samples, from the container's current position.
 
     Args:
-        container: decoded from its current place to the last stop.
+        container: decoded from its current position to the last stop.
         stream: the audio stream.
-        ranges: in samples since the time zero, or with `is_counted` in decoded samples.
-        left_bytes: the largest result.
-        most_bytes: the largest result of the whole call, for the error.
+        ranges: in samples since time zero, or with `is_counted` in decoded samples.
+        left_bytes: limit on the result.
+        most_bytes: limit of the whole call, for the error.
         is_counted: the container is at its beginning, and timestamps don't matter.
     """
     rate = stream.codec_context.sample_rate
@@ -489,13 +478,13 @@ def _decode_sounds(
 
 
 def _no_sound(stream: Any) -> NDArray[Any]:
-    """array[n_channels, 0], in the numbers of the codec."""
+    """Return array[n_channels, 0] in the codec's sample type."""
     dtypes: dict[str, str] = require("av", extra="media").audio.frame.format_dtypes
     context = stream.codec_context
     return np.empty((context.channels, 0), dtypes[context.format.name])
 
 
 def _samples(frame: Any) -> NDArray[Any]:
-    """array[n_channels, n_samples]."""
+    """Return array[n_channels, n_samples]."""
     samples = frame.to_ndarray()
     return samples if frame.format.is_planar else samples.reshape(frame.samples, frame.layout.nb_channels).T

@@ -2,11 +2,11 @@
 
 | depth | reads |
 |---|---|
-| `headers` | headers only; durations and counts that no header states reliably are None |
-| `counts` | the same, but if a header states no reliable count, all packets once, without decoding |
+| `headers` | headers only; durations and counts without a reliable header are None |
+| `counts` | the same, and all packets once if there is no reliable header, without decoding |
 | `exact` | everything: video and audio are decoded and counted |
 
-A header is believed only if the rest of the file agrees with it: MP4, MOV and AVI if their index lists as many frames
+A header is trusted only if the rest of the file agrees with it: MP4, MOV and AVI if their index lists as many frames
 as the header, all of them inside the file, over the same time; MP3 if its Xing or VBRI header states the size of the
 file; FLAC and Ogg if the last frame or page agrees; WAV by the bytes that exist. Matroska, WebM, FLV, MPEG-TS and raw
 streams have no header with a count. Cover art isn't video.
@@ -29,9 +29,9 @@ MediaDepth = Literal["headers", "counts", "exact"]
 """How much of a file is read for its metadata; see the module."""
 
 MOST_PIXELS = 178_956_970
-"""Pixels of one picture; more is refused, as Pillow does with images."""
+"""Limit on the pixels of one picture, the same as Pillow's."""
 
-_ALONE = {"protocol_whitelist": "none"}  # a playlist or a description of a session names others: none is opened
+_ALONE = {"protocol_whitelist": "none"}  # playlists and session descriptions name other files: none is opened
 _TOLERANCE = 0.05
 _PACKET_BYTES_RATIO = 4
 _AAC_SAMPLES = 1024
@@ -41,7 +41,7 @@ _CUT = "the file ends before its last frame, so it may be truncated"
 
 @dataclass(frozen=True, slots=True)
 class AVFacts:
-    """Metadata of a file, and what is wrong with the file, if anything."""
+    """Metadata of a file, and its problem, if any."""
 
     metadata: AVMetadata
     problem: str | None = None
@@ -57,7 +57,7 @@ def read_av_facts(media: MediaBytes, *, depth: MediaDepth = "counts") -> AVFacts
     """Return the metadata of an audio or video file and its problem; None if it has neither stream.
 
     Raises:
-        FormatError: the file is too damaged to tell.
+        FormatError: the file is too damaged.
         MissingExtra: PyAV is not installed, and the file is not a plain WAV or FLAC.
     """
     plain = _plain_audio(media) if depth != "exact" else None
@@ -76,7 +76,7 @@ def read_av_facts(media: MediaBytes, *, depth: MediaDepth = "counts") -> AVFacts
 
 
 def needs_packets(media: MediaBytes) -> bool:
-    """Whether `read_av_facts` at depth `counts` reads the whole file."""
+    """Return whether `read_av_facts` at depth `counts` reads the whole file."""
     try:
         if _plain_audio(media) is not None:
             return False
@@ -88,10 +88,10 @@ def needs_packets(media: MediaBytes) -> bool:
 
 @contextlib.contextmanager
 def opened(media: MediaBytes) -> Generator[Any]:
-    """The PyAV container of a file.
+    """Open a file as a PyAV container.
 
     Raises:
-        Corrupt: PyAV can't read it, here or in the block.
+        Corrupt: PyAV can't read the file, here or in the `with` block.
     """
     av = require("av", extra="media")
     try:
@@ -105,25 +105,25 @@ def opened(media: MediaBytes) -> Generator[Any]:
 
 
 def read_start_time(media: MediaBytes, kind: Literal["video", "audio"]) -> float:
-    """When the first frame of the video or audio is presented, in seconds; 0 if unknown."""
+    """Return the presentation time of the first frame of video or audio, in seconds; 0 if unknown."""
     with opened(media) as container:
         stream = video_stream(container) if kind == "video" else audio_stream(container)
         return 0.0 if stream is None else (stream.start_time or 0) * float(stream.time_base)
 
 
 def video_stream(container: Any) -> Any | None:
-    """The first video stream with a known codec that isn't cover art."""
+    """Return the first video stream with a known codec that isn't cover art."""
     cover = require("av", extra="media").stream.Disposition.attached_pic
     return next((one for one in _known(container.streams.video) if not one.disposition & cover), None)
 
 
 def audio_stream(container: Any) -> Any | None:
-    """The first audio stream with a known codec."""
+    """Return the first audio stream with a known codec."""
     return next(iter(_known(container.streams.audio)), None)
 
 
 def _known(streams: Iterable[Any]) -> Iterable[Any]:
-    """Streams that can be decoded: others have a damaged header, or are too new."""
+    """Return the decodable streams: others have a damaged header or an unsupported codec."""
     return (one for one in streams if one.codec_context is not None and one.time_base)
 
 
@@ -131,9 +131,6 @@ def _main_streams(container: Any) -> list[Any]:
     if container.format.name.endswith("_pipe"):
         return []  # a picture
     return [one for one in (video_stream(container), audio_stream(container)) if one is not None]
-
-
-# --- results -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -177,7 +174,7 @@ def _video_fields(stream: Any, length: _Length) -> dict[str, Any]:
 
 
 def _frame_rate(stream: Any, length: _Length) -> float | None:
-    """The nominal rate if the frames agree with it, else frames per second on average."""
+    """Return the nominal frame rate if the frames agree with it, else the average."""
     if not length.seconds or not length.count:
         return None
     nominal = float(stream.average_rate or 0)
@@ -195,7 +192,7 @@ def _audio_fields(stream: Any, length: _Length) -> dict[str, Any]:
 
 
 def _audio_length(stream: Any, seconds: float) -> _Length | None:
-    """Length of an audio stream of this many seconds; None if that can't be."""
+    """Return the length of an audio stream of this many seconds; None if impossible."""
     rate = stream.codec_context.sample_rate or 0
     if seconds <= 0 or rate <= 0:
         return None
@@ -203,7 +200,7 @@ def _audio_length(stream: Any, seconds: float) -> _Length | None:
 
 
 def _whole_frames(stream: Any, num_samples: int) -> int:
-    """Samples that a decoder returns: AAC is decoded in whole frames."""
+    """Return the number of samples that a decoder returns: AAC is decoded in whole frames."""
     if stream.codec_context.name != "aac":
         return num_samples
     frame_samples = stream.codec_context.frame_size or _AAC_SAMPLES
@@ -214,7 +211,7 @@ def _agrees(value: float, other: float, slack: float = 0.0) -> bool:
     return abs(value - other) <= _TOLERANCE * abs(other) + slack
 
 
-# --- WAV and FLAC, without PyAV ----------------------------------------------------------------------------------
+# --- WAV and FLAC, without PyAV ---
 
 _WAV_KINDS = {1, 3}
 _WAV_EXTENSIBLE = 0xFFFE
@@ -242,7 +239,7 @@ def _sound(num_samples: int, channels: int, rate: int) -> AVMetadata | None:
 
 
 def _wav(media: MediaBytes) -> AVMetadata | None:
-    """Metadata of a WAV file without compression; None for others."""
+    """Return metadata of an uncompressed WAV file; None for other files."""
     place = 12
     shape: tuple[int, int, int] | None = None
     long_size = None
@@ -264,14 +261,15 @@ def _wav(media: MediaBytes) -> AVMetadata | None:
             rest = media.size_bytes - place - 8
             if length == _UNKNOWN_SIZE and long_size is not None:
                 length = long_size
-            # The size is 0 or too large if the writer never finished, or the file was cut: the data goes to the end.
+            # The size is 0 or too large if the writer was interrupted or the file truncated: the data extends to the
+            # end.
             return _sound(min(length or rest, rest) // block_bytes, channels, rate)
         place += 8 + length + (length & 1)
     return None
 
 
 def _wav_shape(plain: bytes, whole: bytes) -> tuple[int, int, int] | None:
-    """Channels, rate and bytes per sample of all channels; None if the data isn't plain numbers."""
+    """Return channels, rate and bytes per sample of all channels; None if the data isn't uncompressed."""
     kind, channels, rate, _, block_bytes, bits = struct.unpack("<HHIIHH", plain)
     if kind == _WAV_EXTENSIBLE and len(whole) >= 26:
         (kind,) = struct.unpack("<H", whole[24:26])
@@ -280,7 +278,7 @@ def _wav_shape(plain: bytes, whole: bytes) -> tuple[int, int, int] | None:
 
 
 def _flac(media: MediaBytes) -> AVMetadata | None:
-    """Metadata of a FLAC file that states its length and ends there; None for others."""
+    """Return metadata of a FLAC file with a correct length in its header; None for other files."""
     info = media.read(4, 38)
     if len(info) < 38 or info[0] & 0x7F != 0:
         return None
@@ -292,7 +290,7 @@ def _flac(media: MediaBytes) -> AVMetadata | None:
 
 
 def _flac_end(media: MediaBytes, block_samples: int) -> int | None:
-    """Number of the sample after the last frame whose header is in the file; None if there is no such frame."""
+    """Return the end of the last frame whose header is in the file, in samples; None without a frame."""
     start_bytes = max(0, media.size_bytes - _FLAC_TAIL_BYTES)
     tail = media.read(start_bytes, media.size_bytes - start_bytes)
     place = tail.rfind(b"\xff")
@@ -305,11 +303,11 @@ def _flac_end(media: MediaBytes, block_samples: int) -> int | None:
 
 
 def _flac_frame_end(head: bytes, block_samples: int) -> int | None:
-    """Number of the sample after the frame that starts with `head`; None if no frame does."""
+    """Return the end of the frame that starts with `head`, in samples; None if no frame does."""
     if len(head) < 6 or head[1] & 0xFE != 0xF8 or head[3] & 1:
         return None
     size_code, rate_code = head[2] >> 4, head[2] & 15
-    number_bytes = 8 - (head[4] ^ 0xFF).bit_length()  # the leading ones, as in UTF-8
+    number_bytes = 8 - (head[4] ^ 0xFF).bit_length()  # leading ones, as in UTF-8
     number = head[4] & 0x7F if number_bytes == 0 else head[4] & (0x7F >> number_bytes)
     place = 5
     for byte in head[5 : 5 + max(0, number_bytes - 1)]:
@@ -337,13 +335,13 @@ def _crc8(data: bytes) -> int:
     return crc
 
 
-# --- lengths that headers state ----------------------------------------------------------------------------------
+# --- lengths in headers ---
 
 
 def _stated_length(media: MediaBytes, container: Any, stream: Any) -> _Length | None:
-    """The length that headers state, if the rest of the file agrees; else None."""
+    """Return the length in the headers if the rest of the file agrees; else None."""
     if stream.duration is None or stream.duration <= 0:
-        # AVI states the length of uncompressed sound as a number of samples only.
+        # AVI stores the length of uncompressed sound only as a number of samples.
         return _pcm_length(media, stream) if container.format.name == "avi" else None
     names = container.format.name.split(",")
     seconds = stream.duration * float(stream.time_base)
@@ -354,13 +352,13 @@ def _stated_length(media: MediaBytes, container: Any, stream: Any) -> _Length | 
     if "mp3" in names and _is_tagged_mp3(media):
         return _audio_length(stream, seconds)
     if "ogg" in names and len(container.streams) == 1 and _is_one_ogg(media):
-        # The last page states the time since zero, not since the first sample.
+        # The last page stores the time since zero, not since the first sample.
         return _audio_length(stream, seconds - (stream.start_time or 0) * float(stream.time_base))
     return None
 
 
 def _indexed_length(media: MediaBytes, stream: Any, seconds: float) -> _Length | None:
-    """Length of a stream whose index lists all frames."""
+    """Return the length of a stream whose index lists all frames."""
     entries = stream.index_entries
     if len(entries) != stream.frames or len(entries) < 2:
         return None
@@ -381,8 +379,8 @@ def _indexed_length(media: MediaBytes, stream: Any, seconds: float) -> _Length |
         frame_samples = stream.codec_context.frame_size or 0
         is_likely = length is not None and _agrees(length.count or 0, len(times) * frame_samples, 2 * frame_samples)
         return length if is_likely else None
-    # The index knows when frames are decoded. If they are shown in another order, the times of the last ones are not
-    # known, which matters in short videos of a variable rate.
+    # The index has decoding times. If the presentation order differs, the times of the last frames are unknown, which
+    # matters in short videos with a variable rate.
     last = max(b - a for a, b in zip(times[-_REORDERED - 1 :], times[-_REORDERED:], strict=False)) * tick
     if stream.codec_context.has_b_frames and abs(last - mean) * _REORDERED > _TOLERANCE * seconds:
         return None
@@ -390,11 +388,11 @@ def _indexed_length(media: MediaBytes, stream: Any, seconds: float) -> _Length |
 
 
 _REORDERED = 4
-"""Frames that a decoder holds back to show others first, in most videos at most."""
+"""Frames that a decoder holds back for reordering, at most, in most videos."""
 
 
 def _pcm_length(media: MediaBytes, stream: Any) -> _Length | None:
-    """Length of uncompressed sound in an AVI, by the sizes of its chunks."""
+    """Return the length of uncompressed sound in an AVI, from the sizes of its chunks."""
     context = stream.codec_context
     sample_bytes = 0 if not context.name.startswith("pcm_") else context.format.bytes * context.channels
     entries = stream.index_entries
@@ -414,7 +412,7 @@ _RATES = {3: (44_100, 48_000, 32_000), 2: (22_050, 24_000, 16_000), 0: (11_025, 
 
 
 def _is_tagged_mp3(media: MediaBytes) -> bool:
-    """Whether a Xing, Info or VBRI header states the number of frames, and its size is that of the file."""
+    """Return whether a Xing, Info or VBRI header has the number of frames and the size of this file."""
     start = _after_id3(media)
     head = media.read(start, _MP3_TAG_BYTES)
     frame_bytes = _mp3_frame_bytes(head)
@@ -433,14 +431,14 @@ def _is_tagged_mp3(media: MediaBytes) -> bool:
         return False
     if not num_frames or not _agrees(media.size_bytes - start, size_bytes, _ID3V1_BYTES):
         return False
-    if xing[:4] == b"Info":  # a constant rate: all frames have the size of the next one
+    if xing[:4] == b"Info":  # constant bit rate: all frames have the size of the next one
         next_bytes = _mp3_frame_bytes(media.read(start + frame_bytes, 4))
         return _agrees(num_frames * next_bytes, size_bytes, frame_bytes + next_bytes)
     return True
 
 
 def _mp3_frame_bytes(head: bytes) -> int:
-    """Size of the frame of layer III that starts with `head`; 0 if none does."""
+    """Return the size of the layer III frame that starts with `head`; 0 if none does."""
     if len(head) < 4 or head[0] != 0xFF or head[1] & 0xE6 != 0xE2:
         return 0
     version, rate_code, kbits = head[1] >> 3 & 3, head[2] >> 2 & 3, _KBITS[head[1] >> 3 & 3 == 3][head[2] >> 4]
@@ -470,10 +468,11 @@ class _OggPage:
 
 
 def _is_one_ogg(media: MediaBytes) -> bool:
-    """Whether the file seems to be one recording: those that follow others begin their times again.
+    """Return whether the file seems to be one recording: in chained files, times start over.
 
-    All pages of a small file are looked at; of a large one the last, and one in the middle, by whose numbers the pages
-    must be spread over the file evenly.
+    All pages of a small file are checked. Of a large file, the last page and one in the middle are checked: their
+    numbers
+    must fit an even distribution of the pages.
     """
     size_bytes = media.size_bytes
     start = 0 if size_bytes <= _OGG_SMALL_BYTES else size_bytes - _OGG_PAGE_BYTES
@@ -490,7 +489,7 @@ def _is_one_ogg(media: MediaBytes) -> bool:
 
 
 def _ogg_pages(media: MediaBytes, start_bytes: int, length_bytes: int) -> list[_OggPage]:
-    """Pages whose headers are in a range of the file."""
+    """Return the pages with headers in a range of the file."""
     data = media.read(start_bytes, length_bytes)
     pages: list[_OggPage] = []
     place = data.find(b"OggS")
@@ -501,16 +500,16 @@ def _ogg_pages(media: MediaBytes, start_bytes: int, length_bytes: int) -> list[_
     return pages
 
 
-# --- lengths that are counted ------------------------------------------------------------------------------------
+# --- lengths by counting ---
 
 
 @dataclass(slots=True)
 class _Span:
-    """What is counted of one stream: times in its time base.
+    """Counted length of one stream: times in its time base.
 
     Attributes:
         count: video packets or frames, or audio samples.
-        num_ticks: durations of all packets together.
+        num_ticks: sum of the durations of all packets.
         num_cut: packets that are incomplete or can't be decoded.
     """
 
@@ -529,7 +528,7 @@ class _Span:
         self.end = end if self.end is None else max(self.end, end)
 
     def seconds(self, stream: Any, start: int | None) -> float | None:
-        """Seconds from `start`, or the first frame if later, to the end; None if not positive."""
+        """Return the seconds from `start`, or the first frame if later, to the end; None if not positive."""
         if self.first is None or self.end is None:
             return None
         ticks = self.end - (self.first if start is None else max(self.first, start))
@@ -563,7 +562,7 @@ def _walk(media: MediaBytes, container: Any, streams: list[Any]) -> dict[int, _L
 
 
 def _is_whole(packet: Any) -> bool:
-    """Whether a packet of FLAC can be decoded. Its parser doesn't tell that the last packet is cut."""
+    """Return whether a FLAC packet can be decoded: its parser doesn't report a truncated last packet."""
     try:
         return bool(packet.decode())
     except require("av", extra="media").FFmpegError:
@@ -589,7 +588,7 @@ def _walked_length(stream: Any, span: _Span) -> _Length:
 
 
 def _decode(container: Any, streams: list[Any]) -> dict[int, _Length]:
-    """Decode everything, and count it."""
+    """Decode everything to count it."""
     av = require("av", extra="media")
     spans = {stream.index: _Span() for stream in streams}
     for stream in streams:

@@ -1,4 +1,4 @@
-"""Values in CBOR (RFC 8949), as the package `cbor` reads them, but for its tags that are no plain values."""
+"""Decoder of CBOR values (RFC 8949), compatible with the package `cbor` except for tags of other types."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _TIME, _BIG, _BIG_NEGATIVE = 1, 2, 3
 
 
 def decode_cbor(data: bytes) -> Any:
-    """The value: numbers, text, bytes, lists, dicts, big numbers, times in UTC; of other tags the value alone.
+    """Return the value; tags other than big numbers and times (UTC) are dropped.
 
     Raises:
-        ValueError: it is cut, something comes behind it, it nests too deep, or it is no CBOR.
+        ValueError: the data is truncated, too long, nested too deep, or not CBOR.
     """
     value, end = _value(data, 0, 0)
     if end != len(data):
@@ -29,7 +29,7 @@ def decode_cbor(data: bytes) -> Any:
 
 
 def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:
-    """A value, and where it ends."""
+    """Return a value and its end."""
     if depth > MOST_NESTING:
         raise ValueError(f"more than {MOST_NESTING} nested values at byte {at}")
     kind, how = divmod(_taken(data, at, 1)[0], 32)
@@ -53,7 +53,7 @@ def _value(data: bytes, at: int, depth: int) -> tuple[Any, int]:
 
 
 def _count(data: bytes, at: int, kind: int, how: int) -> tuple[int, int]:
-    """The number behind the first byte, -1 where a string, list or map is open, and where it ends."""
+    """Return the number after the first byte, -1 for an indefinite length, and its end."""
     if how < 24:
         return how, at + 1
     if how == _OPEN and kind in (_BYTES, _TEXT, _ARRAY, _MAP):
@@ -87,7 +87,7 @@ def _string(data: bytes, at: int, kind: int, count: int) -> tuple[bytes, int]:
 
 
 class _Items:
-    """The values of a list or map, as many as there are or up to a break."""
+    """Values of a list or map, up to their number or a break."""
 
     def __init__(self, data: bytes, at: int, depth: int, count: int | None) -> None:
         self.data, self.at, self.depth, self.left = data, at, depth, count

@@ -1,7 +1,7 @@
-"""Whole files compressed in memory: the families br, bz2, gz, snappy (raw blocks) and zstd.
+"""Compression of whole files in memory: the families br, bz2, gz, snappy (raw blocks) and zstd.
 
-What is compressed here is read by mosaicml-streaming 0.13.0, and the reverse. Decompression is bounded: it stops as
-soon as the output passes the caller's limit, before it is allocated.
+Files are compatible with mosaicml-streaming 0.13.0 in both directions. Decompression is bounded: it stops as soon as
+the output passes the caller's limit, before it is allocated.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _ZSTD_WINDOW_BYTES = 1 << 27
 _ZSTD_BLOCK_BYTES = 1 << 17
 
 FAMILIES = tuple(_LEVELS)
-"""Names of the families; each is the extension of its files too."""
+"""Names of the families, which are also their file extensions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """How to compress: `zstd:7` is family `"zstd"`, level 7; a level of None is the family's default."""
+    """Compression method: `zstd:7` is family `"zstd"`, level 7; a level of None is the family's default."""
 
     family: str
     level: int | None = None
 
 
 def parse_compression(text: str | None) -> Compression | None:
-    """Read `code` or `code:level`; None stays None.
+    """Parse `code` or `code:level`; None stays None.
 
     Raises:
-        ConfigError: an unknown family, or a level that it does not have.
+        ConfigError: the family is unknown, or doesn't have the level.
     """
     if text is None:
         return None
@@ -69,7 +69,7 @@ def parse_compression(text: str | None) -> Compression | None:
 
 
 def levels_of(family: str) -> range:
-    """The levels of a family; none for one that has none."""
+    """Return the levels of a family; empty if it has none."""
     levels = _LEVELS[family]
     return range(0) if levels is None else range(levels[0], levels[1] + 1)
 
@@ -82,7 +82,7 @@ def _choices() -> str:
 
 
 def compress(data: Buffer, how: Compression) -> bytes:
-    """The whole of `data` compressed. The same bytes at every run: a gz header holds no time, a zstd frame its size."""
+    """Return `data` compressed, always to the same bytes: a gz header has no time, a zstd frame its size."""
     view = byte_view(data)
     levels = _LEVELS[how.family]
     level = how.level if how.level is not None or levels is None else levels[2]
@@ -98,21 +98,21 @@ def compress(data: Buffer, how: Compression) -> bytes:
 
 
 def decompress(data: Buffer, family: str, *, limit_bytes: int, path: str | None = None) -> bytes:
-    """The decompressed content of a file.
+    """Return the decompressed content of a file.
 
     Memory: the output, at most `limit_bytes` and a step of 1 MiB, and the decoder's own window (128 MiB at most).
 
     Args:
         data: the whole compressed file.
         family: one of `FAMILIES`.
-        limit_bytes: most bytes that it may hold.
+        limit_bytes: limit on the decompressed size.
         path: the file, for errors.
 
     Raises:
-        TooLarge: it holds more than `limit_bytes`.
-        Truncated: it ends inside a member or frame.
-        Corrupt: its bytes are damaged, or something else follows.
-        ConfigError: an unknown family.
+        TooLarge: the content is larger than `limit_bytes`.
+        Truncated: the data ends inside a member or frame.
+        Corrupt: the data is damaged, or something else follows.
+        ConfigError: the family is unknown.
     """
     decoder = _DECODERS.get(family)
     if decoder is None:
@@ -130,7 +130,7 @@ def decompress(data: Buffer, family: str, *, limit_bytes: int, path: str | None 
 
 
 class FrameCount:
-    """Counts frames or members, and limits how many of them may be empty."""
+    """Counter of frames or members that limits how many may be empty."""
 
     __slots__ = ("_begun",)
 
@@ -138,14 +138,14 @@ class FrameCount:
         self._begun = 0
 
     def begin(self, held_bytes: int, offset_bytes: int) -> None:
-        """Count one more, after `held_bytes` bytes of content; raises `Corrupt` if most of them must be empty."""
+        """Count one more, after `held_bytes` bytes of content; raise `Corrupt` if most of them must be empty."""
         self._begun += 1
         if self._begun > FRAMES + held_bytes // BYTES_PER_FRAME:
             raise _damaged(offset_bytes, f"{self._begun} frames with {held_bytes} bytes")
 
 
 class _Output:
-    """Decompressed bytes, counted against a limit."""
+    """Decompressed bytes with a limit."""
 
     __slots__ = ("_file", "_frames", "left_bytes", "limit_bytes")
 
@@ -156,11 +156,10 @@ class _Output:
         self._frames = FrameCount()
 
     def begin(self, offset_bytes: int) -> None:
-        """Count a frame or member."""
         self._frames.begin(self.limit_bytes - self.left_bytes, offset_bytes)
 
     def step_bytes(self) -> int:
-        """Most bytes to decompress next: one more than allowed shows that there is too much."""
+        """Return how many bytes to decompress next: one more than allowed, to detect an excess."""
         return min(_STEP_BYTES, self.left_bytes + 1)
 
     def take(self, piece: bytes) -> None:
@@ -248,12 +247,12 @@ def _unsnappy(view: memoryview, output: _Output) -> Iterator[bytes]:
         raise _damaged(0, f"a length of {size_bytes} bytes, too many for {len(view)} compressed bytes")
     try:
         yield bytes(snappy.uncompress(view))
-    except Exception as error:  # the package lets errors of its own and of cramjam through
+    except Exception as error:  # the package doesn't wrap its own and cramjam's errors
         raise _damaged(0, error) from error
 
 
 def _snappy_size(view: memoryview) -> int:
-    """The length that a raw block begins with, 7 bits a byte."""
+    """Return the length of a raw block from its varint header."""
     size_bytes = 0
     for place, byte in enumerate(view[:5]):
         size_bytes |= (byte & 0x7F) << 7 * place
@@ -293,7 +292,7 @@ def _zstd_frame(zstandard: Any, frame: memoryview, blocks: int, output: _Output)
 
 
 def _zstd_frame_end(view: memoryview, start: int) -> tuple[int, int]:
-    """Where the frame at `start` ends, and how many blocks it has, from their headers (RFC 8878, 3.1.1)."""
+    """Return the end of the frame at `start` and its number of blocks, from headers (RFC 8878, 3.1.1)."""
     magic = int.from_bytes(view[start : start + 4], "little")
     if len(view) - start < 5:
         raise _cut_off(view)

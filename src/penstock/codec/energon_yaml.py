@@ -1,15 +1,16 @@
-"""Reads and writes YAML as Energon does: its dialect of scalars, and the layout of its files.
+"""Reader and writer of YAML as Energon uses it: its dialect of scalars, and the layout of its files.
 
 | plain scalar | value |
 |---|---|
-| `null`, `~`, nothing at all | None |
+| `null`, `~`, empty | None |
 | `true`, `yes`, `false`, `no`, in any case | bool |
 | with a `.` or an `e`, and a number for Python's `float` | float |
 | a number for Python's `int` in base 10, such as `017` and `1_000` | int |
 | everything else: `on`, `0x1f`, dates, `.inf`, `nan` | str |
 
-Quoted scalars are str, and so are map keys. Tags are ignored, so nothing is ever built from them; anchors are ignored,
-aliases and `<<` are plain text; of equal keys the last wins. Checked against Energon 7.4.1 (rapidyaml 0.15.2), which
+Quoted scalars are str, and so are map keys. Tags are ignored, so no objects are constructed. Anchors are ignored, and
+aliases and `<<` are plain text. The last one of equal keys wins. Checked against Energon 7.4.1 (rapidyaml 0.15.2),
+which
 fails on empty values.
 """
 
@@ -36,16 +37,16 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def load(data: bytes | str, path: str) -> Any:
-    """The value of a YAML document: dicts, lists, str, int, float, bool and None. An empty document is None.
+    """Return the value of a YAML document: dicts, lists, str, int, float, bool and None; None if empty.
 
     Args:
         data: the document, in UTF-8.
-        path: its file, for messages.
+        path: file name, for messages.
 
     Raises:
-        FormatError: not YAML, several documents, or nested too deep; it names the line.
+        FormatError: the data isn't YAML, has several documents, or is nested too deep. The message has the line.
     """
-    # A block of text at the very end counts as ended by a line end.
+    # A text block at the very end counts as terminated by a newline.
     events = _events(data + "\n" if isinstance(data, str) else data + b"\n", path)
     for event in events:
         if not isinstance(event, yaml.StreamStartEvent | yaml.DocumentStartEvent):
@@ -62,7 +63,7 @@ def load(data: bytes | str, path: str) -> Any:
 
 
 def dump(value: Any, *, sort_keys: bool = False) -> str:
-    """The text that Energon writes for a value.
+    """Return the text that Energon writes for a value.
 
     Args:
         value: plain data.
@@ -72,7 +73,6 @@ def dump(value: Any, *, sort_keys: bool = False) -> str:
 
 
 def scalar(text: str) -> Any:
-    """The value of a plain scalar."""
     lower = text.lower()
     if lower in _CONSTANTS:
         return _CONSTANTS[lower]
@@ -94,7 +94,7 @@ def _events(data: bytes | str, path: str) -> Iterator[Any]:
 
 
 def _value(event: Any, events: Iterator[Any], path: str, depth: int) -> Any:
-    """The value that begins with `event`; takes its further events."""
+    """Return the value that begins with `event`; consumes its further events."""
     if isinstance(event, yaml.ScalarEvent):
         return scalar(event.value) if not event.style else event.value
     if isinstance(event, yaml.AliasEvent):

@@ -1,10 +1,11 @@
-"""Field maps: where the fields of a typed sample come from in the parts of a stored one.
+"""Field maps: which parts of a stored sample the fields of a typed sample come from.
 
-    value  := option ("," option)*           the first option that is there
-    option := name ("[" key "]")*            the part `name`, then into what it holds: a dict by key, a list by number
+    value  := option ("," option)*           the first available option
+    option := name ("[" key "]")*            the part `name`, then items of its value: of a dict by key, of a list by
+    number
 
-Names and keys hold no `[` and no `]`, and are taken as they stand, blanks too. An option that does not fit this is the
-whole value, taken as one name. Checked against megatron-energon 7.4.1.
+Names and keys contain neither `[` nor `]`, and are used literally, with blanks. If an option doesn't match, the whole
+value is one name. Checked against megatron-energon 7.4.1.
 """
 
 from __future__ import annotations
@@ -16,29 +17,29 @@ from typing import Any, TypeAlias
 from penstock.errors import ConfigError, Corrupt
 
 Access: TypeAlias = tuple[tuple[str, ...], ...]
-"""Options, the preferred one first; each is the name of a part and the keys that lead into it."""
+"""Options, the preferred one first: each is the name of a part and the keys into its value."""
 
 FieldMap: TypeAlias = Mapping[str, Access]
-"""Field of the typed sample → where it comes from."""
+"""Field of the typed sample → its options."""
 
 _OPTION = re.compile(r"[^\[\]]+(\[[^\[\]]+\])*", re.DOTALL)
 _MISSES = (KeyError, IndexError, ValueError, TypeError)
 
 
 def parse_access(text: str) -> Access:
-    """The options of one value of a field map."""
+    """Return the options of one value of a field map."""
     return tuple(_parse_option(option, text) for option in text.split(","))
 
 
 def parse_field_map(fields: object, path: str | None = None) -> dict[str, Access]:
-    """A field map as it stands in `dataset.yaml`.
+    """Parse a field map in the form of `dataset.yaml`.
 
     Args:
         fields: field → text.
         path: the file, for the error.
 
     Raises:
-        ConfigError: it is no map of texts.
+        ConfigError: the field map isn't a mapping of texts.
     """
     if not isinstance(fields, Mapping):
         raise ConfigError(
@@ -54,15 +55,15 @@ def parse_field_map(fields: object, path: str | None = None) -> dict[str, Access
 
 
 def parts_of(fields: FieldMap) -> frozenset[str]:
-    """Names of the parts that a field map may read."""
+    """Return the names of the parts that a field map may read."""
     return frozenset(option[0] for access in fields.values() for option in access)
 
 
 def apply(fields: FieldMap, parts: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of one sample.
+    """Return the fields of one sample.
 
     Args:
-        fields: what to find.
+        fields: the field map.
         parts: part → decoded value.
 
     Raises:
@@ -72,10 +73,10 @@ def apply(fields: FieldMap, parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def find(access: Access, parts: Mapping[str, Any], name: str = "") -> Any:
-    """The value of the first option that is there.
+    """Return the value of the first available option.
 
     Raises:
-        Corrupt: none is.
+        Corrupt: no option is available.
     """
     for option in access:
         try:

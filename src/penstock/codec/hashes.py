@@ -1,4 +1,4 @@
-"""Digests of content: of files by name of algorithm, of blocks, and of documents whatever their format."""
+"""Digests of content: of files by name of algorithm, of blocks, and of documents independent of format."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HASHLIB = (
 )
 
 ALGORITHMS = (*_HASHLIB, *_XXHASH)
-"""The 17 algorithms that mosaicml-streaming 0.13.0 knows, in byte order of their names."""
+"""The 17 algorithms of mosaicml-streaming 0.13.0, in byte order of their names."""
 
 BLOCK_BYTES = 1 << 26
 BLOCK_TOKENS = 1 << 24
@@ -34,10 +34,10 @@ _STEP_TOKENS = 1 << 15  # 128 KiB as uint32: stays in the processor's cache
 
 
 def hex_digest(algorithm: str, data: Buffer) -> str:
-    """Lower-case hex digest of all of `data`.
+    """Return the lower-case hex digest of all of `data`.
 
     Raises:
-        ConfigError: not one of `ALGORITHMS`.
+        ConfigError: the algorithm isn't one of `ALGORITHMS`.
     """
     view = byte_view(data)
     if algorithm in _XXHASH:
@@ -48,7 +48,7 @@ def hex_digest(algorithm: str, data: Buffer) -> str:
 
 
 def hasher(algorithm: str) -> Any:
-    """The same, fed piece by piece: an object with `update(data)` and `hexdigest()`; raises `ConfigError`."""
+    """Return an incremental hash with `update(data)` and `hexdigest()`; raise `ConfigError` if unknown."""
     if algorithm in _XXHASH:
         return getattr(xxhash, _XXHASH[algorithm].__name__.removesuffix("_hexdigest"))()
     if algorithm in _HASHLIB:
@@ -57,7 +57,7 @@ def hasher(algorithm: str) -> Any:
 
 
 def hash_blocks(data: NDArray[np.uint8], block_bytes: int = BLOCK_BYTES) -> tuple[str, ...]:
-    """xxh3-128 of each 64 MiB block of uint8[n_bytes], as hex; none for no bytes."""
+    """Return the xxh3-128 of each 64 MiB block of uint8[n_bytes], as hex; none for no bytes."""
     view = byte_view(data)
     return tuple(
         xxhash.xxh3_128_hexdigest(view[start : start + block_bytes]) for start in range(0, len(view), block_bytes)
@@ -65,7 +65,7 @@ def hash_blocks(data: NDArray[np.uint8], block_bytes: int = BLOCK_BYTES) -> tupl
 
 
 class BlockHasher:
-    """The same as `hash_blocks`, fed piece by piece."""
+    """Incremental version of `hash_blocks`."""
 
     __slots__ = ("_block_bytes", "_digests", "_filled_bytes", "_hasher")
 
@@ -76,7 +76,6 @@ class BlockHasher:
         self._hasher = xxhash.xxh3_128()
 
     def update(self, data: Buffer) -> None:
-        """Add the next bytes of the file."""
         view = byte_view(data)
         while view:
             step_bytes = min(len(view), self._block_bytes - self._filled_bytes)
@@ -87,7 +86,7 @@ class BlockHasher:
                 self._close_block()
 
     def finish(self) -> tuple[str, ...]:
-        """Digest of each block, the last one short."""
+        """Return the digest of each block; the last one may be short."""
         if self._filled_bytes:
             self._close_block()
         return tuple(self._digests)
@@ -99,14 +98,14 @@ class BlockHasher:
 
 
 def token_block_digest(tokens: NDArray[Any]) -> bytes:
-    """16 bytes over at most 2^24 ids, as little-endian uint32 whatever their width is."""
+    """Return 16 bytes over at most 2^24 ids, as little-endian uint32 for any width."""
     return xxhash.xxh3_128_digest(byte_view(np.ascontiguousarray(tokens, "<u4")))
 
 
 class DocumentDigest:
     """xxh3-128 over the digests of blocks of 2^24 uint32 ids and the document lengths (uint64, in tokens).
 
-    It depends on the documents alone: not on the format, the token width or how they were fed.
+    It depends only on the documents: not on the format, the token width or the pieces.
     """
 
     __slots__ = ("_block", "_block_tokens", "_blocks", "_lengths")
@@ -130,7 +129,7 @@ class DocumentDigest:
                 self._close_block()
 
     def update_lengths(self, doc_lengths: NDArray[Any]) -> None:
-        """Add document lengths alone; used with `update_block` where blocks are hashed by several processes."""
+        """Add only document lengths; used with `update_block` if blocks are hashed by several processes."""
         self._lengths.update(byte_view(np.ascontiguousarray(doc_lengths, "<u8")))
 
     def update_block(self, digest: bytes) -> None:
@@ -138,7 +137,7 @@ class DocumentDigest:
         self._blocks.update(digest)
 
     def hexdigest(self) -> str:
-        """32 hex digits; the digest can't be fed after it."""
+        """Return 32 hex digits; ends the digest."""
         if self._block_tokens:
             self._close_block()
         return xxhash.xxh3_128_hexdigest(self._blocks.digest() + self._lengths.digest())

@@ -1,7 +1,7 @@
-"""Reads size, format and mode of images from their headers alone; decodes nothing.
+"""Reader of size, format and mode of images from their headers, without decoding.
 
-Answers are Pillow's, whose names formats and modes have. PNG, JPEG, GIF, WEBP, BMP and TIFF are read here, in memory 6
-to 24 times as fast as Pillow opens them; their rarer kinds, and other formats, are opened by Pillow, lazily too.
+Results and names of formats and modes are the same as Pillow's. PNG, JPEG, GIF, WEBP, BMP and TIFF are read here, in
+memory 6 to 24 times as fast as by Pillow. Their rare variants, and other formats, are opened by Pillow, lazily too.
 Checked against Pillow 13.
 """
 
@@ -45,10 +45,10 @@ _bitmap_info = struct.Struct("<III2xHI12xI").unpack_from
 
 
 def read_image_header(media: MediaBytes) -> ImageMetadata | None:
-    """Size, format and mode of an image, from its header; None where this is no image.
+    """Return size, format and mode of an image, from its header; None if it isn't an image.
 
     Raises:
-        FormatError: it begins as an image, and its header is cut or wrong.
+        FormatError: the data starts like an image, but its header is truncated or wrong.
     """
     head = media.head
     if len(head) < _FIRST_BYTES:
@@ -58,10 +58,10 @@ def read_image_header(media: MediaBytes) -> ImageMetadata | None:
 
 
 def open_by_pillow(media: MediaBytes) -> ImageMetadata | None:
-    """Open an image lazily with Pillow; None where it knows no such format.
+    """Return the metadata of an image by opening it lazily with Pillow; None for unknown formats.
 
     Raises:
-        FormatError: it begins as an image, and its header is cut or wrong.
+        FormatError: the data starts like an image, but its header is truncated or wrong.
     """
     pillow = require("PIL.Image", extra="media")
     try:
@@ -73,7 +73,7 @@ def open_by_pillow(media: MediaBytes) -> ImageMetadata | None:
         return None
     except pillow.DecompressionBombError as error:
         raise TooLarge("the image is larger than Pillow can open", found=str(error)) from None
-    except Exception as error:  # plug-ins raise whatever their parsing comes upon
+    except Exception as error:  # plug-ins raise any exception of their parsers
         raise Corrupt("the header of the image can't be read", found=f"{type(error).__name__}: {error}") from None
 
 
@@ -124,7 +124,7 @@ def _jpeg(media: MediaBytes, head: bytes) -> ImageMetadata | None:
         elif marker == 0xDA or marker < 0xC0:
             raise _refused(media, "JPEG")
         elif marker == 0xE2 and media.read(place + 4, 4) == b"MPF\0":
-            return open_by_pillow(media)  # several pictures, perhaps: Pillow then calls it MPO
+            return open_by_pillow(media)  # possibly several pictures: Pillow then calls it MPO
         else:
             place += 2 + (four[2] << 8 | four[3])
     raise _refused(media, "JPEG")
@@ -168,7 +168,7 @@ def _gif(media: MediaBytes, head: bytes) -> ImageMetadata | None:
 
 
 class _Window:
-    """Single bytes of a file, read in blocks, and counted: what comes before a picture has so many pieces at most."""
+    """Byte access to a file, read in blocks, with a limit on the pieces before a picture."""
 
     __slots__ = ("_data", "_media", "_start_bytes", "_step_bytes", "left")
 
@@ -180,7 +180,7 @@ class _Window:
         self.left = _MOST_GIF_BLOCKS
 
     def at(self, place: int) -> int:
-        """The byte at a place that does not go back; raises `Truncated`, or `Corrupt` where it was asked too often."""
+        """Return the byte at an ascending position; raise `Truncated`, or `Corrupt` after too many requests."""
         self.left -= 1
         if self.left < 0:
             raise _refused(self._media, "GIF")
@@ -192,7 +192,7 @@ class _Window:
 
 
 def _gif_picture(window: _Window, place: int) -> int:
-    """Where the first picture begins: behind comments and the like."""
+    """Return the start of the first picture, after comments and other extensions."""
     while (kind := window.at(place)) != _GIF_PICTURE:
         if kind == _GIF_EXTENSION:
             place = _behind_blocks(window, place + 2)
@@ -204,7 +204,7 @@ def _gif_picture(window: _Window, place: int) -> int:
 
 
 def _is_colored(palette: bytes) -> bool:
-    """Whether a palette is more than the ramp of greys."""
+    """Return whether a palette is more than a ramp of greys."""
     return not _GREY_RAMP.startswith(palette)
 
 
@@ -237,7 +237,7 @@ def _webp(media: MediaBytes, head: bytes) -> ImageMetadata | None:
 
 
 def _webp_alpha(media: MediaBytes, alpha: bool) -> bool:
-    """Whether a still picture with an extended header is transparent: its own chunks decide."""
+    """Return whether a still picture with an extended header is transparent: its own chunks decide."""
     place = 30
     for _ in range(_MOST_SEGMENTS):
         name, length = struct.unpack("<4sI", media.need(place, 8))
@@ -336,7 +336,7 @@ def _tiff(media: MediaBytes, head: bytes) -> ImageMetadata | None:
 
 
 def _tiff_tags(media: MediaBytes) -> dict[int, tuple[int, ...]] | None:
-    """The tags that matter, of the first picture; None where one is of an odd kind."""
+    """Return the relevant tags of the first picture; None if one has an unsupported type."""
     order = "<" if media.need(0, 2) == b"II" else ">"
     (place,) = struct.unpack(order + "I", media.need(4, 4))
     (count,) = struct.unpack(order + "H", media.need(place, 2))
@@ -364,4 +364,4 @@ _READERS: dict[bytes, Callable[[MediaBytes, bytes], ImageMetadata | None]] = {
     b"II": _tiff,
     b"MM": _tiff,
 }
-"""First two bytes → reader, which looks at the rest of the magic number itself."""
+"""First two bytes → reader, which checks the rest of the magic number itself."""

@@ -1,7 +1,7 @@
-"""Document digests of version 2, which join: that of a + b follows from those of a and of b.
+"""Document digests of version 2, which can be joined: that of a + b follows from those of a and b.
 
-Version 1 (`penstock.codec.hashes.DocumentDigest`) is a hash over blocks of all tokens, and needs them in one run. This
-one takes what parts of a dataset know of themselves, in whatever order they were made: files, parts, whole datasets.
+Version 1 (`penstock.codec.hashes.DocumentDigest`) is a hash over blocks of all tokens, and needs them in one run.
+Version 2 combines the digests of files, parts or whole datasets, computed in any order.
 
 | step | value |
 |---|---|
@@ -9,8 +9,9 @@ one takes what parts of a dataset know of themselves, in whatever order they wer
 | documents h_0 … h_(n-1) | H = h_0·r^(n-1) + h_1·r^(n-2) + … + h_(n-1), modulo p, for one fixed r |
 | a + b | H_a·r^(n_b) + H_b, and n_a + n_b |
 
-Written as `2:<32 hex digits of H>:<n>`. It depends on the documents and their order alone, as version 1 does: not on
-the format, the token width, or the cut into parts.
+Written as `2:<32 hex digits of H>:<n>`. Like version 1, it depends only on the documents and their order: not on the
+format,
+the token width, or the division into parts.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _STEP_TOKENS = 1 << 15  # 128 KiB as uint32: stays in the processor's cache
 
 
 class JoinedDigest:
-    """The digest of documents that come in order, in runs or as digests of runs."""
+    """Incremental digest of documents in order, added as runs or as digests of runs."""
 
     __slots__ = ("_documents", "_value")
 
@@ -46,7 +47,7 @@ class JoinedDigest:
         """Add whole documents: unsigned ids [n_tokens] and their int64[n_docs] lengths.
 
         Raises:
-            ConfigError: lengths that do not fill the tokens exactly.
+            ConfigError: the lengths don't add up to the tokens.
         """
         stops = np.cumsum(doc_lengths, dtype=np.int64)
         if int(np.min(doc_lengths, initial=0)) < 0 or (int(stops[-1]) if len(stops) else 0) != len(tokens):
@@ -60,12 +61,12 @@ class JoinedDigest:
             first = stop
 
     def update_document(self, pieces: Iterable[NDArray[Any]]) -> None:
-        """Add one document, which comes in pieces: unsigned ids [n]."""
+        """Add one document in pieces: unsigned ids [n]."""
         self._value = (self._value * _BASE + _of_one(pieces)) % _MODULUS
         self._documents += 1
 
     def update_digest(self, digest: str) -> None:
-        """Add documents that were digested elsewhere; raises `ConfigError` for what is no digest of version 2."""
+        """Add documents by their digest; raise `ConfigError` if it isn't a digest of version 2."""
         found = _TEXT.fullmatch(digest)
         if found is None:
             hint = "Version 1 digests can't be joined. Compute the digest of the documents again"
@@ -76,11 +77,11 @@ class JoinedDigest:
 
     @property
     def num_docs(self) -> int:
-        """How many documents were added."""
+        """Number of documents added so far."""
         return self._documents
 
     def text(self) -> str:
-        """`2:<32 hex digits>:<documents>`."""
+        """Return `2:<32 hex digits>:<documents>`."""
         return f"2:{self._value:032x}:{self._documents}"
 
     def _add(self, tokens: NDArray[Any], stops: list[int]) -> None:
@@ -97,7 +98,7 @@ class JoinedDigest:
 
 
 def _of_one(pieces: Iterable[NDArray[Any]]) -> int:
-    """Digest of one document, which may be long, in bounded memory."""
+    """Return the digest of one document, which may be long, in bounded memory."""
     hasher = xxhash.xxh3_128()
     for tokens in pieces:
         for start in range(0, len(tokens), _STEP_TOKENS):
@@ -106,10 +107,10 @@ def _of_one(pieces: Iterable[NDArray[Any]]) -> int:
 
 
 def documents_digest_v2(tokens: NDArray[Any], lengths: IntArray) -> str:
-    """The digest of whole documents: unsigned ids [n_tokens], which uint32 can hold, and their int64[n_docs] lengths.
+    """Return the digest of whole documents: unsigned ids [n_tokens] of at most 32 bits, int64[n_docs] lengths.
 
     Raises:
-        ConfigError: lengths that do not fill the tokens exactly.
+        ConfigError: the lengths don't add up to the tokens.
     """
     digest = JoinedDigest()
     digest.update(tokens, lengths)
@@ -117,10 +118,10 @@ def documents_digest_v2(tokens: NDArray[Any], lengths: IntArray) -> str:
 
 
 def join_digests(digests: Iterable[str]) -> str:
-    """The digest of all documents together, from those of runs of them in order; of none: that of no document.
+    """Return the digest of all documents from the digests of consecutive runs; of none: that of no document.
 
     Raises:
-        ConfigError: one of them is none of version 2.
+        ConfigError: one of them isn't of version 2.
     """
     joined = JoinedDigest()
     for one in digests:
@@ -129,11 +130,10 @@ def join_digests(digests: Iterable[str]) -> str:
 
 
 def is_joinable(digest: str) -> bool:
-    """Whether a document digest is of version 2."""
     return _TEXT.fullmatch(digest) is not None
 
 
 def documents_in(digest: str) -> int:
-    """How many documents a digest of version 2 is of; 0 for another."""
+    """Return the number of documents of a digest of version 2; 0 for other digests."""
     found = _TEXT.fullmatch(digest)
     return 0 if found is None else int(found[2])

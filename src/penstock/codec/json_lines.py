@@ -1,4 +1,4 @@
-"""A sample as a line of JSON."""
+"""JSON lines."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.types import Sample
 
 
 def encode_line(sample: Sample) -> bytes:
-    """One line, without its end. Not by msgspec, which would turn NaN into null and bytes into text without a word."""
+    """Return one line without its end. msgspec would silently turn NaN into null and bytes into text."""
     try:
         return _text.encode(sample).encode()
     except UnicodeEncodeError:
-        return _escaped.encode(sample).encode()  # a lone surrogate, which only an escape can hold
+        return _escaped.encode(sample).encode()  # a lone surrogate, which is only valid as an escape
 
 
 def _plain(value: Any) -> Any:

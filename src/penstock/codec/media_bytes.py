@@ -1,7 +1,7 @@
-"""The bytes of one media file, wherever they lie: in memory, or in a range of a file of some store.
+"""Bytes of one media file, in memory or in a range of a stored file.
 
-Headers are read from the first few KiB; readers request more only where they need it, so that no film is read whole for
-its length.
+Headers are read from the first few KiB. Readers request more only if necessary, so that no film is read whole for its
+length.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from penstock.abc import Store
 from penstock.errors import Truncated
 
 HEAD_BYTES = 1 << 12
-"""How much of each file is read at first: enough for most headers."""
+"""How much of each file is read first: enough for most headers."""
 
 _BLOCK_BYTES = 1 << 16
 
 
-@dataclass(slots=True)  # one for each of millions of files: frozen would take twice as long
+@dataclass(slots=True)  # created for millions of files: frozen would take twice as long
 class MediaBytes:
     """One media file.
 
     Attributes:
-        size_bytes: its size.
-        head: its first bytes, at most all of them.
+        size_bytes: size of the file.
+        head: its first bytes, at most the whole file.
         more: `more(start_bytes, length_bytes)` reads the others, fewer only at the end.
     """
 
@@ -35,7 +35,7 @@ class MediaBytes:
     more: Callable[[int, int], bytes]
 
     def read(self, start_bytes: int, length_bytes: int) -> bytes:
-        """Bytes `[start, start + length)`, fewer only at the end."""
+        """Return the bytes `[start, start + length)`, fewer only at the end."""
         stop_bytes = start_bytes + length_bytes
         if stop_bytes <= len(self.head) or self.size_bytes == len(self.head):
             return self.head[start_bytes:stop_bytes]
@@ -43,10 +43,10 @@ class MediaBytes:
         return self.more(start_bytes, length_bytes) if length_bytes > 0 else b""
 
     def need(self, start_bytes: int, length_bytes: int) -> bytes:
-        """Bytes `[start, start + length)`.
+        """Return the bytes `[start, start + length)`.
 
         Raises:
-            Truncated: the file ends before.
+            Truncated: the file is too short.
         """
         data = self.read(start_bytes, length_bytes)
         if len(data) < length_bytes:
@@ -60,17 +60,17 @@ class MediaBytes:
         return data
 
     def file(self) -> io.BufferedReader:
-        """As a file that can be read and sought; reads blocks of 64 KiB."""
+        """Return a seekable reader; reads blocks of 64 KiB."""
         return io.BufferedReader(_File(self), _BLOCK_BYTES)
 
 
 def media_bytes(data: bytes) -> MediaBytes:
-    """A file that is in memory."""
+    """Return a file in memory."""
     return MediaBytes(len(data), data, _nothing)
 
 
 def stored_media(store: Store, path: str, start_bytes: int, size_bytes: int) -> MediaBytes:
-    """A file that lies in `path[start_bytes : start_bytes + size_bytes]`."""
+    """Return the file at `path[start_bytes : start_bytes + size_bytes]`."""
     return MediaBytes(size_bytes, b"", lambda start, length: store.get(path, start_bytes + start, length))
 
 

@@ -1,8 +1,7 @@
-"""Where the row groups of a Parquet file lie, out of its footer, which is in Thrift's compact protocol.
+"""Locations of the row groups of a Parquet file, from its footer in Thrift's compact protocol.
 
-A footer that pyarrow has opened may still hold a column that ends the process when pyarrow is asked about it (sizes
-of levels that contradict the schema, a column with a key of its own): so pyarrow reads and checks rows, and places
-come from here.
+A column in a footer that pyarrow has opened may still crash the process when pyarrow is asked about it (level sizes
+that contradict the schema, a column with its own key). So pyarrow reads and checks rows, and locations come from here.
 
 | struct | field | content |
 |---|---|---|
@@ -35,7 +34,7 @@ _PAGE_BYTES = 2
 _DELTA_BYTE_ARRAY = 7
 
 BYTE_ARRAY, FIXED_LEN_BYTE_ARRAY = 6, 7
-"""Physical types whose width the type does not say."""
+"""Physical types without a fixed width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class ColumnChunk:
         type: physical type.
         num_values: values, nulls included.
         stored_bytes, uncompressed_bytes: size in the file, and decompressed.
-        dictionary_offset_bytes: of the dictionary page; None without one.
+        dictionary_offset_bytes: offset of the dictionary page; None without one.
         shares_prefixes: values may repeat the beginnings of earlier ones (`DELTA_BYTE_ARRAY`).
     """
 
@@ -61,10 +60,10 @@ class ColumnChunk:
 
 
 def row_group_extents(footer: bytes) -> list[tuple[int, int]]:
-    """First byte and bytes of each row group; zeros for one without columns.
+    """Return the first byte and the size of each row group; zeros for one without columns.
 
     Raises:
-        ValueError: this is no footer.
+        ValueError: this isn't a footer.
     """
     reader = _Reader(footer)
     found: list[tuple[int, int]] = []
@@ -80,7 +79,7 @@ def row_group_extents(footer: bytes) -> list[tuple[int, int]]:
 
 
 def row_group_columns(footer: bytes) -> list[list[ColumnChunk]]:
-    """Return the columns of each row group; encrypted ones are left out.
+    """Return the columns of each row group; encrypted ones are omitted.
 
     Raises:
         ValueError: the footer is damaged.
@@ -166,7 +165,7 @@ def _extent(reader: _Reader) -> tuple[int, int]:
 
 
 def _column(reader: _Reader) -> dict[int, int]:
-    """The numbers of one column chunk, by the field; none where its metadata are enciphered."""
+    """Return the numbers of one column chunk by field; empty if its metadata is encrypted."""
     found: dict[int, int] = {}
     for number, kind in reader.fields():
         if number != _META or kind != _STRUCT:
@@ -182,20 +181,20 @@ def _column(reader: _Reader) -> dict[int, int]:
 
 @dataclass(slots=True)
 class _Reader:
-    """A place in Thrift's compact protocol. What it yields must be read or skipped before the next is asked for."""
+    """Cursor in Thrift's compact protocol. Each yielded item must be read or skipped before the next one."""
 
     data: bytes
     at: int = 0
 
     def fields(self) -> Iterator[tuple[int, int]]:
-        """Number and type of each field of a struct."""
+        """Yield number and type of each field of a struct."""
         number = 0
         while head := self._byte():
             number = number + (head >> 4) if head >> 4 else self.integer()
             yield number, head & 15
 
     def items(self, kind: int) -> Iterator[None]:
-        """One for each struct of a list."""
+        """Yield once per struct of a list."""
         if kind not in _LISTS:
             raise ValueError(f"a value of type {kind} instead of a list")
         count, item = self._list()
@@ -205,16 +204,13 @@ class _Reader:
             yield None
 
     def integer(self) -> int:
-        """A signed number."""
         value = self._unsigned()
         return (value >> 1) ^ -(value & 1)
 
     def integers(self) -> list[int]:
-        """A list of signed numbers."""
         return [self.integer() for _ in range(self._list()[0])]
 
     def strings(self) -> list[bytes]:
-        """A list of byte strings."""
         strings: list[bytes] = []
         for _ in range(self._list()[0]):
             length_bytes = self._unsigned()
@@ -225,11 +221,11 @@ class _Reader:
         return strings
 
     def skip(self, kind: int, depth: int = 0, *, is_item: bool = False) -> None:
-        """Go past a value of this type."""
+        """Skip a value of this type."""
         if depth > MOST_NESTING:
             raise ValueError("the footer is nested too deeply")
         if kind in _BOOLEANS:
-            self.at += is_item  # of a field, the type is the value
+            self.at += is_item  # for a field, the type is the value
         elif kind in _INTEGERS:
             self._unsigned()
         elif kind == _BINARY:

@@ -1,4 +1,4 @@
-"""Parts of a sample, decoded by the last extension of their name, as Energon decodes them.
+"""Decoders of the parts of a sample, chosen by the last extension of their name, as in Energon.
 
 | extension | value |
 |---|---|
@@ -8,16 +8,16 @@
 | `npy`, `npz` | array, dict of arrays; never objects |
 | `ten tb` | list of arrays |
 | `mp msg` | MessagePack |
-| `cbor` | CBOR; tags beyond big numbers and times are left out |
-| images, in any case | as `DecodeOptions.image` says |
+| `cbor` | CBOR; tags other than big numbers and times are dropped |
+| images, in any case | see `DecodeOptions.image` |
 | `mp4 avi mov webm mkv flac mp3 wav flv`, in any case | an `AVDecoder`, which decodes later, or an `AVData` |
-| `pkl pickle pyd` | plain values; what runs code is refused without `trust` |
-| `pth` | tensors and plain values, by torch's `weights_only`; what runs code is refused without `trust` |
-| `gz` behind one of these | unpacked first |
+| `pkl pickle pyd` | plain values; objects that run code require `trust` |
+| `pth` | tensors and plain values, by torch's `weights_only`; objects that run code require `trust` |
+| one of these followed by `gz` | decompressed first |
 
-Everything else stays bytes. Checked against megatron-energon 7.4.1 with webdataset 1.0.2, but for: `null`, which comes
-back there as `b"null"`; `h5 hdf mpg mpeg bufr grib wmf emf`, which raise there and stay bytes here; PostScript, which
-runs a program there and stays bytes here.
+Everything else stays bytes. Checked against megatron-energon 7.4.1 with webdataset 1.0.2. Differences: `null` is
+`b"null"` there; `h5 hdf mpg mpeg bufr grib wmf emf` raise errors there and stay bytes here; PostScript runs a program
+there and stays bytes here.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ IMAGE_KINDS = {
     "torch": ("torch", "rgb", ""),
     **{f"pil{name}": ("pil", mode, "") for name, mode in (("l", "l"), ("", "rgb"), ("rgb", "rgb"), ("rgba", "rgba"))},
 }
-"""`image=` → library (none is numpy), Pillow's mode, and `8` for uint8; else float32 in [0, 1]."""
+"""`image=` → library (None: numpy), Pillow's mode, and `8` for uint8; else float32 in [0, 1]."""
 
 AVIF_SUFFIXES = frozenset(("avif", "avifs"))
 """Images that Energon leaves as bytes."""
 
 
 NO_PART = 'None marks a missing part. For JSON null, pass b"null"'
-"""The hint of writers for a sample without a part."""
+"""Hint of writers for a sample with a missing part."""
 
 _CODE_SUFFIXES = frozenset(("pkl", "pickle", "pyd", "pth"))
 _RUNS_CODE = "a part {!r} runs code when it is decoded"
@@ -82,12 +82,12 @@ _PROGRAMS = frozenset(("EPS", "MPEG", "WMF", "HDF5", "BUFR", "GRIB"))
 _TENSOR_MAGIC = b"~TenBin~"
 _MOST_DIMENSIONS = 32
 _PIXEL_BYTES = 24
-"""What a pixel takes while it is decoded, in all its copies, at most."""
+"""Maximum memory per pixel during decoding, including all copies."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeOptions:
-    """How parts are decoded.
+    """Options of decoding.
 
     Attributes:
         upright: with `image="rgb8"`, scale 16-bit images to 8 bits and apply EXIF orientation, as `decode="uint8"`
@@ -95,13 +95,13 @@ class DecodeOptions:
         image: `l8 rgb8 rgba8 l rgb rgba`: numpy, [height, width] or [height, width, channels], uint8 or float32 in
             [0, 1]; `torchl8 …`: the same as tensors [channels, height, width]; `pill pil pilrgb pilrgba`: Pillow's.
         trust: let pickles run their code.
-        most_pixels: larger images are refused.
-        most_bytes: of a part that is unpacked; left as it is, also at most 64 times its stored bytes
-            (`UNPACKED_RATIO`), or 16 MiB where that is more. Any other number is the one limit.
-        frames: of sound and videos all frames at once, an `AVData`, in the place of an `AVDecoder`.
-        sound: with `frames`, the sound of videos, too.
+        most_pixels: limit on the size of images.
+        most_bytes: limit on a decompressed part. By default the limit is also 64 times its stored bytes
+            (`UNPACKED_RATIO`), or 16 MiB if that is more; any other number is the only limit.
+        frames: decode all frames of sound and videos to `AVData` instead of returning an `AVDecoder`.
+        sound: with `frames`, decode the sound of videos too.
         media: applied to each `AVDecoder` or `AVData`; None returns it as it is.
-        refuse_late: `decode_parts` gives a `Refused` for a part that would run code.
+        refuse_late: `decode_parts` returns `Refused` for a part that would run code, instead of raising an error.
     """
 
     image: str = "pil"
@@ -123,7 +123,7 @@ _ARRAYS = {"uint8": DecodeOptions("rgb8", upright=True), "uint8-0.2": DecodeOpti
 
 
 def array_options(decode: str | None) -> DecodeOptions | None:
-    """Options for the `decode=` of `penstock.open`, None for None; raises `ConfigError`."""
+    """Return the options for `decode=` of `penstock.open`, None for None; raise `ConfigError` if unknown."""
     if decode is not None and decode not in _ARRAYS:
         raise ConfigError("unknown way to decode images", found=f"decode={decode!r}", expected=" | ".join(_ARRAYS))
     return None if decode is None else _ARRAYS[decode]
@@ -131,22 +131,22 @@ def array_options(decode: str | None) -> DecodeOptions | None:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Stands for a part that would run code, which nobody may touch.
+    """Placeholder of a part that would run code; it must not be used.
 
     Attributes:
-        error: what is raised where it is asked for.
+        error: raised when the part is accessed.
     """
 
     error: UnsafeData
 
 
 def suffix_of(part: str) -> str:
-    """The suffix by which a part is decoded: `"detail.json"` → `"json"`."""
+    """Return the suffix by which a part is decoded: `"detail.json"` → `"json"`."""
     return part.rpartition(".")[2]
 
 
 def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
-    """The value of a part.
+    """Return the value of a part.
 
     Args:
         part: its name in the sample, such as `"jpg"` or `"detail.json"`.
@@ -154,9 +154,9 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
         how: options.
 
     Raises:
-        FormatError: it is not what its name says.
+        FormatError: the data doesn't match the name.
         UnsafeData: decoding would run code.
-        MissingExtra: a package is not installed.
+        MissingExtra: a required package is not installed.
     """
     limit_bytes = _unpacked_limit(how, len(data))
     suffix = suffix_of(part)
@@ -185,7 +185,7 @@ def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
 
 
 def decode_parts(parts: Mapping[str, bytes], how: DecodeOptions) -> dict[str, Any]:
-    """The values of the parts of a sample; see `decode_part`."""
+    """Return the values of the parts of a sample; see `decode_part`."""
     made: dict[str, Any] = {}
     for name, data in parts.items():
         try:
@@ -198,7 +198,7 @@ def decode_parts(parts: Mapping[str, bytes], how: DecodeOptions) -> dict[str, An
 
 
 def _unpacked_limit(how: DecodeOptions, stored_bytes: int) -> int:
-    """What a part of so many bytes may hold, packed several times over or not."""
+    """Return the limit on a decompressed part of `stored_bytes`, even if compressed several times."""
     if how.most_bytes != MOST_UNPACKED_BYTES:
         return how.most_bytes
     return min(MOST_UNPACKED_BYTES, max(LEAST_UNPACKED_BYTES, UNPACKED_RATIO * stored_bytes))
@@ -210,15 +210,12 @@ def _damaged(what: str, found: str) -> Corrupt:
     )
 
 
-# --- values ------------------------------------------------------------------------------------------------------
-
-
 def _decode_json(data: bytes) -> Any:
     require_memory_for(data)
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return json.loads(data)  # takes NaN, byte order marks and lone surrogates too
+        return json.loads(data)  # accepts NaN, byte order marks and lone surrogates too
 
 
 def _decode_npy(data: bytes) -> NDArray[Any]:
@@ -236,7 +233,7 @@ def _decode_npy(data: bytes) -> NDArray[Any]:
 
 
 def _array(data: bytes, place: int, dtype: np.dtype[Any], shape: tuple[int, ...], order: Any = "C") -> NDArray[Any]:
-    """An array of its own from bytes, whose number is held against the shape first."""
+    """Return a new array from bytes, after checking their number against the shape."""
     size_bytes = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or size_bytes > len(data) - place:
         found = f"{len(data) - place} bytes"
@@ -261,7 +258,7 @@ def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
 
 
 def _decode_tensors(data: bytes) -> list[NDArray[Any]]:
-    """Pairs of chunks, a header and the numbers; each is a magic, its size, its bytes, and zeros up to 64."""
+    """Decode pairs of chunks, a header and numbers; each is a magic, its size, its bytes, and zero padding to 64."""
     arrays: list[NDArray[Any]] = []
     place = 0
     while place < len(data):
@@ -303,7 +300,7 @@ def _decode_code(part: str, suffix: str, data: bytes, trust: bool, most_bytes: i
 
 
 def _decode_plain(part: str, data: bytes) -> Any:
-    """The plain values of a pickle, of which nothing is run."""
+    """Return the plain values of a pickle without running it."""
     try:
         return decode_plain_pickle(data)
     except UnsafeData as error:
@@ -324,17 +321,14 @@ _PLAIN: dict[str, Callable[[bytes], Any]] = {
 }
 
 
-# --- images ------------------------------------------------------------------------------------------------------
-
-
 def decode_image(data: bytes, how: DecodeOptions) -> Any:
-    """An image file as `how.image` says.
+    """Decode an image file according to `how.image`.
 
     Raises:
-        TooLarge: more pixels than `how.most_pixels`, by its header: nothing is allocated. Or it takes more memory than
-            its pixels do.
-        NoRoom: there is no memory for its pixels now.
-        Corrupt: no image, or a damaged one.
+        TooLarge: the image has more than `how.most_pixels` pixels in its header, checked before allocation; or it takes
+            more memory than its pixels do.
+        NoRoom: there isn't enough memory for its pixels.
+        Corrupt: the data isn't an image, or is damaged.
     """
     metadata = read_image_header(media_bytes(data))
     if metadata is None or metadata.format in _PROGRAMS:
@@ -347,7 +341,7 @@ def decode_image(data: bytes, how: DecodeOptions) -> Any:
     except MemoryError:
         found = f"{metadata.width} x {metadata.height} pixels"
         with in_memory("an image", found):
-            np.empty(metadata.width * metadata.height * _PIXEL_BYTES, np.uint8)  # as its pixels would take
+            np.empty(metadata.width * metadata.height * _PIXEL_BYTES, np.uint8)  # as much as its pixels would take
         raise TooLarge("an image needs more memory than its pixels", found=found) from None
 
 
@@ -368,7 +362,7 @@ def _pixels_of(data: bytes, metadata: ImageMetadata, how: DecodeOptions) -> Any:
         raise
     except pillow.DecompressionBombError as error:
         raise TooLarge("an image is larger than allowed", found=str(error)) from None
-    except Exception as error:  # Pillow's readers raise whatever they come upon
+    except Exception as error:  # Pillow's readers raise any exception of their parsers
         raise Corrupt("an image is damaged", found=f"{type(error).__name__}: {error}") from None
     if library == "pil":
         return image
@@ -376,7 +370,7 @@ def _pixels_of(data: bytes, metadata: ImageMetadata, how: DecodeOptions) -> Any:
 
 
 def _as_asked(pixels: NDArray[np.uint8], bits: str, library: str) -> Any:
-    """uint8[height, width] or uint8[height, width, channels] as `IMAGE_KINDS` says."""
+    """Convert uint8[height, width] or uint8[height, width, channels] according to `IMAGE_KINDS`."""
     if library == "torch" and pixels.ndim == 3:
         pixels = pixels.transpose(2, 0, 1)
     made: NDArray[Any] = np.ascontiguousarray(pixels) if bits else pixels.astype(np.float32, order="C")
@@ -386,7 +380,7 @@ def _as_asked(pixels: NDArray[np.uint8], bits: str, library: str) -> Any:
 
 
 def _jpeg_pixels(data: bytes) -> NDArray[np.uint8] | None:
-    """uint8[height, width, 3], the same as Pillow's, in half the time; None where it is left to Pillow."""
+    """Return uint8[height, width, 3], equal to Pillow's, in half the time; None to leave it to Pillow."""
     try:
         simplejpeg = require("simplejpeg", extra="media")
         return simplejpeg.decode_jpeg(data, "RGB", strict=True)
@@ -394,14 +388,11 @@ def _jpeg_pixels(data: bytes) -> NDArray[np.uint8] | None:
         return None
 
 
-# --- writing -----------------------------------------------------------------------------------------------------
-
-
 def encode_part(part: str, value: Any) -> bytes:
-    """The bytes of a part whose name says how: bytes as they are, text, JSON, integers, arrays, MessagePack.
+    """Return the bytes of a part, encoded by its name: bytes as they are, text, JSON, integers, arrays, MessagePack.
 
     Raises:
-        ConfigError: a value that this kind of part can't hold.
+        ConfigError: the value doesn't fit this kind of part.
     """
     if isinstance(value, bytes | bytearray | memoryview):
         return bytes(value)

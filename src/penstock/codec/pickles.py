@@ -1,7 +1,7 @@
 """Pickled lists of `(start, length)` pairs, written and read without `pickle`.
 
-The files of the originals hold `pickle.dumps([(int, int), …])`. This module knows only the opcodes that such a list
-needs and refuses every other one, so that no file can run code.
+The files of the originals hold `pickle.dumps([(int, int), …])`. This module accepts only the opcodes of such a
+list, so that no file can run code.
 
 | bytes | opcode |
 |---|---|
@@ -10,12 +10,12 @@ needs and refuses every other one, so that no file can run code.
 | `5d 94` | EMPTY_LIST, MEMOIZE |
 | `28` … `65` | MARK … APPENDS around each 1,000 pairs; a list of one pair ends in `61` APPEND, without a MARK |
 | `4b` u8, `4d` u16, `4a` i32 | a number to 255, to 65,535, to 2^31 - 1, little-endian |
-| `8a` n, n bytes | LONG1: a larger one, signed, as few bytes as hold it |
+| `8a` n, n bytes | LONG1: a larger one, signed, in as few bytes as possible |
 | `86 94` | TUPLE2, MEMOIZE |
 | `2e` | STOP |
 
 Also read: `71` u8 and `72` u32 (memo puts of protocols 2 and 3), tuples without a memo put, and `68` u8 and `6a` u32
-(a tuple that stands in the list twice). Written bytes equal those of CPython 3.8 to 3.13.
+(a tuple that is in the list twice). Written bytes equal those of CPython 3.8 to 3.13.
 
 Files: `_pickle_opcodes` · `_pickle_writer` · reading is here.
 """
@@ -80,20 +80,20 @@ _REPEAT = -1
 
 
 def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0) -> IntArray:
-    """int64[k, 2]: the pairs of a pickled list that fills `buffer` exactly.
+    """Return int64[k, 2]: the pairs of a pickled list that fills `buffer` exactly.
 
-    Memory: 16 bytes a pair, so at most 4 times the buffer, and 24 times where the list holds tuples twice.
+    Memory: 16 bytes per pair, so at most 4 times the buffer, or 24 times if the list has repeated tuples.
 
     Args:
         buffer: uint8[n_bytes], such as a mapped file.
         path: file that the bytes come from, for errors.
-        offset_bytes: place of the buffer in that file, for errors.
+        offset_bytes: offset of the buffer in that file, for errors.
 
     Raises:
         UnsafeData: an opcode that would run code.
         Truncated: the pickle ends early.
         TooLarge: a number of 2^63 or more.
-        Corrupt: anything else that no such list holds.
+        Corrupt: anything else that isn't such a list.
     """
     reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes)
     reader.read_list()
@@ -101,9 +101,9 @@ def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0)
 
 
 def decode_marked(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0) -> tuple[IntArray, IntArray | None]:
-    """`decode_pairs`, and int64[k]: where each `MARKED_PAIRS`th pair begins in the buffer, as the encoder marks it.
+    """Return `decode_pairs`, and int64[k]: the offset of each `MARKED_PAIRS`th pair, as in the encoder's marks.
 
-    None for the places where the list can't be read in pieces: it holds a tuple twice, or numbers its tuples.
+    The offsets are None if the list can't be read in pieces: it has repeated tuples, or numbers its tuples.
     """
     reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes)
     reader.marks = []
@@ -112,10 +112,10 @@ def decode_marked(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0
 
 
 def decode_piece(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0) -> IntArray:
-    """int64[k, 2]: the pairs of a piece of a pickled list, which begins at a mark and ends at another or at the end.
+    """Return int64[k, 2]: the pairs between two marks, or between a mark and the end of a pickled list.
 
     Raises:
-        As `decode_pairs`: for whatever does not stand in such a list.
+        As `decode_pairs`: for anything that isn't part of such a list.
     """
     reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes)
     reader.read_piece()
@@ -125,12 +125,12 @@ def decode_piece(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0)
 def feed_pairs(
     buffer: NDArray[np.uint8], take: Callable[[IntArray], None], *, path: str, offset_bytes: int = 0
 ) -> bool:
-    """Pass the pairs of `decode_pairs` to `take` in runs of int64[k, 2], whose memory is reused; raises the same.
+    """Pass the pairs of `decode_pairs` to `take` in runs of int64[k, 2] in reused memory.
 
-    Memory: a few MB.
+    Raises the same errors. Memory: a few MB.
 
     Returns:
-        False where the list holds a tuple twice: then not all pairs were passed on, and only `decode_pairs` reads it.
+        False if the list has repeated tuples: then not all pairs were passed, and only `decode_pairs` can read it.
     """
     reader = _Reader(np.ascontiguousarray(buffer), path, offset_bytes, take)
     try:
@@ -142,8 +142,8 @@ def feed_pairs(
 
 
 def first_pair(head: bytes) -> tuple[int, int] | None:
-    """The first pair of a list, from the first 64 bytes of its pickle; None where they hold none."""
-    # The first frame, and whatever stands behind the first pair, may be cut off here.
+    """Return the first pair of a list, from the first 64 bytes of its pickle; None if they don't have one."""
+    # The first frame, and everything after the first pair, may be truncated here.
     reader = _Reader(np.frombuffer(head[:2] + head[11:] if head[2:3] == b"\x95" else head, np.uint8), "", 0)
     with contextlib.suppress(FormatError, UnsafeData):
         reader.read_list()
@@ -152,16 +152,16 @@ def first_pair(head: bytes) -> tuple[int, int] | None:
 
 
 def ends_like_pickle(tail: bytes) -> bool:
-    """Whether the last bytes of a file could end a pickled list of pairs."""
+    """Return whether the last bytes of a file could end a pickled list of pairs."""
     return tail.endswith((b"e.", b"a.", b"]\x94.", b"]."))
 
 
 class _RepeatedTuple(Exception):
-    """A tuple that stands in the list again."""
+    """Signal for a repeated tuple in the list."""
 
 
 class _Reader:
-    """Runs of plain pairs by numpy; whatever stands between them opcode by opcode."""
+    """Reader that decodes runs of plain pairs by numpy, and everything between them opcode by opcode."""
 
     __slots__ = (
         "_base_bytes", "_buffer", "_count", "_is_piece", "_list_memos", "_memos", "_pairs", "_path",
@@ -182,7 +182,7 @@ class _Reader:
         self._base_bytes = offset_bytes
         self._take = take
         self._taken = 0
-        # Each tuple ends in a TUPLE2 and takes five bytes or more.
+        # Each tuple ends in TUPLE2 and takes at least five bytes.
         most_tuples = min(self._size // 5, _TAKEN_PAIRS if take else _count_byte(buffer, TUPLE2))
         self._pairs = np.empty((most_tuples, 2), np.int64)
         self._count = 0
@@ -196,7 +196,7 @@ class _Reader:
         self.marks: list[int] | None = None
 
     def pairs(self) -> IntArray:
-        """What was read so far, with tuples that stand there again put in."""
+        """Return the pairs read so far, with repeated tuples expanded."""
         pairs = self._pairs[: self._count - self._taken]
         if self._repeats:
             again = np.flatnonzero(pairs[:, 1] == _REPEAT)
@@ -204,7 +204,7 @@ class _Reader:
         return pairs
 
     def marked(self) -> IntArray | None:
-        """What `marks` hold; None where the list can't be read from one on."""
+        """Return `marks`; None if the list can't be read from a mark on."""
         return None if self.marks is None else np.array(self.marks, np.int64)
 
     def read_list(self) -> None:
@@ -227,7 +227,7 @@ class _Reader:
                     raise self._refusal(opcode, "APPEND")
 
     def read_piece(self) -> None:
-        """Pairs and what stands between them up to the end of the buffer; frames may end behind it."""
+        """Read pairs and separators up to the end of the buffer; frames may end after it."""
         self._is_piece = True
         while self._place < self._size:
             if self._slow_pairs:
@@ -246,7 +246,7 @@ class _Reader:
                 self._read_pair(opcode)
 
     def _read_group(self) -> None:
-        """Pairs up to APPENDS, or more groups of them."""
+        """Read pairs up to APPENDS, or several such groups."""
         while True:
             if self._slow_pairs:
                 self._slow_pairs -= 1
@@ -258,10 +258,10 @@ class _Reader:
             self._read_pair(opcode)
 
     def _read_run(self) -> None:
-        """As many plain pairs as one window holds, at once."""
+        """Read the plain pairs of one window at once."""
         pairs, begins, length_bytes = _scan_run(self._buffer[self._place : self._place + _WINDOW_BYTES])
         if len(pairs) < _SHORT_RUN:
-            # Odd opcodes or unlucky numbers: go on one by one for a while, so that the time stays linear.
+            # Unusual opcodes or unlucky numbers: continue one by one for a while, so that the time stays linear.
             self._slow_pairs = _SLOW_PAIRS
         self._reserve(len(pairs))
         if self.marks is not None:
@@ -273,7 +273,7 @@ class _Reader:
         self._place += length_bytes
 
     def _read_pair(self, opcode: int) -> None:
-        """One tuple whose first opcode is read already."""
+        """Read one tuple after its first opcode."""
         if opcode in (BINGET, LONG_BINGET):
             return self._read_repeat(1 if opcode == BINGET else 4)
         if self.marks is not None and self._count % MARKED_PAIRS == 0:
@@ -334,7 +334,7 @@ class _Reader:
         return value
 
     def _memo_put(self) -> bool:
-        """Read a memo put, where one stands here."""
+        """Read a memo put, if there is one."""
         if self._place >= self._size:
             return False
         opcode = self._view[self._place]
@@ -349,10 +349,8 @@ class _Reader:
                 raise self._corrupt("a memo number out of order", self._place, found=number, expected=expected)
         return True
 
-    # --- bytes ---------------------------------------------------------------------------------------------------
-
     def _opcode(self) -> int:
-        """The next opcode that is not a FRAME."""
+        """Return the next opcode that isn't a FRAME."""
         opcode = self._byte()
         while opcode == FRAME:
             start = self._place - 1
@@ -378,8 +376,6 @@ class _Reader:
 
     def _unsigned(self, size_bytes: int) -> int:
         return int.from_bytes(self._bytes(size_bytes), "little")
-
-    # --- refusals ------------------------------------------------------------------------------------------------
 
     def _truncated(self, start: int, expected: str) -> Truncated:
         found = f"{self._size - start} bytes before the end"
@@ -413,11 +409,13 @@ def _count_byte(buffer: NDArray[np.uint8], value: int) -> int:
 
 
 def _scan_run(window: NDArray[np.uint8]) -> tuple[IntArray, IntArray, int]:
-    """The pairs of plain tuples that stand back to back from the window's start, their places, and all their bytes.
+    """Return the consecutive plain pairs from the window's start, their offsets, and their total size.
 
-    Every `86 94` may end a tuple, so a tuple may start behind each; reading both numbers from every such place tells
-    where its tuple truly ends. What counts is the unbroken chain from the window's start. An `86 94` inside a number
-    is a false end: the chain jumps over it.
+    Every `86 94` may end a tuple, so a tuple may start after each of them. Both numbers are read at every candidate,
+    which
+    gives the true end of its tuple. The result is the unbroken chain from the window's start. An `86 94` inside a
+    number is
+    a false end: the chain jumps over it.
     """
     data = np.zeros(len(window) + _PAD_BYTES, np.uint8)
     data[: len(window)] = window
@@ -435,7 +433,7 @@ def _scan_run(window: NDArray[np.uint8]) -> tuple[IntArray, IntArray, int]:
     if jumps.any():
         keep = np.ones(len(starts), np.bool_)
         keep[1:] = ~jumps
-        keep[2:] |= jumps[:-1]  # what a false start jumps over may well be true
+        keep[2:] |= jumps[:-1]  # the candidates that a false start jumps over may be true starts
         starts, stops, valid = starts[keep], stops[keep], valid[keep]
         first, second = first[keep], second[keep]
     broken = np.flatnonzero(~valid | np.append(stops[:-1] != starts[1:], True))
@@ -445,14 +443,14 @@ def _scan_run(window: NDArray[np.uint8]) -> tuple[IntArray, IntArray, int]:
 
 
 def _after_separators(data: NDArray[np.uint8], places: IntArray) -> IntArray:
-    """int64[k]: each place, moved behind the `APPENDS MARK` that may stand there."""
+    """Return int64[k]: each offset, moved past an `APPENDS MARK` at that offset."""
     return places + 2 * ((data[places] == APPENDS) & (data[places + 1] == MARK))
 
 
 def _numbers_at(
     data: NDArray[np.uint8], words: NDArray[np.uint64], places: IntArray
 ) -> tuple[NDArray[np.uint64], IntArray, NDArray[np.bool_]]:
-    """The numbers whose opcodes stand at `places`: their values, where they end, and whether they are numbers."""
+    """Return the numbers with opcodes at `places`: their values, their ends, and whether they are numbers."""
     opcodes = data[places]
     kinds = KIND[opcodes]
     long = np.flatnonzero(opcodes == LONG1)

@@ -1,9 +1,9 @@
 """Pickles of plain values, read without `pickle`: None, booleans, numbers, text, bytes, lists, tuples, dicts, sets.
 
-Protocols 2 to 5. An opcode that would import or call anything is refused by its name, so no pickle runs code. Keys of
-dicts and items of sets are None, booleans, text, bytes, integers below 2^60, or tuples of these: the hash of tuples
-within tuples may take for ever, and that of other numbers be the same for all. Memory: some 60 bytes for each byte of
-the pickle, at most.
+Protocols 2 to 5. Opcodes that import or call anything raise an error, so no pickle runs code. Keys of
+dicts and items of sets are None, booleans, text, bytes, integers below 2^60, or tuples of these: the hash of nested
+tuples may take forever, and other numbers may all have the same hash. Memory: at most about 60 bytes per byte of the
+pickle.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _SIZED: dict[int, tuple[int, Callable[[bytes], Any]]] = {
     **{code: (size, bytes) for code, size in ((0x43, 1), (0x42, 4), (0x8E, 8))},
     0x96: (8, bytearray),
 }
-"""Opcode → bytes of its length, and what its bytes mean."""
+"""Opcode → size of its length field, and the conversion of its bytes."""
 _TUPLES = {0x85: 1, 0x86: 2, 0x87: 3}
 _PUTS, _GETS = {ord("q"): 1, ord("r"): 4}, {ord("h"): 1, ord("j"): 4}
 
 
 def decode_plain_pickle(data: bytes) -> Any:
-    """The value of a pickle that holds plain values alone.
+    """Return the value of a pickle that contains only plain values.
 
     Raises:
-        UnsafeData: it imports or calls something.
-        Corrupt: it is no such pickle, or ends early.
+        UnsafeData: the pickle imports or calls something.
+        Corrupt: the data isn't such a pickle, or is truncated.
     """
     if data[:1] != b"\x80" or not 2 <= data[1] <= 5:
         raise Corrupt("not a pickle of protocol 2 to 5", found=f"{data[:2]!r}…")
@@ -55,7 +55,7 @@ def decode_plain_pickle(data: bytes) -> Any:
 
 
 class _Machine:
-    """A stack of values, its heights that are marked, and values that are remembered by number."""
+    """Stack machine: values, marked heights, and memoized values."""
 
     __slots__ = ("_data", "_marks", "_memo", "_place", "_stack")
 
@@ -95,13 +95,13 @@ class _Machine:
             self._marks.append(len(stack))
         elif code in _TUPLES:
             stack.append(tuple(self._taken(len(stack) - _TUPLES[code])))
-        elif code == 0x95:  # FRAME: what it says is a hint for reading ahead
+        elif code == 0x95:  # FRAME: its size is a hint for prefetching
             self._unsigned(8)
         else:
             self._gather(code)
 
     def _gather(self, code: int) -> None:
-        """Opcodes that put values into the one below them."""
+        """Run opcodes that collect values into the one below them."""
         stack = self._stack
         if code in b"as":  # APPEND, SETITEM
             items = [stack.pop()] if code == ord("a") else [stack.pop(-2), stack.pop()]

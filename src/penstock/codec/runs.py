@@ -1,4 +1,4 @@
-"""Copies many runs of unequal lengths from one array to another, as shuffling and filtering of documents need."""
+"""Copies of runs of different lengths between arrays, for shuffling and filtering of documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock._buffers import byte_view
 from penstock.types import IntArray
 
 _FEW = 6
-_STEP_BYTES = 1 << 17  # what lies between the two arrays stays in a core's cache
+_STEP_BYTES = 1 << 17  # keeps both arrays in a core's cache
 _ROWS = 1 << 16
 
 
@@ -20,15 +20,15 @@ def copy_runs(
 ) -> None:
     """Copy `source[starts[i] : starts[i] + lengths[i]]` to `target[places[i] : …]`, for each i.
 
-    Runs of one length are copied together, so that the cost of many short ones is that of their bytes. Memory: about
+    Runs of equal length are copied together, so that many short runs cost no more than their bytes. Memory: about
     10 MB.
 
     Args:
         source: any[n], contiguous.
-        starts: int64[k]; each run lies in `source`, which is not checked.
+        starts: int64[k]; each run must be inside `source`, which isn't checked.
         lengths: int64[k].
         target: any[m], contiguous, of the same dtype.
-        places: int64[k]; the runs there do not overlap and lie in `target`, which is not checked.
+        places: int64[k]; the runs must be inside `target` and not overlap, which isn't checked.
     """
     for first in range(0, len(starts), _ROWS):
         some = slice(first, first + _ROWS)
@@ -57,7 +57,7 @@ def _copy_some(
 
 
 def argsort_small(values: IntArray) -> IntArray:
-    """int64[k]: a stable order of values that are not negative; many times faster where all are below 2^16."""
+    """Return int64[k]: a stable order of nonnegative values; much faster if all are below 2^16."""
     small = len(values) > 0 and int(values.max()) < 1 << 16
     return np.argsort(values.astype(np.uint16) if small else values, kind="stable")
 
@@ -73,6 +73,6 @@ def _copy_one_by_one(
 
 
 def _windows(array: NDArray[Any], length: int) -> NDArray[Any]:
-    """any[len - length + 1, length]: a view of every run of `length`."""
+    """Return any[len - length + 1, length]: a view of every run of `length`."""
     shape = (len(array) - length + 1, length)
     return np.ndarray(shape, array.dtype, array.data, 0, (array.itemsize, array.itemsize))

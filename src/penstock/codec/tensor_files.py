@@ -1,9 +1,9 @@
-"""Files of `torch.save`, of which nothing is run."""
+"""Files of `torch.save`, read without running code."""
 
 from __future__ import annotations
 
 import io
-import pickle  # for its error alone
+import pickle  # only for its exception
 import re
 import zipfile
 from typing import Any
@@ -13,17 +13,18 @@ from penstock.errors import TooLarge, UnsafeData
 
 
 def decode_tensor_file(data: bytes, most_bytes: int) -> Any:
-    """The tensors and plain values that `torch.save` wrote.
+    """Return the tensors and plain values that `torch.save` wrote.
 
     Raises:
-        UnsafeData: it names something else, is older than torch 1.6, or the torch that is installed older than 2.6.
-        TooLarge: it unpacks to more than `most_bytes`.
+        UnsafeData: the file refers to other objects or was written before torch 1.6, or the installed torch is older
+            than 2.6.
+        TooLarge: the decompressed size exceeds `most_bytes`.
         MissingExtra: torch is not installed.
-        RuntimeError, zipfile.BadZipFile: it is damaged.
+        RuntimeError, zipfile.BadZipFile: the file is damaged.
     """
     torch: Any = require("torch", extra="torch")
-    # Before torch 2.6 `weights_only` could be led to run code. A file that is no zip is older than torch 1.6, and its
-    # sizes are believed before they are read.
+    # Before torch 2.6, `weights_only` could be tricked into running code. A file that isn't a zip was written before
+    # torch 1.6, and its sizes are trusted before they are read.
     if torch.__version__ < "2.6" or not data.startswith(b"PK"):
         raise UnsafeData("the tensor file can't be read without running code")
     file = io.BytesIO(data)

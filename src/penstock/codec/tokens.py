@@ -1,4 +1,4 @@
-"""Widths and checks of token ids that are stored as bytes."""
+"""Widths and checks of stored token ids."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from penstock.errors import ConfigError, TooLarge
 from penstock.types import IntArray
 
 ByteOrder: TypeAlias = Literal["<", ">", "="]
-"""Little-endian, big-endian, the machine's."""
+"""Little-endian, big-endian, native."""
 
 TOKEN_BYTES = (1, 2, 4)
-"""Widths that token formats store."""
+"""Token widths of the formats."""
 
 _DTYPES = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
 
 
 def token_bytes_for_vocab(vocab_size: int) -> int:
-    """1, 2 or 4: the width that Modalities stores tokens of a vocabulary in.
+    """Return 1, 2 or 4: the token width of Modalities for a vocabulary size.
 
-    Its rule is n = ceil(log2(vocab_size) / 8): 1 and 2 as they are, 3 and 4 give 4. A vocabulary of one entry has
-    n = 0 and gives 4 too; files are only byte-identical with this oddity kept.
+    Its rule is n = ceil(log2(vocab_size) / 8): 1 and 2 are used directly, 3 and 4 become 4. A vocabulary of one entry
+    has
+    n = 0, which also becomes 4; this keeps files byte-identical.
 
     Raises:
-        ConfigError: no entries, or more than 2^32.
+        ConfigError: the vocabulary has no entries, or more than 2^32.
     """
     if not 1 <= vocab_size <= 1 << 32:
         raise ConfigError("no token width supports this vocabulary size", found=vocab_size, expected=f"1 to {1 << 32}")
@@ -36,10 +37,10 @@ def token_bytes_for_vocab(vocab_size: int) -> int:
 
 
 def token_bytes_for_id(max_token_id: int) -> int:
-    """1, 2 or 4: the narrowest width that holds ids up to `max_token_id`.
+    """Return 1, 2 or 4: the narrowest width for ids up to `max_token_id`.
 
     Raises:
-        ConfigError: it is negative, or 2^32 or more.
+        ConfigError: the id is negative, or 2^32 or more.
     """
     for token_bytes in TOKEN_BYTES:
         if 0 <= max_token_id < 1 << 8 * token_bytes:
@@ -48,14 +49,14 @@ def token_bytes_for_id(max_token_id: int) -> int:
 
 
 def dtype_for(token_bytes: int, byte_order: ByteOrder = "=") -> np.dtype[Any]:
-    """uint8, uint16 or uint32, in the machine's byte order or in `"<"` or `">"`; raises `ConfigError`."""
+    """Return uint8, uint16 or uint32 in this byte order; raise `ConfigError` for another width."""
     if token_bytes not in _DTYPES:
         raise ConfigError("unsupported token width", found=token_bytes, expected="1, 2 or 4 bytes")
     return _DTYPES[token_bytes].newbyteorder(byte_order)
 
 
 def as_tokens(values: Any) -> NDArray[Any]:
-    """Integers [n], of whatever integer dtype they come in; raises `ConfigError` for anything else."""
+    """Return integers [n] of any integer dtype; raise `ConfigError` for anything else."""
     array = np.asarray(values)
     if array.ndim == 1 and (array.dtype.kind in "iu" or array.size == 0):
         return array if array.dtype.kind in "iu" else array.astype(np.uint8)
@@ -72,17 +73,17 @@ def check_ids(
     first_doc: int = 0,
     path: str | os.PathLike[str] | None = None,
 ) -> int:
-    """The largest id of a run of documents, -1 where it is empty.
+    """Return the largest id of a run of documents, -1 if it is empty.
 
     Args:
         tokens: integers [n_tokens].
         doc_lengths: int64[n_docs], in tokens.
         vocab_size: ids must be below it.
         first_doc: number of the run's first document, for the error.
-        path: file that they are written to, for the error.
+        path: output file, for the error.
 
     Raises:
-        TooLarge: an id is negative, or `vocab_size` or more; names the id and its document.
+        TooLarge: an id is negative, or `vocab_size` or more; the message names the id and its document.
     """
     if not len(tokens):
         return -1
@@ -101,7 +102,7 @@ def check_ids(
 
 
 def _hint_for(vocab_size: int) -> str:
-    """What to do about an id that is `vocab_size` or more: the limit is that of a width, or of a vocabulary."""
+    """Return a hint for an id of `vocab_size` or more, which is the limit of a width or of a vocabulary."""
     tokenizer = "tokenize with the tokenizer of this vocabulary"
     if vocab_size in (1 << 8, 1 << 16):
         return f"Choose a wider token_bytes, or {tokenizer}"

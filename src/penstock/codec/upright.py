@@ -1,6 +1,6 @@
-"""Pixels as a viewer shows them: 16-bit images scaled to 8 bits, and EXIF orientation applied.
+"""Upright pixels, as in a viewer: 16-bit images scaled to 8 bits, and EXIF orientation applied.
 
-Pillow's own conversion to RGB clips 16-bit values at 255, and leaves EXIF to its caller.
+Pillow's own conversion to RGB clips 16-bit values at 255, and ignores EXIF.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.types import ImageMetadata
 SIXTEEN_BITS, TURNED, ALPHA = "16 bits per channel", "an EXIF orientation", "an alpha channel"
 
 PIXELS = {SIXTEEN_BITS: "scales them to 8 bits", TURNED: "applies it", ALPHA: "drops it"}
-"""Trait of an image → what `decode="uint8"` does about it; Energon and Pillow don't."""
+"""Trait of an image → how `decode="uint8"` handles it; Energon and Pillow don't."""
 
 _ORIENTATION = 0x0112
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
@@ -31,7 +31,7 @@ _ALPHA_MODES = frozenset(("RGBA", "RGBa", "LA", "La", "PA"))
 
 
 def upright_rgb(image: Any) -> NDArray[np.uint8]:
-    """uint8[height, width, 3]: a loaded image of Pillow as a viewer shows it, without alpha.
+    """Return uint8[height, width, 3]: a loaded Pillow image as a viewer shows it, without alpha.
 
     Raises:
         Unsupported: pixels of 32 bits, whose range isn't known.
@@ -51,16 +51,16 @@ def turn(pixels: NDArray[np.uint8], orientation: int) -> NDArray[np.uint8]:
 
 
 def orientation_of(image: Any) -> int:
-    """EXIF orientation of an image of Pillow: 1 to 8; 1 if it has none, or a wrong one."""
+    """Return the EXIF orientation of a Pillow image, 1 to 8; 1 if it is missing or invalid."""
     try:
         found = image.getexif().get(_ORIENTATION, 1)
-    except Exception:  # EXIF is written by anybody, and Pillow raises whatever its parsing comes upon
+    except Exception:  # EXIF may be malformed, and Pillow raises any exception of its parsers
         return 1
     return found if isinstance(found, int) and 1 <= found <= 8 else 1
 
 
 def file_orientation(data: bytes) -> int:
-    """EXIF orientation of an image file."""
+    """Return the EXIF orientation of an image file."""
     if data.startswith(b"\xff\xd8") and not _has_orientation(data):
         return 1
     pillow = require("PIL.Image", extra="media")
@@ -69,19 +69,19 @@ def file_orientation(data: bytes) -> int:
             if image.format == "TIFF":
                 return 1  # Pillow turns these itself
             return orientation_of(image)
-    except Exception:  # whoever decodes the image says what is wrong with it
+    except Exception:  # errors are reported when the image is decoded
         return 1
 
 
 def upright_metadata(metadata: ImageMetadata, data: bytes) -> ImageMetadata:
-    """Metadata of an image file with the width and height of its upright pixels."""
+    """Return the metadata of an image file with the width and height of its upright pixels."""
     if file_orientation(data) < _LOWEST_SIDEWAYS:
         return metadata
     return ImageMetadata(metadata.height, metadata.width, metadata.format, metadata.mode)
 
 
 def pixel_traits(media: MediaBytes, metadata: ImageMetadata) -> list[str]:
-    """Which of `SIXTEEN_BITS`, `TURNED` and `ALPHA` an image has, by its first bytes; nothing more is read."""
+    """Return which of `SIXTEEN_BITS`, `TURNED` and `ALPHA` an image has, from its first bytes only."""
     head = media.head
     found: list[str] = []
     is_wide_png = head.startswith(b"\x89PNG") and head[24:25] == b"\x10"
@@ -96,7 +96,7 @@ def pixel_traits(media: MediaBytes, metadata: ImageMetadata) -> list[str]:
 
 
 def image_traits(image: Any) -> list[str]:
-    """Which of `SIXTEEN_BITS`, `TURNED` and `ALPHA` a loaded image of Pillow has."""
+    """Return which of `SIXTEEN_BITS`, `TURNED` and `ALPHA` a loaded Pillow image has."""
     found = [SIXTEEN_BITS] if image.mode.startswith("I;16") else []
     if orientation_of(image) > 1:
         found.append(TURNED)
@@ -106,7 +106,7 @@ def image_traits(image: Any) -> list[str]:
 
 
 def _eight_bits(image: Any) -> Any:
-    """An image with at most 8 bits per channel."""
+    """Return an image with at most 8 bits per channel."""
     # Pillow opens PPM files of more than 8 bits as 32-bit images, scaled to 16 bits.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
         wide, most = np.asarray(image).astype(np.uint32), 65535
@@ -126,12 +126,12 @@ def _eight_bits(image: Any) -> Any:
 
 
 def _has_orientation(data: bytes) -> bool:
-    """Whether a JPEG may have an EXIF orientation, as EXIF or XMP."""
+    """Return whether a JPEG may have an EXIF orientation, as EXIF or XMP."""
     return any(body.startswith(b"Exif\0\0") or b"tiff:Orientation" in body for body in _jpeg_app1(data))
 
 
 def _jpeg_app1(data: bytes) -> list[bytes]:
-    """The APP1 segments of a JPEG, which hold EXIF and XMP."""
+    """Return the APP1 segments of a JPEG, which contain EXIF and XMP."""
     place, found = 2, list[bytes]()
     for _ in range(_MOST_SEGMENTS):
         four = data[place : place + 4]
@@ -145,7 +145,7 @@ def _jpeg_app1(data: bytes) -> list[bytes]:
 
 
 def _exif_orientation(head: bytes) -> int:
-    """EXIF orientation of a JPEG or PNG by its first bytes; 1 if there is none."""
+    """Return the EXIF orientation of a JPEG or PNG from its first bytes; 1 if it has none."""
     if head.startswith(b"\xff\xd8"):
         blocks = [body[6:] for body in _jpeg_app1(head) if body.startswith(b"Exif\0\0")]
     elif head.startswith(b"\x89PNG"):
@@ -157,7 +157,7 @@ def _exif_orientation(head: bytes) -> int:
 
 
 def _orientation_in(tiff: bytes) -> int:
-    """The orientation in the first directory of EXIF data."""
+    """Return the orientation in the first directory of EXIF data."""
     order = {b"II": "<", b"MM": ">"}.get(tiff[:2])
     if order is None or len(tiff) < 10:
         return 1

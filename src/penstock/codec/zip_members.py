@@ -1,4 +1,4 @@
-"""Members of zip archives that others wrote, listed without trusting their names."""
+"""Members of foreign zip archives, listed without trusting their names."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import zlib
 ZIP_FAULTS = (
     zipfile.BadZipFile, zlib.error, struct.error, ValueError, OverflowError, RuntimeError, EOFError, IndexError,
 )  # fmt: skip
-"""What `zipfile` raises for damaged archives."""
+"""Exceptions of `zipfile` for damaged archives."""
 
 
 def files_in(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
-    """Return the members that are no folders.
+    """Return the members that aren't directories.
 
     Raises:
         zipfile.BadZipFile: a member has no name; `ZipInfo.is_dir` would raise `IndexError`.

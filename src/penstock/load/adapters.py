@@ -1,9 +1,9 @@
-"""Metrics of a loader, to TensorBoard and to Weights & Biases: what `on_metrics=` takes.
+"""Callbacks for `on_metrics=` that log a loader's metrics to TensorBoard and to Weights & Biases.
 
 ```python
 loader = ps.Loader(stream, 512, on_metrics=TensorBoard("runs/a") if rank == 0 else None)
 ```
-Every rank calls its own: seconds and bytes are of the rank, sources are of all ranks.
+Every rank has its own callback: seconds and bytes are per rank, sources cover all ranks.
 """
 
 from __future__ import annotations
@@ -22,24 +22,20 @@ from penstock.store.resolve import local_path
 
 @runtime_checkable
 class _AddsScalars(Protocol):
-    """A writer as `torch.utils.tensorboard.SummaryWriter` is one."""
-
     def add_scalar(self, tag: str, scalar_value: float, global_step: int, /) -> Any: ...
 
 
 @runtime_checkable
 class _Logs(Protocol):
-    """A run of Weights & Biases."""
-
     def log(self, data: dict[str, Any], /) -> Any: ...
 
 
 def scalars(found: Metrics, before: Metrics | None = None) -> dict[str, float]:
-    """The figures of a loader by name, all finite.
+    """Return the figures of a loader by name, all finite.
 
     Args:
-        found: now.
-        before: at the call before: shares of time are since then; by default since the loader was made.
+        found: the current metrics.
+        before: metrics of the previous call: time shares are since then; by default since the loader was created.
     """
     waiting, training = found.waiting_seconds, found.training_seconds
     if before is not None:
@@ -65,15 +61,15 @@ def scalars(found: Metrics, before: Metrics | None = None) -> dict[str, float]:
 
 
 class TensorBoard:
-    """Writes a loader's metrics as scalars of TensorBoard, at the loader's steps.
+    """Callback that writes a loader's metrics as TensorBoard scalars, at the loader's steps.
 
     Args:
-        target: folder of this machine for an event file of its own, made at the first metrics; or a writer that is
-            open, such as torch's `SummaryWriter`.
-        prefix: stands before each name.
+        target: local folder for a new event file, created with the first metrics; or an open writer, such as torch's
+            `SummaryWriter`.
+        prefix: prefix of each name.
 
     Raises:
-        ConfigError: neither of both.
+        ConfigError: the target is neither a folder nor a writer.
         MissingExtra: for a folder, the package `tensorboard` is not installed.
     """
 
@@ -91,7 +87,6 @@ class TensorBoard:
         return (TensorBoard, (self._target, self._prefix))
 
     def __call__(self, found: Metrics) -> None:
-        """Write the metrics."""
         if self._write is None:
             self._write = self._opened()
         told = scalars(found, self._before)
@@ -116,24 +111,25 @@ class TensorBoard:
             values = [summaries.Summary.Value(tag=name, simple_value=value) for name, value in told.items()]
             summary = summaries.Summary(value=values)
             writer.add_event(events.Event(wall_time=time.time(), step=step, summary=summary))
-            writer.flush()  # a run that is killed keeps what it has told
+            writer.flush()  # a killed run keeps its metrics
 
         return write
 
 
 class WandB:
-    """Logs a loader's metrics to a run of Weights & Biases, over a step axis of their own.
+    """Callback that logs a loader's metrics to a run of Weights & Biases, over their own step axis.
 
-    A run's own steps are those of the training loop: the loader's are a metric, `<prefix>/step`, which is their axis.
+    A run's own steps belong to the training loop. The loader's metrics use `<prefix>/step` as their step metric.
 
     Args:
-        run: what `wandb.init` gave; `mode="offline"` writes to a folder.
-        prefix: stands before each name.
-        log: instead of `run.log`, such as `functools.partial(run.log, commit=False)`, which adds the figures to the
+        run: result of `wandb.init`; `mode="offline"` writes to a folder.
+        prefix: prefix of each name.
+        log: replacement for `run.log`, such as `functools.partial(run.log, commit=False)`, which adds the figures to
+            the
             next row that the loop logs.
 
     Raises:
-        ConfigError: no run.
+        ConfigError: this isn't a run.
     """
 
     def __init__(self, run: Any, prefix: str = "data", log: Callable[[dict[str, Any]], Any] | None = None) -> None:
@@ -146,7 +142,6 @@ class WandB:
         self._is_defined = False
 
     def __call__(self, found: Metrics) -> None:
-        """Log the metrics."""
         step = f"{self._prefix}/step"
         if not self._is_defined and hasattr(self._run, "define_metric"):
             self._run.define_metric(step, hidden=True)

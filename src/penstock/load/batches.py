@@ -1,4 +1,4 @@
-"""The position of a loader in its run, and the iterators that follow it."""
+"""Position of a loader in its run, and the iterators that follow it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from penstock.load.read import ReadTask, read_batches
 from penstock.load.workers import Handed, Wait, WorkersFactory
 
 Deliver: TypeAlias = Callable[[Any, Mapping[str, float], float], Any]
-"""Batch, stage → seconds spent on it, and when it was asked for → what the caller gets."""
+"""(batch, stage → seconds spent on it, time of the request) → the value that the caller gets."""
 
 
 @dataclass(slots=True)
 class Cursor:
-    """Where the loader is in its run, shared by its iterators.
+    """Position of the loader in its run, shared by its iterators.
 
     Attributes:
-        task: what is read since the loader was last moved; another object after each move.
-        number: of the next batch in it.
-        ended: an iterator has come to the end of the pass.
-        closed: nothing is read any more.
-        places: where the rank's lanes are at batch `number`; None for what has positions.
-        step_places: where they were when the last whole step had been delivered.
-        running: what reads ahead now.
-        taken: process → the thread of it that is taking a batch. Two at once would lose and double batches.
+        task: the task since the loader was last moved; a new object after each move.
+        number: number of the next batch in the task.
+        ended: an iterator has reached the end of the pass.
+        closed: reading has ended for good.
+        places: positions of the rank's lanes at batch `number`; None for streams with global positions.
+        step_places: lane positions after the last complete step.
+        running: the running pipeline.
+        taken: process → its thread that is taking a batch. Two at once would lose and duplicate batches.
     """
 
     task: ReadTask | LaneTask
@@ -49,22 +49,20 @@ class Cursor:
         self.move(self.task)
 
     def move(self, task: ReadTask | LaneTask) -> None:
-        """Start a task."""
         self.task, self.number, self.ended = task, 0, False
         self.places = self.step_places = task.places if isinstance(task, LaneTask) else None
 
     def copy(self) -> Cursor:
-        """A cursor at the same place, with nothing prefetched yet."""
+        """Return a cursor at the same position, with nothing prefetched yet."""
         made = copy.copy(self)
         made.running, made.taken = None, {}
         return made
 
     def rest(self) -> ReadTask | LaneTask:
-        """The task as it is read from batch `number` on."""
+        """Return the task from batch `number` on."""
         return self.task if self.places is None or isinstance(self.task, ReadTask) else self.task.at(self.places)
 
     def advance(self, places: lanes.Places | None) -> None:
-        """Count a batch."""
         self.number += 1
         if self.places is None or places is None or isinstance(self.task, ReadTask):
             return
@@ -73,19 +71,18 @@ class Cursor:
             self.step_places = self.places
 
     def ready(self) -> int:
-        """Results that the last pipeline has ready."""
         return 0 if self.running is None else self.running.ready()
 
 
 class Batches(Iterator[Any]):
-    """An iterator over a loader's batches; it follows the loader when that seeks or loads a state."""
+    """Iterator over a loader's batches. It follows the loader when that seeks or loads a state."""
 
     def __init__(self, cursor: Cursor, pipeline: PipelineFactory, deliver: Deliver) -> None:
         self._cursor = cursor
         self._deliver = deliver
         self._factory = pipeline
         self._running: Pipeline | None = None
-        # What the running pipeline gives next, and to which process.
+        # The next value of the running pipeline, with the process that requested it.
         self._task: ReadTask | LaneTask | None = None
         self._number = 0
         self._pid = 0
@@ -99,7 +96,7 @@ class Batches(Iterator[Any]):
         if cursor.closed:
             raise closed()
         try:
-            # One that an interrupt left is this thread's own.
+            # If an interrupt left one, it belongs to this thread.
             if cursor.taken.setdefault(process, thread) != thread:
                 hint = "Take batches in a single thread and pass them on, or give each thread its own loader"
                 raise ConfigError("another thread is taking a batch of this loader", hint=hint)
@@ -109,7 +106,6 @@ class Batches(Iterator[Any]):
                 del cursor.taken[process]
 
     def _take(self, cursor: Cursor) -> Any:
-        """The next batch; raises as `__next__`."""
         task = cursor.task
         if task.num_batches is not None and cursor.number >= task.num_batches:
             self.close()
@@ -119,13 +115,13 @@ class Batches(Iterator[Any]):
         try:
             running = self._fitting()
             asked_at = time.perf_counter()
-            # Until the batch is counted the pipeline is one ahead: an interrupt, wherever it is, has it started anew.
+            # Until the batch is counted the pipeline is one ahead: after an interrupt at any point it is restarted.
             self._number = -1
             batch, seconds, places = next(running)
             cursor.advance(places)
             made = self._deliver(batch, seconds, asked_at)
         except BaseException:
-            # The loader stays where it is, so that the same batch can be asked for again.
+            # The loader keeps its position, so that the same batch can be requested again.
             cursor.number, cursor.places, cursor.step_places = before
             self.close()
             if cursor.closed:  # by another thread, while this one waited
@@ -136,7 +132,7 @@ class Batches(Iterator[Any]):
         return made
 
     def close(self) -> None:
-        """Stop the threads; asking for another batch starts new ones."""
+        """Stop the threads. Requesting another batch starts new ones."""
         running, self._running = self._running, None
         if self._cursor.running is running:
             self._cursor.running = None
@@ -147,7 +143,7 @@ class Batches(Iterator[Any]):
     __del__ = when_dropped(close)
 
     def _fitting(self) -> Pipeline:
-        """A pipeline that gives what comes next here: the one that runs, or a new one."""
+        """Return the running pipeline if it delivers the next batch, else start a new one."""
         running, cursor = self._running, self._cursor
         here = self._task is cursor.task and self._number == cursor.number
         if running is not None and here and self._pid == os.getpid() and self._at_end == has_ended():
@@ -155,13 +151,12 @@ class Batches(Iterator[Any]):
         self.close()
         self._task, self._number, self._pid, self._at_end = cursor.task, cursor.number, os.getpid(), has_ended()
         made = self._running = cursor.running = self._factory(cursor.rest(), cursor.number)
-        if cursor.closed:  # meanwhile, by another thread: it may have found nothing that ran
+        if cursor.closed:  # by another thread in the meantime
             raise closed()
         return made
 
 
 def closed() -> ConfigError:
-    """The error of a loader that is read after `close`."""
     return ConfigError(
         "the loader is closed",
         hint="Create a new loader; load_state_dict(closed.state_dict()) resumes where this one stopped",
@@ -169,46 +164,40 @@ def closed() -> ConfigError:
 
 
 class Pipeline(Protocol):
-    """Batches of a task in order, from one number on, without end: the caller knows how many there are."""
+    """Endless iterator over the batches of a task from one number on. The caller knows where to stop."""
 
     def __next__(self) -> Handed:
-        """The next batch; raises in its place what reading it raised."""
+        """Return the next batch, or raise the error that reading it raised."""
         ...
 
     def ready(self) -> int:
-        """About how many batches, or parts of them, are ready."""
+        """Return roughly how many batches, or parts of them, are ready."""
         ...
 
     def close(self) -> None:
-        """Stop the workers and release what they made; a second call does nothing."""
+        """Stop the workers and release their resources. A second call does nothing."""
         ...
 
 
 class PipelineFactory(Protocol):
-    """Starts to read a task."""
-
-    def __call__(self, task: ReadTask | LaneTask, first: int, /) -> Pipeline:
-        """A pipeline whose first batch has the number `first`."""
-        ...
+    def __call__(self, task: ReadTask | LaneTask, first: int, /) -> Pipeline: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """Worker w of W reads the batches `first + w, first + w + W, …` of a task: a `Producer`."""
+    """`Producer` in which worker w of W reads the batches `first + w, first + w + W, …` of a task."""
 
     task: ReadTask
     first: int
     workers: int
 
     def __call__(self, worker: int, wait: Wait, /) -> Generator[Handed]:
-        """The batches of worker number `worker`, each with the seconds spent on it."""
         seconds: dict[str, float] = {}
         for batch in read_batches(self.task, self.first + worker, self.workers, wait, seconds):
             yield batch, dict(seconds), None
             seconds.clear()
 
     def place(self, worker: int, made: int, /) -> str:
-        """The batch that worker number `worker` makes after so many, and its positions."""
         task, number = self.task, self.first + worker + made * self.workers
         first = task.first_position + task.stride * number * task.batch_size
         last = first + task.stride * (task.batch_size - 1)
@@ -216,15 +205,15 @@ class Shares:
 
 
 class ReadAhead:
-    """Takes whole batches from the workers in turn, so nothing needs sorting.
+    """Pipeline that takes whole batches from the workers in turn, so nothing needs sorting.
 
-    Memory: the batches that workers may be ahead, and the one that is delivered.
+    Memory: the prefetched batches of all workers, and the delivered one.
 
     Args:
-        task: what to read.
+        task: the task.
         first: number of the first batch.
-        workers: how many there are, 1 or more.
-        start: starts them.
+        workers: number of workers, at least 1.
+        start: starts the workers.
     """
 
     def __init__(self, task: ReadTask, first: int, workers: int, start: WorkersFactory) -> None:
@@ -238,9 +227,7 @@ class ReadAhead:
         return batch
 
     def ready(self) -> int:
-        """Batches that are ready."""
         return self._workers.ready()
 
     def close(self) -> None:
-        """Stop the workers."""
         self._workers.close()

@@ -1,4 +1,4 @@
-"""Turns columns into the batch that the training loop gets, with token ids in the type that frameworks compute with."""
+"""Conversion of columns to the batch that the training loop gets, with token ids in signed dtypes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.errors import ConfigError, TooLarge
 from penstock.types import Batch
 
 Collate: TypeAlias = Callable[[Batch], Any]
-"""Columns of one rank's samples → what the training loop gets. Runs in the loader's workers."""
+"""Columns of one rank's samples → the delivered batch. Runs in the loader's workers."""
 
 
 def collate_columns(batch: Batch) -> Batch:
@@ -46,11 +46,11 @@ def collate_columns(batch: Batch) -> Batch:
 
 
 def join_cu_seqlens(windows: list[NDArray[Any]]) -> tuple[NDArray[np.int32], int]:
-    """int32[n + 1] over all windows, and the longest document in them, from one int32[n_j + 1] a window."""
+    """Return int32[n + 1] over all windows and the longest document in them, from one int32[n_j + 1] per window."""
     if not windows:
         return np.zeros(1, np.int32), 0
     steps = np.diff(np.concatenate(windows).astype(np.int64))
-    # Between two windows stands no document.
+    # No document spans two windows.
     inside = np.ones(len(steps), np.bool_)
     inside[np.cumsum([len(window) for window in windows])[:-1] - 1] = False
     all_lengths = steps[inside]
@@ -68,7 +68,7 @@ def join_cu_seqlens(windows: list[NDArray[Any]]) -> tuple[NDArray[np.int32], int
 
 @dataclass(frozen=True, slots=True)
 class Then:
-    """One step after the other; picklable where both are."""
+    """Composition of two functions; picklable if both are."""
 
     first: Callable[[Any], Any]
     second: Callable[[Any], Any]
@@ -79,24 +79,22 @@ class Then:
 
 @dataclass(frozen=True, slots=True)
 class ToSignedIds:
-    """Token ids among columns, also in lists, → int64 or int32 arrays; everything else stays as it is.
+    """Function that converts token ids among columns, also in lists, to int64 or int32 arrays.
 
     Attributes:
         dtype: `"int64"` or `"int32"`.
-        token_fields: fields that hold token ids, whatever their type; uint16, uint32 and uint64 always do.
+        token_fields: fields that hold token ids, whatever their type; uint16, uint32 and uint64 fields always do.
     """
 
     dtype: str
     token_fields: frozenset[str]
 
     def __call__(self, columns: Any) -> Any:
-        """`columns` with signed ids."""
         if not isinstance(columns, dict):
             return columns
         return {name: self.convert(name, value) for name, value in columns.items()}
 
     def convert(self, name: str, value: Any) -> Any:
-        """One column."""
         if isinstance(value, list):
             return [self.convert(name, item) for item in value] if may_hold_arrays(value) else value
         if not isinstance(value, np.ndarray) or value.dtype.kind != "u":
@@ -107,15 +105,15 @@ class ToSignedIds:
 
 
 def may_hold_arrays(values: list[Any]) -> bool:
-    """Whether arrays may be among values or lists in them: one look at the types of a batch of texts is enough."""
+    """Return whether arrays may be among `values` or lists in them, judging by types only."""
     return any(issubclass(one, np.ndarray | list) for one in set(map(type, values)))
 
 
 def signed_ids(data: Any, dtype: Any) -> ToSignedIds:
-    """For the samples of a source or stream, by its schema.
+    """Return the conversion for samples of a source or stream, by its schema.
 
     Raises:
-        ConfigError: another dtype than int64 or int32, as text or as a framework's dtype.
+        ConfigError: the dtype is neither int64 nor int32, as text or as a framework's dtype.
     """
     name = str(dtype).removeprefix("torch.")
     if name not in ("int64", "int32"):

@@ -17,15 +17,15 @@ AHEAD_BYTES = 1 << 18
 """Small results may be produced ahead up to this many bytes."""
 
 LEAST_BYTES = 1 << 12
-"""What each result counts as, at least."""
+"""Minimum number of bytes that each result counts as."""
 
 
 class CreditWindow:
-    """Counts results that are produced and consumed, and blocks the producer while it is too far ahead.
+    """Counter of produced and consumed results that blocks the producer while it is too far ahead.
 
-    It may be `prefetch` results ahead. Of small results it may be further ahead, once the first is consumed, while they
-    take less than `AHEAD_BYTES`. Waking a thread costs as much as a small batch, so a blocked producer wakes only when
-    half of these bytes are consumed.
+    The producer may be `prefetch` results ahead. It may be further ahead while the results take less than
+    `AHEAD_BYTES`, once the first one is consumed. Waking a thread costs as much as a small batch, so a blocked producer
+    wakes only when half of these bytes are consumed.
 
     One thread produces, another consumes.
 
@@ -42,19 +42,19 @@ class CreditWindow:
         self._wakes: SimpleQueue[None] = SimpleQueue()
 
     def wait(self) -> bool:
-        """Block until another result may be produced; False once the window is closed."""
+        """Block until another result may be produced; return False once the window is closed."""
         while not self._stopped:
             if self._has_room(AHEAD_BYTES):
                 return True
             self._asleep = True
-            # Checked again: what was consumed a moment ago woke nobody, as nobody was asleep.
+            # Checked again: a result consumed a moment ago woke nobody, because the producer wasn't waiting yet.
             if not self._has_room(AHEAD_BYTES // 2) and not self._stopped:
                 self._wakes.get()
             self._asleep = False
         return False
 
     def sleep(self, seconds: float) -> bool:
-        """Block for `seconds`, or until the window is closed; returns whether it is."""
+        """Block for `seconds`, or until the window is closed; return whether it is."""
         end_s = time.monotonic() + seconds
         while not self._stopped and (left_s := end_s - time.monotonic()) > 0:
             with contextlib.suppress(Empty):
@@ -63,18 +63,18 @@ class CreditWindow:
 
     @property
     def num_produced(self) -> int:
-        """Results produced so far."""
+        """Number of results produced so far."""
         return self._produced
 
     def produced(self, result_bytes: int) -> int:
-        """Count a result that was produced; returns the bytes that it counts as."""
+        """Count a produced result; return the bytes that it counts as."""
         counted_bytes = max(result_bytes, LEAST_BYTES)
         self._produced += 1
         self._produced_bytes += counted_bytes
         return counted_bytes
 
     def consumed(self, results: int, result_bytes: int) -> None:
-        """Count results that were consumed, and wake the producer once it has credits again."""
+        """Count consumed results, and wake the producer once it has credits again."""
         self._consumed += results
         self._consumed_bytes += result_bytes
         if self._asleep and self._has_room(AHEAD_BYTES // 2):
@@ -94,7 +94,7 @@ class CreditWindow:
 
 
 LARGE = 1 << 40
-"""Size of what can't be measured, in bytes: more than any limit."""
+"""Size in bytes of objects that can't be measured: more than any limit."""
 
 _OBJECT_BYTES = 64
 _MOST_ITEMS, _MOST_DEEP = 1 << 10, 5
@@ -103,13 +103,13 @@ _TEXTS: frozenset[type] = frozenset({str, bytes})
 
 
 def size_bytes(value: Any) -> int:
-    """About the bytes of memory that a result keeps: of arrays, tensors and texts; else `LARGE`.
+    """Return roughly how much memory a result holds, in bytes; `LARGE` if unknown.
 
-    Of dataclasses, fields like `__key__` and `__sources__` don't count: they tell where samples come from.
+    Only arrays, tensors and texts are measured. Fields of dataclasses like `__key__` and `__sources__` don't count.
     """
     try:
         return _size(value, 0)
-    except Exception:  # an object may do anything when it is asked; that is no fault of the batch
+    except Exception:  # an object may raise anything when it is measured; the batch is still valid
         return LARGE
 
 
@@ -130,7 +130,7 @@ def _size(value: Any, deep: int) -> int:
     if isinstance(value, dict):
         return _of_items(list(cast("dict[Any, Any]", value).values()), deep)
     storage = getattr(value, "untyped_storage", None)
-    if storage is not None:  # of a torch tensor: a view keeps all of it
+    if storage is not None:  # of a torch tensor: a view keeps all of it alive
         return _OBJECT_BYTES + storage().nbytes()
     names = _names(kind)
     return LARGE if names is None else _of_items([getattr(value, name) for name in names], deep)
@@ -142,7 +142,7 @@ def _of_array(array: NDArray[Any]) -> int:
     base: Any = array.base
     if base is None:
         return _OBJECT_BYTES + array.nbytes
-    # A view keeps all of what it is a view of.
+    # A view keeps its whole base alive.
     return _OBJECT_BYTES + base.nbytes if isinstance(base, np.ndarray) and base.base is None else LARGE
 
 

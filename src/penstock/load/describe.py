@@ -1,8 +1,10 @@
-"""Describes what a stream depends on, child by child: how a state detects that the stream has changed.
+"""Description of the inputs of a stream, child by child, to detect from a state that the stream has changed.
 
-A stream is a tree. Chains of single children count as one thing; a child is named by the branches above it, so
-`Shuffle(Chunk(file))` has one child, its file, and `Blend({"books": …, "web": …})` has `books` and `web`, whatever is
-wrapped around the blend. Digests are of content and parameters, never of paths: a copy elsewhere is the same stream.
+A stream is a tree. A chain of single children counts as one node. A child is named by the branches above it: the only
+child of `Shuffle(Chunk(file))` is its file, and `Blend({"books": …, "web": …})` has the children `books` and `web`,
+even
+if the blend is wrapped. Digests cover content and parameters, never paths: a copy in another location is the same
+stream.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from penstock._digest import digest
 from penstock._kinds import FormerRule, HasFormerRule, HasHorizon, RuleChange
 
 _DIGEST_CHARS = 12
-# An entry of the JSON object is `"key": "digest", `: 8 characters and the digest beside the key, and `, ` and a number
-# of up to 14 digits for what was read of it: 64 in all.
+# An entry of the JSON object is `"key": "digest", `: the key, 8 characters and the digest, and `, ` and a number of up
+# to 14 digits for its reads: 64 in all.
 _KEY_CHARS = 64 - 8 - _DIGEST_CHARS - 2 - 14
 
 
@@ -27,21 +29,21 @@ _PIXELS = RuleChange(
     old="16-bit values clipped, EXIF ignored",
     new="16-bit values scaled, EXIF applied",
     keep='decode="uint8-0.2" keeps the former pixels',
-    changes_samples=lambda: True,  # only decoding all images would tell
+    changes_samples=lambda: True,  # otherwise all images would have to be decoded
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the positions `[0, stop)` of a stream depend on.
+    """Inputs that the positions `[0, stop)` of a stream depend on.
 
     Attributes:
-        order: names of the arithmetic that gives positions their indices, such as `"feistel-1"`.
+        order: names of the arithmetic that maps positions to indices, such as `"feistel-1"`.
         recipe: short digest of the parameters above the named children.
-        children: place in the tree → short digest of everything below it that is no named child itself.
-        reads: place in the tree → the child's own positions read before `stop`, where that is known.
-        ends: place in the tree → the source that it ends in; no part of equality.
-        changes: rules of the stream that version 0.2.0 had otherwise; only with `former=True`.
+        children: place in the tree → short digest of everything below it, except other named children.
+        reads: place in the tree → the child's own positions read before `stop`, if known.
+        ends: place in the tree → its source; ignored in comparisons.
+        changes: rules of the stream that were different in version 0.2.0; only with `former=True`.
     """
 
     order: str
@@ -64,7 +66,7 @@ class _Draft:
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """From a node down to where it branches or ends: own parameters on the way, and what is below."""
+    """Path from a node down to the next branch or leaf: its own parameters, and the children below."""
 
     parameters: list[Any]
     name: str
@@ -75,15 +77,15 @@ class _Chain:
 def describe(data: Any, stop: int, *, former: bool = False) -> Description:
     """Describe a stream or source as far as its positions `[0, stop)` depend on it.
 
-    Reads fingerprints, so it may take up to 64 reads of each file the first time.
+    Reads fingerprints: up to 64 reads per file the first time.
 
     Args:
         data: stream or source.
         stop: end of the positions.
-        former: describe it as version 0.2.0 did, and list the rules that changed since.
+        former: describe it by the rules of version 0.2.0, and list the rules that changed since.
     """
     draft = _Draft(set(), {}, {}, {}, former, [])
-    # A state of no samples still tells whose state it is.
+    # A state of no samples still identifies its stream.
     chain = _follow(data, "source", max(stop, 1), draft)
     if chain.branches:
         _add_branches(chain, "", draft)
@@ -96,7 +98,7 @@ def describe(data: Any, stop: int, *, former: bool = False) -> Description:
 
 
 def short(value: Any) -> str:
-    """12 hex digits of plain JSON."""
+    """Return 12 hex digits of the digest of plain JSON."""
     return digest(value)[:_DIGEST_CHARS]
 
 
@@ -134,7 +136,7 @@ def _follow(node: Any, name: str, stop: int | None, draft: _Draft) -> _Chain:
 
 
 def _split(node: Any, stop: int | None) -> tuple[Any, dict[str, tuple[Any, int | None]]]:
-    """A node's own parameters and its children, each with the end of what is read of it; None: inseparable."""
+    """Return a node's own parameters and its children, each with the end of its reads; None if inseparable."""
     children: Mapping[str, Any] = node.children()
     if stop is not None and isinstance(node, HasHorizon):
         own, reached = node.horizon(stop)
@@ -143,12 +145,12 @@ def _split(node: Any, stop: int | None) -> tuple[Any, dict[str, tuple[Any, int |
     own, found = _without(node.recipe(), recipes)
     if found < len(children):
         return None, {}
-    # Which positions of its children such a node has read is not known: all of each child counts.
+    # It is unknown which positions of its children such a node has read: all of each child counts.
     return own if isinstance(own, dict) else {}, {name: (child, None) for name, child in children.items()}
 
 
 def _identity(source: Any, draft: _Draft) -> str:
-    """What a state knows a source by: its fingerprint, and the rule of its pixels if it decodes images to arrays."""
+    """Return the identity of a source in a state: its fingerprint, plus the pixel rule if it decodes to arrays."""
     if not _decodes_upright(source.recipe()):
         return source.fingerprint
     if draft.former:
@@ -158,7 +160,7 @@ def _identity(source: Any, draft: _Draft) -> str:
 
 
 def _decodes_upright(recipe: Any) -> bool:
-    """Whether a recipe opens a dataset with `decode="uint8"`."""
+    """Return whether a recipe opens a dataset with `decode="uint8"`."""
     if isinstance(recipe, Mapping):
         return recipe.get("decode") == "uint8" or any(map(_decodes_upright, recipe.values()))
     return isinstance(recipe, (list, tuple)) and any(map(_decodes_upright, recipe))
@@ -169,7 +171,7 @@ def _former_rule(node: Any) -> FormerRule | None:
 
 
 def _without(value: Any, recipes: set[str]) -> tuple[Any, int]:
-    """`value` with each of the recipes in it left out, and how many that were."""
+    """Return `value` without the given recipes, and the number of removed ones."""
     if isinstance(value, dict):
         if _text(value) in recipes:
             return "child", 1
@@ -186,14 +188,14 @@ def _text(recipe: Any) -> str:
 
 
 def _versions(own: Mapping[str, Any]) -> set[str]:
-    """The arithmetic named in a node's own parameters."""
+    """Return the names of the arithmetic in a node's own parameters."""
     version = own.get("version")
     return {version} if isinstance(version, str) else set()
 
 
 def key_of(place: str) -> str:
-    """The place as it stands in a state: itself, or its start and a digest where it would be long."""
-    # JSON writes quotes, and all that is outside ASCII, as several characters.
+    """Return the key of a place in a state: the place itself, or its start and a digest if it is long."""
+    # JSON writes quotes and non-ASCII characters as several characters.
     plain = "".join(char for char in place if char.isascii() and char.isprintable() and char not in '"\\')
     if plain == place and len(place) <= _KEY_CHARS:
         return place

@@ -1,4 +1,4 @@
-"""Batches to a device: one copy each, from pinned memory, on a stream of its own, by the threads that read them."""
+"""Transfer of batches to a device: one copy each, from pinned memory, on its own stream, by the reading threads."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ALIGNMENT_BYTES = 64
 
 
 class Moving(dict[str, Any]):
-    """A batch on its way: the columns that were read, and what becomes of them.
+    """Batch in transfer: the host columns, with their copies on the device.
 
     Attributes:
         moved: the columns with tensors on the device.
-        block: uint8[n] on the device, which those are made of.
-        event: recorded behind the copy; None where there is nothing to wait for.
+        block: uint8[n] on the device, which the tensors share.
+        event: recorded after the copy; None if there is nothing to wait for.
     """
 
     moved: dict[str, Any]
@@ -34,14 +34,14 @@ class Moving(dict[str, Any]):
 
 
 class ToDevice:
-    """Columns → `Moving`: arrays, also in lists, are laid into one block, which is copied once.
+    """Function from columns to `Moving`: all arrays, also in lists, are copied as one block.
 
-    Ids travel in the width that they are stored in and become signed on the device; arrays that are views of one block
-    travel once.
+    Ids are copied in their stored width and become signed on the device. Arrays that are views of one block are copied
+    once.
 
     Args:
-        ids: makes token ids signed.
-        device: where batches go, such as `"cuda"`.
+        ids: converts token ids to a signed dtype.
+        device: the target device, such as `"cuda"`.
     """
 
     def __init__(self, ids: ToSignedIds, device: Any) -> None:
@@ -54,7 +54,7 @@ class ToDevice:
         return (ToDevice, (self._ids, self._device))
 
     def __call__(self, columns: Any) -> Any:
-        """`columns` on their way; anything but a dict stays as it is."""
+        """Start the copy of `columns`. Anything but a dict is returned unchanged."""
         if not isinstance(columns, dict):
             return columns
         read = {name: self._on_host(name, value) for name, value in columns.items()}
@@ -63,7 +63,7 @@ class ToDevice:
         host = torch.empty(layout.size_bytes, dtype=torch.uint8, pin_memory=self._is_cuda)
         layout.fill(host.numpy())
         with torch.cuda.stream(self._stream) if self._is_cuda else contextlib.nullcontext():
-            # Pinned memory is given out again only once this copy is done: torch sees to that.
+            # Pinned memory is reused only after this copy is done: torch ensures that.
             moving.block = self._copied(host)
             moving.moved = {name: self._tensor(name, value, moving.block, layout) for name, value in read.items()}
         moving.event = self._stream.record_event() if self._is_cuda else None
@@ -73,7 +73,7 @@ class ToDevice:
         return host.to(self._device, non_blocking=True)
 
     def _on_host(self, name: str, value: Any) -> Any:
-        # int32 can't hold each uint32: that is looked at where the ids are.
+        # int32 can't hold every uint32: checked on the host.
         wide = isinstance(value, np.ndarray) and value.dtype.kind == "u" and value.dtype.itemsize >= 4
         return self._ids.convert(name, value) if wide and self._ids.dtype == "int32" else value
 
@@ -91,7 +91,7 @@ class ToDevice:
 
 
 def arrived(batch: Any) -> Any:
-    """The tensors of a `Moving`, for the stream that computes: it waits for the copy, the processor does not."""
+    """Return the tensors of a `Moving` for the computing stream, which waits for the copy; the CPU doesn't."""
     if not isinstance(batch, Moving):
         return batch
     if batch.event is not None:
@@ -103,7 +103,7 @@ def arrived(batch: Any) -> Any:
 
 
 def checked_device(device: Any) -> Any:
-    """A torch.device; raises `ConfigError` where torch knows none of this name, or finds no such hardware."""
+    """Return a torch.device; raise `ConfigError` if torch or the hardware doesn't support it."""
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
@@ -119,7 +119,7 @@ def checked_device(device: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Where an array lies: `base` at `start` of the block, the array `offset` bytes into it."""
+    """Location of an array: `base` is at `start` of the block, the array `offset` bytes into it."""
 
     base: NDArray[Any]
     start: int
@@ -128,7 +128,7 @@ class _Part:
 
 
 class _Layout:
-    """Places of all arrays among columns in one block; `parts` are by the arrays' ids."""
+    """Locations of all arrays among columns in one block; the keys of `parts` are the arrays' ids."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         self.parts: dict[int, _Part] = {}
@@ -138,7 +138,6 @@ class _Layout:
             self._add(value)
 
     def fill(self, block: NDArray[np.uint8]) -> None:
-        """Copy each base once."""
         done: set[int] = set()
         for part in self.parts.values():
             if part.start not in done and part.base.nbytes:
@@ -159,7 +158,7 @@ class _Layout:
 
 
 def _base_of(value: NDArray[Any]) -> tuple[NDArray[Any], int]:
-    """What is copied for an array, and where it lies in that: its base where most of it is the array's, else itself."""
+    """Return the array to copy for `value`, and the offset of `value` in it: its base if it is mostly `value`."""
     base = value.base
     if (
         isinstance(base, np.ndarray)

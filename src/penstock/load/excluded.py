@@ -1,8 +1,9 @@
-"""The exclude lists that a run reads by, over time: what a state records of them, and what it had read before.
+"""History of a run's exclude lists: its record in a state, and which samples were read before an exclusion.
 
-A state has `"excluded": [[consumed, {place: digest}], …]`, one entry a change, only where there was a list: from that
-many consumed samples on, the list of the source at this place in the tree had this digest. A list grows at its end, so
-the digest tells which of today's entries it had then.
+A state has `"excluded": [[consumed, {place: digest}], …]`, one entry per change, if there was a list: from `consumed`
+samples on, the list of the source at this place in the tree had this digest. A list only grows at its end, so the
+digest
+identifies which of today's entries it had then.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _DIGEST_CHARS = 12
 
 
 def lists_of(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
-    """Place in the tree, and source, of all that have an exclude list."""
+    """Yield the place in the tree and the source of all sources with an exclude list."""
     if hasattr(type(data), "exclusions") or "exclusions" in vars(data):
         yield "/".join(path) or "source", data
         return
@@ -31,18 +32,18 @@ def lists_of(data: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]
 
 
 def now_in_force(data: Any) -> dict[str, str]:
-    """Place in the tree → short digest of its list."""
+    """Return place in the tree → short digest of the source's current list."""
     return {place: source.exclusions.listed.digest[:_DIGEST_CHARS] for place, source in lists_of(data)}
 
 
 def begin(data: Any, consumed: int) -> Rows:
-    """The rows of a run that starts here."""
+    """Return the rows of a run that starts here."""
     lists = now_in_force(data)
     return ((consumed, lists),) if lists else ()
 
 
 def go_on(rows: Rows, data: Any, consumed: int) -> Rows:
-    """The same, from `consumed` on by the lists that are there now."""
+    """Return the rows, extended by the current lists from `consumed` on."""
     lists = now_in_force(data)
     if (rows[-1][1] if rows else {}) == lists:
         return rows
@@ -50,12 +51,11 @@ def go_on(rows: Rows, data: Any, consumed: int) -> Rows:
 
 
 def encode(rows: Rows) -> list[Any]:
-    """As they stand in a state."""
     return [[consumed, dict(lists)] for consumed, lists in rows]
 
 
 def decode(value: Any) -> Rows:
-    """What a state says; raises `ResumeMismatch` for anything else."""
+    """Return the rows in a state; raise `ResumeMismatch` if they are malformed."""
     rows: list[tuple[int, Mapping[str, str]]] = []
     given: list[Any] = value if isinstance(value, list) else [None]
     for row in given:
@@ -68,7 +68,7 @@ def decode(value: Any) -> Rows:
 
 
 def entries_then(source: Any, place: str, rows: Rows, position: int) -> int | None:
-    """How many of today's entries the list of a source had at a position; None where that is not known."""
+    """Return how many of today's entries the list of a source had at a position; None if unknown."""
     said = next((lists for consumed, lists in reversed(rows) if consumed <= position), {})
     digest = said.get(place)
     if digest is None:
@@ -78,13 +78,13 @@ def entries_then(source: Any, place: str, rows: Rows, position: int) -> int | No
 
 
 def explain_excluded(run: Any, limit: int) -> dict[str, Any]:
-    """The steps of a run that had read what is excluded now, each with the sample, by a state's record of the lists.
+    """Return the steps of a run that read samples which are excluded now, each with the sample.
 
-    A step counts where the list that was in force then did not have the sample; and where that list is not known.
+    A step counts if the list at that time didn't have the sample, or if that list is unknown.
 
     Args:
-        run: of a state; see `explain.run_of`.
-        limit: at most so many rows.
+        run: run of a state; see `explain.run_of`.
+        limit: maximum number of rows.
 
     Raises:
         ConfigError: no state, or a stream that packs on the fly.
@@ -128,7 +128,7 @@ def _sample_in(source: Any, index: int) -> OneOf:
 
 
 def was_read_then(run: Any, position: int, index: int) -> bool:
-    """Whether a position held the sample at `index` of its source itself, and not a substitute, when it was read."""
+    """Return whether a position held the sample at `index` of its source itself, not a substitute, when it was read."""
     if run.consumed is None or position >= run.consumed:
         return False
     for place, source in lists_of(run.data):

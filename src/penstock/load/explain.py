@@ -1,4 +1,4 @@
-"""Explains which samples a step of a run read, and which steps read a document, from stream and history alone."""
+"""Explanation of a run from its stream and history: the samples of a step, and the steps that read a document."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from penstock.types import Location
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run to be explained.
+    """Run to be explained.
 
     Attributes:
-        data: its stream, or the source that it reads once.
-        history: the shapes that it had.
-        exact_from: positions before this one were read from another stream, before a change that was accepted.
-        consumed: what its state has consumed; None without a state.
-        places: of a lane stream's lanes after `consumed`.
-        excluded: the exclude lists that were in force, as the state records them.
+        data: its stream, or a source that is read once.
+        history: its shapes.
+        exact_from: positions before this one were read from a different stream, before an accepted change.
+        consumed: samples consumed according to its state; None without a state.
+        places: places of a lane stream's lanes after `consumed`.
+        excluded: the exclude lists over time, as recorded in the state.
     """
 
     data: Any
@@ -46,16 +46,16 @@ class Run:
 
 
 def run_of(data: Any, global_batch: int | None, world: int | None, state: Mapping[str, Any] | None) -> Run:
-    """The run of a stream, by its state or in one shape from the beginning.
+    """Return the run of a stream, by its state or in one shape from the beginning.
 
     Args:
-        data: stream, or source that is read once.
-        global_batch: samples of a step; with a state, that of the state.
+        data: a stream, or a source that is read once.
+        global_batch: samples per step; by default that of the state.
         world: data-parallel ranks, likewise.
-        state: what `state_dict` gave.
+        state: result of `state_dict`.
 
     Raises:
-        ConfigError: neither a state nor a global batch.
+        ConfigError: there is neither a state nor a global batch.
         ResumeMismatch: the state is of another stream.
     """
     if state is None:
@@ -65,7 +65,7 @@ def run_of(data: Any, global_batch: int | None, world: int | None, state: Mappin
         return Run(data, (runs.Stretch(0, 0, global_batch, world or 1),))
     saved = states.decode(state)
     description = describe(data, saved.consumed)
-    # Rules that changed after version 0.2.0 concern what samples hold, not which samples are read.
+    # Rules that changed after version 0.2.0 affect the contents of samples, not which samples are read.
     found = states.differences(saved, data, description)
     if found := [one for one in found if one.change is None]:
         raise states.mismatch(found, description, "Use the recipe and seed of the run")
@@ -76,17 +76,17 @@ def run_of(data: Any, global_batch: int | None, world: int | None, state: Mappin
 
 
 def explain_step(run: Run, step: int, rank: int | None = None, world: int | None = None) -> dict[str, Any]:
-    """The samples of one step in position order, all ranks or one.
+    """Return the samples of one step in position order, of all ranks or one.
 
     Args:
         run: see `run_of`.
-        step: from 0.
+        step: number of the step, from 0.
         rank: only those of this data-parallel rank: the positions p with p mod world = rank.
         world: number of ranks; by default that of the run at this step.
 
     Raises:
-        ConfigError: no such step or rank.
-        ResumeMismatch: the step was read from another stream, before a change that was accepted.
+        ConfigError: the step or rank doesn't exist.
+        ResumeMismatch: the step was read from a different stream, before an accepted change.
     """
     if step < 0:
         raise ConfigError("step is out of range", found=step, expected="0 or more")
@@ -122,9 +122,9 @@ def steps_to_search(run: Run, step: int | None) -> int:
     """Return how many steps to search for a document: up to `step` if given, else up to the state or the first epoch.
 
     Raises:
-        ConfigError: unknown, as the stream packs on the fly and there is no state.
+        ConfigError: unknown, because the stream packs on the fly and there is no state.
     """
-    from penstock.load.plan import once  # it imports this module indirectly
+    from penstock.load.plan import once  # that module imports this one indirectly
 
     if step is not None:
         return step + 1
@@ -139,14 +139,14 @@ def steps_to_search(run: Run, step: int | None) -> int:
 
 
 def explain_document(run: Run, key: Wanted, stop_step: int, limit: int, world: int | None = None) -> dict[str, Any]:
-    """Where a document came: its positions in the steps before `stop_step`, each with its step and rank.
+    """Return the positions of a document in the steps before `stop_step`, each with its step and rank.
 
     Args:
         run: see `run_of`.
-        key: of the sample, or number of a document in token windows; `NAME[INDEX]`, the row it was made of, where the
-            tokens were packed with `keep_map`; or the sample of one dataset.
-        stop_step: the first step that is not looked at.
-        limit: at most so many.
+        key: key of the sample, or number of a document in token windows; `NAME[INDEX]`, its input row, if the tokens
+            were packed with `keep_map`; or the sample of one dataset.
+        stop_step: end of the searched steps.
+        limit: maximum number of rows.
         world: number of ranks; by default that of the run at each step.
 
     Raises:
@@ -173,14 +173,13 @@ def _name(key: Wanted) -> str:
 
 
 def _require_known(run: Run, key: Wanted, rows: Sized) -> None:
-    """Refuse a document that no source has: one that is misspelt must not look like one that was never read."""
+    """Raise `NotFound` for an unknown document, so that a misspelt name doesn't look like an unread document."""
     if isinstance(key, str) and not rows and not has_document(run.data, key):
         hint = "Use the number of a document of tokens, or the index of a sample without a key (see `penstock find`)"
         raise NotFound(f"no source in this run contains document {key!r}", hint=hint)
 
 
 def row_of(at: Location) -> dict[str, Any]:
-    """A location as plain JSON."""
     row: dict[str, Any] = {
         "position": at.position,
         "path": list(at.path),
@@ -226,7 +225,7 @@ def _located(data: Any, position: int) -> Location:
 
 
 def _row_then(run: Run, position: int, origins: Origins) -> dict[str, Any]:
-    """A position as it was read: before a sample was excluded, that held the sample itself."""
+    """Return a position as it was read: before an exclusion, it held the sample itself."""
     row = _row(run.data, position, origins)
     index = row.get("instead_of")
     if index is None or not excluded.was_read_then(run, position, index):
@@ -236,7 +235,6 @@ def _row_then(run: Run, position: int, origins: Origins) -> dict[str, Any]:
 
 
 def _output_row(data: Any, output: Output) -> dict[str, Any]:
-    """An output of a lane stream as plain JSON: its place, and the samples that it was made of."""
     inputs = [_with_key(data.stream, row_of(data.stream.locate(position))) for position in output.inputs]
     return {
         "position": output.position,
@@ -270,7 +268,7 @@ def _refuse_inexact(run: Run, start: int) -> None:
 
 @runtime_checkable
 class _SupportsOrigins(Protocol):
-    """A lane stream that knows which inputs its outputs were made of; see `penstock.cook.packstream.PackStream`."""
+    """Lane stream that records the inputs of its outputs; see `penstock.cook.packstream.PackStream`."""
 
     @property
     def stream(self) -> Stream[Any]: ...
@@ -290,16 +288,16 @@ class Output(NamedTuple):
 
 
 def outputs_at(data: LaneStream[Any], positions: Iterable[int], places: Places, consumed: int) -> list[Output]:
-    """The outputs at rising global positions, in that order.
+    """Return the outputs at ascending global positions, in that order.
 
     Args:
         data: the lane stream.
-        positions: in the global order.
-        places: of lanes after `consumed` outputs; lanes that are not in it are walked from the beginning.
+        positions: positions in the global order.
+        places: places of lanes after `consumed` outputs; missing lanes are walked from the beginning.
         consumed: see `places`.
 
     Raises:
-        ConfigError: the stream does not tell what its outputs are made of.
+        ConfigError: the stream doesn't record the inputs of its outputs.
     """
     wanted: dict[int, list[int]] = {}
     for position in positions:
@@ -313,12 +311,12 @@ def outputs_at(data: LaneStream[Any], positions: Iterable[int], places: Places, 
 
 
 def outputs_of(data: LaneStream[Any], key: Wanted, stop: int) -> list[Output]:
-    """The outputs below the global position `stop` that were made of a sample with this key, in order.
+    """Return the outputs below the global position `stop` that were made of a sample with this key, in order.
 
-    Memory: what is found, and the positions at which the key comes.
+    Memory: the results, and the positions of the key.
 
     Raises:
-        ConfigError: the stream does not tell what its outputs are made of.
+        ConfigError: the stream doesn't record the inputs of its outputs.
     """
     packed = _with_origins(data)
     found: list[Output] = []
@@ -327,7 +325,7 @@ def outputs_of(data: LaneStream[Any], key: Wanted, stop: int) -> list[Output]:
         for one in _walk(data, lane, stop, None, 0):
             reached = (one.window + 1) * packed.window * data.lanes
             if reached > searched:
-                searched = max(reached, 2 * searched)  # twice as far each time: the search starts again
+                searched = max(reached, 2 * searched)  # doubled each time, because the search starts over
                 hits = set(positions_of(packed.stream, key, searched))
             if not hits.isdisjoint(one.inputs):
                 found.append(one)
@@ -337,7 +335,7 @@ def outputs_of(data: LaneStream[Any], key: Wanted, stop: int) -> list[Output]:
 def _walk(
     data: LaneStream[Any], lane: int, stop: int, known: tuple[int, int] | None, consumed: int
 ) -> Iterator[Output]:
-    """The outputs of a lane below the global position `stop`, from the window of `known` on, or from the first."""
+    """Yield a lane's outputs below the global position `stop`, from the window of `known` on, or from the first."""
     packed, lanes = _with_origins(data), data.lanes
     window, number, empty = 0, 0, 0
     if known is not None:

@@ -13,7 +13,7 @@ LIMIT = 1 << 62
 
 
 class Stretch(NamedTuple):
-    """Steps of one shape."""
+    """Steps with the same batch size and world size."""
 
     first_step: int
     consumed: int
@@ -21,7 +21,6 @@ class Stretch(NamedTuple):
     world: int
 
     def consumed_at(self, step: int) -> int:
-        """Global samples consumed before `step`."""
         return self.consumed + (step - self.first_step) * self.global_batch
 
 
@@ -29,30 +28,29 @@ History: TypeAlias = tuple[Stretch, ...]
 
 
 def begin(start: int, global_batch: int, world: int) -> History:
-    """The history of a run that starts after `start` consumed samples, counted as batches of this size."""
+    """Return the history of a run that starts after `start` consumed samples, counted as batches of this size."""
     return (Stretch(0, start % global_batch, global_batch, world),)
 
 
 def stretch_of(history: History, step: int) -> Stretch:
-    """The stretch that `step` lies in."""
     return next((stretch for stretch in reversed(history) if stretch.first_step <= step), history[0])
 
 
 def step_at(history: History, consumed: int) -> int | None:
-    """The step at which `consumed` samples are consumed, by the last stretch; None where that is inside a step."""
+    """Return the step at which `consumed` samples are consumed, by the last stretch; None inside a step."""
     last = history[-1]
     steps, rest = divmod(consumed - last.consumed, last.global_batch)
     return None if rest or steps < 0 else last.first_step + steps
 
 
 def steps_until(history: History, consumed: int) -> int:
-    """Return how many steps of a run read its first `consumed` samples; the last of them may read beyond."""
+    """Return how many steps of a run read its first `consumed` samples; the last one may read more."""
     stretch = next((one for one in reversed(history) if one.consumed < consumed), history[0])
     return stretch.first_step + max(0, -(-(consumed - stretch.consumed) // stretch.global_batch))
 
 
 def go_on(history: History, step: int, global_batch: int, world: int) -> History:
-    """The same history up to `step`, and from there on this batch size and world size."""
+    """Return the history up to `step`, continued with this batch size and world size."""
     consumed = stretch_of(history, step).consumed_at(step)
     kept = tuple(stretch for stretch in history if stretch.first_step < step) or history[:1]
     last = kept[-1]

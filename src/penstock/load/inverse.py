@@ -1,9 +1,9 @@
-"""Finds the positions of a stream at which a document comes: the inverse of `locate`.
+"""Search for the positions of a document in a stream: the inverse of `locate`.
 
 Each node inverts its own arithmetic (`find`). An order without an inverse (`StreamingOrder`) is searched, 65,536
-positions at a time. A document is named by its key; in token windows by its number, as `Location.documents`
-has it, or by the row it was made of (`origins`); a sample without a key by its index. Several sources of a run may have
-what such a name says: `OneOf` means the sample of one of them.
+positions at a time. A document is named by its key; in token windows by its number, as in `Location.documents`, or by
+its input row (`origins`); a sample without a key by its index. Several sources of a run may match the name: `OneOf`
+selects the sample of one of them.
 """
 
 from __future__ import annotations
@@ -37,12 +37,11 @@ Positions: TypeAlias = Iterator[int]
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A sample of one dataset, whatever else has its name.
+    """Sample of one dataset, even if other datasets have the same name.
 
     Attributes:
-        name: for people.
-        index_in: the index that it has in a source; None for the source of another dataset, and for what is made of
-            sources.
+        name: name for messages.
+        index_in: returns its index in a source; None for sources of other datasets and for nodes above sources.
     """
 
     name: str
@@ -50,7 +49,7 @@ class OneOf:
 
 
 class Key(str):
-    """A key with the samples that have it in each source: a source without an index of keys is read only once.
+    """Key with the samples that have it in each source: a source without an index of keys is read only once.
 
     Attributes:
         indices: id of a source → its samples.
@@ -69,19 +68,19 @@ class Key(str):
 
 
 Wanted: TypeAlias = str | OneOf
-"""A document or sample: key, number or row, as any source has it; or that of one dataset."""
+"""A document or sample: key, number or row in any source; or the sample of one dataset."""
 
 
 def positions_of(data: Any, key: Wanted, stop: int) -> Positions:
-    """Return the positions below `stop` whose sample is or contains a document, ascending.
+    """Return the ascending positions below `stop` of samples that are or contain a document.
 
     Args:
         data: a stream, or a source that is read once.
-        key: of the sample; number of the document if samples are token windows.
+        key: key of the sample; number of the document if samples are token windows.
         stop: end of the search.
 
     Raises:
-        ConfigError: a stream that packs on the fly has no positions.
+        ConfigError: the stream packs on the fly, so it has no positions.
     """
     if is_lane_stream(data):
         raise ConfigError("a stream that packs on the fly has no positions", hint="Use its `stream` instead")
@@ -143,7 +142,7 @@ class Search:
         return self.key.indices[id(source)]
 
     def _through(self, source: Any, below: Any) -> IntArray:
-        """Return the samples of a source of as many samples as `below`, which may be changed or in another order."""
+        """Return the samples of a source with as many samples as `below`, possibly changed or reordered."""
         found = self.indices(below)
         if not len(found):
             return found
@@ -176,7 +175,7 @@ _NAMED = re.compile(r"(.+)\[(\d{1,18})\]", re.DOTALL)
 
 
 def row_map_of(source: Any) -> RowMap | None:
-    """The row map beside the dataset of a token source; None where there is none. Raises as `read_row_map`."""
+    """Return the row map of a token dataset; None if it has none. Raises as `read_row_map`."""
     manifest, recipe = capability(source, "manifest"), source.recipe()
     if not isinstance(manifest, Manifest) or recipe.get("kind") != "open":
         return None
@@ -184,7 +183,7 @@ def row_map_of(source: Any) -> RowMap | None:
 
 
 def documents_of(source: Any, key: str) -> list[int]:
-    """The documents of a token source that a key names: by their number, or by the row that they were made of.
+    """Return the documents of a token source that a key names: by number, or by input row.
 
     Raises:
         ConfigError: several inputs have the name.
@@ -212,7 +211,7 @@ def documents_of(source: Any, key: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Tells of a run which rows its documents were made of; each row map is read once.
+    """Input rows of a run's documents; each row map is read once.
 
     Attributes:
         data: the stream or source of the run.
@@ -222,11 +221,11 @@ class Origins:
     _maps: dict[int, RowMap | None] = field(default_factory=dict[int, RowMap | None])
 
     def of(self, path: Sequence[str], documents: Sequence[int]) -> list[str | None] | None:
-        """The rows of documents; None where no row map tells.
+        """Return the input rows of documents; None without a row map.
 
         Args:
             path: names of the children that lead to their source.
-            documents: their numbers in it.
+            documents: their numbers in the source.
         """
         source = descend(self.data, path, is_token_source)
         if source is None:

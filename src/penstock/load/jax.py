@@ -21,7 +21,7 @@ from penstock.types import Batch
 jax: Any = require("jax", extra="jax")
 
 _NOT_ROWS = frozenset({"cu_seqlens", "max_seqlen"})
-"""Fields that do not hold one row a sample: they are of this process alone."""
+"""Fields without one row per sample: they stay local to this process."""
 
 
 class JaxLoader:
@@ -157,7 +157,7 @@ def _local(value: Any) -> Any:
 
 
 def _cut(sharding: Any, dimensions: int) -> Any:
-    """A named sharding without the dimensions that a field does not have."""
+    """Return a named sharding without the dimensions that a field doesn't have."""
     if not isinstance(sharding, jax.sharding.NamedSharding) or len(sharding.spec) <= dimensions:
         return sharding
     spec = jax.sharding.PartitionSpec(*sharding.spec[:dimensions])

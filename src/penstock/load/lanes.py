@@ -1,4 +1,4 @@
-"""Reads batches of a `LaneStream`: one worker reads each lane, whose place is (window, offset)."""
+"""Batches of a `LaneStream`: one worker reads each lane. The position in a lane is (window, offset)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from penstock.load.collate import Collate
 from penstock.load.workers import Handed, Wait, WorkersFactory
 
 Places: TypeAlias = Mapping[int, tuple[int, int]]
-"""Lane → (window, offset): the window that its next output is looked for in, and the outputs of it delivered."""
+"""Lane → (window, offset): the window of the next output, and how many of its outputs were delivered."""
 
 _START = (0, 0)
 
-# A filter that lets nothing through must not look like a slow one.
+# A filter that rejects everything must not look like a slow one.
 _MOST_EMPTY_WINDOWS = 10_000
 
 _RETRY_WAITS_S = (0.05, 0.25, 1.0)
@@ -29,19 +29,19 @@ _RETRY_WAITS_S = (0.05, 0.25, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class LaneTask:
-    """Everything that decides a rank's batches of a lane stream from one place of a run on.
+    """A rank's reading of a lane stream from one point of a run on.
 
-    Output number q of the global order is of lane `q mod lanes`; the rank's are `first_position + stride · k`.
+    Output number q of the global order belongs to lane `q mod lanes`; the rank's are `first_position + stride · k`.
 
     Attributes:
         data: the lane stream.
         first_position: global number of the rank's first output.
         stride: world size; it divides the lanes.
-        batch_size: samples of a batch of this rank.
-        micro_batches: batches of this rank in a step.
-        places: of the rank's lanes at the first batch that is read.
-        collate: makes what is delivered from a batch of columns; runs in the calling thread.
-        num_batches: None: there is no end.
+        batch_size: samples per batch of this rank.
+        micro_batches: batches of this rank per step.
+        places: places of the rank's lanes at the first batch.
+        collate: converts columns to the delivered batch; runs in the calling thread.
+        num_batches: None: endless.
     """
 
     data: LaneStream[Any]
@@ -54,7 +54,7 @@ class LaneTask:
     num_batches: None = None
 
     def at(self, places: Places) -> LaneTask:
-        """The same, from other places on."""
+        """Return the task, starting from other places."""
         return replace(self, places=places)
 
 
@@ -70,18 +70,17 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class LaneShares:
-    """Worker w of W reads every W-th lane of the rank: a `Producer` of `Part`s, one a batch."""
+    """`Producer` in which worker w of W reads every W-th lane of the rank, and yields one `Part` per batch."""
 
     task: LaneTask
     first: int
     workers: int
 
     def __call__(self, worker: int, wait: Wait, /) -> Generator[Part]:
-        """The parts of worker number `worker`."""
         task, lanes = self.task, self.task.data.lanes
         own = sorted(task.places)[worker :: self.workers]
         consumed = task.first_position + task.stride * self.first * task.batch_size
-        # The first output of lane l of n is number l of the global order, the next one n behind it.
+        # The first output of lane l of n is number l of the global order, the next one n later.
         delivered = {lane: -(-max(0, consumed - lane) // lanes) for lane in own}
         walks = {lane: walk(task.data, lane, *task.places[lane], wait, delivered[lane]) for lane in own}
         number = self.first
@@ -101,22 +100,20 @@ class LaneShares:
             number += 1
 
     def place(self, worker: int, made: int, /) -> str:
-        """The batch that worker number `worker` makes after so many, and the lanes that it walks."""
         own = sorted(self.task.places)[worker :: self.workers]
         return f"batch {self.first + made}, lanes {_listed(own)}"
 
 
 class LaneBatches:
-    """Batches in order, each with the lanes' places after it.
+    """Pipeline of batches in order, each with the lanes' places after it.
 
-    Memory: the parts of batches that workers may be ahead, and what the stream holds for a window of each of the
-    rank's lanes.
+    Memory: the prefetched parts of batches, and the stream's state for a window of each of the rank's lanes.
 
     Args:
-        task: what to read.
+        task: the task.
         first: number of the first batch.
-        workers: how many there are, 1 or more; no more than the rank has lanes are started.
-        start: starts them.
+        workers: number of workers, at least 1; at most one per lane of the rank is started.
+        start: starts the workers.
     """
 
     def __init__(self, task: LaneTask, first: int, workers: int, start: WorkersFactory) -> None:
@@ -139,30 +136,28 @@ class LaneBatches:
             return self._task.collate(stack(samples)), dict(seconds), places
 
     def ready(self) -> int:
-        """Parts of batches that are ready."""
         return self._workers.ready()
 
     def close(self) -> None:
-        """Stop the workers."""
         self._workers.close()
 
 
 def walk(
     data: LaneStream[Any], lane: int, window: int, offset: int, wait: Wait, delivered: int
 ) -> Iterator[tuple[Any, tuple[int, int]]]:
-    """The outputs of a lane from (window, offset) on, each with the place after it; without end.
+    """Yield the outputs of a lane from (window, offset) on without end, each with the place after it.
 
     Args:
         data: the lane stream.
-        lane: of it.
-        window: that the next output is looked for in.
-        offset: outputs of the window that were delivered.
-        wait: for when to try again.
-        delivered: outputs of the lane that were, these among them.
+        lane: number of the lane.
+        window: window of the next output.
+        offset: delivered outputs of the window.
+        wait: waits before a retry.
+        delivered: all delivered outputs of the lane.
 
     Raises:
         ResumeMismatch: the window gives fewer outputs than were delivered before.
-        PenstockError: too many windows in a row give nothing.
+        PenstockError: too many windows in a row are empty.
     """
     empty = 0
     while True:
@@ -187,7 +182,7 @@ def require_outputs(lane: int, window: int, empty: int) -> None:
 def _outputs(
     data: LaneStream[Any], lane: int, window: int, before: int, offset: int, wait: Wait
 ) -> Iterator[tuple[int, Any]]:
-    """The outputs of one window after the first `offset`, each with its number from 1; tried again after I/O errors."""
+    """Yield the outputs of one window after the first `offset`, numbered from 1; I/O errors are retried."""
     waits = iter(_RETRY_WAITS_S)
     while True:
         number = 0
@@ -213,10 +208,10 @@ def _outputs(
 
 
 def own_lanes(lanes: int, rank: int, world: int) -> range:
-    """The lanes of a rank.
+    """Return the lanes of a rank.
 
     Raises:
-        ConfigError: the world size does not divide the lanes; it lists those that do.
+        ConfigError: the world size doesn't divide the lanes; the valid ones are listed.
     """
     if lanes % world:
         allowed = [size for size in range(1, lanes + 1) if lanes % size == 0]
@@ -230,12 +225,12 @@ def own_lanes(lanes: int, rank: int, world: int) -> range:
 
 
 def encode(places: Places) -> list[list[int]]:
-    """As a state holds them: [lane, window, offset] each."""
+    """Return places as stored in a state: `[lane, window, offset]` each."""
     return [[lane, *places[lane]] for lane in sorted(places)]
 
 
 def decode(value: Any) -> dict[int, tuple[int, int]]:
-    """Places from a state; raises `ResumeMismatch` where they are none."""
+    """Return the places in a state; raise `ResumeMismatch` if they are malformed."""
     rows: list[Any] = value if isinstance(value, list) else [None]
     for row in rows:
         if not (isinstance(row, (list, tuple)) and len(row) == 3 and all(_is_count(number) for number in row)):
@@ -244,7 +239,7 @@ def decode(value: Any) -> dict[int, tuple[int, int]]:
 
 
 def places_of(saved: Places, own: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """The places of a rank's own lanes.
+    """Return the places of a rank's own lanes.
 
     Raises:
         ResumeMismatch: the state lacks some of them.
@@ -326,5 +321,5 @@ def _is_count(value: Any) -> bool:
 
 
 def starts(lanes: Iterable[int]) -> dict[int, tuple[int, int]]:
-    """Places at the beginning of a run."""
+    """Return the places at the beginning of a run."""
     return dict.fromkeys(lanes, _START)

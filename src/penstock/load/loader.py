@@ -1,4 +1,4 @@
-"""The loader: delivers a rank's batches of a stream from any position on, with a state of a few bytes."""
+"""Loader that delivers a rank's batches of a stream from any position on, with a state of a few bytes."""
 
 from __future__ import annotations
 
@@ -244,7 +244,7 @@ class Loader:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the running workers: a copy continues from the same place, with metrics of its own."""
+        """Return everything except the running workers: a copy continues from the same position, with new metrics."""
         return {**self.__dict__, "_cursor": self._cursor.copy(), "_meter": Meter(), "_iterators": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -345,7 +345,6 @@ class Loader:
         return account
 
     def _deliver(self, batch: Any, seconds: Mapping[str, float], asked_at: float) -> Any:
-        """Count a batch, and apply `finish`."""
         self._meter.delivered(batch, seconds, self.micro_batch, asked_at)
         whole_step = self._cursor.number % self._options.micro_batches == 0
         if self._on_metrics is not None and whole_step and self.step % self._metrics_every == 0:
@@ -367,16 +366,15 @@ class Loader:
         return left // self.global_batch if self._options.tail == "drop" else -(-left // self.global_batch)
 
     def _begin(self, history: runs.History, step: int, places: lanes.Places | None = None) -> None:
-        """Let `step` be the next one."""
         consumed = runs.stretch_of(history, step).consumed_at(step)
         task = self._task_from(consumed, places)
         self._history, self._first_step, self._first_consumed = history, step, consumed
         self._cursor.move(task)
 
     def _task_from(self, consumed: int, places: lanes.Places | None) -> ReadTask | LaneTask:
-        """This rank's reading from `consumed` global samples on; of a lane stream from `places` on."""
+        """Return this rank's task from `consumed` global samples on; of a lane stream, from `places` on."""
         options = self._options
-        # The first position from `consumed` on that is this rank's: p ≡ rank (mod world).
+        # This rank's first position from `consumed` on: p ≡ rank (mod world).
         first = consumed + (options.rank - consumed) % options.world
         if is_lane_stream(options.data):
             own = lanes.own_lanes(options.data.lanes, options.rank, options.world)
@@ -424,7 +422,7 @@ def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: 
             "timeout_seconds is too short", found=f"timeout_seconds={timeout_seconds}", expected="above 0"
         )
     if timeout_seconds is not None and timeout_seconds > _LONGEST_WAIT_S:
-        timeout_seconds = None  # longer than the system's calls can count
+        timeout_seconds = None  # longer than the system supports
     if kind not in ("threads", "processes"):
         raise ConfigError("unknown worker_kind", found=repr(kind), expected="'threads' or 'processes'")
     return _ReadAhead(workers, prefetch, kind, timeout_seconds)
@@ -432,15 +430,12 @@ def _read_ahead(workers: int, prefetch: int, kind: WorkerKind, timeout_seconds: 
 
 @dataclass(frozen=True, slots=True)
 class _ReadAhead:
-    """A `PipelineFactory`."""
-
     workers: int
     prefetch: int
     kind: WorkerKind
     timeout_seconds: float | None
 
     def __call__(self, task: ReadTask | LaneTask, first: int, /) -> Pipeline:
-        """A pipeline whose first batch has the number `first`."""
         workers = 0 if only_exit_handlers_run() else self.workers
         start = _starter(self.kind, self.prefetch, self.timeout_seconds) if workers else _in_the_calling_thread
         workers = max(1, workers)

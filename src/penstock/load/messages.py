@@ -1,10 +1,9 @@
-"""Sends objects between processes: small ones through a socket, large ones in anonymous memory.
+"""Messages between processes: small ones through a socket, large ones in anonymous memory.
 
 Anonymous memory (memfd; elsewhere a file without a name) belongs to the processes that map it, and is freed with the
-last of them, also after a kill. New pages cost more than what is written to them, so the sender writes to the same
-block again once the receiver maps it no more. A message is a head (kind, way, number of its block, number of parts,
-bytes that follow), the sizes of its parts, and, where they are small, the parts: a pickle, and the buffers that it left
-out.
+last of them, also after a kill. Allocating pages costs more than writing to them, so the sender reuses a block once
+the receiver has unmapped it. A message is a header (kind, way, number of its block, number of parts, number of bytes
+that follow), the sizes of its parts, and, if they are small, the parts: a pickle, and its out-of-band buffers.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ import numpy as np
 from penstock.store.mapped import Mapping
 
 NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
-"""A worker that is gone is an error here, whatever the program does about SIGPIPE."""
+"""A worker that has ended is reported as an error here, whatever the program does about SIGPIPE."""
 
 _INLINE_BYTES = 1 << 16
-"""Objects up to this size go through the socket: a mapping costs more than copying so little."""
+"""Objects up to this size go through the socket: mapping memory costs more than copying so little."""
 
 _READ_BYTES = 1 << 17
 _ALIGNMENT_BYTES = 64
@@ -46,11 +45,11 @@ _INLINE, _MAPPED = b"I", b"M"
 @dataclass(slots=True)
 class _Block:
     number: int
-    """0 where it is sent and forgotten."""
+    """0 if the block is not reused."""
     descriptor: int
     size_bytes: int
     memory: mmap.mmap | None = None
-    """Where its pages are written to again: they are there, so this costs no more than the copy."""
+    """Mapping of reused blocks: their pages exist, so writing costs no more than the copy."""
 
     def write(self, views: Sequence[memoryview]) -> None:
         offset = 0
@@ -68,10 +67,10 @@ class _Block:
 
 
 class Blocks:
-    """The anonymous memory of one sender: blocks that the receiver maps, and those that can be written to again.
+    """Anonymous memory of one sender: blocks that the receiver maps, and free ones to reuse.
 
     Args:
-        limit: blocks that are kept, whoever has them; each holds two descriptors. Others are sent and forgotten.
+        limit: maximum number of blocks for reuse; each holds two descriptors. Other blocks are used once.
     """
 
     def __init__(self, limit: int) -> None:
@@ -82,12 +81,12 @@ class Blocks:
         self._numbers = count(1)
 
     def released(self, number: int) -> None:
-        """The receiver maps that block no more. May be called from another thread."""
+        """Mark a block as unmapped by the receiver. May be called from another thread."""
         self._released.append(number)
 
     @contextlib.contextmanager
     def take(self, size_bytes: int) -> Generator[_Block]:
-        """A block to write to and to send."""
+        """Provide a block to write to and to send."""
         while self._released:
             self._free.append(self._kept[self._released.popleft()])
         for block in self._free:
@@ -112,7 +111,7 @@ class Blocks:
 
 
 def send(channel: socket.socket, kind: bytes, value: Any, blocks: Blocks) -> int:
-    """Send an object; returns the bytes that it takes."""
+    """Send an object; return its size in bytes."""
     head, buffers = _pickled(value)
     views = [head, *(buffer.raw() for buffer in buffers)]
     sizes_bytes = [view.nbytes for view in views]
@@ -131,7 +130,7 @@ def send(channel: socket.socket, kind: bytes, value: Any, blocks: Blocks) -> int
 
 
 class Inbox:
-    """Receives from a socket: reads as much at a time as is there, and returns objects one by one."""
+    """Receiving end of a socket: reads whatever is available, and returns objects one by one."""
 
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
@@ -141,7 +140,7 @@ class Inbox:
         self._released: deque[int] = deque()
 
     def fill(self) -> bool:
-        """Read what has arrived, without waiting; returns False if there is nothing.
+        """Read the available bytes without waiting; return False if there is nothing.
 
         Raises:
             EOFError: the other side has closed the socket, and everything was read.
@@ -162,16 +161,14 @@ class Inbox:
         return True
 
     def has_partial(self) -> bool:
-        """Whether at least a part of an object has arrived."""
         return self._at < len(self._data)
 
     def ready(self) -> bool:
-        """Whether a whole object has arrived."""
         left_bytes = len(self._data) - self._at - _HEAD.size
         return left_bytes >= 0 and left_bytes >= _HEAD.unpack_from(self._data, self._at)[-1]
 
     def take(self) -> tuple[bytes, Any, int]:
-        """Returns the next object, which must have arrived: kind, object, and the bytes that it takes."""
+        """Return the next object, which must have arrived: kind, object, and its size in bytes."""
         kind, way, number, parts, follows_bytes = _HEAD.unpack_from(self._data, self._at)
         begin = self._at + _HEAD.size
         self._at = begin + follows_bytes
@@ -190,11 +187,11 @@ class Inbox:
         return kind, pickle.loads(views[0], buffers=buffers), sum(sizes_bytes)  # noqa: S301  our own process sent it
 
     def released(self) -> list[int]:
-        """Numbers of the blocks that are mapped no more, for their sender; each is given once."""
+        """Return the blocks unmapped since the last call, to report to their sender."""
         return [self._released.popleft() for _ in range(len(self._released))]
 
     def close(self) -> None:
-        """Release the messages that were not taken."""
+        """Release the unread messages."""
         while self._descriptors:
             os.close(self._descriptors.popleft())
         self._channel.close()
@@ -212,16 +209,16 @@ def _pickled(value: Any) -> tuple[memoryview, list[pickle.PickleBuffer]]:
 
 
 def _reduce_tensor(tensor: Any) -> Any:
-    """A tensor as the array over its memory, which is left out of the pickle: torch's own way copies it into it."""
+    """Pickle a tensor as the array over its memory, out of band: torch's own way copies it into the pickle."""
     if tensor.is_contiguous() and not vars(tensor):
-        # Not all are an array: on a device, sparse, with a gradient, of a type that numpy has not.
+        # Not every tensor can be an array: on a device, sparse, with a gradient, of a dtype unknown to numpy.
         with contextlib.suppress(TypeError, RuntimeError):
             return sys.modules["torch"].from_numpy, (tensor.numpy(),)
     return tensor.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 
 _FORKS = [0]
-"""How often this process was forked, as its pid a fact of the process."""
+"""Number of forks of this process, which identifies the process as its pid does."""
 
 
 def _forking() -> None:
@@ -232,7 +229,7 @@ os.register_at_fork(before=_forking)
 
 
 def _release(number: int, forks: int, released: deque[int]) -> None:
-    # What a process that was forked since sees of the block is what stands in it: it stays as it is.
+    # A process forked since shares the block, so it must not be overwritten.
     if forks == _FORKS[0]:
         released.append(number)
 
@@ -250,7 +247,7 @@ def _mapped(descriptor: int, sizes_bytes: Sequence[int], unmapped: Callable[[], 
 
 def _mapping(descriptor: int, size_bytes: int, unmapped: Callable[[], None] | None) -> Mapping:
     try:
-        # Private: what a forked process writes to its batch is its own.
+        # Private: writes of a forked process to its batch are its own.
         return Mapping(descriptor, size_bytes, private=True, unmapped=unmapped)
     except OSError as error:
         what = f"a batch of {size_bytes} bytes from a worker process can't be memory-mapped"

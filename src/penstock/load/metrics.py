@@ -1,4 +1,4 @@
-"""What a loader has done so far: where the time went, and how much of each source was read."""
+"""Statistics of a loader: where the time went, and how much of each source was read."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class SourceMetrics:
     """How much of one source was read, over all ranks.
 
     Attributes:
-        samples: of it delivered so far.
-        epochs: the same in passes over it.
-        tokens: in those samples, where each has as many; None where that is not known.
+        samples: samples delivered so far.
+        epochs: passes over the source so far.
+        tokens: tokens in these samples, if all samples have equally many; None if unknown.
     """
 
     samples: int
@@ -89,8 +89,6 @@ class Metrics:
 
 @dataclass(slots=True)
 class Meter:
-    """Counts as batches pass."""
-
     batches: int = 0
     samples: int = 0
     size_bytes: int = 0
@@ -101,7 +99,7 @@ class Meter:
     _delivered_at: float | None = None
 
     def delivered(self, batch: Any, seconds: Mapping[str, float], samples: int, asked_at: float) -> None:
-        """Count a batch that is delivered."""
+        """Count a delivered batch."""
         if self._delivered_at is not None:
             self.training_seconds += asked_at - self._delivered_at
         self._delivered_at = time.perf_counter()
@@ -119,7 +117,7 @@ class Meter:
 
 
 def sources_so_far(data: Any, consumed: int) -> dict[str, SourceMetrics]:
-    """How far each source below `data` was read after `consumed` samples, where the stages between know."""
+    """Return how much of each source below `data` was read after `consumed` samples, if known."""
     found: dict[str, SourceMetrics] = {}
     _walk(data, "source", consumed, None, found)
     return found
@@ -148,7 +146,7 @@ def _below(place: str, name: str) -> str:
 
 
 def _tokens_of_sample(node: Any) -> int | None:
-    """Tokens in each sample, where the schema says so."""
+    """Return the number of tokens per sample, if it is in the schema."""
     if is_token_source(node):
         return None
     for one in node.schema.fields:
@@ -161,7 +159,7 @@ def _size_bytes(value: Any) -> int:
     if isinstance(value, np.ndarray):
         return value.nbytes
     if hasattr(type(value), "nbytes"):
-        with contextlib.suppress(Exception):  # a sparse tensor has the name and not the number
+        with contextlib.suppress(Exception):  # a sparse tensor has the attribute but no value
             return int(value.nbytes)
         return 0
     if isinstance(value, (bytes, bytearray)):
@@ -171,7 +169,7 @@ def _size_bytes(value: Any) -> int:
         kinds = set(map(type, items))
         if kinds == {bytes}:
             return sum(map(len, items))
-        # Names, numbers and notes have no size: most columns are settled by their types.
+        # Names, numbers and notes have no size: most columns are recognized by their types.
         if not any(hasattr(kind, "nbytes") or issubclass(kind, (bytes, bytearray, list)) for kind in kinds):
             return 0
         return sum(map(_size_bytes, items))

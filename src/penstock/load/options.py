@@ -1,4 +1,4 @@
-"""A loader's arguments, checked once, and the data-parallel rank of this process."""
+"""Arguments of a loader, checked once, and the data-parallel rank of this process."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ Tail = Literal["pad", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The checked arguments of a loader.
+    """Checked arguments of a loader.
 
     Attributes:
-        data: a stream or a lane stream, or a source where `tail` is given.
-        global_batch: samples of a step, all ranks together.
+        data: a stream or a lane stream, or a source with `tail`.
+        global_batch: samples per step over all ranks.
         rank: data-parallel rank.
         world: number of data-parallel ranks.
-        micro_batch: samples of an iteration of this rank.
-        tail: what happens to the last, short batch of a pass.
-        collate: makes what is delivered from columns.
-        on_error: what happens to a sample that can't be read.
-        substitute_limit: share of a child's positions that may be replaced.
+        micro_batch: samples per iteration of this rank.
+        tail: treatment of the last, short batch of a pass.
+        collate: converts columns to the delivered batch.
+        on_error: treatment of unreadable samples.
+        substitute_limit: largest share of a child's positions that may be replaced.
     """
 
     data: Any
@@ -59,21 +59,21 @@ class Options:
 
     @property
     def micro_batches(self) -> int:
-        """Iterations of this rank in a step."""
+        """Iterations of this rank per step."""
         return self.global_batch // (self.world * self.micro_batch)
 
 
 def mixed_border(data: Any, consumed: int, global_batch: int) -> int | None:
-    """The first border of `Stages` that lies inside a batch when batches are cut from `consumed` on; None for none."""
+    """Return the first border of `Stages` inside a batch if batches are cut from `consumed` on, or None."""
     borders: tuple[int, ...] = getattr(data, "borders", ())
     return next((border for border in borders if border > consumed and (border - consumed) % global_batch), None)
 
 
 def samples_per_iteration(global_batch: int, world: int, micro_batch: int | None) -> int:
-    """`micro_batch`, or all of a rank's samples of a step where it is None.
+    """Return `micro_batch`; by default all of a rank's samples of a step.
 
     Raises:
-        ConfigError: `global_batch` is no multiple of world × micro_batch; it lists the nearest that are.
+        ConfigError: `global_batch` isn't a multiple of world × micro_batch; the nearest multiples are listed.
     """
     if micro_batch is not None and micro_batch < 1:
         raise ConfigError("micro_batch must be a number of samples", found=micro_batch, expected="1 or more")
@@ -119,17 +119,17 @@ def data_parallel(
     group: Any = None,
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[int, int]:
-    """(rank, world): as given, else of the torch mesh or process group, else from RANK and WORLD_SIZE, else (0, 1).
+    """Return (rank, world): the arguments, else from the torch mesh or group, else from RANK and WORLD_SIZE.
 
     Args:
         rank: number of this process among those that read different data.
-        world: how many of them there are.
+        world: number of these processes.
         mesh: one-dimensional torch `DeviceMesh`, such as `mesh["dp"]`.
         group: torch `ProcessGroup`.
         environ: environment variables.
 
     Raises:
-        ConfigError: two of the three are given, one of rank and world is missing, or they don't fit each other.
+        ConfigError: several of the three are given, one of rank and world is missing, or they contradict each other.
     """
     given = [name for name, value in (("rank and world", rank), ("mesh", mesh), ("group", group)) if value is not None]
     if len(given) > 1:
@@ -167,7 +167,7 @@ def _of_environment(rank_text: str, world_text: str) -> tuple[int, int]:
             found=f"RANK={rank_text!r}, WORLD_SIZE={world_text!r}",
             hint="Pass rank= and world=, or unset them",
         ) from error
-    # With one process there is nothing to get wrong; with more, tensor-parallel peers would read different data.
+    # With one process nothing can go wrong. With more, tensor-parallel peers would read different data.
     _log.log(
         logging.WARNING if world > 1 else logging.INFO,
         "data-parallel rank %d of %d, taken from RANK and WORLD_SIZE. If processes share data "

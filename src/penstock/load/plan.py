@@ -1,4 +1,4 @@
-"""Predicts what a run will read, from indexes and a few samples of each source."""
+"""Prediction of a run's reads, from indexes and a few samples of each source."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ _MOST_POSITIONS = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class SourcePlan:
-    """What is read of one source.
+    """Planned reads of one source.
 
     Attributes:
         path: its place in the printed tree.
-        samples: in the source.
+        samples: number of samples in the source.
         reads: samples read in the run.
         epochs: reads / samples.
-        repeats: how often its most read sample is read again after the first time.
-        share: of the run's samples.
-        tokens: read in the run, without padding; None where samples hold no tokens.
-        padding: share of the tokens' places that are padding, estimated from some samples; None likewise.
-        size_bytes: bytes read, estimated from some samples; None where the source does not know where they lie.
-        requests: reads of files or ranges, one for each block where blocks are read whole.
-        distinct_bytes: bytes that are read at least once: what a cache of remote data has to hold.
-        is_remote: whether the data are read over a network.
-        looked_at: samples by which padding, bytes and requests are estimated; all of them where these are few.
+        repeats: how often its most frequently read sample is read again.
+        share: share of the run's samples.
+        tokens: tokens read in the run, without padding; None if samples hold no tokens.
+        padding: share of padding in token windows, estimated from some samples; None if samples hold no tokens.
+        size_bytes: bytes read, estimated from some samples; None if their location is unknown.
+        requests: reads of files or ranges; one per block if blocks are read whole.
+        distinct_bytes: bytes that are read at least once: the required cache size for remote data.
+        is_remote: whether the data is read over a network.
+        looked_at: number of samples from which padding, bytes and requests are estimated.
     """
 
     path: str
@@ -74,7 +74,7 @@ class _Found:
 
 
 def once(data: Any) -> int:
-    """Positions after which every order has finished its first epoch; of a source, its number of samples."""
+    """Return the positions after which every order has finished its first epoch; of a source, its number of samples."""
     if not is_stream(data):
         return len(data)
     low, high = 0, 1
@@ -94,7 +94,7 @@ def _all_read(node: Any, reads: int) -> bool:
     if not streams:
         return True
     reached = node.horizon(reads)[1] if isinstance(node, HasHorizon) else dict.fromkeys(streams, reads)
-    # A stage that is cut short never ends its epoch: it need not.
+    # A stage that ends early never finishes its epoch, and doesn't need to.
     lengths = dict(zip(streams, np.diff([0, *node.borders]).tolist(), strict=False)) if isinstance(node, Stages) else {}
     return all(
         _all_read(child, reached.get(name, 0)) or reached.get(name, 0) >= lengths.get(name, _MOST_POSITIONS)
@@ -106,17 +106,17 @@ def plan(
     data: Any, *, global_batch: int | None = None, world: int | None = None, steps: int | None = None,
     opened_seconds: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
-    """What a run over a stream, or one pass over a source, will read.
+    """Return the predicted reads of a run over a stream, or of one pass over a source.
 
     Args:
         data: stream or source.
-        global_batch: samples of a step.
+        global_batch: samples per step.
         world: data-parallel ranks.
-        steps: of the run; by default until every source was read once.
-        opened_seconds: what opening took; the first samples are timed here and added.
+        steps: steps of the run; by default until every source was read once.
+        opened_seconds: time that opening took; the time of the first samples is added.
 
     Raises:
-        ConfigError: steps without a global batch, or a batch that the ranks don't divide.
+        ConfigError: steps without a global batch, or a batch size that isn't divisible by the ranks.
     """
     if steps is not None and global_batch is None:
         raise ConfigError("the number of samples per step is unknown", hint="Pass the global batch")
@@ -163,11 +163,8 @@ def _as_json(one: SourcePlan) -> dict[str, Any]:
     return row
 
 
-# --- what is below ---------------------------------------------------------------------------------------------------
-
-
 def _sources(node: Any, path: str, reads: int, is_by_blocks: bool) -> Iterable[_Found]:
-    """Each source that an order or a pass draws from, with the samples read of it before `reads` positions."""
+    """Yield each source that an order or a pass draws from, with its samples read before `reads` positions."""
     children: Mapping[str, Any] = node.children()
     if isinstance(node, OrderedStream):
         source: Any = node.source
@@ -191,12 +188,9 @@ def _sources(node: Any, path: str, reads: int, is_by_blocks: bool) -> Iterable[_
 
 def _of_passes(node: Epochs, reads: int) -> dict[str, tuple[Any, int]]:
     passes, rest = divmod(reads, max(1, len(node)))
-    # In a shuffled pass the children come in proportion.
+    # In a shuffled pass, children are read in proportion.
     share = rest / max(1, len(node))
     return {name: (child, round(node.counts[name] * (passes + share))) for name, child in node.children().items()}
-
-
-# --- one source ----------------------------------------------------------------------------------------------------
 
 
 def _planned(one: _Found, stop: int) -> SourcePlan:
@@ -228,7 +222,7 @@ def _planned(one: _Found, stop: int) -> SourcePlan:
 
 
 def _ranges_of_sample(source: Any, indices: IntArray) -> tuple[float | None, float]:
-    """Bytes of a sample, None where its places are not known; and the ranges that they are: of a join several."""
+    """Return the bytes per sample, None if unknown, and the number of ranges that they are in."""
     sizes: list[int] = []
     ranges: list[int] = []
     for index in indices.tolist():
@@ -241,7 +235,7 @@ def _ranges_of_sample(source: Any, indices: IntArray) -> tuple[float | None, flo
 
 
 def _tokens_and_padding(source: Any, indices: IntArray) -> tuple[float | None, float | None]:
-    """Places for tokens in a sample, and the share of them that is padding."""
+    """Return the token places per sample, and the share of padding in them."""
     if is_token_source(source):
         return (source.num_tokens / len(source) if len(source) else None), 0.0
     shape = next((one.shape for one in source.schema.fields if one.kind == "tokens" and one.name == "tokens"), None)
@@ -259,17 +253,14 @@ def _is_remote(node: Any) -> bool:
 
 
 def _first_samples(data: Any, count: int) -> float:
-    """Seconds to the first samples: at most 32 of them are read."""
+    """Return the seconds to the first samples: at most 32 of them are read."""
     began = time.perf_counter()
     few = min(count, _LOOKED_AT, _MOST_POSITIONS if is_stream(data) else len(data))
     try:
         data.get_batch(np.arange(few, dtype=np.int64))
-    except Exception:  # a function that may not run, or a sample that can't be read: the plan stands without it
+    except Exception:  # a function that may not run, or an unreadable sample: the plan is valid without it
         return 0.0
     return time.perf_counter() - began
-
-
-# --- all of them ---------------------------------------------------------------------------------------------------
 
 
 def _mean_padding(sources: list[SourcePlan]) -> float | None:

@@ -1,7 +1,7 @@
-"""Worker processes for decoding that holds Python's lock.
+"""Worker processes, for decoding that holds Python's lock.
 
-They are started by `forkserver`, so that nothing of the trainer (CUDA, threads, connections) is copied into them.
-Results come by `messages`. A worker ends by itself when its parent does.
+`forkserver` starts them, so that nothing of the trainer (CUDA, threads, connections) is copied into them.
+Results are sent by `messages`. A worker ends by itself when its parent does.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _START_WAIT_S = 120.0
 _CLOSE_WAIT_S = 1.0
 _READY, _RESULT, _ERROR, _END = b"R", b"V", b"E", b"Z"
 
-# What the parent reports to a worker: how many more results were consumed, their bytes, and the number of a block of
-# memory that it maps no more (0: none).
+# Report of the parent to a worker: the number of results consumed since the last one, their bytes, and the number of an
+# unmapped block of memory (0: none).
 _CONSUMED = struct.Struct("=IQI")
 
 _WHY = {
@@ -46,18 +46,18 @@ _WHY = {
 class ProcessWorkers:
     """Worker processes; see `Workers`.
 
-    Memory: `workers · (prefetch + 2)` results, in anonymous memory that is written to again, besides those that the
-    caller keeps; of small ones up to 256 KiB a worker, and one more.
+    Memory: `workers · (prefetch + 2)` results in reused anonymous memory, in addition to those that the
+    caller holds; of small results up to 256 KiB per worker, and one more.
 
     Args:
-        producer: makes the results; pickled once.
-        workers: processes, 1 or more.
-        prefetch: results that each of them may be ahead, 1 or more.
-        timeout_seconds: how long to wait for a result; without end where it is None.
+        producer: produces the results; pickled once.
+        workers: number of processes, at least 1.
+        prefetch: results that each process may be ahead, at least 1.
+        timeout_seconds: how long to wait for a result; None: forever.
 
     Raises:
-        ConfigError: the producer holds what can't be moved to another process, such as a lambda; or the script that
-            runs has no main guard.
+        ConfigError: the producer can't be pickled, for example because of a lambda; or the running script has no
+            main guard.
     """
 
     def __init__(self, producer: Producer, workers: int, prefetch: int, timeout_seconds: float | None) -> None:
@@ -87,7 +87,6 @@ class ProcessWorkers:
             raise
 
     def take(self, worker: int, /) -> Any:
-        """The next result of that worker."""
         kind, value = self._receive(worker, self._timeout_seconds)
         if kind == _ERROR:
             raise value
@@ -96,11 +95,10 @@ class ProcessWorkers:
         return value
 
     def ready(self) -> int:
-        """Number of workers whose next result is ready."""
         return sum(line.ready() for line in self._lines)
 
     def close(self) -> None:
-        """Kill the processes at once: they hold nothing worth keeping."""
+        """Kill the processes immediately: they hold nothing that has to be saved."""
         if self._pid != os.getpid():
             return
         for line in self._lines:
@@ -138,22 +136,22 @@ class _WorkerChannel:
         self._poll.register(channel.fileno(), select.POLLIN)
         self._poll.register(process.sentinel, select.POLLIN)
         self._taken = self._taken_bytes = 0
-        self._has_reported = False  # the first result is reported at once
+        self._has_reported = False  # the first result is reported immediately
 
     def ready(self) -> bool:
-        """Whether a message is ready; reads nothing, so another thread or a forked process may call it."""
+        """Return whether a message is ready; reads nothing, so another thread or a forked process may call it."""
         descriptor = self._channel.fileno()
-        if descriptor < 0:  # closed meanwhile
+        if descriptor < 0:  # closed in the meantime
             return False
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
         return self.inbox.has_partial() or bool(poll.poll(0))
 
     def wait(self, timeout_seconds: float | None) -> bool:
-        """Wait until a whole result has arrived; returns False if none does in time.
+        """Wait until a whole result has arrived; return False on a timeout.
 
         Raises:
-            EOFError: the worker has ended, and what it sent is read.
+            EOFError: the worker has ended, and all its results were read.
         """
         wait_ms = None if timeout_seconds is None else max(1, int(timeout_seconds * 1000))
         while not self.inbox.ready():
@@ -161,20 +159,20 @@ class _WorkerChannel:
                 continue
             if not self._poll.poll(wait_ms):
                 return False
-            # What a dead worker has sent before is still there.
+            # Messages of a dead worker are still readable.
             if not self.inbox.fill() and self.process.exitcode is not None:
                 raise EOFError
         return True
 
     def take(self) -> tuple[bytes, Any]:
-        """The next message. Reports consumed results to the worker once they are worth a message of their own."""
+        """Return the next message. Reports consumed results to the worker once they are worth a message."""
         kind, value, result_bytes = self.inbox.take()
         if kind == _RESULT:
             self._taken += 1
             self._taken_bytes += max(result_bytes, LEAST_BYTES)
             if not self._has_reported or self._taken_bytes >= AHEAD_BYTES // 2:
                 self._has_reported = True
-                # A worker that has ended has sent what it had: that is found when it is taken.
+                # A worker that has ended has sent its last message, which is noticed when it is taken.
                 with contextlib.suppress(OSError):
                     numbers = self.inbox.released() or [0]
                     reports = [_CONSUMED.pack(0, 0, number) for number in numbers[:-1]]
@@ -186,7 +184,7 @@ class _WorkerChannel:
 
 def _socket_of(pipe: Connection) -> socket.socket:
     channel = socket.socket(fileno=os.dup(pipe.fileno()))
-    channel.settimeout(None)  # whatever time limit the program has for its sockets
+    channel.settimeout(None)  # the program may have a default timeout for sockets
     return channel
 
 
@@ -195,7 +193,7 @@ _workers: WeakSet[Any] = WeakSet()
 
 
 def _after_fork() -> None:
-    # A forked child that ends would end what it takes for processes of its own: its parent's workers.
+    # At its end, a forked child would terminate its parent's workers as if they were its own.
     children: set[Any] = getattr(process_module, "_children", set[Any]())
     children.difference_update(_workers)
 
@@ -259,14 +257,14 @@ def _pickled(producer: Producer) -> bytes:
         ) from error
 
 
-# --- the worker's side -------------------------------------------------------------------------------------------
+# --- in the worker process ---
 
 
 def _work(pipe: Connection, pickled: bytes, worker: int, prefetch: int, parent: int) -> None:
-    # Ctrl-C reaches the whole group: the parent decides, and the closed pipe ends this process.
+    # Ctrl-C reaches the whole process group: the parent decides, and the closed pipe ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel, credits = _socket_of(pipe), CreditWindow(prefetch)
-    blocks = Blocks(prefetch + 2)  # one is being written, and one the caller has
+    blocks = Blocks(prefetch + 2)  # one being written, and one held by the caller
     threading.Thread(target=_listen, args=(channel, credits, blocks), daemon=True).start()
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     try:
@@ -288,19 +286,19 @@ def _work(pipe: Connection, pickled: bytes, worker: int, prefetch: int, parent: 
 
 
 def _loaded(pickled: bytes) -> Producer:
-    """The producer, in a process where libraries compute in one thread: the other cores are other workers'."""
+    """Return the producer, with libraries limited to one thread: the other cores belong to other workers."""
     is_bounded_by_caller = "OMP_NUM_THREADS" in os.environ
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # read by torch when it is imported
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # torch reads it on import
     producer: Producer = pickle.loads(pickled)  # noqa: S301  made by this process's parent
     torch: Any = sys.modules.get("torch")
-    if torch is not None and not is_bounded_by_caller:  # imported before, by the main module
+    if torch is not None and not is_bounded_by_caller:  # imported earlier, by the main module
         torch.set_num_threads(1)
     return producer
 
 
 def _end_with(parent: int) -> None:
-    """End this process with its parent, though processes that the parent forked may keep the socket open."""
-    with contextlib.suppress(AttributeError, OSError):  # not every system has descriptors of processes
+    """End this process with its parent, even if processes that the parent forked keep the socket open."""
+    with contextlib.suppress(AttributeError, OSError):  # not every system has process descriptors
         poll = select.poll()
         poll.register(os.pidfd_open(parent), select.POLLIN)
         poll.poll()
@@ -308,7 +306,7 @@ def _end_with(parent: int) -> None:
 
 
 def _listen(channel: socket.socket, credits: CreditWindow, blocks: Blocks) -> None:
-    """Receive what was consumed and released; end the process with its parent, whatever it is doing."""
+    """Receive reports of consumed and released results; end the process when its parent ends."""
     try:
         while report := channel.recv(_CONSUMED.size, socket.MSG_WAITALL):
             results, result_bytes, number = _CONSUMED.unpack(report)
@@ -321,7 +319,7 @@ def _listen(channel: socket.socket, credits: CreditWindow, blocks: Blocks) -> No
 
 
 def _portable(error: BaseException, worker: int) -> BaseException:
-    """The error where it survives pickling, else its text; with a note that says where it was raised."""
+    """Return the error if it survives pickling, else its text, with a note where it was raised."""
     note = f"in loader process {worker}:\n" + "".join(traceback.format_exception(error))
     try:
         copy = pickle.loads(pickle.dumps(error))  # noqa: S301  made here

@@ -1,4 +1,4 @@
-"""Reads a rank's batches one after another: resolves many positions ahead, then reads once for each batch."""
+"""Sequential reading of a rank's batches: resolves many positions ahead, then reads once per batch."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ from penstock.types import Batch, IntArray
 
 OnError = Literal["raise", "substitute"]
 
-# Orders are computed for this many positions at once: few at first, so that the first batch comes at once.
+# Orders are computed for this many positions at a time: few at first, so that the first batch arrives early.
 _FIRST_AHEAD = 1 << 10
 _MOST_AHEAD = 1 << 16
 
-# Waits before input and output errors are tried again.
+# Seconds to wait before I/O errors are retried.
 _RETRY_WAITS_S = (0.05, 0.25, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Everything that decides a rank's batches from one place of a run on. Picklable where `data` and `collate` are.
+    """A rank's reading from one point of a run on. Picklable if `data` and `collate` are.
 
     The rank's samples have the positions `first_position + stride · k`; batch number u holds those with
-    `batch_size · u <= k < batch_size · (u + 1)`, whatever micro-batches and workers there are.
+    `batch_size · u <= k < batch_size · (u + 1)`, for any micro-batch size and number of workers.
 
     Attributes:
         data: a stream, or a source for one pass.
         first_position: global position of the rank's first sample.
         stride: world size.
-        batch_size: samples of a batch of this rank.
-        num_batches: where the pass ends; None for an endless stream.
-        num_samples: length of the source in a pass, where positions from there on are repeats; None for a stream.
-        collate: makes what is delivered from a batch of columns.
-        on_error: what happens to a sample that can't be read.
+        batch_size: samples per batch of this rank.
+        num_batches: length of the pass in batches; None for an endless stream.
+        num_samples: length of the source in a pass; later positions are repeats. None for a stream.
+        collate: converts columns to the delivered batch.
+        on_error: treatment of unreadable samples.
         substitute_limit: see `Substitutions`.
     """
 
@@ -68,17 +68,17 @@ def read_batches(
     wait: Callable[[float], object] = time.sleep,
     seconds: dict[str, float] | None = None,
 ) -> Generator[Any]:
-    """Batches number `first, first + step, …` of the task; memory: 1 MiB of orders and one batch.
+    """Yield the batches number `first, first + step, …` of the task; memory: 1 MiB of orders and one batch.
 
-    Each batch is a new array. The allocator hands the memory of dropped ones back without page faults, so this costs
-    no more than copying into kept buffers, and nothing that the caller may still hold is written to again.
+    Each batch is a new array. The allocator reuses the memory of dropped batches without page faults, so this costs no
+    more than copying into fixed buffers, and batches that the caller still holds are never overwritten.
 
     Args:
-        task: what to read.
+        task: the task.
         first: number of the first batch.
         step: number of workers that share the task.
-        wait: sleeps for so many seconds; where it returns true, nothing is tried again.
-        seconds: stage → seconds spent in it, added up here: `order`, `read`, `collate`, and functions by their names.
+        wait: sleeps for some seconds; a true result stops the retries.
+        seconds: stage → seconds, which are added up here: `order`, `read`, `collate`, and functions by name.
     """
     seconds = {} if seconds is None else seconds
     batch_of = _reader(task, wait, seconds)
@@ -109,7 +109,7 @@ def read_batches(
 
 
 class _Positions:
-    """Says which they are, where that is asked for."""
+    """Array of positions, computed on demand."""
 
     def __init__(self, positions: IntArray) -> None:
         self._positions = positions
@@ -121,7 +121,7 @@ class _Positions:
 def _reader(
     task: ReadTask, wait: Callable[[float], object], seconds: dict[str, float]
 ) -> Callable[[IntArray, IntArray, int], Any]:
-    """Returns a function of a batch's positions, what they resolve to, and the number of samples read before."""
+    """Return a function of a batch's positions, their resolved indices, and the number of samples read before."""
     columns_of = _columns_reader(task, wait)
 
     def timed(positions: IntArray, resolved: IntArray, num_read: int) -> Any:
@@ -167,7 +167,7 @@ def _columns_reader(task: ReadTask, wait: Callable[[float], object]) -> Callable
 def _pass_reader(
     task: ReadTask, num_samples: int, wait: Callable[[float], object]
 ) -> Callable[[IntArray, IntArray, int], Batch]:
-    """The same for one pass over a source; another sample of it stands in for one that is excluded."""
+    """Return the reader of one pass over a source; excluded samples are replaced by other samples of the source."""
     if not excluded_below(task.data):
         read = _retrying(task.data.get_batch, wait)
         return lambda positions, _, __: _with(read(positions % num_samples), "valid", positions < num_samples)
@@ -188,7 +188,7 @@ def _pass_reader(
 
 
 def _marks(known: Any, stream: Any, positions: IntArray) -> NDArray[np.bool_]:
-    """bool[k]: which samples stand in for excluded ones; what samples were made of may not say it."""
+    """Return bool[k]: which samples are substitutes for excluded ones."""
     if isinstance(known, np.ndarray):
         return known.astype(np.bool_)
     return np.array([stream.locate(position).instead_of is not None for position in positions.tolist()], np.bool_)
@@ -204,7 +204,7 @@ def _with(batch: Batch, name: str, column: Any) -> Batch:
 
 
 def _retrying(read: Callable[[IntArray], Batch], wait: Callable[[float], object]) -> Callable[[IntArray], Batch]:
-    """`read`, tried again after input and output errors: a time-out never changes data."""
+    """Return `read` with retries after I/O errors: a time-out never changes the data."""
 
     def attempt(places: IntArray) -> Batch:
         try:
@@ -219,7 +219,7 @@ def _again(
     read: Callable[[IntArray], Batch], places: IntArray, error: OSError, wait: Callable[[float], object]
 ) -> Batch:
     for wait_s in _RETRY_WAITS_S:
-        # A file that is not there will not come back.
+        # A missing file won't come back.
         if isinstance(error, NotFound) or wait(wait_s):
             break
         try:
@@ -237,14 +237,14 @@ _FEWEST = 1000
 
 
 class Substitutions:
-    """Replaces unreadable samples of a stream and counts them by child. One a worker: not thread-safe.
+    """Replacement of unreadable samples of a stream, with counts per child. One per worker: not thread-safe.
 
-    Which sample stands in depends on the stream and the position alone, never on ranks, workers or earlier failures.
+    The substitute depends only on the stream and the position, never on ranks, workers or earlier failures.
 
     Args:
-        stream: names stand-ins; its `locate` names children.
-        share: the largest share of a child's positions that may be replaced. It is compared with what this worker
-            has read of the child, and against 1,000 positions while that is less.
+        stream: chooses substitutes; its `locate` names children.
+        share: the largest share of a child's positions that may be replaced. It is compared with this worker's reads of the
+            child, counted as at least 1,000 positions.
     """
 
     def __init__(self, stream: Any, share: float) -> None:
@@ -255,16 +255,16 @@ class Substitutions:
     def mend(
         self, positions: IntArray, read: Callable[[IntArray], Batch], num_read: int
     ) -> tuple[Batch, NDArray[np.bool_]]:
-        """A batch for `positions` (int64[k]) in which something can't be read, and bool[k]: what was replaced.
+        """Read `positions` (int64[k]) with substitutes; return the batch and bool[k], which samples were replaced.
 
         Args:
-            positions: of the batch.
-            read: reads a batch; raises a `FormatError` where one of its samples can't be read, `Excluded` where one is
-                excluded, which counts for no limit.
-            num_read: positions that this worker has read before.
+            positions: positions of the batch.
+            read: reads a batch; raises a `FormatError` for an unreadable sample, `Excluded` for an excluded one, which
+                doesn't count against the limit.
+            num_read: number of positions that this worker has read before.
 
         Raises:
-            FormatError: more of a child than its share, or 64 stand-ins in a row, can't be read.
+            FormatError: more of a child than its share, or 64 substitutes in a row, can't be read.
         """
         mended = positions.copy()
         for place, position in enumerate(positions.tolist()):
@@ -301,8 +301,8 @@ class Substitutions:
             ) from error
 
     def _share_of(self, child: tuple[str, ...], position: int) -> float:
-        """About which share of the positions before `position` the child has."""
-        # Runs of places in one lane: neighbours in a blend are found together, far places each for themselves.
+        """Return roughly the child's share of the positions before `position`."""
+        # Runs of positions in one lane: neighbours in a blend are found together, distant positions one by one.
         lanes = self._stream.lanes
         apart = max(lanes * _RUN, position // (_PROBES // _RUN))
         ends = range(position, max(-1, position - apart * (_PROBES // _RUN)), -apart)

@@ -1,4 +1,4 @@
-"""What attention and parallel ranks need of a batch of windows, in torch: `penstock.load.torch` gives these names."""
+"""Attention masks and parallel slices of a batch of windows in torch, exported by `penstock.load.torch`."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def block_mask(batch: dict[str, Any], block_size: int = 128) -> Any:
     samples, length = ids.shape
     if block_size < 1:
         raise ConfigError("block_size must be at least one token", found=f"block_size={block_size}")
-    # Padding is the last segment of its row, and what fills the last block is another one.
+    # Padding is the last segment of its row; the rest of the last block is a separate one.
     last = ids.amax(1, keepdim=True) + 1 if length else ids
     rising = torch.where(ids == 0, last, ids)
     if not bool((rising[:, 1:] >= rising[:, :-1]).all()):
@@ -55,7 +55,7 @@ def block_mask(batch: dict[str, Any], block_size: int = 128) -> Any:
     blocks = -(-length // block_size)
     filled = torch.cat([rising, (last + 1).expand(samples, blocks * block_size - length)], 1)
     filled = filled.view(samples, blocks, block_size)
-    low, high = filled[:, :, 0], filled[:, :, -1]  # they rise
+    low, high = filled[:, :, 0], filled[:, :, -1]  # ascending
     number = torch.arange(blocks, device=ids.device)
     below = number[:, None] > number
     shared = below & (high[:, None, :] >= low[:, :, None])
@@ -250,7 +250,7 @@ def _segment_ids(batch: dict[str, Any]) -> Any:
 
 
 def _listed(mask: Any) -> tuple[Any, Any]:
-    """int32[k, 1, n], int32[k, 1, n, n]: how many blocks each row of bool[k, n, n] has, and which, those first."""
+    """Return int32[k, 1, n] and int32[k, 1, n, n]: the number of blocks per row of `mask`, and their indices."""
     order = torch.argsort(mask.to(torch.int8), dim=-1, descending=True, stable=True)
     return mask.sum(-1, dtype=torch.int32)[:, None].contiguous(), order.to(torch.int32)[:, None].contiguous()
 

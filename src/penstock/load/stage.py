@@ -1,4 +1,4 @@
-"""Copies to this host's cache what its ranks will read, ahead of a run."""
+"""Download of remote files to a host's cache ahead of a run."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _ELSEWHERE = "Stage data whose samples are in files, or download them another wa
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file that will be read.
+    """File that will be read.
 
     Attributes:
-        size_bytes: that its index states; None where there is none.
-        hashes: algorithm → hex digest that its index states.
+        size_bytes: size according to its index; None without an index.
+        hashes: algorithm → hex digest in its index.
     """
 
     size_bytes: int | None
@@ -45,22 +45,22 @@ def stage(
     data: Any, *, hosts: int, host: int, world: int | None = None, global_batch: int | None = None,
     steps: int | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Copy to the cache folder of this host all remote files of which its ranks read a sample.
+    """Copy to the cache folder of this host all remote files that contain a sample of its ranks.
 
     Host h of H has the ranks `[h · W / H, (h + 1) · W / H)`, and rank r of W reads the positions `p ≡ r (mod W)`. Files
-    are copied whole, each checked by what its index states. Memory: a few MB, and the names of the files.
+    are copied whole and checked against their index. Memory: a few MB, and the file names.
 
     Args:
         data: stream, or a source that is read once.
         hosts: number of hosts.
-        host: this one, from 0.
-        world: data-parallel ranks; by default one a host.
-        global_batch: samples of a step; needed with `steps`.
+        host: number of this host, from 0.
+        world: data-parallel ranks; by default one per host.
+        global_batch: samples per step; required with `steps`.
         steps: of the run; by default until every source was read once.
 
     Raises:
-        ConfigError: hosts that do not divide the ranks, a stream whose positions are not known before it is read, data
-            whose places are not known, or more than the cache may hold. Nothing was copied then.
+        ConfigError: the ranks aren't divisible by the hosts, positions or locations are unknown before reading, or the
+            files exceed the cache limit. Nothing was copied then.
     """
     world = hosts if world is None else world
     _require(hosts, host, world, global_batch, steps)
@@ -101,7 +101,7 @@ def _require(hosts: int, host: int, world: int, global_batch: int | None, steps:
 
 
 def _stores(files: Mapping[str, File]) -> dict[str, Any]:
-    """One store for each bucket or server."""
+    """Return one store per bucket or server."""
     found: dict[str, Any] = {}
     for path in files:
         if _base(path) not in found:
@@ -116,7 +116,7 @@ def _base(path: str) -> str:
 
 
 def _copied(files: Mapping[str, File], sizes: Mapping[str, int], stores: Mapping[str, Any]) -> int:
-    """Copy the files, if the cache can hold all of them; returns the bytes that were fetched."""
+    """Copy the files, if the cache can hold all of them; return the number of downloaded bytes."""
     allowed_bytes = min((store.capacity_bytes() for store in stores.values()), default=0)
     if sum(sizes.values()) > allowed_bytes:
         raise ConfigError(
@@ -139,11 +139,8 @@ def _copied(files: Mapping[str, File], sizes: Mapping[str, int], stores: Mapping
     return fetched_bytes() - before_bytes
 
 
-# --- what is read ----------------------------------------------------------------------------------------------------
-
-
 def _files(data: Any, stop: int, world: int, ranks: range) -> dict[str, File]:
-    """URL → file, of all that the positions of these ranks below `stop` are read from."""
+    """Return URL → file for all files that these ranks' positions below `stop` are read from."""
     found: dict[str, File] = {}
     seen: dict[int, set[int]] = {}
     for first in range(0, stop, _AT_ONCE):
@@ -157,7 +154,7 @@ def _files(data: Any, stop: int, world: int, ranks: range) -> dict[str, File]:
 
 
 def _reads(node: Any, positions: IntArray) -> Iterator[tuple[Any, IntArray]]:
-    """Sources, and what is read of them; a stream of another kind stands for itself, with its positions."""
+    """Yield sources and the indices read of them; a stream of another kind is yielded itself, with its positions."""
     if not positions.size:
         return
     if isinstance(node, OrderedStream) and node.is_plain:
@@ -171,7 +168,7 @@ def _reads(node: Any, positions: IntArray) -> Iterator[tuple[Any, IntArray]]:
 
 
 def _of_source(source: Any, indices: IntArray, seen: set[int]) -> Iterator[tuple[str, File]]:
-    """Path and file of all that samples are read from; `seen` are the blocks, or samples, that were asked for."""
+    """Yield path and file of all files that contain samples; `seen` are the blocks or samples already requested."""
     starts = None if is_stream(source) else capability(source, "block_starts")
     if starts is None or len(starts) < 2:
         for index in set(np.unique(indices).tolist()) - seen:
@@ -192,14 +189,14 @@ def _of_source(source: Any, indices: IntArray, seen: set[int]) -> Iterator[tuple
 def _extents(source: Any, index: int) -> tuple[Extent, ...]:
     found = source.locate(index).extents if is_stream(source) else place_of(source, index).extents
     if found is None and _is_here(source):
-        return ()  # parts of compressed files have no place, and on this machine they need none
+        return ()  # parts of compressed files have no location, and local ones need none
     if found is None:
         raise ConfigError("the location of the samples is unknown", found=str(source)[:100], hint=_ELSEWHERE)
     return tuple(found)
 
 
 def _is_here(source: Any) -> bool:
-    """Return whether all data is on this machine, as far as the paths tell."""
+    """Return whether all data is on this machine, as far as its paths show."""
     recipes = (leaf.recipe() if hasattr(leaf, "recipe") else {} for _, leaf in leaves(source))
     paths = [recipe.get("path") for recipe in recipes]
     flat = [one for path in paths for one in (path if isinstance(path, list) else [path])]

@@ -1,12 +1,12 @@
-"""A loader's state: plain JSON, written, read, and compared with the stream that resumes from it.
+"""State of a loader as plain JSON: encoding, decoding, and comparison with the stream that resumes from it.
 
 ```
 {"version": 1, "order": "blend-1+feistel-1", "consumed": 819200, "children": {"books": "9f2c…", "web": "77aa…"},
  "recipe": "41d0…", "history": [[0, 0, 512, 8], [1000, 512000, 1024, 16]], "reads": [246400, 572800]}
 ```
-A history entry is `[first_step, consumed, global_batch, world]`. `reads` says how far each child was read, by the order
-of their sorted names, null where that is not known; it stands there for several children. Accepted differences
-are kept under `accepted` as `[consumed, what, old digest, new digest]`.
+A history entry is `[first_step, consumed, global_batch, world]`. `reads` has the number of reads per
+child, in the order of their sorted names, null if unknown; it exists only with several children. Accepted differences
+are stored in `accepted` as `[consumed, name, old digest, new digest]`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KEYS = ("order", "consumed", "children", "recipe", "history")
 _NONE = "none"
 _MOST_LISTED = 16
 _RULES = ("document-borders", "bos-first", "pixels")
-"""Rules that changed after version 0.2.0, as `accept=` names them."""
+"""Rules that changed after version 0.2.0, by their names in `accept=`."""
 _ABOVE = {
     "recipe": "parameters of the streams: seed, mode, weights, lanes, windows, ranges",
     "order": "how positions are computed; by default remote data is shuffled with mode=blocks, local data with global",
@@ -36,7 +36,7 @@ _ABOVE = {
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """A decoded state.
+    """Decoded state.
 
     Attributes:
         order: see `Description`.
@@ -44,9 +44,9 @@ class State:
         children: see `Description`.
         consumed: global samples delivered.
         step: steps finished.
-        history: the run's stretches.
-        accepted: differences taken before: (consumed, what, old, new).
-        reads: place in the tree → the child's own positions read, where that is known.
+        history: stretches of the run.
+        accepted: previously accepted differences: (consumed, name, old, new).
+        reads: place in the tree → the child's own positions read, if known.
     """
 
     order: str
@@ -61,13 +61,13 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One thing in which a state and a stream differ.
+    """One difference between a state and a stream.
 
     Attributes:
         name: a child's place in the tree, or `"order"` or `"recipe"`.
-        old: digest in the state, `"none"` where the stream had no such child.
-        new: digest of the stream at hand, likewise.
-        change: the rule that changed after version 0.2.0; then `old` and `new` say what it was and is.
+        old: digest in the state, `"none"` if the stream had no such child.
+        new: digest of the current stream, likewise.
+        change: the rule that changed after version 0.2.0; then `old` and `new` are its values.
     """
 
     name: str
@@ -77,7 +77,6 @@ class Difference:
 
 
 def encode(description: Description, consumed: int, history: History, accepted: Iterable[tuple[Any, ...]]) -> Any:
-    """The state as plain JSON."""
     state: dict[str, Any] = {
         "version": VERSION,
         "order": description.order,
@@ -94,10 +93,10 @@ def encode(description: Description, consumed: int, history: History, accepted: 
 
 
 def decode(state: Any) -> State:
-    """Check a state's form.
+    """Return the decoded state after checking its form.
 
     Raises:
-        ResumeMismatch: it is none of this version's.
+        ResumeMismatch: it isn't a state of this version.
     """
     if not isinstance(state, Mapping):
         raise _malformed(f"a {type(state).__name__}", "a dict from state_dict()")
@@ -121,7 +120,7 @@ def decode(state: Any) -> State:
 
 
 def compare(state: State, description: Description) -> list[Difference]:
-    """The differences between the present stream and that of the state; none where it continues as it was."""
+    """Return the differences between the current stream and that of the state."""
     old, new = state.children, description.children
     names = [*old, *(name for name in new if name not in old)]
     found = [Difference(name, old.get(name, _NONE), new.get(name, _NONE)) for name in names]
@@ -131,14 +130,14 @@ def compare(state: State, description: Description) -> list[Difference]:
 
 
 def differences(state: State, data: Any, description: Description) -> list[Difference]:
-    """The differences between a stream and that of a state, which may be one of version 0.2.0.
+    """Return the differences between a stream and that of a state, which may be one of version 0.2.0.
 
-    A rule that changed since is a difference of its own if it gives other samples of this data, and none if it doesn't.
+    A rule that changed since is a separate difference if it changes samples of this data, and ignored otherwise.
 
     Args:
-        state: it.
-        data: the stream at hand.
-        description: of it.
+        state: the decoded state.
+        data: the current stream.
+        description: description of the current stream.
     """
     found = compare(state, description)
     if not found:
@@ -153,16 +152,16 @@ def differences(state: State, data: Any, description: Description) -> list[Diffe
 
 
 def check(differences: Iterable[Difference], accept: Iterable[str], description: Description) -> list[Difference]:
-    """The differences, all of them accepted.
+    """Return the differences if all of them are accepted.
 
     Args:
-        differences: what `compare` found.
+        differences: result of `compare`.
         accept: a child's place in the tree, its last part or a part of the tree above it, or `"recipe"`, `"order"`.
-        description: of the stream at hand.
+        description: description of the current stream.
 
     Raises:
-        ResumeMismatch: one is not accepted; it is named.
-        ConfigError: `accept` names what is not there.
+        ResumeMismatch: a difference isn't accepted; the message names it.
+        ConfigError: `accept` contains an unknown name.
     """
     found, names = list(differences), list(accept)
     known = [*description.children, *(difference.name for difference in found), *_ABOVE, *_RULES]
@@ -182,7 +181,7 @@ def check(differences: Iterable[Difference], accept: Iterable[str], description:
 
 
 def mismatch(differences: Iterable[Difference], description: Description, hint: str) -> ResumeMismatch:
-    """The error of differences that are not accepted; it names the first file of the first that has one."""
+    """Return the error for differences that aren't accepted, with the first file of the first that has one."""
     named = list(differences)
     return ResumeMismatch(
         "the state belongs to a different stream; different: " + ", ".join(_title(one) for one in named),
@@ -196,13 +195,13 @@ def mismatch(differences: Iterable[Difference], description: Description, hint: 
 def account(
     difference: Difference, consumed: int, reads: Mapping[str, int], before: Mapping[str, int] | None = None
 ) -> str:
-    """Says what resuming with an accepted difference leaves out or repeats, in a sentence or more.
+    """Describe which samples are skipped or repeated when resuming with an accepted difference.
 
     Args:
-        difference: what was accepted.
+        difference: the accepted difference.
         consumed: global samples delivered.
-        reads: place in the tree → the child's own positions that the stream at hand has before that.
-        before: the same for the stream that the state is of, where it is known.
+        reads: place in the tree → the child's own positions before that in the current stream.
+        before: the same in the state's stream, if known.
     """
     name, old, new = difference.name, difference.old, difference.new
     if difference.change is not None:
@@ -227,7 +226,7 @@ def account(
 
 
 def _moves(before: Mapping[str, int], after: Mapping[str, int]) -> str:
-    """What each child leaves out or repeats when it goes on at another position of its own; empty if not known."""
+    """Describe the samples that each child skips or repeats when it resumes at another position; empty if unknown."""
     moves: list[str] = []
     for name in before.keys() & after.keys():
         was, goes_on = before[name], after[name]
@@ -240,7 +239,7 @@ def _moves(before: Mapping[str, int], after: Mapping[str, int]) -> str:
 
 
 def _path_of(source: Any) -> str | None:
-    """Of the file that a source begins with, where it can be told."""
+    """Return the path of a source's first file, if known."""
     if not isinstance(source, SupportsPlaces) or not isinstance(source, Sized) or not len(source):
         return None
     try:
@@ -256,7 +255,7 @@ def _title(difference: Difference) -> str:
 
 
 def _covers(name: str, place: str) -> bool:
-    # Long names stand in a state cut, with a digest; the whole name is as good.
+    # Long names are truncated in a state, with a digest; the whole name is equivalent.
     return place in (name, key_of(name)) or place.startswith(f"{name}/") or place.endswith(f"/{name}")
 
 

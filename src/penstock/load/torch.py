@@ -36,7 +36,7 @@ torch: Any = require("torch", extra="torch")
 
 _log = logger()
 
-# What a dataset over an endless stream gives as its length: samplers that walk it never come to the end.
+# Length of a dataset over an endless stream: samplers that iterate over it never reach the end.
 ENDLESS = 1 << 62
 
 _AHEAD = 1 << 13
@@ -64,7 +64,6 @@ class ToTensors:
     pin_memory: bool = False
 
     def __call__(self, columns: Any) -> Any:
-        """Return `columns` with arrays converted to tensors."""
         if not isinstance(columns, dict):
             return columns
         return {name: self._tensor(self.ids.convert(name, value)) for name, value in columns.items()}
@@ -74,7 +73,7 @@ class ToTensors:
             return [self._tensor(item) for item in value] if may_hold_arrays(value) else value
         if not isinstance(value, np.ndarray) or value.dtype.kind not in "biufc":
             return value
-        # A tensor over a read-only array could be written to.
+        # A tensor over a read-only array would be writable.
         tensor = torch.from_numpy(value if value.flags.writeable else value.copy())
         return tensor.pin_memory() if self.pin_memory else tensor
 
@@ -116,7 +115,7 @@ class TorchDataset:
         self._resolving = data if resolves(data) else None
         self._length = available if length is None else length
         self._to_tensors = ToTensors(signed_ids(data, dtype))
-        # A position, and what it and those behind it resolve to: orders are computed for many at once.
+        # A position, and the resolved indices from there on: orders are computed for many positions at a time.
         self._ahead: tuple[int, IntArray] = (0, np.empty(0, np.int64))
 
     def __len__(self) -> int:
@@ -126,7 +125,7 @@ class TorchDataset:
         return self._to_tensors(self._data[as_index(index, self._length)])
 
     def __getitems__(self, indices: Sequence[int]) -> Rows:
-        """The samples at `indices`, read together."""
+        """Return the samples at `indices`, read together."""
         places = as_indices(indices, self._length)
         if self._resolving is not None and len(places):
             columns = self._resolving.get_resolved(self._resolved(self._resolving, places))
@@ -146,7 +145,7 @@ class TorchDataset:
         first, last = int(places.min()), int(places.max())
         start, resolved = self._ahead
         if not start <= first <= last < start + len(resolved):
-            if last - first >= _AHEAD:  # no order to go ahead in
+            if last - first >= _AHEAD:  # no order to read ahead
                 return data.resolve(places)
             start, resolved = first, data.resolve(np.arange(first, min(self._length, first + _AHEAD), dtype=np.int64))
             self._ahead = (start, resolved)
@@ -241,10 +240,10 @@ def torch_loader(
     if device is not None:
         to_device = ToDevice(ids, device)
         ways: dict[str, Any] = {"collate": Then(own, to_device), "finish": arrived}
-        if worker_kind == "processes":  # a process of workers has no device
+        if worker_kind == "processes":  # worker processes have no device
             ways = {"collate": own, "finish": Then(to_device, arrived)}
     elif worker_kind == "processes":
-        # Workers need no torch: they send arrays, which become tensors here without a copy.
+        # Workers don't need torch: they send arrays, which become tensors here without a copy.
         ways = {"collate": Then(own, ids), "finish": to_tensors}
     else:
         ways = {"collate": Then(own, to_tensors)}

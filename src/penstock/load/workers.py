@@ -1,7 +1,7 @@
 """Workers that prefetch results: threads by default, processes for work that holds Python's lock.
 
 A `Producer` yields the results of worker w. Both kinds keep each worker at most `prefetch` results
-ahead of its consumer, and further where they are small: see `CreditWindow`.
+ahead of its consumer, more if they are small: see `CreditWindow`.
 """
 
 from __future__ import annotations
@@ -22,64 +22,53 @@ _CLOSE_WAIT_S = 1.0
 WorkerKind: TypeAlias = Literal["threads", "processes"]
 
 Handed: TypeAlias = tuple[Any, dict[str, float], Any]
-"""A batch; stage → seconds spent on it in the workers; and where the rank's lanes are after it, or None."""
+"""A batch; stage → seconds that the workers spent on it; and the places of the rank's lanes after it, or None."""
 
 Wait = Callable[[float], object]
-"""Sleeps for so many seconds; a true result means that nothing is wanted any more."""
+"""Sleeps for some seconds; a true result means that no further results are wanted."""
 
 
 class Producer(Protocol):
-    """Makes the results of one worker, in order; picklable where it is to run in a process."""
+    """Generator of one worker's results, in order; picklable if it runs in a process."""
 
-    def __call__(self, worker: int, wait: Wait, /) -> Generator[Any]:
-        """The results of worker number `worker`."""
-        ...
+    def __call__(self, worker: int, wait: Wait, /) -> Generator[Any]: ...
 
     def place(self, worker: int, made: int, /) -> str:
-        """What worker number `worker` makes after so many results, for a message: such as "batch 7"."""
+        """Describe what worker number `worker` produces after `made` results, for a message: such as "batch 7"."""
         ...
 
 
 class Workers(Protocol):
-    """Running workers."""
-
     def take(self, worker: int, /) -> Any:
-        """The next result of that worker; raises the error that making it raised."""
+        """Return the next result of that worker, or raise the error that producing it raised."""
         ...
 
     def ready(self) -> int:
-        """About how many results are ready."""
+        """Return roughly how many results are ready."""
         ...
 
     def close(self) -> None:
-        """Stop the workers and release what they made; a second call does nothing."""
+        """Stop the workers and release their resources. A second call does nothing."""
         ...
 
 
 class WorkersFactory(Protocol):
-    """Starts workers."""
-
-    def __call__(self, producer: Producer, workers: int, /) -> Workers:
-        """Start `workers` workers."""
-        ...
+    def __call__(self, producer: Producer, workers: int, /) -> Workers: ...
 
 
 class NoWorkers:
-    """No workers: the calling thread makes each result when it needs it."""
+    """Synchronous replacement for workers: the calling thread produces each result on demand."""
 
     def __init__(self, producer: Producer) -> None:
         self._made = producer(0, time.sleep)
 
     def take(self, _worker: int, /) -> Any:
-        """The next result."""
         return next(self._made)
 
     def ready(self) -> int:
-        """0: nothing is made ahead."""
         return 0
 
     def close(self) -> None:
-        """Close the generators."""
         self._made.close()
 
 
@@ -87,15 +76,15 @@ _Results: TypeAlias = SimpleQueue[tuple[Any, BaseException | None, int]]
 
 
 class ThreadWorkers:
-    """Worker threads. They hold no reference to this object: dropping it ends them.
+    """Worker threads. They hold no reference to this object: deleting it ends them.
 
-    Memory: `workers · prefetch` results; of small ones up to 256 KiB a worker, and one more.
+    Memory: `workers · prefetch` results; of small results up to 256 KiB per worker, and one more.
 
     Args:
-        producer: makes the results.
-        workers: threads, 1 or more.
-        prefetch: results that each of them may be ahead, 1 or more.
-        timeout_seconds: how long to wait for a result; without end where it is None.
+        producer: produces the results.
+        workers: number of threads, at least 1.
+        prefetch: results that each thread may be ahead, at least 1.
+        timeout_seconds: how long to wait for a result; None: forever.
     """
 
     def __init__(self, producer: Producer, workers: int, prefetch: int, timeout_seconds: float | None) -> None:
@@ -115,7 +104,6 @@ class ThreadWorkers:
             thread.start()
 
     def take(self, worker: int, /) -> Any:
-        """The next result of that worker."""
         try:
             result, error, result_bytes = self._results[worker].get(timeout=self._timeout_seconds)
         except Empty:
@@ -126,25 +114,23 @@ class ThreadWorkers:
         return result
 
     def ready(self) -> int:
-        """Results that are ready."""
         return sum(results.qsize() for results in self._results)
 
     def close(self) -> None:
-        """Stop the threads and wait for them, at most a second: one inside a slow read ends when that returns."""
+        """Stop the threads and wait at most a second for them; a thread in a slow read ends when that returns."""
         for credits in self._credits:
             credits.stop()
-        for results in self._results:  # another thread may wait for one
+        for results in self._results:  # another thread may be waiting
             results.put((None, PenstockError("the loader's threads are stopped"), 0))
         deadline = time.monotonic() + _CLOSE_WAIT_S
         for thread in self._threads:
-            # The garbage collector may run this in one of the workers; when the process ends they were waited for.
+            # The garbage collector may run this in one of the workers, which can't wait for itself.
             if thread is not threading.current_thread() and not has_ended():
                 thread.join(max(0.0, deadline - time.monotonic()))
         self._threads.clear()
 
 
 def too_slow(worker: str, timeout_seconds: float | None) -> PenstockError:
-    """The error for a worker that delivers nothing in time."""
     return PenstockError(
         f"the loader's {worker} timed out: a read hangs, or a function never returns",
         found=f"no batch for {timeout_seconds:g} s",

@@ -1,9 +1,10 @@
-"""Encodes values of columns as bytes: the 28 encodings of MDS, and the three of its text formats.
+"""Encoders of column values: the 28 encodings of MDS, and the three of its text formats.
 
-Checked against mosaicml-streaming 0.13.0. What it stores as another value, or writes and can't read, is refused here:
-`uint8` of 3.7 or of a numpy 300, `float16` of 1e9, `str_int` of True, an empty `jpeg_array`, `pil` with a palette. A
-value given as `bytes` is stored as it is in every encoding: it must be what that encoding reads, of its size where that
-is fixed. Of an image file, which is costly to read, that shows only when it is decoded.
+Checked against mosaicml-streaming 0.13.0. Values that it changes, or writes but can't read, raise an error here:
+`uint8`
+of 3.7 or of a numpy 300, `float16` of 1e9, `str_int` of True, an empty `jpeg_array`, `pil` with a palette. A `bytes`
+value is stored as it is in every encoding: it must be readable in that encoding, and of its size if that is fixed. An
+image file, which is costly to read, is only checked when it is decoded.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _VARIABLE: dict[str, tuple[str, _Encode, _Decode]] = {
         for name, (encode, _) in _IMAGES.items()
     },
 }
-"""Encodings of free size → kind, value to bytes, bytes to value."""
+"""Encodings of variable size → kind, encoder, decoder."""
 
 _OF_YOUR_OWN = (
     "To add an encoding, use register_encoding, or for commands an entry point in the group penstock.mds_encodings"
@@ -83,19 +84,19 @@ _TEXT: dict[str, tuple[str, _Encode, _Decode]] = {
 
 
 def mds_encodings() -> tuple[str, ...]:
-    """The 28 names; `ndarray` also takes a dtype and a shape: `ndarray:int16`, `ndarray:int16:3,4`."""
+    """Return the 28 names; `ndarray` also takes a dtype and a shape: `ndarray:int16`, `ndarray:int16:3,4`."""
     return ("int", "ndarray", *_SIZED, *_VARIABLE)
 
 
 def mds_field(encoding: str, *, trust: bool = False) -> FieldCodec:
-    """The codec of an MDS column.
+    """Return the codec of an MDS column.
 
     Args:
-        encoding: name, for `ndarray` with its dtype and shape; or one that was added, see `register_encoding`.
-        trust: let `pkl` decode, which runs code that the data holds.
+        encoding: a name, for `ndarray` with its dtype and shape; or a registered one, see `register_encoding`.
+        trust: allow decoding of `pkl`, which runs code from the data.
 
     Raises:
-        ConfigError: no such encoding.
+        ConfigError: the encoding is unknown.
     """
     found = own_field(encoding) or _known_field(encoding, trust) or own_field(encoding, of_packages=True)
     if found is None:
@@ -105,7 +106,7 @@ def mds_field(encoding: str, *, trust: bool = False) -> FieldCodec:
 
 @lru_cache(maxsize=128)  # a file may have 10^5 columns
 def _known_field(encoding: str, trust: bool) -> FieldCodec | None:
-    """The codec of one of the 28, None for another name."""
+    """Return the codec of one of the 28 encodings, None for another name."""
     name, colon, config = encoding.partition(":")
     if name == "ndarray":
         return _array_field(encoding, config)
@@ -125,10 +126,10 @@ def _known_field(encoding: str, trust: bool) -> FieldCodec | None:
 
 
 def text_field(encoding: str) -> FieldCodec:
-    """The codec of a column of CSV, TSV, XSV and JSON shards: `str`, `int` or `float`, as UTF-8 text.
+    """Return the codec of a column of CSV, TSV, XSV and JSON shards: `str`, `int` or `float`, as UTF-8 text.
 
     Raises:
-        ConfigError: no such encoding.
+        ConfigError: the encoding is unknown.
     """
     if encoding not in _TEXT:
         raise _unknown(encoding, tuple(_TEXT))
@@ -157,7 +158,7 @@ def _field(
 
 
 def _taken(data: Buffer) -> None:
-    """An image file is stored as it is."""
+    """Accept any bytes: an image file is stored as it is."""
 
 
 _CHECKS: dict[str, Callable[[Buffer], object]] = {
@@ -168,7 +169,7 @@ _CHECKS: dict[str, Callable[[Buffer], object]] = {
     **dict.fromkeys(("jpeg_array", "jpegarray"), partial(_images.check_parts, "jpeg_array", 0)),
     **{f"list[{name}]": partial(_images.check_parts, f"list[{name}]", 4) for name in _IMAGES},
 }
-"""Encoding → what refuses bytes that can't be read back, where decoding them is not to be done for it."""
+"""Encoding → check for unreadable bytes without decoding them."""
 
 
 def _encode_or_pass(
@@ -193,7 +194,7 @@ def _encode_or_pass(
 
 
 class UnknownEncoding(ConfigError, TypeError):
-    """An encoding that there is none of: `TypeError` for code that was written against the original."""
+    """Unknown encoding; a `TypeError` for code that was written for mosaicml-streaming."""
 
 
 def _unknown(encoding: str, names: tuple[str, ...]) -> UnknownEncoding:

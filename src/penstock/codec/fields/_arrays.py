@@ -1,11 +1,11 @@
-"""`ndarray`: a dtype byte where the dtype is free, the shape where it is free, then the values in C order.
+"""Encoding `ndarray`: a dtype byte if the dtype is free, the shape if it is free, then the values in C order.
 
     u8 code                    8 uint8, 9 int8, 16 uint16, 17 int16, 18 float16, … 66 float64
     u8 ndim << 2 | w           dims are uint8, uint16, uint32, uint64 for w = 0 to 3
     dims, values               little-endian
 
-1 to 63 axes, no empty one. An array of the other byte order is turned, so that its values are what is read back: the
-original stores it as it lies and reads other numbers.
+1 to 63 axes, none of them empty. Arrays of the other byte order are converted. The original stores their bytes
+unchanged and reads wrong numbers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Shape = tuple[int, ...]
 
 
 def parse_array(config: str) -> tuple[str | None, Shape | None]:
-    """`""`, `"int16"` or `"int16:3,4"` → dtype and shape, None for a free one."""
+    """Parse `""`, `"int16"` or `"int16:3,4"` as dtype and shape, None if free."""
     if not config:
         return None, None
     name, colon, dims = config.partition(":")
@@ -62,7 +62,7 @@ def parse_array(config: str) -> tuple[str | None, Shape | None]:
 
 
 def encode_array(dtype: str | None, shape: Shape | None, value: Any) -> bytes:
-    """Bytes of an array; its dtype and shape must be those of the column where these are fixed."""
+    """Return the bytes of an array, which must match the dtype and shape of the column if they are fixed."""
     if not isinstance(value, np.ndarray):
         raise bad_value(array_encoding(dtype, shape), value, "a numpy array")
     code = _CODES_OF.get(value.dtype)
@@ -82,7 +82,7 @@ def encode_array(dtype: str | None, shape: Shape | None, value: Any) -> bytes:
 
 
 def decode_array(dtype: str | None, shape: Shape | None, data: Buffer) -> Any:
-    """Read-only view of the values in `data`."""
+    """Return a read-only view of the values in `data`."""
     fixed, view, at = shape, byte_view(data), 0
     if dtype is None:
         stored = _DTYPES.get(_byte(dtype, shape, view, at))
@@ -117,7 +117,7 @@ def decode_array(dtype: str | None, shape: Shape | None, data: Buffer) -> Any:
 
 
 def array_encoding(dtype: str | None, shape: Shape | None) -> str:
-    """The encoding's name."""
+    """Return the name of the encoding."""
     parts = ["ndarray", dtype, None if shape is None else ",".join(str(size) for size in shape)]
     return ":".join(part for part in parts if part)
 

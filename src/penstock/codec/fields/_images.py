@@ -1,11 +1,11 @@
-"""Images: raw pixels (`pil`), JPEG and PNG files, and lists of them.
+"""Encodings of images: raw pixels (`pil`), JPEG and PNG files, and lists of them.
 
     pil         u32 width, u32 height, u32 len(mode), mode, pixels
     jpeg png    one file
     jpeg_array  u32 n, u32 size[n], n JPEG files
     list[…]     u32 0, u32 n, u32 size[n], n values of the encoding in brackets
 
-A decoded image is Pillow's, with its pixels loaded. Only file types whose readers start no other program are opened.
+Images are decoded to loaded Pillow images. File types whose readers start other programs are never opened.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _PIXEL_BYTES = {
     **dict.fromkeys(("RGB", "YCbCr", "LAB", "HSV"), 3),
     **dict.fromkeys(("RGBA", "RGBX", "RGBa", "CMYK", "I", "F"), 4),
 }
-"""Mode → bytes of a raw pixel; mode `1` has 8 pixels a byte, rows begin at a byte."""
+"""Mode → bytes per raw pixel; mode `1` has 8 pixels per byte, with rows starting at byte boundaries."""
 
-_MAX_EMPTY_SIDE = 1 << 16  # an image without pixels still takes 8 bytes a row
+_MAX_EMPTY_SIDE = 1 << 16  # an image without pixels still takes 8 bytes per row
 
 
 def encode_pil(value: Any) -> bytes:
@@ -47,7 +47,7 @@ def encode_pil(value: Any) -> bytes:
 
 
 def check_pil(data: Buffer) -> tuple[str, int, int, int]:
-    """Mode, width, height, and where the pixels begin, of an image that fills its bytes."""
+    """Return mode, width, height and offset of the pixels of an image that fills its bytes."""
     view = byte_view(data)
     if len(view) < 12:
         raise cut_off("pil", view, 12)
@@ -75,7 +75,7 @@ def decode_pil(data: Buffer) -> Any:
 
 
 def encode_jpeg(value: Any) -> bytes:
-    """A JPEG file; an image that was opened from a JPEG file which is still there gives that file's bytes."""
+    """Return a JPEG file; for an image opened from an existing JPEG file, the bytes of that file."""
     image = _image("jpeg", value)
     opened = require("PIL.JpegImagePlugin", extra="media").JpegImageFile
     filename = getattr(image, "filename", None) if isinstance(image, opened) else None
@@ -92,7 +92,6 @@ def encode_png(value: Any) -> bytes:
 
 
 def decode_file(encoding: str, data: Buffer) -> Any:
-    """An image file, its pixels loaded."""
     image = require("PIL.Image", extra="media")
 
     def load() -> Any:
@@ -104,7 +103,7 @@ def decode_file(encoding: str, data: Buffer) -> Any:
 
 
 def encode_jpeg_array(value: Any) -> bytes:
-    """JPEG files, given as bytes; an empty sequence can't be read by the original."""
+    """Encode JPEG files given as bytes; an empty sequence is an error, because the original can't read it."""
     if not isinstance(value, Sequence) or not value:
         raise bad_value("jpeg_array", value, "a sequence of one or more JPEG files as bytes")
     files: list[bytes] = []
@@ -124,7 +123,7 @@ def decode_jpeg_array(data: Buffer) -> list[Any]:
 
 
 def encode_list(element: str, encode: Callable[[Any], bytes], value: Any) -> bytes:
-    """A list of images; an element given as bytes is stored as it is."""
+    """Encode a list of images; elements given as bytes are stored as they are."""
     name = f"list[{element}]"
     if not isinstance(value, list):
         raise bad_value(name, value, "a list of images")
@@ -139,13 +138,13 @@ def decode_list(element: str, data: Buffer) -> list[Any]:
 
 
 def split_list(encoding: str, data: Buffer) -> list[bytes]:
-    """The elements of a list as they are stored."""
+    """Return the stored elements of a list."""
     view = byte_view(data)
     return [bytes(view[start:stop]) for start, stop in _cut(encoding, view, 0 if encoding.startswith("jpeg") else 4)]
 
 
 def check_parts(encoding: str, start: int, data: Buffer) -> None:
-    """Raise if the value does not hold as many parts as it says, with nothing after them."""
+    """Raise an error unless the value consists of exactly its stated number of parts."""
     if not list(_cut(encoding, byte_view(data), start)) and not start:
         raise damaged(encoding, "no images", "one or more")
 
@@ -157,7 +156,7 @@ def _joined(encoding: str, head: bytes, parts: list[bytes]) -> bytes:
 
 
 def _cut(encoding: str, view: memoryview, at: int) -> Iterator[tuple[int, int]]:
-    """Start and stop of each element; they fill the value."""
+    """Yield start and stop of each element; they fill the value."""
     if len(view) < at + 4:
         raise cut_off(encoding, view, at + 4)
     (count,) = struct.unpack_from("<I", view, at)
@@ -176,7 +175,7 @@ def _cut(encoding: str, view: memoryview, at: int) -> Iterator[tuple[int, int]]:
 
 
 def _placed(view: memoryview, cut: tuple[int, int], decode: Callable[..., Any], *names: str) -> Any:
-    """One element; an error counts its place from the start of the whole value."""
+    """Return one decoded element; offsets in errors count from the start of the whole value."""
     try:
         return decode(*names, view[cut[0] : cut[1]])
     except PenstockError as error:
@@ -208,5 +207,5 @@ def _guarded(encoding: str, load: Callable[[], Any]) -> Any:
         raise TooLarge("an image is too large", offset_bytes=0, found=str(error)) from error
     except MemoryError:
         raise no_room("an image", f"encoding {encoding!r}") from None
-    except Exception as error:  # on damaged data Pillow's readers raise nearly anything
+    except Exception as error:  # on damaged data Pillow's readers raise nearly any exception
         raise damaged(encoding, f"{type(error).__name__}: {error}") from error

@@ -1,4 +1,4 @@
-"""JSON."""
+"""JSON encoding."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.types import Buffer
 
 
 def encode_json(value: Any) -> bytes:
-    """Keys in their own order, ASCII escapes; an array as lists."""
+    """Encode with keys in their own order and ASCII escapes; arrays become lists."""
     try:
         return json.dumps(value.tolist() if isinstance(value, np.ndarray) else value).encode()
     except (TypeError, ValueError, RecursionError) as error:

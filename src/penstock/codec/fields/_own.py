@@ -1,8 +1,7 @@
-"""Encodings of MDS columns that a program or a package adds to the 28.
+"""Additional encodings of MDS columns, from a program or a package.
 
-They are known to a process by their names, as its modules are: those that a program registers before it opens or writes
-data, and those of installed packages (entry points of the group `penstock.mds_encodings`), which worker processes and
-commands know too.
+Available in a process are those that a program registers before it opens or writes data, and those of installed
+packages (entry points of the group `penstock.mds_encodings`), also in worker processes and commands.
 """
 
 from __future__ import annotations
@@ -20,20 +19,16 @@ GROUP = "penstock.mds_encodings"
 
 
 class Encoding(Protocol):
-    """How the values of a column become bytes; the original's `Encoding` classes are such."""
+    """Conversion between values of a column and bytes, as by the original's `Encoding` classes."""
 
     @property
     def size(self) -> int | None:
-        """Bytes of every value; None where they vary."""
+        """Bytes of every value; None if they vary."""
         ...
 
-    def encode(self, obj: Any) -> bytes:
-        """Bytes of a value."""
-        ...
+    def encode(self, obj: Any) -> bytes: ...
 
-    def decode(self, data: bytes) -> Any:
-        """The value of its bytes."""
-        ...
+    def decode(self, data: bytes) -> Any: ...
 
 
 _own: dict[str, Callable[[], Encoding]] = {}
@@ -74,21 +69,21 @@ def register_encoding(name: str, make: Callable[[], Encoding]) -> None:
 
 
 def unregister_encoding(name: str) -> None:
-    """Forget an encoding; raises `KeyError` where none was registered by this name."""
+    """Remove an encoding; raise `KeyError` if none is registered with this name."""
     del _own[name]
 
 
 def own_encodings() -> Mapping[str, Callable[[], Encoding]]:
-    """Name → what makes it, of all that were registered here; packages' are not imported for it."""
+    """Return name → factory of all encodings registered here; packages aren't imported."""
     return dict(_own)
 
 
 def own_field(encoding: str, *, of_packages: bool = False) -> FieldCodec | None:
-    """The codec of a column with such an encoding; None where there is none. Raises `ConfigError`.
+    """Return the codec of a column with an added encoding; None if it isn't one. Raises `ConfigError`.
 
     Args:
-        encoding: its name, and what it is configured with.
-        of_packages: ask what packages add, too, which takes some milliseconds at first.
+        encoding: its name, with its configuration.
+        of_packages: also search installed packages, which takes some milliseconds the first time.
     """
     name, colon, config = encoding.partition(":")
     make: Any = _own.get(name)
@@ -110,7 +105,7 @@ def _points() -> Mapping[str, Any]:
 
 
 def _encode(encoding: str, made: Encoding, value: Any) -> bytes:
-    """What its class makes of a value; bytes are stored as they are, as in every encoding."""
+    """Encode a value by the added class; bytes are stored as they are, as in every encoding."""
     data: Any = value if isinstance(value, bytes) else made.encode(value)
     if not isinstance(data, bytes | bytearray | memoryview):
         raise bad_value(encoding, data, "bytes from its encode()")

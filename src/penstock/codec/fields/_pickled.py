@@ -10,7 +10,7 @@ from penstock.codec.fields._codec import damaged
 from penstock.errors import ConfigError, UnsafeData
 from penstock.types import Buffer
 
-_PROTOCOL = 4  # the same bytes under every Python
+_PROTOCOL = 4  # the same bytes with every version of Python
 
 
 def encode_pickle(value: Any) -> bytes:
@@ -21,7 +21,7 @@ def encode_pickle(value: Any) -> bytes:
 
 
 def check_pickle(data: Buffer) -> None:
-    """Raise `Corrupt` unless `data` is exactly one pickle. Runs nothing of it."""
+    """Raise `Corrupt` unless `data` is exactly one pickle. Doesn't run it."""
     try:
         last = max(place or 0 for _, _, place in pickletools.genops(bytes(data)))
     except ValueError as error:

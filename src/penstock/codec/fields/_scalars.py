@@ -1,4 +1,4 @@
-"""Bytes, text and numbers."""
+"""Encodings of bytes, text and numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.types import Buffer
 
 
 def encode_bytes(value: Any) -> bytes:
-    """Raises: it is only called with values that are not `bytes`."""
+    """Raise an error: only called with values that aren't `bytes`."""
     raise bad_value("bytes", value, "bytes")
 
 
@@ -31,7 +31,7 @@ def decode_str(data: Buffer) -> str:
 
 
 def encode_int(value: Any) -> bytes:
-    """int64 of a whole number; True is 1."""
+    """Encode a whole number as int64; True is 1."""
     if not isinstance(value, int | np.integer):
         raise bad_value("int", value, "int")
     try:
@@ -46,7 +46,7 @@ def decode_int(data: Buffer) -> int:
 
 
 def encode_sized_int(name: str, value: Any) -> bytes:
-    """What `np.<name>(value)` takes, but for what would be stored as another number."""
+    """Encode a value that `np.<name>(value)` accepts and stores unchanged."""
     number = value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
     try:
         whole = int(number)
@@ -61,7 +61,7 @@ def encode_sized_int(name: str, value: Any) -> bytes:
 
 
 def encode_sized_float(name: str, value: Any) -> bytes:
-    """What `np.<name>(value)` takes, rounded to its width; a finite number never becomes infinite."""
+    """Encode a value that `np.<name>(value)` accepts, rounded to its width; finite numbers never become infinite."""
     try:
         with np.errstate(over="ignore"):
             number = np.asarray(np.dtype(name).type(value))
@@ -78,7 +78,6 @@ def encode_sized_float(name: str, value: Any) -> bytes:
 
 
 def decode_sized(name: str, data: Buffer) -> Any:
-    """A numpy scalar."""
     dtype = np.dtype(name).newbyteorder("<")
     _check_size(name, data, dtype.itemsize)
     return np.frombuffer(data, dtype)[0]
@@ -106,7 +105,7 @@ def encode_decimal_text(encoding: str, value: Any) -> bytes:
 
 
 def decode_number_text(encoding: str, kind: type[int] | type[float] | type[Decimal], data: Buffer) -> Any:
-    """The number, read as Python reads it."""
+    """Return the number, parsed as Python does."""
     text = text_of(encoding, data)
     try:
         return kind(text)
