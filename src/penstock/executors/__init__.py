@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 EXECUTORS = ("inline", "processes", "ray")
 HERE = ("inline", "processes")
-"""Those that never leave this machine, one of which is what nobody asked for."""
+"""Executors that run on this machine only; one of them is the default."""
 
 ENTRY_POINT_GROUP = "penstock.executors"
 
 AnyExecutor: TypeAlias = str | Executor
-"""What `executor=` takes: a name, `"ray:HOST:PORT"`, or an executor that the caller opens and closes."""
+"""Value of `executor=`: a name, `"ray:HOST:PORT"`, or an executor that the caller opens and closes."""
 
 Maker: TypeAlias = Callable[[int, Sequence[str]], AbstractContextManager[Executor]]
 
@@ -58,7 +58,7 @@ def make_executor(
             executor.
         workers: number of tasks that run at once; None: one per core of this machine, or per CPU of a cluster.
         preload: modules that each process imports before its first task.
-        alone: the work only suits one process: `"processes"` then starts none. Other executors still run it.
+        alone: whether the work only suits one process: `"processes"` then starts none. Other executors still run it.
         most: number of workers that would have a task at all.
         reads: files and directories that tasks read. Those of this machine must be visible where the tasks run.
         writes: files and directories that tasks write; the same applies.
@@ -124,7 +124,7 @@ def require_executor(executor: AnyExecutor, workers: int | None) -> None:
 
 @contextlib.contextmanager
 def _on_ray(workers: int | None, address: str, reads: Sequence[Place], writes: Sequence[Place]) -> Generator[Executor]:
-    from penstock.executors.on_ray import RayExecutor  # needed for Ray alone
+    from penstock.executors.on_ray import RayExecutor  # only for Ray
 
     with RayExecutor(workers, address or None) as executor:
         executor.require_seen(reads, writes)

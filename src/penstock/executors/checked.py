@@ -1,8 +1,8 @@
-"""An executor that was made elsewhere, held to the law of results: as many as tasks, in their order.
+"""Check of foreign executors: as many results as tasks, in their order.
 
-What is written follows the order of results. Those of a pool that gives them as they come would be a dataset whose
-documents lie elsewhere, or lack, or come twice, without a word. Errors of tasks travel as answers: an engine that runs
-again what fails would run them again too.
+The order of results is the order of the output. A pool that yields results as they finish would write a dataset with
+reordered, missing or repeated documents without an error. Errors of tasks travel as results: an engine that retries
+failed tasks would run them again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class CheckedExecutor:
-    """Numbers the tasks of another executor, and looks at the numbers of its results.
+    """Wrapper that numbers the tasks of another executor and checks the numbers of its results.
 
     Args:
-        executor: what runs the tasks; the caller opens and closes it.
+        executor: executor that runs the tasks; the caller opens and closes it.
 
     Raises:
-        ConfigError: it has no `map`, or is a class.
+        ConfigError: the executor has no `map`, or is a class.
     """
 
     executor: Executor
@@ -66,7 +66,7 @@ class CheckedExecutor:
                 yield self._value(found, taken)
                 taken += 1
         finally:
-            # What is left of it is not wanted: after an error no further task shall begin.
+            # The rest is dropped: after an error no further task may start.
             close = getattr(each, "close", None)
             if callable(close):
                 close()
@@ -96,7 +96,7 @@ _OVER = object()
 
 @dataclass(slots=True)
 class _Engine:
-    """What an executor itself raises is no error of a task: such as a pool whose worker was killed."""
+    """Context for errors that the executor itself raises, such as a pool with a killed worker."""
 
     executor: Executor
     sent: _Counted[Any]
@@ -115,7 +115,7 @@ class _Engine:
 
 
 class _Counted(Generic[T]):
-    """Tasks with their numbers, how many were taken, and the error that ended them."""
+    """Tasks with their numbers, the number of tasks taken, and the error that ended them."""
 
     def __init__(self, tasks: Iterable[T]) -> None:
         self._tasks = tasks
@@ -145,11 +145,11 @@ class _Result:
 
 @dataclass(frozen=True, slots=True)
 class _Numbered:
-    """A function of a numbered task, which crosses to other processes as its own function does."""
+    """Picklable function of a numbered task."""
 
     fn: Callable[[Any], Any]
     pid: int
-    """Of the caller, where an error needs no other shape."""
+    """The caller's process, in which errors are returned unchanged."""
 
     def __call__(self, task: tuple[int, Any]) -> _Result:
         number, one = task

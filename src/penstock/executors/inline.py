@@ -1,4 +1,4 @@
-"""An executor that runs tasks in this process: for tests, for one task, and where no process may be started."""
+"""Executor in this process: for tests, for single tasks, and if no process may be started."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class InlineExecutor:
         return lambda: fn(task)
 
     def close(self) -> None:
-        """Do nothing: there are no workers."""
+        """Do nothing, because this executor has no workers."""
 
     def __enter__(self) -> Self:
         return self

@@ -1,6 +1,6 @@
-"""The law of executors, for those that start workers of their own: order, deaths, and what is set aside.
+"""Scheduling of tasks for executors that start their own workers: order, dead workers, and tasks set aside.
 
-`Books` are the books of one map. Whoever runs tasks asks them for the next one, and tells them what became of it.
+`Books` tracks one map. Executors ask it for the next task, and report the outcome of each task.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from penstock.errors import PenstockError, PrepareError
 _log = logger(__name__)
 
 MOST_DEATHS = 3
-"""Workers that one task may kill before it is set aside."""
+"""Number of workers that one task may kill before it is set aside."""
 
 MOST_SET_ASIDE = 16
-"""So many tasks set aside are no matter of tasks: the work ends there. Before any result three are enough."""
+"""After this many tasks are set aside, the cause isn't a task: the work ends. Before any result, three are enough."""
 
 MOST_AHEAD = 1024
-"""Tasks that are begun after the earliest one without a result, at most."""
+"""Limit on the tasks that are started after the earliest one without a result."""
 
 _MOST_CHARACTERS = 200
 _NAMED = 3
@@ -31,15 +31,15 @@ _NAMED = 3
 
 @dataclass(slots=True)
 class Books:
-    """One map: what was given out, what came back, and whose turn it is.
+    """State of one map: dispatched tasks, finished results, and the number of the next result.
 
-    Memory: results that wait for an earlier one, at most `MOST_AHEAD`, and what the caller holds.
+    Memory: results that wait for an earlier one, at most `MOST_AHEAD`, and those that the caller holds.
     """
 
     tasks: Iterator[Any]
     taken: int = 0
     turn: int = 0
-    """Place of the task whose result is due."""
+    """Number of the next task in order."""
     _upcoming: deque[tuple[int, Any]] = field(default_factory=deque[tuple[int, Any]])
     _again: deque[tuple[int, Any]] = field(default_factory=deque[tuple[int, Any]])
     _done: dict[int, Any] = field(default_factory=dict[int, Any])
@@ -49,7 +49,7 @@ class Books:
     _has_result: bool = False
 
     def has_task(self) -> bool:
-        """Whether there is a task to give out now; the next one is made, so that it is ready when it is asked for."""
+        """Return whether a task can be dispatched now; the next one is prepared."""
         first_failed = min(self._failed, default=self.taken)
         while self._again and self._again[0][0] > first_failed:
             self._again.popleft()
@@ -61,21 +61,20 @@ class Books:
         return bool(self._upcoming) or self._fetch()
 
     def next_task(self) -> tuple[int, Any]:
-        """The task that `has_task` found, with its place."""
+        """Return the task that `has_task` prepared, with its number."""
         return (self._again or self._upcoming).popleft()
 
     def done(self, place: int, result: Any) -> None:
-        """A task has its result."""
         self._done[place] = result
         self._has_result = True
         self._deaths.pop(place, None)
 
     def failed(self, place: int, error: BaseException) -> None:
-        """A task ended in an error of its own: no later one is given out."""
+        """Record the error of a task: no later one is dispatched."""
         self._failed[place] = error
 
     def died(self, place: int, task: Any) -> None:
-        """The worker died that had this task under way: it is run again, or set aside."""
+        """Record that the worker running this task died: the task is retried, or set aside."""
         deaths = self._deaths[place] = self._deaths.get(place, 0) + 1
         named = f"task {place} ({described(task)})"
         _log.warning("a worker was killed or exited in %s: %d of %d times", named, deaths, MOST_DEATHS)
@@ -86,19 +85,19 @@ class Books:
             self._done[place] = None
 
     def give_back(self, place: int, task: Any) -> None:
-        """A task was not begun: it is given out again, before later ones."""
+        """Return a task that wasn't started: it is dispatched again, before later ones."""
         self._again.append((place, task))
         self._again = deque(sorted(self._again, key=lambda one: one[0]))
 
     def is_due(self) -> bool:
-        """Whether the task whose turn it is has come to its end."""
+        """Return whether the next task in order has finished."""
         return self.turn in self._done or self.turn in self._failed
 
     def due(self) -> Iterator[Any]:
-        """Results whose turn it is. After a task that was set aside there are none, though the rest is done.
+        """Yield the results that are due. After a task was set aside there are none, but the rest is still run.
 
         Raises:
-            Exception: that of the task whose turn it is.
+            Exception: the error of the next task in order.
         """
         while self.turn in self._done:
             result = self._done.pop(self.turn)
@@ -111,7 +110,7 @@ class Books:
             raise self._failed[self.turn]
 
     def end(self, cause: BaseException | None = None) -> None:
-        """No more comes: raise what is to be said of tasks that were set aside."""
+        """Raise the error for tasks that were set aside, if any."""
         if self._aside:
             raise set_aside([self._aside[place] for place in sorted(self._aside)]) from cause
         if self.turn < self.taken:
@@ -123,7 +122,7 @@ class Books:
         except StopIteration:
             return False
         except Exception as error:
-            # In its turn: an earlier task may fail too, and then that is the error.
+            # In order: an earlier task may fail too, and then that is the error.
             self._failed[self.taken] = error
             return False
         self._upcoming.append((self.taken, task))
@@ -132,7 +131,7 @@ class Books:
 
 
 def set_aside(named: list[str]) -> PrepareError:
-    """The error that names tasks which killed their workers."""
+    """Return the error for tasks that killed their workers."""
     more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
     what = "a task" if len(named) == 1 else f"{len(named):,} tasks, each of which"
     return PrepareError(
@@ -143,24 +142,24 @@ def set_aside(named: list[str]) -> PrepareError:
 
 
 def never_started() -> PrepareError:
-    """The error where workers end before they have begun anything."""
+    """Return the error for workers that end before they start a task."""
     hint = "The system kills processes when memory is short: use fewer workers (--workers)"
     return PrepareError(f"{MOST_DEATHS} workers in a row exited before their first task", hint=hint)
 
 
 def described(task: Any) -> str:
-    """What an error calls a task: what it says of itself as `described`, else a short form of it."""
+    """Return a task's name in errors: its `described`, else a short form of it."""
     try:
         said = getattr(task, "described", None)
         text = said if isinstance(said, str) else repr(task)
-    except Exception:  # a `repr` of somebody's own
+    except Exception:  # a user-defined `repr`
         text = type(task).__name__
     text = redact(text)
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]} …"
 
 
 def from_worker(error: BaseException) -> Exception:
-    """An error as it leaves a worker: itself where the caller knows its kind, else its words."""
+    """Return an error that the caller can unpickle: itself if its type is known there, else its text."""
     trace = "".join(traceback.format_exception(error))
     if not isinstance(error, PenstockError | OSError):
         error = PrepareError(f"a worker failed with {type(error).__name__}: {error}")

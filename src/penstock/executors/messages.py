@@ -1,6 +1,6 @@
-"""What crosses between a process and its own workers, as pickles: a word, then what it is about.
+"""Pickled messages between a process and its own workers: a word, then its argument.
 
-What can't be pickled, or read on the other side, is an error of that task, and never the end of a worker.
+If a value can't be pickled or unpickled, the task fails, never the worker.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from penstock.errors import PrepareError
 from penstock.executors.law import from_worker
 
 Message = tuple[str, bytes]
-"""A word, and the pickle of what it is about; empty where it is about nothing."""
+"""A word, and its pickled argument, which may be empty."""
 
 
 def send(connection: Connection, word: str, data: bytes = b"") -> None:
     """Send a message.
 
     Raises:
-        OSError: the other side is gone.
+        OSError: the connection is closed.
     """
     connection.send(word)
     connection.send_bytes(data)
@@ -30,13 +30,13 @@ def receive(connection: Connection) -> Message:
     """Wait for a message.
 
     Raises:
-        EOFError, OSError: the other side is gone.
+        EOFError, OSError: the connection is closed.
     """
     return connection.recv(), connection.recv_bytes()
 
 
 def dumps(value: Any, what: str) -> bytes:
-    """The pickle of a value; raises `PrepareError`, which names `what`, where it has none."""
+    """Pickle a value; raise a `PrepareError` that names `what` if that fails."""
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
     except Exception as error:
@@ -44,7 +44,7 @@ def dumps(value: Any, what: str) -> bytes:
 
 
 def loads(data: bytes, what: str) -> Any:
-    """The value of a pickle; raises `PrepareError`, which names `what`, where this process can't make it."""
+    """Unpickle a value; raise a `PrepareError` that names `what` if that fails."""
     try:
         return pickle.loads(data)  # noqa: S301  between a process and its own workers
     except Exception as error:
@@ -52,7 +52,7 @@ def loads(data: bytes, what: str) -> Any:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """The pickle of an error as it leaves a worker: of the error where that survives the way, else of its words."""
+    """Pickle an error of a worker, or its text if the error can't be unpickled."""
     known = from_worker(error)
     try:
         data = pickle.dumps(known)

@@ -1,10 +1,10 @@
-"""An executor of Ray tasks: on a cluster that is there, or on one of this machine's own.
+"""Executor of Ray tasks: on an existing cluster, or on a local one.
 
-Ray schedules and finds out what died; order, deaths and what is set aside are in our own books, and what lasts lies in
-storage: the driver may die too. Ray's own tries are off, as they know no bound where memory is short.
+Ray schedules tasks and detects deaths. Order, deaths and tasks set aside are tracked by `law.Books`. Persistent state
+is in storage, so the driver may die too. Ray's own retries are disabled, because they are unbounded if memory is short.
 
-A cluster that is started here listens to 127.0.0.1 alone, wants a token that nobody else knows, sends no usage
-statistics, has no dashboard, and keeps its files in a temporary folder that goes with it.
+A local cluster listens only on 127.0.0.1, requires a secret token, sends no usage statistics, has no dashboard, and
+keeps its files in a temporary directory that is removed with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Function = Callable[[Any], Any]
 Answer = tuple[Any, BaseException | None]
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
-"""What Ray is told wherever we start it; what the user says holds."""
+"""Environment of Ray in all cases; the user's values win."""
 
 _SILENT: dict[str, Any] = {"configure_logging": False, "logging_level": logging.ERROR, "log_to_driver": False}
 
@@ -59,15 +59,16 @@ _DEATHS = (
 
 
 class RayExecutor:
-    """Runs each task as a Ray task of one CPU; see `penstock.abc.Executor`.
+    """Executor that runs each task as a Ray task of one CPU; see `penstock.abc.Executor`.
 
-    Memory of this process: the tasks under way, four a CPU at most, and results that wait for an earlier one, 1,024 at
-    most. A death is noticed once no child of the dead worker lives.
+    Memory of this process: at most four running tasks per CPU, and at most 1,024 results that wait for an earlier one.
+    A
+    dead worker is noticed once none of its children lives.
 
     Args:
-        workers: tasks that run at once; by default one a CPU of the cluster, however it grows.
-        address: of a cluster's head, as `host:port`; by default a cluster that `RAY_ADDRESS` or this machine names,
-            and where there is none, one that is started here and ends with this executor.
+        workers: number of parallel tasks; by default one per CPU of the cluster, even if it grows.
+        address: address of a cluster's head, as `host:port`; by default from `RAY_ADDRESS` or this machine, else a
+            local cluster is started, which ends with this executor.
 
     Raises:
         MissingExtra: Ray is not installed.
@@ -78,7 +79,7 @@ class RayExecutor:
         self._exit = contextlib.ExitStack()
         try:
             self._ray, is_ours = self._exit.enter_context(_joined(workers, address))
-            # A cluster of our own has as many CPUs as were asked for, so more may wait there.
+            # A cluster of our own has the requested number of CPUs, so more tasks may wait there.
             self._most = None if is_ours else workers
             if not self._num_cpus():
                 raise ConfigError("the Ray cluster has no CPU for tasks", found=self._ray.cluster_resources())
@@ -90,11 +91,11 @@ class RayExecutor:
             raise
 
     def map(self, fn: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
-        """`fn` of each task, in order. The first tasks begin at once.
+        """Yield `fn` of each task, in order. The first tasks start at once.
 
         Raises:
             ConfigError: the function can't be sent; a node has another version of Penstock.
-            PrepareError: a task killed three workers, and the rest is done; or Ray failed.
+            PrepareError: a task killed three workers, and the rest was run; or Ray failed.
         """
         try:
             function = self._ray.put(fn)
@@ -106,27 +107,27 @@ class RayExecutor:
         return run.results()
 
     def require_seen(self, reads: Sequence[Place], writes: Sequence[Place]) -> None:
-        """Require that every node sees the same files at these paths as this process does.
+        """Raise an error unless every node has the same files at these paths as this process.
 
-        A node that joins later is held against them by its first task, until this executor is closed.
+        Nodes that join later are checked by their first task, until this executor is closed.
 
         Args:
-            reads: files and folders of this machine that are read.
-            writes: paths that are written; the folder that each will lie in gets a small hidden file.
+            reads: files and directories of this machine that are read.
+            writes: paths that are written; a small hidden file is put into each of their directories.
 
         Raises:
-            ConfigError: a node sees nothing there, or something else; it names both.
+            ConfigError: a node has no or other files at a path; the message names both.
         """
         seen = self._exit.enter_context(to_be_seen(reads, writes))
         if seen:
             self._look_at_nodes(seen)
 
     def close(self) -> None:
-        """End what is under way, and the cluster where it was started here."""
+        """Cancel running tasks, and stop a local cluster."""
         self._exit.close()
 
     def _look_at_nodes(self, seen: Sequence[Seen]) -> None:
-        """One task a node: it has this version of Penstock, and sees what is here."""
+        """Check the Penstock version and the files of each node, by one task per node."""
         ray, look = self._ray, _look
         remote = ray.remote(num_cpus=0, max_retries=1)(look)
         asked: dict[Any, dict[str, Any]] = {}
@@ -166,12 +167,9 @@ class RayExecutor:
         self.close()
 
 
-# --- one map -------------------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class _Run:
-    """One map: what is under way as Ray's references, the rest in the books."""
+    """One map: running tasks as Ray references, everything else in `Books`."""
 
     ray: Any
     remote: Any
@@ -183,7 +181,7 @@ class _Run:
     under_way: dict[Any, tuple[int, Any]] = field(default_factory=dict[Any, tuple[int, Any]])
 
     def feed(self) -> None:
-        """Give out tasks until there are enough."""
+        """Dispatch tasks until enough are running."""
         self.most = self.most or self.count_most()
         while len(self.under_way) < self.most and self.books.has_task():
             place, task = self.books.next_task()
@@ -195,7 +193,7 @@ class _Run:
                 self.under_way[one] = (place, task)
 
     def results(self) -> Iterator[Any]:
-        """Results in task order; what is under way ends where this is left."""
+        """Yield results in task order; running tasks are cancelled if the caller stops early."""
         try:
             while True:
                 for result in self.books.due():
@@ -217,7 +215,7 @@ class _Run:
         waiting = list(self.under_way)
         ready, _ = self.ray.wait(waiting, num_returns=1, timeout=_PATIENCE_S)
         if not ready:
-            self.most = 0  # counted again: the cluster may have grown, or shrunk
+            self.most = 0  # counted again: the cluster may have grown or shrunk
             return
         if len(waiting) > 1:
             ready, _ = self.ray.wait(waiting, num_returns=len(waiting), timeout=0)
@@ -232,7 +230,7 @@ class _Run:
             self.books.died(place, task)
             return
         except errors.RayTaskError as failed:
-            # It never came to our own function, or its result did not cross.
+            # The task never reached our own function, or its result couldn't be transferred.
             error = PrepareError("Ray couldn't run a task or take its result", found=_line(failed.cause or failed))
         except errors.RayError as failed:
             error = PrepareError("Ray couldn't run a task", found=_line(failed))
@@ -247,21 +245,21 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """What every node was asked to see before the work, and the nodes that do."""
+    """Files that every node was checked for before the work, and the nodes that passed."""
 
     seen: tuple[Seen, ...] = ()
     nodes: frozenset[str] = frozenset()
 
 
 def run_task(fn: Function, task: Any, version: str, folder: str, before: LookedAt) -> Answer:
-    """Run a task in a worker: `(result, None)`, or `(None, error)`, as errors of tasks are answers.
+    """Run a task in a worker: `(result, None)`, or `(None, error)`, because errors of tasks are results.
 
     Args:
-        fn: of the task.
-        task: what is to be done.
-        version: Penstock's, where the work was begun.
-        folder: that the work was begun in; relative paths start there.
-        before: what nodes that joined later have to see too.
+        fn: function of the task.
+        task: the task.
+        version: Penstock version of the driver.
+        folder: working directory of the driver; relative paths start there.
+        before: checks for nodes that joined later.
     """
     if version != __version__:
         hint = "Install the same version on every node"
@@ -281,7 +279,7 @@ def run_task(fn: Function, task: Any, version: str, folder: str, before: LookedA
 
 
 def _look(version: str, seen: Sequence[Seen]) -> str | None:
-    """What keeps a node from doing the work; runs there."""
+    """Return why this node can't do the work, if it can't."""
     if version != __version__:
         return f"Penstock {__version__} instead of {version}"
     return next((said for said in map(looked_at, seen) if said is not None), None)
@@ -289,7 +287,7 @@ def _look(version: str, seen: Sequence[Seen]) -> str | None:
 
 @functools.lru_cache(maxsize=8)
 def _late_look(before: LookedAt) -> ConfigError | None:
-    """What `_look` says on a node that nobody looked at, at its worker's first task."""
+    """Return the result of `_look` on an unchecked node, at its worker's first task."""
     if not before.seen:
         return None
     node, name = _here()
@@ -298,7 +296,7 @@ def _late_look(before: LookedAt) -> ConfigError | None:
 
 
 def _here() -> tuple[str, str]:
-    """The node's id, and its name in errors."""
+    """Return the node's id, and its name in errors."""
     ray = require("ray", extra="ray")
     return ray.get_runtime_context().get_node_id(), f"{socket.gethostname()} ({ray.util.get_node_ip_address()})"
 
@@ -313,17 +311,14 @@ def _name(node: dict[str, Any]) -> str:
 
 
 def _line(error: BaseException) -> str:
-    """An error of Ray's in one line, without its trace."""
+    """Return a Ray error as one line, without its traceback."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return redact(f"{type(error).__name__}: {lines[0] if lines else ''}")
 
 
-# --- joining and starting ------------------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def _joined(workers: int | None, address: str | None) -> Generator[tuple[Any, bool]]:
-    """Ray, connected, and whether the cluster was started here; a connection that was there before stays."""
+    """Connect to Ray; also yield whether the cluster was started here. An existing connection is left open."""
     named = address or os.environ.get("RAY_ADDRESS")
     if named is not None and "://" in named:
         hint = "Run it on a node of the cluster, such as with `ray job submit`, and pass ray:HOST:PORT of the head node"
@@ -339,7 +334,7 @@ def _joined(workers: int | None, address: str | None) -> Generator[tuple[Any, bo
                 raise ConfigError("this process already joined another Ray cluster", found=joined, expected=named)
         else:
             stack.enter_context(_warnings_kept_back())
-            # Ray prints deaths to standard output, which is not ours to fill; we log each of them.
+            # Ray prints deaths to standard output, which must stay clean; we log each of them.
             stack.enter_context(_held("ray._private.worker", "_worker_logs_enabled", False))
             found = named if named not in (None, "auto") else _started_here()
             if found not in (None, "local") and _answers(found):
@@ -355,12 +350,12 @@ def _joined(workers: int | None, address: str | None) -> Generator[tuple[Any, bo
 
 
 def _started_here() -> str | None:
-    """Address of the cluster that `ray start` made on this machine, as far as it is known."""
+    """Return the address of a cluster that `ray start` created on this machine, if known."""
     return require("ray._private.utils", extra="ray").read_ray_address()
 
 
 def _answers(address: str) -> bool:
-    """Whether anybody is there: Ray itself would ask for minutes."""
+    """Return whether the address accepts connections: Ray itself would wait for minutes."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE_S).close()
@@ -372,7 +367,7 @@ def _answers(address: str) -> bool:
 def _join(ray: Any, address: str, stack: contextlib.ExitStack) -> None:
     before = os.environ.get("RAY_ADDRESS")
     stack.callback(_put_back, "RAY_ADDRESS", before)
-    os.environ["RAY_ADDRESS"] = address  # Ray would take what stands there before what it is asked for
+    os.environ["RAY_ADDRESS"] = address  # Ray would prefer this variable's value to its argument
     try:
         with _signals_kept():
             ray.init(address=address, **_SILENT)
@@ -381,15 +376,15 @@ def _join(ray: Any, address: str, stack: contextlib.ExitStack) -> None:
 
 
 def _start(ray: Any, workers: int | None, stack: contextlib.ExitStack) -> None:
-    # Paths of sockets are short, those of temporary folders not always.
+    # Socket paths have a length limit, which temporary directories may exceed.
     parent = tempfile.gettempdir()
     folder = tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) < _MOST_FOLDER_CHARACTERS else "/tmp")
     stack.callback(shutil.rmtree, folder, ignore_errors=True)
-    # Where nothing is said Ray asks for a token from now on, and would write a new one into the home folder.
+    # Without this, Ray requires a token from now on, and would write a new one into the home directory.
     if "RAY_AUTH_MODE" not in os.environ:
         stack.callback(_put_back, "RAY_AUTH_MODE", None)
         stack.enter_context(_environment({"RAY_AUTH_TOKEN": _token()}))
-    # Else 127.0.0.1 would become the host's own address, and Ray would listen on all.
+    # Else 127.0.0.1 would become the host's own address, and Ray would listen on all interfaces.
     stack.enter_context(_held("ray._private.ray_constants", "ENABLE_RAY_CLUSTER", False))
     try:
         with _signals_kept():
@@ -407,7 +402,7 @@ def _start(ray: Any, workers: int | None, stack: contextlib.ExitStack) -> None:
 
 @contextlib.contextmanager
 def _held(module: str, name: str, value: Any) -> Generator[None]:
-    """A setting of Ray's that has no other door."""
+    """Change a Ray setting that has no option."""
     holder: Any = require(module, extra="ray")
     before = getattr(holder, name)
     setattr(holder, name, value)
@@ -419,13 +414,13 @@ def _held(module: str, name: str, value: Any) -> Generator[None]:
 
 @functools.cache
 def _token() -> str:
-    """Of the clusters of this process; Ray reads it once."""
+    """Return the token of this process's clusters; Ray reads it once."""
     return secrets.token_hex(32)
 
 
 @contextlib.contextmanager
 def _warnings_kept_back() -> Generator[None]:
-    """No word of Ray's about its tokens: they are not the user's."""
+    """Suppress Ray's warnings about its tokens: they aren't the user's."""
     log = logging.getLogger("ray")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -443,7 +438,7 @@ def _put_back(name: str, value: str | None) -> None:
 
 @contextlib.contextmanager
 def _environment(values: dict[str, str]) -> Generator[None]:
-    """Set what is not set."""
+    """Set the variables that aren't set."""
     new = [name for name in values if name not in os.environ]
     os.environ.update({name: values[name] for name in new})
     try:
@@ -455,7 +450,7 @@ def _environment(values: dict[str, str]) -> Generator[None]:
 
 @contextlib.contextmanager
 def _signals_kept() -> Generator[None]:
-    """What a signal does stays the program's own."""
+    """Restore the program's own signal handlers."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,15 +1,14 @@
-"""An executor of worker processes, which share what the first of them loaded, and die with their parent.
+"""Executor of worker processes, which share the modules loaded by the first one, and end with their parent.
 
-One fresh interpreter, the launcher, imports what is needed and becomes the first worker; the others are its forks.
-This process itself is not forked: that would copy locks and thread pools in whatever state other threads hold them.
-Nor is the caller's main module imported again, so no `if __name__ == "__main__"` is needed. The launcher has one thread
-when it forks.
+One fresh interpreter, the launcher, imports the modules and becomes the first worker; the others are its forks.
+This process itself isn't forked: that would copy locks and thread pools in any state. Nor is the caller's main module
+imported again, so no `if __name__ == "__main__"` is needed. The launcher has one thread when it forks.
 
-One socket pair a worker carries tasks and results. A worker that reads the end of its own leaves at once, in the middle
-of a task too: so no worker outlives this process, however it ends. Workers are a session of their own, out of reach of
-the terminal's Ctrl-C: the parent decides.
+One socket pair per worker carries tasks and results. A worker exits as soon as its socket is closed, even in the middle
+of a task: no worker outlives this process, however it ends. Workers have their own session, which isn't reached by
+Ctrl-C in the terminal: the parent decides.
 
-The place of a worker that dies is taken by a fresh interpreter, once there is work for it.
+A dead worker is replaced by a fresh interpreter as soon as there is work for it.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ _BOOT = (
 _log = logger(__name__)
 
 _QUEUED = 2
-"""Tasks that a worker holds: one under way, and one that spares it the wait for the next."""
+"""Tasks per worker: a running one, and one that saves it the wait for the next."""
 
 _PATIENCE_S = 10.0
-"""After so long without an answer it is looked whether a worker is stopped."""
+"""Seconds without a result after which to check for a stopped worker."""
 
 _ONE_THREAD = {
     "TOKENIZERS_PARALLELISM": "false",
@@ -133,7 +132,7 @@ class ProcessExecutor:
         self._workers.clear()
 
     def _wait_for(self, worker: _Worker) -> Callable[[], Any] | None:
-        """What gives the answer of a worker's only task; None where the worker is gone."""
+        """Return a function for the result of a worker's only task; None if the worker is dead."""
         try:
             while True:
                 while not worker.connection.poll(_PATIENCE_S):
@@ -157,14 +156,14 @@ class ProcessExecutor:
 
 @dataclass(eq=False, slots=True)
 class _Worker:
-    """One place of a worker, whichever process has it.
+    """Slot of a worker, filled by one process after another.
 
     Attributes:
-        connection: to the process; closed while there is none.
-        held: tasks sent to it without an answer so far, with their places; None is one that nobody waits for.
-        is_ready: it has come as far as serving.
-        bad_starts: processes one after the other that never did.
-        pickled: the function that it has.
+        connection: connection to the process; closed without a process.
+        held: tasks sent without a result so far, with their numbers; None if nobody waits for the result.
+        is_ready: whether it has started to serve.
+        bad_starts: consecutive processes that never did.
+        pickled: pickle of its current function.
     """
 
     connection: Connection = field(init=False)
@@ -175,17 +174,16 @@ class _Worker:
 
     @property
     def is_gone(self) -> bool:
-        """Whether no process is there."""
         return self.connection.closed
 
     def hears(self, word: str, data: bytes) -> None:
-        """What a process says of itself; raises what kept it from starting."""
+        """Handle a message about the process itself; raise its start error."""
         if word == "broken":
             raise loads(data, "why a worker did not start")
         self.is_ready, self.bad_starts = True, 0
 
     def wait_for_end(self) -> None:
-        """Return when the killed process can do no more: its end of the socket is closed then."""
+        """Return when the killed process has ended: its end of the socket is closed then."""
         if self.is_gone:
             return
         with contextlib.suppress(EOFError, OSError):
@@ -195,7 +193,7 @@ class _Worker:
 
 
 class _Crew:
-    """The processes of an executor, and how they start."""
+    """Processes of an executor, and how they are started."""
 
     def __init__(self, preload: list[str]) -> None:
         self._preload = preload
@@ -203,7 +201,7 @@ class _Crew:
         self.stopped = _Stopped([])
 
     def start(self, workers: Sequence[_Worker]) -> None:
-        """Start one interpreter, which serves the first of these, and will fork for the others."""
+        """Start an interpreter that serves the first of these workers and forks for the others."""
         pairs = [Pipe() for _ in workers]
         fds = [theirs.fileno() for _, theirs in pairs]
         try:
@@ -228,15 +226,14 @@ class _Crew:
             worker.connection, worker.is_ready, worker.pickled = ours, False, None
 
     def fork(self, first: _Worker) -> None:
-        """Let the first worker fork for the others."""
-        with contextlib.suppress(OSError):  # it is gone: that shows when its answer is waited for
+        with contextlib.suppress(OSError):  # it is dead: noticed when its result is awaited
             send(first.connection, "fork")
 
     def restart(self, worker: _Worker) -> None:
-        """Start a process in the place of one that is gone.
+        """Replace a dead process.
 
         Raises:
-            PrepareError: it is the third one here that would never serve.
+            PrepareError: the third process in a row never started to serve.
         """
         worker.bad_starts += not worker.is_ready
         if worker.bad_starts >= MOST_DEATHS:
@@ -245,9 +242,9 @@ class _Crew:
         self.start([worker])
 
     def end(self) -> None:
-        """Kill all processes, those of the workers that were forked too."""
+        """Kill all processes, including forked workers."""
         for one in self._started:
-            # Not yet waited for, so the number is its own still.
+            # Not yet waited for, so the pid is still its own.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(one.pid, signal.SIGKILL)
         for one in self._started:
@@ -257,7 +254,7 @@ class _Crew:
 
 def _deliver(connection: Connection, function: bytes, data: bytes) -> None:
     # Not in the caller's thread: the first worker reads nothing before its imports are done.
-    with contextlib.suppress(OSError):  # its death shows when the result is asked for
+    with contextlib.suppress(OSError):  # its death is noticed when the result is requested
         send(connection, "function", function)
         send(connection, "task", data)
 
@@ -270,13 +267,13 @@ def _value_of(word: str, data: bytes) -> Any:
 
 @dataclass(slots=True)
 class _Stopped:
-    """Workers that were stopped from outside (SIGSTOP): they neither work nor end, and we wait for them."""
+    """Detection of workers that were stopped from outside (SIGSTOP), which blocks the map."""
 
     groups: list[int]
     reported: set[int] = field(default_factory=set[int])
 
     def report(self) -> None:
-        """Log the workers that were not logged already."""
+        """Log the stopped workers, each once."""
         stopped = set(_stopped_in(self.groups))
         for pid in sorted(stopped - self.reported):
             _log.warning("worker process %d is stopped and the job waits for it: `kill -CONT %d`", pid, pid)
@@ -284,7 +281,7 @@ class _Stopped:
 
 
 def _stopped_in(groups: Sequence[int]) -> Iterator[int]:
-    """Processes of process groups that are stopped; none where the system does not list them."""
+    """Yield the stopped processes of process groups; none if the system doesn't list them."""
     with contextlib.suppress(OSError):
         for name in filter(str.isdecimal, os.listdir("/proc")):
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
@@ -295,21 +292,18 @@ def _stopped_in(groups: Sequence[int]) -> Iterator[int]:
 
 @dataclass(slots=True)
 class _Run:
-    """One map over the workers."""
-
     workers: list[_Worker]
     crew: _Crew
     function: bytes
     books: Books
 
     def start(self) -> None:
-        """Dispatch the first tasks."""
         for worker in self.workers:
-            worker.held = deque([None] * len(worker.held))  # of a map that was left in the middle
+            worker.held = deque([None] * len(worker.held))  # of a map that the caller abandoned
         self._feed()
 
     def results(self) -> Iterator[Any]:
-        """Results in task order."""
+        """Yield results in task order."""
         while True:
             for result in self.books.due():
                 yield result
@@ -323,7 +317,7 @@ class _Run:
             self._collect()
 
     def _feed(self) -> None:
-        """Dispatch tasks until every worker has enough; the next one is made while they work."""
+        """Dispatch tasks until every worker has enough; the next one is prepared meanwhile."""
         while self.books.has_task():
             worker = min(self.workers, key=lambda one: len(one.held))
             if len(worker.held) >= _QUEUED:
@@ -338,7 +332,7 @@ class _Run:
             self._send(worker, data)
 
     def _send(self, worker: _Worker, data: bytes) -> None:
-        """Send a task; a worker that is gone is found when its answer is waited for."""
+        """Send a task; a dead worker is noticed when its result is awaited."""
         if worker.is_gone:
             self.crew.restart(worker)
             self.crew.fork(worker)
@@ -368,7 +362,7 @@ class _Run:
             return
         held = worker.held.popleft()
         for one in self.workers:
-            one.bad_starts = 0  # workers can start: who did not was killed
+            one.bad_starts = 0  # workers can start: this one was killed
         if held is None:
             return
         try:
@@ -377,7 +371,7 @@ class _Run:
             self.books.failed(held[0], error)
 
     def _bury(self, worker: _Worker) -> None:
-        """The task under way counts a death, unless its worker never served; the one behind it was not begun."""
+        """Count a death for the running task, unless the worker never served; the queued task wasn't started."""
         worker.connection.close()
         under_way = worker.held.popleft() if worker.is_ready else None
         if under_way is not None:

@@ -1,8 +1,8 @@
-"""Paths that workers on other hosts must see too: looked at by one task a node before the work, or when a node joins.
+"""Check that workers on other hosts see the same paths: by one task per node before the work, or when a node joins.
 
-A file that is read has the same size and the same first bytes there; of a folder one file is looked at. Where
-something will be written, a hidden file with random content lies for as long, and must be found; the next run there
-removes one that a killed process left.
+For a file that is read, the size and the first bytes are compared; for a directory, those of one file. For outputs, a
+hidden file with random content is created during the check and must be found. The next run removes one that a killed
+process left.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROBE = "penstock-seen"
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A file as this process sees it: its size, and a digest of its first 4 KiB."""
+    """Size and digest of the first 4 KiB of a file as seen by this process."""
 
     path: str
     size_bytes: int
@@ -34,7 +34,7 @@ class Seen:
 
 @contextlib.contextmanager
 def to_be_seen(reads: Sequence[Place], writes: Sequence[Place]) -> Generator[list[Seen]]:
-    """Yields what every node must see for as long; what was put for that is removed afterwards."""
+    """Yield what every node must see; probe files are removed afterwards."""
     with contextlib.ExitStack() as stack:
         found = [_file_of(place.absolute) for place in _some(reads) if place.is_local]
         found += [stack.enter_context(_probe(place.absolute)) for place in writes if place.is_local]
@@ -42,7 +42,7 @@ def to_be_seen(reads: Sequence[Place], writes: Sequence[Place]) -> Generator[lis
 
 
 def looked_at(expected: Seen) -> str | None:
-    """What is wrong with a file where this runs; None where it is the same."""
+    """Return the difference of a file on this node, if any."""
     try:
         found = _seen(expected.path)
     except OSError as error:
@@ -53,18 +53,20 @@ def looked_at(expected: Seen) -> str | None:
 
 
 def _some(places: Sequence[Place]) -> list[Place]:
-    """The first, the last, and some between them."""
+    """Return the first, the last, and some places in between."""
     step = max(1, -(-len(places) // (_MOST_READS - 1)))
     return [*places[:-1:step], *places[-1:]]
 
 
 def _file_of(path: str) -> str | None:
-    """The file itself, or one in the folder; None where there is none."""
+    """Return the file itself, or one in the directory, or None."""
     if os.path.isfile(path):
         return path
     for folder, folders, names in os.walk(path):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        files = (os.path.join(folder, name) for name in sorted(names) if not name.startswith("."))  # others come and go
+        files = (
+            os.path.join(folder, name) for name in sorted(names) if not name.startswith(".")
+        )  # hidden files come and go
         first = next(filter(os.path.isfile, files), None)
         if first is not None:
             return first
@@ -73,14 +75,14 @@ def _file_of(path: str) -> str | None:
 
 @contextlib.contextmanager
 def _probe(path: str) -> Generator[str | None]:
-    """A file in the folder that a path will lie in, as far as there is one; None where none can be put there."""
+    """Create a probe file in the existing part of a path's directory; None if that isn't possible."""
     folder = os.path.dirname(path)
     while not os.path.isdir(folder) and folder != os.path.dirname(folder):
         folder = os.path.dirname(folder)
     probe = None
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError, PenstockError):  # the work says it better
-            staged = LocalStore().stage(os.path.join(folder, _PROBE), overwrite=True)  # which never gets this name
+        with contextlib.suppress(OSError, PenstockError):  # the work itself reports it better
+            staged = LocalStore().stage(os.path.join(folder, _PROBE), overwrite=True)  # never renamed to this name
             stack.callback(staged.abort)
             staged.write(secrets.token_bytes(64))
             staged.sync()

@@ -1,4 +1,4 @@
-"""The loop of a worker process: receives a task, runs it, sends the result; exits when the parent's end is closed."""
+"""Loop of a worker process: receives a task, runs it, sends the result; exits when the parent's end is closed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.executors.messages import Message, dump_error, dumps, loads, recei
 
 
 def main(fds: Sequence[int], preload: Sequence[str]) -> None:
-    """Run the workers: one process for each inherited socket, until its other end is closed.
+    """Run the workers: one process per inherited socket, until its other end is closed.
 
     Args:
         fds: ends of socket pairs; this process serves the first.
@@ -35,7 +35,7 @@ def main(fds: Sequence[int], preload: Sequence[str]) -> None:
     while (message := _receive(connection))[0] != "fork":
         serve(connection, message)
     connection = _fork(connection, fds[1:])
-    # A child of a task must not keep the socket: the parent would never learn that this process died.
+    # A child of a task must not inherit the socket: the parent would never notice this process's death.
     os.register_at_fork(after_in_child=connection.close)
     inbox: queue.SimpleQueue[Message] = queue.SimpleQueue()
     threading.Thread(target=_watch, args=(connection, inbox), daemon=True).start()
@@ -44,7 +44,7 @@ def main(fds: Sequence[int], preload: Sequence[str]) -> None:
 
 
 def _tell(connection: Connection, word: str, data: bytes = b"") -> None:
-    """Send a message; a worker whose parent is gone is gone, too."""
+    """Send a message; exit if the parent is gone."""
     try:
         send(connection, word, data)
     except OSError:
@@ -52,7 +52,7 @@ def _tell(connection: Connection, word: str, data: bytes = b"") -> None:
 
 
 class _Server:
-    """Does what messages ask for."""
+    """Handler of messages."""
 
     def __init__(self) -> None:
         self._fn: Callable[[Any], Any] | None = None
@@ -82,10 +82,10 @@ class _Server:
 
 
 def _fork(connection: Connection, fds: Sequence[int]) -> Connection:
-    """The connection that this process serves, after one fork for each further socket."""
+    """Return the connection of this process, after one fork per further socket."""
     for place, fd in enumerate(fds):
         if os.fork() == 0:
-            # No process may hold another's socket: its end would never be read.
+            # No process may hold another's socket: its end would never be noticed.
             connection.close()
             for other in fds[place + 1 :]:
                 os.close(other)
@@ -97,7 +97,7 @@ def _fork(connection: Connection, fds: Sequence[int]) -> Connection:
 
 
 def _watch(connection: Connection, inbox: queue.SimpleQueue[Message]) -> None:
-    # A thread of its own: a closed connection must end the process while a task is under way.
+    # In a separate thread: a closed connection must end the process even during a task.
     while True:
         inbox.put(_receive(connection))
 

@@ -1,4 +1,4 @@
-"""Builds the sources and streams that a metadataset describes."""
+"""Construction of the sources and streams that a metadataset describes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _log = logger("penstock.recipe")
 Mode: TypeAlias = Literal["train", "val"]
 
 Each: TypeAlias = Callable[[Source[Sample], "Leaf | Joined"], Source[Any]]
-"""What is made of each dataset or join, such as cooking by its subflavors."""
+"""Function applied to each dataset or join, such as cooking by its subflavors."""
 
 WITH_REPLACEMENT = 1 << 16
-"""Epochs shuffled together that stand for drawing with replacement."""
+"""Epochs shuffled together to approximate drawing with replacement."""
 
 
 class Builder:
-    """Builds sources and streams from nodes.
+    """Builder of sources and streams from nodes.
 
     Args:
-        code: functions and types that the files name.
-        options: how datasets are opened.
-        lanes: of streams.
+        code: functions and types named by the files.
+        options: options for opening datasets.
+        lanes: lanes of streams.
         each: applied to every dataset and join.
-        multiplier: of every stream of a dataset or join, besides its own.
+        multiplier: applied to every stream of a dataset or join, in addition to its own.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Builder:
         self._opened: dict[tuple[str | None, ...], Source[Sample]] = {}
 
     def build(self, node: Node, mode: Mode, seed: int | None) -> Source[Sample] | Stream[Sample]:
-        """A source of one epoch; or a stream for weights in training."""
+        """Return a source of one epoch, or a stream for weights in training."""
         if not isinstance(node, Mixed):
             return self._unit(node)
         if mode == "val":
@@ -62,12 +62,12 @@ class Builder:
         return self._blend(node, seed)
 
     def _in_turn(self, node: Mixed) -> Source[Sample]:
-        """Every sample once, one dataset after another; weights and repetitions don't count."""
+        """Return every sample once, one dataset after another; weights and repetitions don't count."""
         own = {name: (self._unit(unit), 1) for name, unit, _ in units(node)}
         return cast(Source[Sample], Epochs(own))
 
     def _repeated(self, node: Mixed) -> Source[Sample]:
-        """Repetitions multiply down to the datasets: a fraction of a mix is that fraction of each."""
+        """Return a mix with repetitions multiplied down to its datasets: part of a mix is that part of each."""
         own: dict[str, tuple[Source[Sample], Fraction | int | float]] = {}
         for name, unit, numbers in units(node):
             if all(numbers):
@@ -85,7 +85,7 @@ class Builder:
         return Blend(streams, weights, seed, lanes=self._lanes)
 
     def _stream(self, name: str, node: Node) -> Stream[Sample]:
-        """A child of a blend; its seed comes from there."""
+        """Return a child of a blend; its seed comes from the blend."""
         what = f"the child {name!r}"
         if isinstance(node, Mixed):
             with naming(what):
@@ -161,14 +161,14 @@ def _flavored(source: Source[Sample], subflavors: Mapping[str, Any]) -> Source[S
 
 
 def multiplied(outer: Multiplier, inner: Multiplier) -> Multiplier:
-    """The product of two values of `shuffle_over_epochs_multiplier`: no shuffling wins over all, then replacement."""
+    """Return the product of two values of `shuffle_over_epochs_multiplier`: no shuffling wins, then replacement."""
     if outer is None or inner is None:
         return None
     return -1 if -1 in (outer, inner) else outer * inner
 
 
 def shuffled(source: Source[Sample], multiplier: Multiplier, seed: int | None, lanes: int) -> Stream[Sample]:
-    """So many copies of a source shuffled together; with -1 as good as with replacement, with None not at all."""
+    """Return that many epochs of a source shuffled together; with -1 nearly with replacement, with None unshuffled."""
     if multiplier is None:
         return Sequential(source, lanes)
     times = WITH_REPLACEMENT if multiplier == -1 else multiplier

@@ -1,4 +1,4 @@
-"""Resolves functions and types that files name: registered by the caller, or imported where that is trusted."""
+"""Functions and types named by files: registered by the caller, or imported if trusted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _HEAD = ("__key__", "__restore_key__", "__subflavors__")
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """The functions and types that a file may name.
+    """Functions and types that a file may name.
 
     Attributes:
         functions: `module.name` or `module:name` → function; a pair of functions for packing on the fly.
         types: `module.Class` → type of samples.
-        trust: import what is named in neither, which runs its module's code.
-        follow_links: read datasets through links that lead out of their folders.
+        trust: import names that are in neither mapping, which runs their modules' code.
+        follow_links: read datasets through links that lead out of their directories.
     """
 
     functions: Mapping[str, Any]
@@ -31,11 +31,11 @@ class Code:
     follow_links: bool = False
 
     def function(self, name: str, path: str | None) -> Any:
-        """The function called `module:qualname`.
+        """Return the function called `module:qualname`.
 
         Raises:
-            UnsafeData: it is not registered, and nothing may be imported.
-            ConfigError: there is no such function.
+            UnsafeData: it isn't registered, and imports aren't allowed.
+            ConfigError: the function doesn't exist.
         """
         known = self.functions.get(name, self.functions.get(name.replace(":", ".")))
         if known is not None:
@@ -51,7 +51,7 @@ class Code:
         return _imported(name, path)
 
     def pair(self, names: str, path: str | None) -> tuple[Any, Any]:
-        """The two functions of `"select merge"`, `-` for none; or the pair that is registered under all of it."""
+        """Return the two functions of `"select merge"`, `-` for none; or the pair registered under the whole name."""
         known = self.functions.get(names)
         if known is not None:
             return known if isinstance(known, tuple) else (known, None)
@@ -68,7 +68,7 @@ class Code:
 def make_code(
     functions: Mapping[str, Any] | None, sample_types: Mapping[str, Any] | None, trust: bool, follow_links: bool = False
 ) -> Code:
-    """The functions and types that files may name, from the caller's arguments."""
+    """Return the functions and types that files may name, from the caller's arguments."""
     types = {
         name.replace(":", "."): one if isinstance(one, SampleType) else type_of_class(one)
         for name, one in (sample_types or {}).items()
@@ -77,11 +77,11 @@ def make_code(
 
 
 FROM_JOINED = ".from_joined"
-"""What stands after the name of a class that joins: Energon calls this method of it."""
+"""Suffix of the name of a joining class: Energon calls this method of it."""
 
 
 def joiner_name(value: Any, what: str, path: str | None) -> str:
-    """How `joiner_of` knows what a file names by module, and class or function."""
+    """Return the `joiner_of` name for a file's reference by module, and class or function."""
     if value is None:
         raise ConfigError("a join needs a joiner", path=path, expected="{__module__: …, __function__: …}")
     item = check_map(value, what, path)
@@ -97,13 +97,12 @@ def joiner_name(value: Any, what: str, path: str | None) -> str:
 
 
 def joiner_of(name: str, code: Code, path: str | None) -> Callable[..., Any]:
-    """What makes joined samples.
+    """Return the function that creates joined samples.
 
     Args:
-        name: of a function; or of a class, and `.from_joined`: its method of that name, or its fields where it has
-            none.
-        code: what may be named.
-        path: of the file, for errors.
+        name: name of a function, or of a class with `.from_joined`: its method of that name, or by default its fields.
+        code: the functions and types that may be named.
+        path: path of the file, for errors.
     """
     if not name.endswith(FROM_JOINED):
         return Joiner(code.function(name, path))
@@ -131,7 +130,7 @@ def _of_class(known: Any) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """A joiner function; a sample that it makes keeps the first member's key and subflavors."""
+    """Joiner function; its samples keep the first member's key and subflavors."""
 
     fn: Callable[..., Any]
 
@@ -144,7 +143,7 @@ class Joiner:
 
 
 class Member(dict[str, Any]):
-    """A member's sample as a joiner gets it: its fields are attributes too, as those of Energon's samples."""
+    """A member's sample for a joiner: fields are also attributes, as in Energon's samples."""
 
     __slots__ = ()
 
@@ -161,7 +160,7 @@ def _member(sample: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """The fields of a type, out of all members; of equal ones the later member's."""
+    """Joiner that merges the fields of all members into a type; later members win."""
 
     sample_type: SampleType
 
@@ -175,7 +174,7 @@ class Merge:
 
 
 def _head(members: Any) -> dict[str, Any]:
-    """What a joined sample has of its members: key and subflavors of the first, sources of all."""
+    """Return a joined sample's key and subflavors, of the first member, and sources, of all."""
     there = [one for one in members if isinstance(one, dict)]
     if not there:
         return {}

@@ -1,4 +1,4 @@
-"""The context in which a node of a recipe is built: its file and place there, the code it may name, and limits."""
+"""Context in which a recipe node is built: its file and location there, the code it may name, and limits."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from penstock.store.place import place_of
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Where a node is made.
+    """Context of a node.
 
     Attributes:
-        code: functions and types that may be named.
-        file: of the recipe; None for a dict, whose paths are those of the process.
-        at: the node's place in it, for messages.
-        make: makes a node.
-        open_file: opens a metadataset or a recipe in a file of its own, at a depth of so many nodes.
+        code: the functions and types that may be named.
+        file: file of the recipe; None for a dict, whose paths are relative to the working directory.
+        at: the node's location in the file, for messages.
+        make: builds a node.
+        open_file: opens a metadataset or a recipe in a separate file, at this depth of nodes.
         budget: limits of the whole recipe.
-        deep: nodes above this one, those of the files that name this one counted.
-        global_batch: samples of a step; None where the recipe does not say.
+        deep: number of nodes above this one, including those in outer files.
+        global_batch: samples per step; None if it isn't in the recipe.
     """
 
     code: Code
@@ -44,27 +44,23 @@ class Context:
 
     @property
     def path(self) -> str | None:
-        """The file, for messages."""
         return self.file
 
     def beside(self, path: str) -> str:
-        """The path or URL that `path` means."""
+        """Return the path or URL that `path` means."""
         return path if self.file is None else beside(self.file, path)
 
     def open_source(self, path: str | Sequence[str], **options: Any) -> Any:
-        """A dataset in any format."""
         return open_source(path, **options)
 
     def child(self, node: Any, name: str) -> Any:
-        """The source or stream of a node below this one."""
         return self.make(replace(self, at=f"{self.at}.{name}" if self.at else name, deep=self.deep + 1), node)
 
     def source(self, node: Mapping[str, Any]) -> Any:
-        """The source below a node."""
         return self.source_of(node["source"], "source")
 
     def source_of(self, node: Any, name: str) -> Any:
-        """The same of one that stands under `name`, such as in a list."""
+        """Return the source of a node that is named `name`, such as in a list."""
         made = self.child(node, name)
         if not is_finite(made):
             raise ConfigError(
@@ -75,7 +71,6 @@ class Context:
         return made
 
     def stream(self, node: Mapping[str, Any]) -> Any:
-        """The stream below a node."""
         made = self.child(node["stream"], "stream")
         if not is_stream(made):
             raise ConfigError(
@@ -87,17 +82,16 @@ class Context:
         return made
 
     def either(self, node: Mapping[str, Any]) -> Any:
-        """The source or stream below a node."""
         return self.source(node) if "source" in node else self.stream(node)
 
     def untrusted(self, what: str, found: str) -> UnsafeData:
-        """The error for code that may not run."""
+        """Return the error for code that may not run."""
         return UnsafeData(
             f"the recipe needs {what}", path=self.file, found=found, hint="Pass trust=True if you trust it"
         )
 
     def unknown_array(self, what: str, label: str, values: str) -> ConfigError:
-        """The error for an array that the recipe knows by its digest, and that was not given."""
+        """Return the error for an array that is only a digest in the recipe, and wasn't passed."""
         return ConfigError(
             f"{self.at or 'the recipe'} needs its {what}: the recipe only stores a digest of this array",
             path=self.file,
@@ -108,7 +102,7 @@ class Context:
 
 
 class Budget:
-    """What one recipe may still hold. For one thread, while it is read and opened."""
+    """Remaining limits of one recipe. For one thread, while it is read and opened."""
 
     __slots__ = ("_documents", "_nodes")
 
@@ -117,23 +111,23 @@ class Budget:
         self._nodes = MOST_NODES
 
     def count_node(self, path: str | None) -> None:
-        """Count a dataset, a join or a mix; raises `TooLarge`."""
+        """Count a dataset, a join or a mix; raise `TooLarge` over the limit."""
         self._nodes -= 1
         if self._nodes < 0:
             raise TooLarge("the recipe has too many nodes", path=path, expected=f"at most {MOST_NODES:,}")
 
     def read(self, path: str, what: str, files: tuple[str, ...]) -> Any:
-        """The plain data of a YAML or JSON file, which are not to be changed.
+        """Return the plain data of a YAML or JSON file, which must not be modified.
 
         Args:
             path: file or URL.
-            what: it is, for errors.
-            files: that lead to it.
+            what: kind of file, for errors.
+            files: files that lead to this one.
 
         Raises:
-            NotFound: no such file.
-            FormatError: no YAML or JSON, or nested too deep.
-            TooLarge: a file of more than `MOST_DOCUMENT_BYTES`, or more than `MOST_FILES_DEEP` files that lead to it.
+            NotFound: the file doesn't exist.
+            FormatError: the file isn't YAML or JSON, or is nested too deep.
+            TooLarge: the file has more than `MOST_DOCUMENT_BYTES`, or more than `MOST_FILES_DEEP` files lead to it.
         """
         if len(files) >= MOST_FILES_DEEP:
             found = f"{files[0]} → … → {path}"
@@ -144,7 +138,6 @@ class Budget:
 
 
 def read_document(path: str, what: str) -> Any:
-    """See `Budget.read`."""
     place = place_of(path)
     if not place.exists() or place.is_folder():
         raise NotFound(f"no such {what}", path=path, hint="Check the path")
@@ -160,7 +153,7 @@ def read_document(path: str, what: str) -> Any:
 
 
 def check_nesting(value: Any, path: str | None) -> None:
-    """Refuse lists and maps inside of one another beyond `MOST_NESTING`; raises `FormatError`."""
+    """Raise `FormatError` for lists and maps nested deeper than `MOST_NESTING`."""
     level: list[Any] = [[value]]
     for _ in range(MOST_NESTING + 2):
         level = [one for inner in level for one in _inside(inner)]
@@ -170,6 +163,6 @@ def check_nesting(value: Any, path: str | None) -> None:
 
 
 def _inside(value: Any) -> list[Any]:
-    """The lists and maps in a list or map."""
+    """Return the lists and maps in a list or map."""
     inner: Any = value.values() if isinstance(value, Mapping) else value
     return [one for one in inner if isinstance(one, (Mapping, list, tuple))]

@@ -1,4 +1,4 @@
-"""Adds subflavors to samples, by which a function over several datasets knows where a sample comes from."""
+"""Sources with subflavors, which identify the dataset of a sample for functions over several datasets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FIELD = "__subflavors__"
 
 
 class Flavored(ChangedView):
-    """Source whose samples carry `subflavors` in addition to their own, which they override.
+    """Source that adds `subflavors` to samples, which override their own.
 
     Attributes:
         source: the source.

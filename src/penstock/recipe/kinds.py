@@ -1,7 +1,7 @@
-"""The kinds of nodes that a recipe may hold: the keys of each, and the function that makes it.
+"""Kinds of recipe nodes: the keys of each, and the function that builds it.
 
-A key is described as in JSON schema; `schema.py` makes the whole of it. Keys that a source or stream prints and that
-follow from the others (versions, counts, digests) may stand there: they are checked against the result.
+Keys are described by JSON schemas; `schema.py` combines them. Derived keys, which a source or stream prints (versions,
+counts, digests), are allowed: they are checked against the result.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Kind:
     """One kind of node.
 
     Attributes:
-        make: makes it.
+        make: function that builds the node.
         required: key → its schema.
-        optional: the same for keys that may be left out.
+        optional: the same for optional keys.
         derived: keys that follow from the others.
-        one_of: of these keys exactly one is there.
+        one_of: exactly one of these keys is required.
     """
 
     make: Make
@@ -68,18 +68,15 @@ class Kind:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """All keys, `kind` among them."""
         return ("kind", *self.required, *self.optional, *self.one_of, *self.derived)
 
 
 def item(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A list of maps with these keys."""
+    """Return the schema of a list of maps with these keys."""
     keys = {**required, **(optional or {})}
     one = {"type": "object", "properties": keys, "required": list(required), "additionalProperties": False}
     return {"type": "array", "items": one, "minItems": 1}
 
-
-# --- sources -------------------------------------------------------------------------------------------------------
 
 _OPEN = {
     "format": TEXT, "split": MAYBE_TEXT, "flavor": TEXT, "raw": FLAG, "trust": FLAG, "layout": MAYBE_TEXT,
@@ -111,7 +108,7 @@ def _open(context: Context, node: Mapping[str, Any]) -> Any:
         return context.open_source(several, **given, **config)
     if not config and not context.code.types:
         return context.open_source(path, **given)
-    # Types are those of a `dataset.yaml`: nothing else has use for them.
+    # Types are those of a `dataset.yaml`: nothing else uses them.
     name = given.pop("format", None) or ("webdataset" if config else format_of(path))
     if name != "webdataset":
         return context.open_source(path, **given, format=name)
@@ -142,7 +139,7 @@ def _join(context: Context, node: Mapping[str, Any]) -> Any:
     label = node.get("joiner")
     joiner = None
     if label is not None:
-        # What a metadataset names stands in its recipe as it does there, and is called as there.
+        # Names from a metadataset are used in its recipe and called in the same way.
         theirs = ":" not in label
         joiner = joiner_of(label, context.code, context.path) if theirs else context.code.function(label, context.path)
     given = dict(zip(names, sources, strict=True)) if node.get("named", True) else sources
@@ -159,7 +156,7 @@ def _epochs(context: Context, node: Mapping[str, Any]) -> Any:
 
 
 def _weighed(context: Context, node: Mapping[str, Any], key: str) -> list[tuple[Mapping[str, Any], Any]]:
-    """The children and their numbers; as in Energon's files what has none of it is left out, and not opened."""
+    """Return the children and their numbers; children without samples are dropped unopened, as in Energon's files."""
     found = [(one, number_of(one[key])) for one in node["children"]]
     if not any(number for _, number in found):
         what = f"{context.at or 'the recipe'} is empty: all {key.rstrip('s')}s are 0"
@@ -199,7 +196,7 @@ def _crude(context: Context, node: Mapping[str, Any]) -> Any:
 def _by_length(context: Context, node: Mapping[str, Any]) -> Any:
     source, name = context.source(node), node["fn"]
     label = name.partition(" ")[0]
-    # The name of lengths that were no function is their digest: nothing can be imported by it.
+    # Lengths that didn't come from a function are named by their digest, which can't be imported.
     is_array = _DIGEST.fullmatch(label) is not None
     if is_array and not {name, label} & dict(context.code.functions).keys():
         raise context.unknown_array("lengths", label, f"the length of each of {len(source):,} samples")
@@ -227,9 +224,6 @@ def _windows(packing: Callable[..., Any], *keys: str) -> Make:
         return packing(**{key: node[key] for key in keys if key in node})(context.source(node))
 
     return make
-
-
-# --- streams -------------------------------------------------------------------------------------------------------
 
 
 def _shuffle(context: Context, node: Mapping[str, Any]) -> Any:
@@ -273,10 +267,10 @@ def _skip(context: Context, node: Mapping[str, Any]) -> Any:
 def _balance(context: Context, node: Mapping[str, Any]) -> Any:
     own = {key: node[key] for key in ("steps", "seed") if key in node}
     stream, label = context.stream(node), node.get("costs")
-    # By its own name alone: no function makes costs.
+    # By its own name only: no function produces costs.
     costs = None if label is None else dict(context.code.functions).get(label)
     known = getattr(getattr(stream, "source", None), "costs", None)
-    lacks = isinstance(stream, OrderedStream) and costs is None  # of other streams Balance says why
+    lacks = isinstance(stream, OrderedStream) and costs is None  # for other streams Balance explains why
     if label is not None and lacks and (known is None or array_digest(known) != label):
         raise context.unknown_array("costs", label, f"the cost of each of {stream.size:,} samples")
     return Balance(stream, node["world"], costs, **own)
@@ -428,4 +422,4 @@ KINDS: dict[str, Kind] = {
         _pack_stream, {"window": COUNT, "fn": TEXT, **_STREAM}, {"leftover": {"enum": ["error", "drop"]}}, {}
     ),
 }  # fmt: skip
-"""Kind → how it is made."""
+"""Kind of node → how it is built."""

@@ -1,4 +1,4 @@
-"""Opens one dataset that a metadataset or a recipe names."""
+"""Opening of one dataset that a metadataset or a recipe names."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.types import OpenOptions, Sample
 JSONL = (".jsonl", ".ndjson")
 
 SampleTypes = Mapping[str, SampleType]
-"""`module.Class` → the type of samples that a YAML may name by it."""
+"""`module.Class` → sample type that a YAML file may name."""
 
 
 def open_leaf(
@@ -46,17 +46,17 @@ def open_leaf(
     """Open a WebDataset, or a JSONL file by Energon's rules.
 
     Args:
-        path: folder, file or URL.
-        split: of a WebDataset, unless its `dataset.yaml` says another one, as in Energon; a JSONL has none.
-        dataset_config: file in `.nv-meta` in the place of `dataset.yaml`.
-        split_config: file in `.nv-meta` in the place of `split.yaml`.
+        path: directory, file or URL.
+        split: split of a WebDataset, unless its `dataset.yaml` has another one, as in Energon; a JSONL file has none.
+        dataset_config: file in `.nv-meta` that replaces `dataset.yaml`.
+        split_config: file in `.nv-meta` that replaces `split.yaml`.
         sample_types: types that its `dataset.yaml` may name.
         options: all other options of opening.
 
     Raises:
-        NotFound: nothing is there, or no such file in `.nv-meta`.
-        FormatError: it is neither, which says what it is, or it was not prepared.
-        ConfigError: no such split.
+        NotFound: the dataset, or a file in `.nv-meta`, doesn't exist.
+        FormatError: the data has another format, or wasn't prepared.
+        ConfigError: the split doesn't exist.
     """
     options = OpenOptions() if options is None else options
     place = dataset_at(path, follow_links=options.follow_links)
@@ -92,10 +92,10 @@ def open_leaf(
 
 
 def said_part(source: Source[Any]) -> Source[Any] | None:
-    """The part of a dataset that its `dataset.yaml` says; None where it says none.
+    """Return the part of a dataset that its `dataset.yaml` selects; None if it selects none.
 
     Raises:
-        ConfigError: it is not inside of the split.
+        ConfigError: the part isn't inside the split.
     """
     typed = stored(source)
     said = typed.subset if isinstance(typed, TypedSource) else None
@@ -109,12 +109,12 @@ def said_part(source: Source[Any]) -> Source[Any] | None:
 
 
 def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Source[Sample]:
-    """A store of files by name: a folder or a prepared WebDataset.
+    """Open a store of files by name: a directory or a prepared WebDataset.
 
     Raises:
-        Unsupported: a JSONL, which holds no files.
-        NotFound: nothing is there.
-        FormatError: a folder that was not prepared.
+        Unsupported: a JSONL file, which contains no files.
+        NotFound: the path doesn't exist.
+        FormatError: the directory wasn't prepared.
     """
     if is_folder:
         if not place_of(path).is_folder():
@@ -123,7 +123,7 @@ def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Sourc
     if path.endswith(JSONL):
         hint = "Use a prepared WebDataset, or a folder of files: filesystem://FOLDER"
         raise Unsupported("a JSONL file can't be an auxiliary dataset: it contains no files", path=path, hint=hint)
-    # Files are found in all splits: which one it is opened with says only what its samples would be.
+    # Files are found in all splits: the split only selects samples.
     place = dataset_at(path, follow_links=follow_links)
     parts = list(read_splits(place.store, place.path).parts)
     split = "train" if "train" in parts or not parts else parts[0]
@@ -131,19 +131,19 @@ def open_aux(path: str, is_folder: bool, *, follow_links: bool = False) -> Sourc
 
 
 def is_crude(source: Any) -> bool:
-    """Whether a dataset's samples are its parts, to be cooked, rather than of a type."""
+    """Return whether a dataset's samples are parts, to be cooked, rather than of a type."""
     typed = stored(source)
     return not isinstance(typed, TypedSource) or typed.sample_type is None
 
 
 def format_of(path: str) -> str:
-    """The name of the format of the data at `path`, by sniffing."""
+    """Return the sniffed name of the format of the data at `path`."""
     place = place_of(path)
     return sniff(place.store, place.path).name
 
 
 def _other_format(place: Place) -> str | None:
-    """What stands there, if it is surely no WebDataset, prepared or not."""
+    """Return the format of the data if it is surely not a WebDataset, prepared or not."""
     store, root = place.store, place.path
     if any(store.exists(meta_path(root, name)) for name in (INFO_JSON, INFO_YAML)) or not store.exists(root):
         return None

@@ -9,7 +9,7 @@
 | join | `join: [member] or {name: member}, joiner, split_part, subflavors, subset`, multiplier |
 
 The multiplier is `shuffle_over_epochs_multiplier`. A file without a `__class__` is V1. Paths are relative to the file.
-Of subflavors the outer level wins, also over `dataset.yaml`. Checked against megatron-energon 7.4.1.
+Outer subflavors override inner ones, also those of `dataset.yaml`. Checked against megatron-energon 7.4.1.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _NUMBERS: dict[MixKind, str] = {"blend": "weight", "blend_epochized": "repetitio
 
 @dataclass(frozen=True, slots=True)
 class _Above:
-    """What a node inherits.
+    """Values that a node inherits.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         split: name of the enclosing split.
-        subflavors: of the levels above; they win.
-        ranges: subsets of the levels above, the innermost first.
-        multiplier: of the levels above.
-        files: that this one was named by, and itself.
+        subflavors: subflavors of the outer levels, which win.
+        ranges: subsets of the outer levels, the innermost first.
+        multiplier: product over the outer levels.
+        files: the outer files, and this one.
         budget: limits of the whole recipe.
     """
 
@@ -74,24 +74,24 @@ def read_metadataset(path: str | os.PathLike[str], split: str, budget: Budget | 
     Args:
         path: YAML file or URL.
         split: name of the split.
-        budget: that of the recipe around it, if there is one.
+        budget: limits of the enclosing recipe, if there is one.
 
     Raises:
-        NotFound: no such file.
-        FormatError: no YAML.
-        TooLarge: too many datasets, or files inside of one another.
-        ConfigError: an unknown key, a value that can't be, or no such split.
+        NotFound: the file doesn't exist.
+        FormatError: the file isn't YAML.
+        TooLarge: there are too many datasets, or too deeply nested files.
+        ConfigError: a key is unknown, a value is invalid, or the split doesn't exist.
     """
     budget = Budget() if budget is None else budget
     return _file(_Above(place_of(path).absolute, split, {}, (), 1, (), budget))
 
 
 def split_names(path: str | os.PathLike[str]) -> list[str]:
-    """The splits that a metadataset has, in order.
+    """Return the splits of a metadataset, in order.
 
     Raises:
-        NotFound: no such file.
-        FormatError: it is no YAML.
+        NotFound: the file doesn't exist.
+        FormatError: the file isn't YAML.
     """
     found = os.fspath(path)
     value = check_map(Budget().read(found, "metadataset", ()), "the metadataset", found)
@@ -155,7 +155,7 @@ def open_metadataset(
 def build_metadataset(
     builder: Builder, path: str | os.PathLike[str], split: str, mode: Mode, seed: int | None, budget: Budget
 ) -> Source[Any] | Stream[Any]:
-    """See `open_metadataset`; counts towards the budget of a recipe around it."""
+    """Build a metadataset; counts towards the limits of the enclosing recipe. See `open_metadataset`."""
     if mode not in ("train", "val"):
         raise unknown(str(mode), ("train", "val"), "no such mode", None)
     return builder.build(read_metadataset(path, split, budget), mode, seed)
@@ -180,7 +180,7 @@ def traverse_metadataset(path: str | os.PathLike[str], *, split: str = "train") 
 
 
 def is_metadataset(value: Any) -> bool:
-    """Whether the content of a YAML file is a metadataset rather than a recipe of ours."""
+    """Return whether the content of a YAML file is a metadataset rather than a Penstock recipe."""
     return isinstance(value, dict) and "splits" in value
 
 
@@ -346,7 +346,7 @@ def _member(value: Any, what: str, configs: Mapping[str, Any], above: _Above) ->
         )
     rule = item.get("nonmatch", "error")
     if rule not in RULES:
-        # A bare `none` is text, `null` is none at all.
+        # A bare `none` is text; `null` means that there is no value.
         raise unknown(str(rule), RULES, f"invalid nonmatch in {what}", above.path)
     given = {key: one for key, one in {**configs, **item}.items() if key != "nonmatch"}
     leaf = _reference(given, what, replace(above, ranges=()))
@@ -380,7 +380,7 @@ def _multiplied(one: Multiplier, other: Multiplier) -> Multiplier:
 
 
 def _ranges(value: dict[str, Any], what: str, above: _Above, *, relative: bool = False) -> Ranges:
-    """The subsets of a node and of what is above it."""
+    """Return the subsets of a node and its outer levels."""
     given = value.get("subset")
     if given is None:
         return above.ranges
@@ -418,7 +418,7 @@ def _optional_text(value: dict[str, Any], key: str, what: str, above: _Above) ->
 
 
 def _name(item: Mapping[str, Any]) -> str:
-    """How a child is named: by what its path ends in."""
+    """Return the name of a child: the end of its path."""
     path = item.get("path")
     if not isinstance(path, str):
         return "join"

@@ -1,4 +1,4 @@
-"""Resolves paths in YAML files: relative to the file, with the schemes of Energon."""
+"""Paths in YAML files: relative to the file, with the schemes of Energon."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FOLDER = "filesystem"
 
 
 def beside(file: str, path: str) -> str:
-    """The path or URL that `path` in `file` means.
+    """Return the path or URL that `path` in `file` means.
 
     Raises:
-        ConfigError: a scheme that needs a setting that is not there.
+        ConfigError: the scheme requires a missing setting.
     """
     found = _SCHEME.match(path)
     if found is None:
@@ -33,12 +33,12 @@ def beside(file: str, path: str) -> str:
 
 
 def aux_place(file: str, path: str) -> tuple[str, bool]:
-    """What an auxiliary path in `file` means, and whether it is a folder of files.
+    """Return the meaning of an auxiliary path in `file`, and whether it is a directory of files.
 
-    `filesystem://P` and `filesystem+<scheme>://…` are folders; everything else is a prepared dataset.
+    `filesystem://P` and `filesystem+<scheme>://…` are directories; everything else is a prepared dataset.
 
     Raises:
-        ConfigError: a URL after `filesystem://`, or a scheme that needs a setting.
+        ConfigError: a URL follows `filesystem://`, or the scheme requires a missing setting.
     """
     found = _SCHEME.match(path)
     if found is None:

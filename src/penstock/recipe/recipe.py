@@ -1,8 +1,9 @@
 """Penstock's recipes: files that describe a stream or source.
 
-A recipe is a node, or a map with `stream` (or `source`) and `batch`. A node is what `recipe()` of any source or stream
-gives, or a short form (`short.py`). Paths are relative to the file. Functions stand there as `module:name`; they are
-those that the caller registers, or are imported under `trust`.
+A recipe is a node, or a map with `stream` (or `source`) and `batch`. A node is the result of `recipe()` of any source
+or
+stream, or a short form (`short.py`). Paths are relative to the file. Functions are named `module:name`; the caller
+registers them, or they are imported under `trust`.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ def _split(value: dict[str, Any], file: str | None) -> Recipe:
 
 @dataclass(frozen=True, slots=True)
 class _Opening:
-    """The settings that all files of a recipe share, and the files that lead to one of them."""
+    """Settings shared by all files of a recipe, and the files that lead to one of them."""
 
     code: Code
     budget: Budget
@@ -179,7 +180,7 @@ def _open_file(path: str, options: Mapping[str, Any], deep: int, *, opening: _Op
 
 
 def make(context: Context, node: Any) -> Any:
-    """The source or stream that a node describes."""
+    """Return the source or stream that a node describes."""
     what = context.at or "the recipe"
     context.budget.count_node(context.file)
     if context.deep > MOST_NODES_DEEP:
@@ -208,7 +209,7 @@ def make(context: Context, node: Any) -> Any:
 
 
 def _check_derived(given: Mapping[str, Any], made: Any, known: Kind, what: str, path: str | None) -> None:
-    """Check the values that follow from the others (versions, counts, digests) against those in the recipe."""
+    """Check derived values (versions, counts, digests) against those in the recipe."""
     expected = {key: given[key] for key in known.derived if key in given}
     counts = {one["name"]: one["count"] for one in given.get("children", ()) if "count" in one}
     if not expected and not counts:

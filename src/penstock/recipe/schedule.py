@@ -1,4 +1,4 @@
-"""A blend whose weights change: stages of one blend, each of which goes on with its children where the last stopped."""
+"""Blends with changing weights: stages of one blend, each of which continues its children after the last stage."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEDULE: dict[str, Any] = {"type": ["array", "null"], "items": _STAGE, "minItem
 
 
 def length_of(given: Any, context: Context, what: str) -> int | None:
-    """The length of a stage in samples of all ranks: of "N steps", as many as so many steps of the recipe have."""
+    """Return the length of a stage in samples of all ranks; "N steps" are N steps of the recipe's batch size."""
     if not isinstance(given, str):
         return given
     found = _STEPS.fullmatch(given)
@@ -39,15 +39,15 @@ def length_of(given: Any, context: Context, what: str) -> int | None:
 
 
 def scheduled(context: Context, streams: Mapping[str, Any], node: Mapping[str, Any]) -> Stages:
-    """The stages of a blend's schedule.
+    """Return the stages of a blend's schedule.
 
     Args:
-        context: where it stands.
+        context: context of the node.
         streams: the children.
         node: full node of a blend, with `schedule`.
 
     Raises:
-        ConfigError: weights beside the schedule, no seed, lanes, or weights that don't name each child.
+        ConfigError: there are weights next to the schedule, no seed, lanes, or weights that don't name each child.
     """
     what = f"{context.at or 'the recipe'}.schedule"
     seed, lanes, mixed = node.get("seed"), node.get("lanes") or 1, node.get("mixed_tokenizers", False)
@@ -57,7 +57,7 @@ def scheduled(context: Context, streams: Mapping[str, Any], node: Mapping[str, A
     if seed is None or lanes != 1:
         found = "no seed" if seed is None else f"lanes: {lanes}"
         raise ConfigError("a blend with a schedule needs a seed and exactly one lane", path=context.path, found=found)
-    # All children with one seed: a stage that leaves one out changes no order.
+    # The same seed for all children: a stage without a child doesn't change any order.
     ordered = Blend(streams, dict.fromkeys(streams, 1), seed, mixed_tokenizers=mixed).children()
     read = dict.fromkeys(streams, 0)
     stages: list[tuple[int | None, Any]] = []

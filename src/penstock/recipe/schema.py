@@ -1,4 +1,4 @@
-"""The JSON schema of recipes, made from the tables of kinds and short forms. `recipe.schema.json` is its text."""
+"""JSON schema of recipes, generated from the tables of kinds and short forms, and stored in `recipe.schema.json`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE = "recipe.schema.json"
 
 
 def recipe_schema() -> dict[str, Any]:
-    """The schema of a recipe file or dict."""
+    """Return the schema of a recipe file or dict."""
     top = {
         "type": "object",
         "properties": {"penstock": {"const": VERSION}, "stream": NODE, "source": NODE, "batch": OF_BATCH},
@@ -32,12 +32,12 @@ def recipe_schema() -> dict[str, Any]:
 
 
 def schema_text() -> str:
-    """The schema as the file holds it."""
+    """Return the text of `recipe.schema.json`."""
     return json.dumps(recipe_schema(), indent=1, sort_keys=True) + "\n"
 
 
 def read_schema() -> dict[str, Any]:
-    """The schema as the package ships it."""
+    """Return the schema in the package."""
     return json.loads(resources.files("penstock.recipe").joinpath(FILE).read_text("utf-8"))
 
 

@@ -1,8 +1,8 @@
-"""The short forms of recipes, for people: maps without `kind`, as in Energon's files. They become full nodes.
+"""Short forms of recipes: maps without `kind`, as in Energon's files, which are expanded to full nodes.
 
 A map holds exactly one of `path`, `blend`, `blend_epochized`, `concat`, `join` and `stages`. Its other keys are
-applied to that, in this order: `subset`, `subflavors`, `aux`, `fill-in-the-middle`, `window`, `map`, `shuffle` or
-`sequential`, `skip`, `pack`. `window`, `fill-in-the-middle` and `subset` of a mix are those of all datasets in it.
+applied to it, in this order: `subset`, `subflavors`, `aux`, `fill-in-the-middle`, `window`, `map`, `shuffle` or
+`sequential`, `skip`, `pack`. `window`, `fill-in-the-middle` and `subset` of a mix apply to all datasets in it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _PER_DATASET = ("subset", _FILL_IN, "window")
 
 
 def expand(value: Any, path: str | None, at: str = "", taken: tuple[str, ...] = ()) -> Any:
-    """A full node for a short one; a full one stays as it is, and what is below it may be short.
+    """Expand a short node; full nodes stay as they are, but their children may be short.
 
     Args:
-        value: of the file.
-        path: of the file.
-        at: where it stands in it.
-        taken: keys that may stand beside it, and were read already.
+        value: value in the file.
+        path: path of the file.
+        at: location in the file, for messages.
+        taken: additional keys that were already read.
 
     Raises:
-        ConfigError: an unknown key, or several forms in one.
+        ConfigError: a key is unknown, or several forms are combined.
     """
     what = at or "the recipe"
     node = check_map(value, what, path)
@@ -69,11 +69,11 @@ def expand(value: Any, path: str | None, at: str = "", taken: tuple[str, ...] = 
 
 
 def _check_values(node: Mapping[str, Any], known: Mapping[str, Any], path: str | None, what: str) -> None:
-    """Before full nodes are made of them: what is wrong is named as it stands in the file."""
+    """Check values before the expansion, so that errors use the names in the file."""
     for key, schema in known.items():
         if key == "window" and node.get(key) is not None:
             _check_window(node[key], path, what)
-        # Energon's files say null for what is not there.
+        # Energon's files have null for omitted values.
         if node.get(key) is not None:
             check_value(node[key], schema, f"{what}.{key}", path)
 
@@ -138,11 +138,8 @@ def _stores(given: Any, path: str | None, what: str) -> dict[str, Any]:
     return stores
 
 
-# --- mixes ---------------------------------------------------------------------------------------------------------
-
-
 def _items(base: str, node: Mapping[str, Any], below: Mapping[str, Any], path: str | None, what: str) -> list[Any]:
-    """(name, what only the mix says of it, full node) of each child."""
+    """Return (name, the mix's keys for the child, full node) of each child."""
     found: list[tuple[str, dict[str, Any], dict[str, Any]]] = []
     taken: dict[str, int] = {}
     for place, one in enumerate(check_list(node[base], f"{what}.{base}", path)):
@@ -160,7 +157,7 @@ def _items(base: str, node: Mapping[str, Any], below: Mapping[str, Any], path: s
 
 
 def inherited(child: dict[str, Any], below: Mapping[str, Any]) -> dict[str, Any]:
-    """A child of a mix, with what holds for all of them."""
+    """Return a child of a mix, with the values that apply to all children."""
     if "kind" in child or not below:
         return child
     ranges = [*_several(child.get("subset")), *_several(below.get("subset"))]
@@ -181,7 +178,7 @@ def _epochized(node: Mapping[str, Any], below: Mapping[str, Any], path: str | No
         if child["kind"] != "epochs":
             children.append({"name": name, "repetitions": times, "of": child})
             continue
-        # As in Energon's files: a part of a mix is that part of each dataset in it.
+        # As in Energon's files: part of a mix is that part of each dataset in it.
         for inner in child["children"]:
             number = Fraction(str(number_of(times))) * Fraction(str(number_of(inner["repetitions"])))
             both = int(number) if number.denominator == 1 else str(number)
@@ -234,7 +231,7 @@ def _several(value: Any) -> list[Any]:
 
 
 def _side(made: Mapping[str, Any]) -> str:
-    """Under which key a full node stands below another: as a source or as a stream."""
+    """Return the key for a full node below another one: source or stream."""
     kind = made["kind"]
     if kind in ("aux", "map", "cook"):
         return "source" if "source" in made else "stream"
@@ -276,13 +273,13 @@ JOINER = ("__module__", "__class__", "__function__")
 
 
 def _closed(keys: dict[str, Any], *required: str, **rules: Any) -> dict[str, Any]:
-    """A map with these keys and no others."""
+    """Return the schema of a map with exactly these keys."""
     given = {"required": list(required)} if required else {}
     return {"type": "object", "properties": keys, "additionalProperties": False, **given, **rules}
 
 
 def _options(kind: str) -> dict[str, Any]:
-    """The options of a node of this kind, without its source or stream."""
+    """Return the options of a node of this kind, without its source or stream."""
     known = KINDS[kind]
     keys = {**known.required, **known.optional, **known.derived}
     return _closed({key: one for key, one in keys.items() if key not in ("source", "stream")})
@@ -304,7 +301,7 @@ MODIFIERS: dict[str, Any] = {
         {"window": COUNT, "select": MAYBE_TEXT, "merge": MAYBE_TEXT, "leftover": {"enum": ["error", "drop"]}}, "window"
     ),
 }
-"""What may stand beside any form, in the order in which it is applied."""
+"""Keys allowed with any form, in the order of their application."""
 
 OF_OWN: dict[str, Any] = {
     **KINDS["open"].optional,
@@ -316,7 +313,7 @@ OF_OWN: dict[str, Any] = {
     "first_pass": INDEX,
     "joiner": {"anyOf": [MAYBE_TEXT, _closed(dict.fromkeys(JOINER, TEXT), "__module__")]},
 }
-"""What may stand beside some forms: see `OWN`."""
+"""Keys allowed with some forms: see `OWN`."""
 
 OF_ITEM: dict[str, Any] = {
     "weight": WEIGHT,
@@ -325,7 +322,7 @@ OF_ITEM: dict[str, Any] = {
     "nonmatch": {"enum": ["error", "skip", "none"]},
     "length": LENGTH,
 }
-"""What a mix says of a node in it: see `ITEM`."""
+"""Keys of a mix for its children: see `ITEM`."""
 
 OF_BATCH: dict[str, Any] = {
     "anyOf": [COUNT, _closed({**dict.fromkeys(BATCH, COUNT), "tail": {"enum": ["pad", "drop"]}})]

@@ -14,7 +14,7 @@ Ranges: TypeAlias = "tuple[tuple[Bound, Bound], ...]"
 """Subsets, the innermost first."""
 
 Multiplier: TypeAlias = "int | None"
-"""Epochs shuffled together; -1 draws with replacement, None does not shuffle."""
+"""Epochs shuffled together; -1 draws with replacement, None doesn't shuffle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +22,14 @@ class Leaf:
     """One dataset.
 
     Attributes:
-        path: of the dataset, absolute or a URL.
-        split: its split; a JSONL has none.
-        subflavors: of all levels above it, merged.
+        path: path of the dataset, absolute or a URL.
+        split: its split; a JSONL file has none.
+        subflavors: merged subflavors of all levels.
         ranges: subsets of all levels.
-        aux: name → (path, whether it is a folder of files).
-        dataset_config: file in `.nv-meta` in the place of `dataset.yaml`.
-        split_config: file in `.nv-meta` in the place of `split.yaml`.
-        multiplier: of all levels, multiplied.
+        aux: name → (path, whether it is a directory of files).
+        dataset_config: file in `.nv-meta` that replaces `dataset.yaml`.
+        split_config: file in `.nv-meta` that replaces `split.yaml`.
+        multiplier: product over all levels.
     """
 
     path: str
@@ -47,14 +47,14 @@ class Joined:
     """Several datasets, joined by key.
 
     Attributes:
-        members: by name; a list's are named "0", "1", …
-        named: whether the names were given.
+        members: datasets by name; in a list "0", "1", …
+        named: whether the names are from the file.
         how: rule of each further member.
-        joiner: `module.name` of what makes the sample; of a class `module.Class.from_joined`.
-        subflavors: of the joined samples.
+        joiner: `module.name` of the joiner; for a class `module.Class.from_joined`.
+        subflavors: subflavors of the joined samples.
         ranges: subsets of the joined rows.
-        multiplier: as of a leaf.
-        path: of the file that says so.
+        multiplier: as in `Leaf`.
+        path: path of the file with the join.
     """
 
     members: Mapping[str, Leaf]
@@ -69,12 +69,12 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Mixed:
-    """Several nodes by weight, or each a number of times.
+    """Several nodes with weights or repetitions.
 
     Attributes:
         kind: `"blend"` (weights) or `"blend_epochized"` (repetitions).
         children: (name, weight or repetitions, node).
-        path: of the file that says so.
+        path: path of the file with the mix.
     """
 
     kind: MixKind
@@ -86,7 +86,7 @@ Node: TypeAlias = "Leaf | Joined | Mixed"
 
 
 def leaves(node: Node) -> Iterator[Leaf]:
-    """The datasets below a node, in order; the members of a join, too."""
+    """Yield the datasets below a node, in order, including members of joins."""
     if isinstance(node, Leaf):
         yield node
     elif isinstance(node, Joined):
@@ -97,7 +97,7 @@ def leaves(node: Node) -> Iterator[Leaf]:
 
 
 def units(node: Node, prefix: str = "") -> Iterator[tuple[str, Leaf | Joined, tuple[int | float, ...]]]:
-    """The leaves and joins below a node by name, with the weights or repetitions above each."""
+    """Yield the leaves and joins below a node by name, with the weights or repetitions above each."""
     if not isinstance(node, Mixed):
         yield prefix, node, ()
         return

@@ -1,4 +1,4 @@
-"""Checks plain values: strict maps, and the part of JSON schema that recipes use, with readable messages."""
+"""Checks of plain values: strict maps, and the part of JSON schema that recipes use, with readable messages."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _WORDS = {
 }
 
 _ENDLESS = re.compile(r"[eE][+-]?\d{4}")
-"""An exponent whose power of ten would be written out: 1e99999999."""
+"""A number with an exponent so large that its power of ten mustn't be computed: 1e99999999."""
 
 WEIGHT: dict[str, Any] = {"anyOf": [{"type": "number", "minimum": 0}, {"type": "string", "minLength": 1}]}
 
 
 def check_value(value: Any, schema: Mapping[str, Any], what: str, path: str | None) -> None:
-    """Refuse a value that the schema does not allow. Nodes inside are not looked at: they are checked when made."""
+    """Raise an error if the schema doesn't allow a value. Nested nodes aren't checked here, but when they are built."""
     if "$ref" in schema:
         return
     if "anyOf" in schema:
@@ -63,7 +63,7 @@ def _is(value: Any, name: str) -> bool:
 
 
 def _check_any(value: Any, schemas: Any, what: str, path: str | None) -> None:
-    # What is wrong inside a map is said by the alternative that is a map.
+    # An error inside a map is reported by the alternative that is a map.
     fitting = [schema for schema in schemas if _fits(value, schema)]
     errors: list[ConfigError] = []
     for schema in fitting or schemas:
@@ -113,7 +113,7 @@ def _wrong(value: Any, expected: str, what: str, path: str | None) -> ConfigErro
 
 
 def number_of(value: Any) -> Any:
-    """A weight as it was given: a number, or a fraction as text."""
+    """Return a weight as it was passed: a number, or a fraction as text."""
     try:
         if isinstance(value, str) and _ENDLESS.search(value):
             raise ValueError
@@ -123,35 +123,35 @@ def number_of(value: Any) -> Any:
 
 
 def check_map(value: Any, what: str, path: str | None) -> dict[str, Any]:
-    """`value`, which is a map with text as keys."""
+    """Return `value`, checked to be a map with text keys."""
     if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
         raise ConfigError(f"{what} is not a mapping", path=path, found=repr(value)[:80], expected="keys and values")
     return value
 
 
 def check_list(value: Any, what: str, path: str | None) -> list[Any]:
-    """`value`, which is a list that is not empty."""
+    """Return `value`, checked to be a list that isn't empty."""
     if not isinstance(value, list) or not value:
         raise ConfigError(f"{what} is not a list", path=path, found=repr(value)[:80], expected="a list of one or more")
     return value
 
 
 def check_keys(value: dict[str, Any], known: Collection[str], what: str, path: str | None) -> None:
-    """Refuse a key that is not known."""
+    """Raise an error for unknown keys."""
     for key in value:
         if key not in known:
             raise unknown(key, known, f"{what} has an unknown key", path)
 
 
 def unknown(name: str, known: Collection[str], what: str, path: str | None) -> ConfigError:
-    """The error for a name that does not exist."""
+    """Return the error for a name that does not exist."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]!r}?" if close else None
     return ConfigError(what, path=path, found=repr(name), expected=", ".join(known) or "none", hint=hint)
 
 
 def check_text(value: Any, what: str, path: str | None) -> str:
-    """`value`, which is a text that is not empty."""
+    """Return `value`, checked to be a text that isn't empty."""
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{what} is not a string", path=path, found=repr(value)[:80])
     return value
