@@ -243,8 +243,8 @@ class Substitutions:
 
     Args:
         stream: chooses substitutes; its `locate` names children.
-        share: the largest share of a child's positions that may be replaced. It is compared with this worker's reads of the
-            child, counted as at least 1,000 positions.
+        share: the largest share of a child's positions that may be replaced. It is compared with this worker's reads
+            of the child, counted as at least 1,000 positions.
     """
 
     def __init__(self, stream: Any, share: float) -> None:
