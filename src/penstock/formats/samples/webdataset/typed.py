@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from penstock._columns import stack
 from penstock._digest import digest
-from penstock._index import as_indices
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source
 from penstock.codec.fieldmap import FieldMap, apply
 from penstock.codec.parts import DecodeOptions, decode_parts
 from penstock.codec.upright import upright_metadata
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError
-from penstock.formats._modes import Mode
 from penstock.formats.samples.webdataset.field_types import require_images
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.source import WebdatasetSource
-from penstock.types import Batch, Extent, Field, ImageMetadata, IntArray, MediaMetadata, Place, Sample, Schema
+from penstock.node.over import ChangedView
+from penstock.types import Extent, Field, ImageMetadata, MediaMetadata, Place, Sample, Schema
 
 SampleLoader = Callable[[dict[str, Any]], Mapping[str, Any]]
 """Decoded parts with `__key__` → the fields of the typed sample."""
@@ -104,7 +100,7 @@ class TypedSample(dict[str, Any]):
         raise NotFound(f"no field {name!r} in this sample", expected=", ".join(fields), hint=hint)
 
 
-class TypedSource:
+class TypedSource(ChangedView):
     """Typed samples of one split; see `penstock.abc.Source`. Made by `penstock.open`.
 
     A sample has `__key__`, `__restore_key__`, `__subflavors__`, `__sources__`, and the fields of its type; of crude
@@ -116,25 +112,24 @@ class TypedSource:
         remake: makes this source again, in another process: a function and its arguments.
     """
 
+    kind = "open"
+    title = "webdataset"
+    source: WebdatasetSource
+    _get_with_shard = None  # files are read by the raw source; samples name their shards
+
     def __init__(
         self, raw: WebdatasetSource, typing: Typing, remake: tuple[Callable[..., Any], tuple[Any, ...]]
     ) -> None:
-        self._raw = raw
+        super().__init__(raw)
         self._typing = typing
         self._remake = remake
-        self._fingerprint: str | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
         return self._remake
 
-    @property
-    def path(self) -> str:
-        """The dataset's folder."""
-        return self._raw.path
-
     def proof(self) -> None:
         """Raise `Corrupt` if the shards contradict the side file; see `penstock.formats._proof`."""
-        self._raw.proof()
+        self.source.proof()
 
     @property
     def subset(self) -> SaidSubset | None:
@@ -144,12 +139,12 @@ class TypedSource:
     @property
     def split(self) -> str | None:
         """The split, None where there are no splits."""
-        return self._raw.split
+        return self.source.split
 
     @property
     def raw(self) -> WebdatasetSource:
         """The raw samples."""
-        return self._raw
+        return self.source
 
     @property
     def sample_type(self) -> SampleType | None:
@@ -181,91 +176,40 @@ class TypedSource:
         names = [name for name in ("__key__", *one.fields) if chosen is None or name in chosen]
         return Schema(tuple(Field(name, "text" if name == "__key__" else "part") for name in names), open=True)
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the raw samples' one, and of what makes them typed."""
-        if self._fingerprint is None:
-            self._fingerprint = digest(self._raw.fingerprint, self._typing.identity())
-        return self._fingerprint
+    def identity(self) -> tuple[Any, ...]:
+        return (self.source.fingerprint, self._typing.identity())
 
     @property
     def undecoded(self) -> str:
         """As the fingerprint, but the same however parts are decoded."""
-        return digest(self._raw.fingerprint, dataclasses.replace(self._typing, decode=None).identity())
+        return digest(self.source.fingerprint, dataclasses.replace(self._typing, decode=None).identity())
 
     @property
     def kept_key(self) -> str:
         """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        return digest(self.fingerprint, self._raw.kept_key)
-
-    def __len__(self) -> int:
-        return len(self._raw)
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return self._typed(self._raw[index])
-
-    def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """Return the samples at `indices` (int64[k]), in that order."""
-        return list(map(self._typed, self._raw.get_samples(indices)))
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k]; what a sample lacks is None in its row."""
-        return stack(self.get_samples(as_indices(indices, len(self))))
+        return digest(self.fingerprint, self.source.kept_key)
 
     def __iter__(self) -> Iterator[Sample]:
         for start in range(0, len(self), _STEP):
             yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
 
-    # --- what the raw samples know -------------------------------------------------------------------------------
-
-    @property
-    def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: as the raw samples."""
-        return self._raw.preferred_mode
-
-    @property
-    def block_starts(self) -> IntArray:
-        """int64[n_shards + 1]: the first sample of each shard, and `len` at the end."""
-        return self._raw.block_starts
-
-    @property
-    def split_size(self) -> int:
-        """Samples of the split, those left out included."""
-        return self._raw.split_size
-
-    def kept_before(self, place: int, /) -> int:
-        """How many samples before `place` of the whole split are in this source."""
-        return self._raw.kept_before(place)
-
     def place_of(self, index: int, /) -> Place:
         """Place of sample `index`."""
-        return self._raw.place_of(index)
+        return self.source.place_of(index)
 
     def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
         """The stored parts of a sample; see `WebdatasetSource.parts_of`."""
-        return self._raw.parts_of(index, most)
+        return self.source.parts_of(index, most)
 
-    def key_of(self, index: int, /) -> str:
-        """Key of sample `index`, as stored."""
-        return self._raw.key_of(index)
-
-    def index_of(self, key: str, /) -> int:
-        """Index of the sample with this stored key; raises `NotFound`."""
-        return self._raw.index_of(key)
-
-    def get(self, name: str, /) -> bytes:
-        """The stored bytes of one part, by its full name; raises `NotFound`."""
-        return self._raw.get(name)
-
-    def get_media_metadata(self, name: str, /) -> MediaMetadata:
+    def _get_media_metadata(self, name: str, /) -> MediaMetadata:
         """What the media index knows of a part by its full name, with the size of decoded pixels; raises `NotFound`."""
-        found = self._raw.get_media_metadata(name)
+        found = self.source.get_media_metadata(name)
         decode = self._typing.decode
         if isinstance(found, ImageMetadata) and decode is not None and decode.upright:
             return upright_metadata(found, self.get(name))
         return found
 
-    def children(self) -> Mapping[str, Source[Any]]:
+    def children(self) -> dict[str, Any]:
         """Return an empty mapping: data on disk has no children."""
         return {}
 
@@ -276,34 +220,30 @@ class TypedSource:
         given |= {"trust": True} if how.decode is not None and how.decode.trust else {}
         given |= {} if how.asked is None else {"decode": how.asked}
         given |= {} if how.config is None else {"dataset_config": how.config}
-        return {**self._raw.recipe(), **given}
+        return {**self.source.recipe(), **given}
 
     def details(self) -> dict[str, Any]:
         """What `info` shows besides: shards, splits, and the type of samples."""
-        return self._raw.details()
+        return self.source.details()
 
-    def summary(self) -> str:
-        """One line: path, split, and the type of samples."""
+    def shown(self) -> dict[str, Any]:
+        """Return path, split, and type of the samples."""
         one = self._typing.sample_type
-        facts = {"path": self.path, "split": self.split, "type": "crude" if one is None else one.name}
-        return line("webdataset", facts, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+        return {"path": self.path, "split": self.split, "type": "crude" if one is None else one.name}
 
     # --- inside --------------------------------------------------------------------------------------------------
 
-    def _typed(self, raw: Sample) -> Sample:
+    def change(self, sample: Sample, number: int) -> Sample:
+        del number
         try:
-            sample = self._made(raw)
+            made = self._made(sample)
         except PenstockError as error:
             if error.path is None:
                 error.path = self.path
-                error.what = f"sample {raw['__key__']!r}: {error.what}"
+                error.what = f"sample {sample['__key__']!r}: {error.what}"
             raise
         columns = self._typing.columns
-        return sample if columns is None else {name: sample[name] for name in columns if name in sample}
+        return made if columns is None else {name: made[name] for name in columns if name in made}
 
     def _made(self, raw: Sample) -> Sample:
         how = self._typing
