@@ -572,7 +572,7 @@ OTHERS: dict[str, str] = {
                     "samples are cut from the run of tokens, not samples of the source; tested in tests/pack"),
     **dict.fromkeys(("PackStream", "Lanes"), "a lane stream has no positions; tested in tests/cook"),
     **dict.fromkeys(("ExcludingSource", "ExcludingTokens", "PlanedTokens"),
-                    "one file format's source as it was opened, passed on by the lists _POWERS and _FACTS"),
+                    "one file format's source as it was opened, passed on by lists of names"),
     **dict.fromkeys(("KeptSource", "KeptTokens", "ColumnTokens"), "what verbs read from front to back, or one column"),
 }  # fmt: skip
 """Wrappers whose samples aren't samples of what they wrap, or that are part of opening a dataset."""
@@ -584,7 +584,7 @@ NOT_PASSED_ON: dict[str, str] = {
     **dict.fromkeys((
         "by_file", "details", "exclusions", "files", "holds_ids", "holds_marks", "id_column", "is_marked",
         "kept_key", "line_ranges", "listed", "manifest", "max_token_id", "most_tokens", "only_here", "parts_of",
-        "proof", "raw", "size_bytes", "split", "stored_source", "text", "token_run", "whole",
+        "proof", "raw", "size_bytes", "split", "stored_source", "text", "token_run",
     ), _STORED),
     **dict.fromkeys((
         "_children", "_file", "_files", "batch", "borders", "child_notes", "dtype", "gather", "kind", "outputs",

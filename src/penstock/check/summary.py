@@ -19,9 +19,8 @@ from penstock.abc import Source, SupportsPlaces, TokenSource
 from penstock.errors import ConfigError, PenstockError, UnsafeData
 from penstock.formats import find_format
 from penstock.formats._door import open_at, open_options
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import excluded_count, excluded_list, stored
 from penstock.formats._invalid_lines import skipping_invalid_lines
-from penstock.formats._kept import excluded_count, excluded_list
 from penstock.store.place import Place, dataset_at
 from penstock.types import IntArray, Manifest, Sample
 

@@ -15,7 +15,7 @@ from penstock._digest import digest
 from penstock._resolved import excluded_of
 from penstock.abc import Source
 from penstock.errors import PenstockError
-from penstock.formats._kept import excluded_count, kept
+from penstock.formats._exclusions import excluded_count, kept
 from penstock.formats.samples.folder.files import is_part, list_files, part_of, read_each, sample_of
 from penstock.formats.samples.webdataset.shards import key_prefix
 from penstock.store.place import Place

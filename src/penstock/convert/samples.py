@@ -59,8 +59,7 @@ from penstock.engine.sample_groups import GROUP_FORMATS, Assembly, GroupTask
 from penstock.engine.work import SCRATCH, Work, peek, refuse_old, scratch, work_folder
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unsupported
 from penstock.formats import BUILT_IN, get_format
-from penstock.formats._excluding import stored
-from penstock.formats._kept import carried_list, excluded_list, kept, left_out, whole_of
+from penstock.formats._exclusions import carried_list, excluded_list, kept, left_out, stored, whole_of
 from penstock.formats._manifest import Provenance
 from penstock.formats._proof import require_provable_as_recorded
 from penstock.formats.samples.webdataset.source import WebdatasetSource
@@ -752,7 +751,7 @@ def _first_samples(rows: Rows) -> list[Sample]:
 
 
 def _encodings(given: Input) -> dict[str, str]:
-    source = stored(getattr(given.source, "whole", given.source))
+    source = stored(whole_of(given.source))
     if not isinstance(source, ShardSource) or not source.shards:
         return {}
     layout = common_layout(source.shards, given.shown)

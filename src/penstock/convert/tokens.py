@@ -47,8 +47,7 @@ from penstock.engine.token_files import (
 from penstock.engine.work import SCRATCH, Work, is_complete, work_folder
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
 from penstock.formats import files_at, finish_planes, get_format
-from penstock.formats._excluding import stored
-from penstock.formats._kept import carried_list, excluded_count, excluded_list, kept, left_out, whole_of
+from penstock.formats._exclusions import carried_list, excluded_count, excluded_list, kept, left_out, stored, whole_of
 from penstock.formats._manifest import Provenance
 from penstock.formats._marked import certain_eos
 from penstock.formats._planed_writer import PlanedWriter, planes_beside, require_place_for_planes, settle_planes

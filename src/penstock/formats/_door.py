@@ -9,7 +9,7 @@ from penstock._kinds import is_token_source
 from penstock.abc import Format, Source
 from penstock.errors import ConfigError
 from penstock.formats._excluded import exclusions_of
-from penstock.formats._excluding import excluding
+from penstock.formats._exclusions import excluding
 from penstock.formats._marked import require_recorded_eos
 from penstock.formats._planed import with_planes
 from penstock.formats._token_column import as_tokens

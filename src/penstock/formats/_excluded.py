@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from penstock.abc import Format, Source, SupportsKeys
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
-from penstock.formats._excluding import Exclusions, exclusions, nothing_excluded
+from penstock.formats._exclusions import Exclusions, exclusions, nothing_excluded
 from penstock.store.base import Store
 from penstock.store.exclude_list import (
     BESIDE,

@@ -6,8 +6,7 @@ from typing import Any
 
 from penstock._secrets import logger
 from penstock.errors import ConfigError
-from penstock.formats._excluding import stored
-from penstock.formats._kept import whole_of
+from penstock.formats._exclusions import stored, whole_of
 from penstock.types import Manifest
 
 _log = logger(__name__)

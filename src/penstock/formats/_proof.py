@@ -20,8 +20,7 @@ from penstock.abc import Format
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import Corrupt
 from penstock.formats._excluded import place_of_list
-from penstock.formats._excluding import stored
-from penstock.formats._kept import KeptTokens, places_in_whole, whole_of
+from penstock.formats._exclusions import KeptTokens, places_in_whole, stored, whole_of
 from penstock.formats._manifest import side_path
 from penstock.formats._side_checks import RESTORE, BlockTask, block_digest, check_bytes, check_side_file
 from penstock.formats._token_column import ColumnTokens
@@ -106,7 +105,7 @@ class DocumentsProof:
 
     def __init__(self, source: Any) -> None:
         self._whole = stored(whole_of(source))
-        self._left_out = source.whole.exclusions.indices if isinstance(source, KeptTokens) else None
+        self._left_out = source.source.exclusions.indices if isinstance(source, KeptTokens) else None
         self._proof = self._whole.proof() if isinstance(self._whole, Provable) else None
 
     def require(self, first: int, stop: int) -> None:

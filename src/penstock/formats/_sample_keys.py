@@ -11,7 +11,7 @@ from penstock._kinds import is_token_source
 from penstock._numbers import count_in
 from penstock.abc import SupportsKeys
 from penstock.errors import NotFound, PenstockError
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.types import IntArray
 
 KEY_FIELDS = ("__key__", "key", "id", "doc_id", "url")

@@ -20,7 +20,7 @@ from penstock._secrets import logger, redacted_repr
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import open_source
 from penstock.formats._excluded import files_of_lines
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.formats.jsonl.scan import line_numbers
 from penstock.formats.samples.webdataset.manifest import manifest_of_tars, side_path
 from penstock.formats.samples.webdataset.source import WebdatasetSource

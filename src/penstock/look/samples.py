@@ -38,8 +38,8 @@ from penstock.codec.parts import DecodeOptions, decode_part, suffix_of
 from penstock.convert.rows import KEY, SourceRows
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import find_format, open_source
-from penstock.formats._excluding import stored as stored_source
-from penstock.formats._kept import kept
+from penstock.formats._exclusions import kept
+from penstock.formats._exclusions import stored as stored_source
 from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.filter import fields_of
 from penstock.reshape.rows import LineRows, Lines, read_run, runs

@@ -16,7 +16,7 @@ from penstock.abc import SupportsRuns, Writer
 from penstock.engine.plan import PlannedInput
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
-from penstock.formats._kept import whole_of
+from penstock.formats._exclusions import whole_of
 from penstock.formats._marked import certain_eos
 from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
 from penstock.reshape.samples import SampleRows

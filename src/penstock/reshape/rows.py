@@ -25,8 +25,7 @@ from penstock.errors import Truncated, Unsupported
 from penstock.formats import find_format, get_format, sniff
 from penstock.formats._door import open_at, open_options
 from penstock.formats._excluded import require_list_named
-from penstock.formats._excluding import stored
-from penstock.formats._kept import carried_list, excluded_list, kept, places_in_whole, whole_of
+from penstock.formats._exclusions import carried_list, excluded_list, kept, places_in_whole, stored, whole_of
 from penstock.formats._planes import require_all_listed
 from penstock.formats._proof import AnyProof, DocumentsProof, Proof, Provable, require_as_recorded
 from penstock.formats.shards.source import ShardSource

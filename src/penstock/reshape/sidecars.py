@@ -19,7 +19,7 @@ from penstock._planes import DROP, Plane, planes_of
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats import finish_planes, get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, unsettle, waiting_list
-from penstock.formats._kept import places_in_whole
+from penstock.formats._exclusions import places_in_whole
 from penstock.formats._planed_writer import PlaneFiles, drop_unfinished, settle_planes
 from penstock.formats._planes import EDGE_TOKENS, INDEX, base_at, require_intact, waiting_index
 from penstock.reshape.rows import AnyRows, TokenRows

@@ -20,7 +20,7 @@ from penstock.compat.energon.work import AnyEncoder
 from penstock.compat.unused import say_unused
 from penstock.cook import Crude, CrudeSample
 from penstock.errors import ConfigError
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.formats.samples.webdataset.sample_types import SampleType
 from penstock.formats.samples.webdataset.typed import TypedSource
 from penstock.mix.join import JoinedSource

@@ -11,7 +11,7 @@ from penstock._secrets import redact
 from penstock.compat.streaming.faults import EmptyStream
 from penstock.compat.streaming.shards import Shards
 from penstock.errors import ConfigError
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 
 _SHARDS_IN_CACHE = 4
 """The original refuses a `cache_limit` below so many of the largest shard."""

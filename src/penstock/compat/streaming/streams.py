@@ -12,7 +12,7 @@ from penstock.compat.streaming.faults import NoPlace, as_the_original
 from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import open_source
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.store.place import Place, fixed_path, local_place, place_of
 

@@ -15,8 +15,7 @@ from typing import Any
 from penstock.check.summary import eos_rule, manifest_of
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import get_format
-from penstock.formats._excluding import stored
-from penstock.formats._kept import excluded_count, excluded_list
+from penstock.formats._exclusions import excluded_count, excluded_list, stored
 from penstock.formats.samples.webdataset.manifest import manifest_of_tars
 from penstock.formats.samples.webdataset.nvmeta import read_info, read_splits, split_shards
 from penstock.store.place import Place

@@ -12,7 +12,7 @@ import numpy as np
 from penstock._secrets import redact
 from penstock.errors import Denied, Unsupported
 from penstock.formats import files_at
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.store.place import Place
 from penstock.types import IntArray
 from penstock.view.facts.figures import Figure

@@ -11,7 +11,7 @@ from penstock._kinds import is_token_source
 from penstock._places import extents_of
 from penstock.check.summary import length_summary
 from penstock.errors import PenstockError
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.types import Extent, IntArray
 from penstock.view.facts.figures import at_hand
 

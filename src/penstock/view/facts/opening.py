@@ -22,7 +22,7 @@ from penstock.abc import Source
 from penstock.check.summary import manifest_of
 from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats import find_format, open_source
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.formats._invalid_lines import skipping_invalid_lines
 from penstock.load.explain import Run, run_of
 from penstock.order import Shuffle

@@ -9,7 +9,7 @@ import numpy as np
 
 from penstock._printable import recordable
 from penstock.errors import PenstockError
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.view.facts.bounds import MOST_NAME_CHARACTERS
 from penstock.view.facts.figures import at_hand
 from penstock.view.facts.opening import Opened

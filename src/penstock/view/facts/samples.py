@@ -15,7 +15,7 @@ from penstock._printable import recordable
 from penstock.abc import SupportsKeys
 from penstock.codec.media_bytes import MediaBytes, media_bytes, stored_media
 from penstock.errors import ConfigError, Excluded, NotFound, TooLarge
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.store.base import Store
 from penstock.types import Extent
 from penstock.view.facts.bounds import IN_LIST, MOST_NAME_CHARACTERS, Bounds, most_sample_bytes

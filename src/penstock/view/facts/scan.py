@@ -13,7 +13,7 @@ import numpy as np
 from penstock._printable import recordable
 from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.look.find import Wanted, hits_in
 from penstock.look.samples import Dataset
 from penstock.view.facts.bounds import MOST_NAME_CHARACTERS, most_sample_bytes

@@ -15,7 +15,7 @@ from penstock.engine.folder import name_beside
 from penstock.engine.work import INSIDE, OF_METADATA
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import SUFFIXES, sniff
-from penstock.formats._excluding import stored
+from penstock.formats._exclusions import stored
 from penstock.formats._unrecognised import looks_like_recipe
 from penstock.formats.samples.folder.files import MEDIA
 from penstock.store.derived import NotAtHand, at_hand_only

@@ -1,0 +1,506 @@
+"""Datasets with an exclude list: the same numbers, positions and fingerprints with excluded samples as errors, or the
+other samples numbered anew, as verbs write them.
+
+Optional methods of a source are passed on by name, and only those that give no content away: a capability that is
+added to a format is missing here until it is listed. Memory: 8 bytes per excluded sample, and 8 per token document.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._borders import had_eos_borders
+from penstock._digest import digest, kept_key
+from penstock._hidden import Hidden
+from penstock._index import as_index, as_indices
+from penstock._kinds import is_token_source
+from penstock._planes import Plane, planes_of
+from penstock._resolved import capability, samples_of
+from penstock._secrets import redact
+from penstock.abc import Source, TokenSource
+from penstock.errors import ConfigError, Excluded
+from penstock.node.over import Reindexed, SourceNode
+from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList
+from penstock.types import Batch, IntArray, Manifest, OpenOptions, Sample, Schema, TokenArray
+
+_SAFE_METHODS = (
+    *("place_of", "key_of", "key_run", "index_of", "prefetch", "expect_parts", "kept_before", "block_files"),
+    *("storage_blocks", "details", "token_extent", "gather_starts"),
+)
+"""Methods that give no content; None if the source has none, so that it isn't an instance of their Protocols."""
+
+_SAFE_FACTS = frozenset((
+    *("manifest", "block_starts", "preferred_mode", "path", "split", "split_size", "sample_type", "subflavors"),
+    *("derived", "tokenizer_digest", "max_token_id", "size_bytes", "only_here", "layout", "options", "arrow_schema"),
+    "kept_key",
+    *("header", "modes", "sequence_lengths", "document_indices", "chosen"),
+))  # fmt: skip
+"""Properties that give no content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """Excluded samples of one source.
+
+    Attributes:
+        indices: int64[k] ascending.
+        entries: the entry of each, whose index may be that in another split.
+        listed: the exclude list.
+        mask_id: id that replaces excluded tokens; by default the EOS id, else 0.
+        named: the list if it was passed instead of found next to the data; recipes name it too.
+    """
+
+    indices: IntArray
+    entries: tuple[Entry, ...]
+    listed: ExcludeList
+    mask_id: int | None = None
+    named: str | Literal[False] | None = None
+
+    def opened_with(self) -> dict[str, Any]:
+        """Return the options that a recipe needs to open the data with the same list."""
+        given = {"excludes": self.named, "mask_tokens": self.mask_id}
+        return {name: value for name, value in given.items() if value is not None}
+
+    def has(self, index: int) -> bool:
+        at = int(np.searchsorted(self.indices, index))
+        return at < len(self.indices) and int(self.indices[at]) == index
+
+    def require_none(self, indices: IntArray, path: str | None) -> None:
+        found = np.flatnonzero(np.isin(indices, self.indices))
+        if found.size:
+            self.refuse(int(indices[found[0]]), path)
+
+    def refuse(self, index: int, path: str | None) -> NoReturn:
+        reason = self.entries[int(np.searchsorted(self.indices, index))].reason
+        what = f"sample {index} is excluded ({reason})"
+        hint = (
+            "Streams and loaders replace it with another sample; `penstock exclude --show` lists the excluded samples"
+        )
+        raise Excluded(what, path=path, found=self.listed.path, hint=hint)
+
+
+def exclusions(entries: Mapping[int, Entry], listed: ExcludeList, options: OpenOptions) -> Exclusions:
+    order = sorted(entries)
+    named = None if options.excludes is None or listed.path is None else redact(listed.path)
+    found = np.array(order, np.int64)
+    return Exclusions(found, tuple(entries[one] for one in order), listed, options.mask_tokens, named)
+
+
+def nothing_excluded() -> Exclusions:
+    """Return the exclusions of data opened with `excludes=False`, so that its recipe says so."""
+    return Exclusions(np.empty(0, np.int64), (), NO_LIST, named=False)
+
+
+def excluding(source: Source[Any], found: Exclusions) -> ExcludingSource:
+    """Return the source with its excluded samples as errors."""
+    return ExcludingTokens(source, found) if is_token_source(source) else ExcludingSource(source, found)
+
+
+def stored(source: Any) -> Any:
+    """Return the source with all samples, for facts about the whole; itself without an exclude list."""
+    return source.stored_source if isinstance(source, ExcludingSource) else source
+
+
+def kept(source: Any) -> Any:
+    """Return a source without its excluded samples; itself without an exclude list."""
+    if not excluded_count(source):
+        return stored(source)
+    if isinstance(source, ExcludingTokens):
+        return KeptTokens(source)
+    return KeptSource(source) if isinstance(source, ExcludingSource) else source
+
+
+def whole_of(source: Any) -> Any:
+    """Return the source from which `kept` was made."""
+    return source.source if isinstance(source, KeptSource) else source
+
+
+def excluded_count(source: Any) -> int:
+    """Return the number of excluded samples of a source, or of the source from which `kept` was made."""
+    found = whole_of(source)
+    return len(found.exclusions.indices) if isinstance(found, ExcludingSource) else 0
+
+
+def excluded_list(source: Any) -> ExcludeList:
+    """Return the exclude list of a source, for another process."""
+    found = whole_of(source)
+    return found.exclusions.listed if isinstance(found, ExcludingSource) else NO_LIST
+
+
+def carried_list(source: Any) -> ExcludeList:
+    """Return the entries of excluded samples by their indices in this source, to be copied with them."""
+    if not isinstance(source, ExcludingSource):
+        return NO_LIST
+    found = source.exclusions
+    pairs = zip(found.indices.tolist(), found.entries, strict=True)
+    return ExcludeList(tuple(replace(one, index=index) for index, one in pairs), found.listed.path)
+
+
+def left_out(source: Any) -> dict[str, Any]:
+    """Return what a side file records if excluded samples are left out: `{"excluded": [digest of the list]}`."""
+    return {"excluded": [excluded_list(source).digest]} if excluded_count(source) else {}
+
+
+def places_in_whole(places: Any, left_out: IntArray) -> Any:
+    """int64[k]: the indices of kept samples in the whole dataset, without the samples `left_out` (ascending)."""
+    return places + np.searchsorted(left_out - np.arange(len(left_out)), places, side="right")
+
+
+# --- excluded samples are errors -----------------------------------------------------------------------------------
+
+
+class ExcludingSource(SourceNode):
+    """A source in which some samples are errors.
+
+    Attributes:
+        stored_source: with all of its samples.
+        exclusions: the excluded samples.
+    """
+
+    kind = "open"
+
+    def __init__(self, source: Source[Any], found: Exclusions) -> None:
+        self.stored_source: Any = source
+        self.exclusions = found
+        for name in _SAFE_METHODS:
+            setattr(self, name, capability(source, name))
+        has_files = callable(capability(source, "get"))
+        self.get = self._get if has_files else None
+        self.get_media_metadata = self._get_media_metadata if has_files else None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.stored_source, self.exclusions))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _SAFE_FACTS:
+            return getattr(self.stored_source, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def excluded_indices(self) -> IntArray:
+        """Excluded samples, int64[k] ascending."""
+        return self.exclusions.indices
+
+    @property
+    def schema(self) -> Schema:
+        """Fields of the samples."""
+        return self.stored_source.schema
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the stored data: an exclude list moves no positions."""
+        return self.stored_source.fingerprint
+
+    def __len__(self) -> int:
+        return len(self.stored_source)
+
+    def __getitem__(self, index: int, /) -> Any:
+        place = as_index(index, len(self))
+        if self.exclusions.has(place):
+            self.exclusions.refuse(place, self._path())
+        return self.stored_source[place]
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Return the samples at `indices` (int64[k]) as columns; raises `Excluded`."""
+        return self.stored_source.get_batch(self._allowed(indices))
+
+    def get_samples(self, indices: IntArray, /) -> list[Any]:
+        """Return the samples at `indices` (int64[k]), in that order; raises `Excluded`."""
+        return samples_of(self.stored_source, self._allowed(indices))
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        return self.stored_source.children()
+
+    def recipe(self) -> dict[str, Any]:
+        """Return the recipe of the data, with the list if it was named; its entries are no part of it."""
+        return {**self.stored_source.recipe(), **self.exclusions.opened_with()}
+
+    def summary(self) -> str:
+        return f"{self.stored_source.summary()}  excluded={len(self.exclusions.indices):,}"
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return frozenset(self.stored_source.key_of(index) for index in self.exclusions.indices.tolist())
+
+    def _path(self) -> str | None:
+        return self.stored_source.recipe().get("path")
+
+    def _allowed(self, indices: Sequence[int] | IntArray) -> IntArray:
+        places = as_indices(indices, len(self))
+        self.exclusions.require_none(places, self._path())
+        return places
+
+    def _get(self, name: str, /) -> bytes:
+        """Return the stored bytes of a file; raises `Excluded` if its sample is excluded."""
+        self._require_file(name)
+        return self.stored_source.get(name)
+
+    def _get_media_metadata(self, name: str, /) -> Any:
+        self._require_file(name)
+        return self.stored_source.get_media_metadata(name)
+
+    def _require_file(self, name: str) -> None:
+        # A file belongs to the sample of its name, or of its key: the name up to a dot before the part.
+        dots = (place for place, letter in enumerate(name) if letter == ".")
+        if name in self._keys or any(name[:dot] in self._keys for dot in dots):
+            what = f"the file {name!r} belongs to an excluded sample"
+            raise Excluded(what, path=self._path(), found=self.exclusions.listed.path)
+
+
+class ExcludingTokens(ExcludingSource):
+    """A token source in which some documents are errors, and all of their tokens one id."""
+
+    def __init__(self, source: TokenSource, found: Exclusions) -> None:
+        super().__init__(source, found)
+        self.gather_flagged = None if capability(source, "gather_flagged") is None else self._gather_flagged
+        mask_id, largest = found.mask_id, int(np.iinfo(source.dtype).max)
+        if mask_id is not None and not 0 <= mask_id <= largest:
+            raise ConfigError(
+                "mask_tokens is not a token id of this dataset", found=mask_id, expected=f"0 to {largest}"
+            )
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the token ids."""
+        return self.stored_source.dtype
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens, including excluded ones: nothing moves."""
+        return self.stored_source.num_tokens
+
+    @property
+    def doc_starts(self) -> IntArray:
+        """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
+        return self.stored_source.doc_starts
+
+    @property
+    def had_eos_borders(self) -> bool:
+        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
+        return had_eos_borders(self.stored_source)
+
+    @property
+    def eos_id(self) -> int | None:
+        """Id that ends each document, if known."""
+        return self.stored_source.eos_id
+
+    @cached_property
+    def hidden(self) -> Hidden:
+        """Tokens of excluded documents, and the id that replaces them."""
+        starts = self.stored_source.doc_starts
+        indices = self.exclusions.indices
+        first, stop = np.asarray(starts[indices], np.int64), np.asarray(starts[indices + 1], np.int64)
+        some = first < stop
+        mask_id = self.exclusions.mask_id
+        if mask_id is None:
+            mask_id = self.stored_source.eos_id or 0
+        return Hidden(first[some], stop[some], np.full(int(some.sum()), mask_id, np.int64))
+
+    @property
+    def planes(self) -> dict[str, Plane]:
+        """Planes of the tokens; 0 for tokens of excluded documents."""
+        return {name: _HiddenPlane(one, self.hidden) for name, one in planes_of(self.stored_source).items()}
+
+    def stored_tokens(self) -> tuple[TokenSource, Hidden]:
+        """Return the stored tokens, for borders only, and which of them are hidden."""
+        return self.stored_source, self.hidden
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens, those of excluded documents masked; a copy only if there are some."""
+        return self.hidden.covered(self.stored_source.tokens(start, stop), start)
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """uint[len(starts), length]: one window per row, tokens of excluded documents masked."""
+        return self.hidden.cover_windows(self.stored_source.gather(starts, length, out), starts)
+
+    def _gather_flagged(
+        self, starts: IntArray, length: int, out: TokenArray | None = None
+    ) -> tuple[TokenArray, NDArray[np.bool_]]:
+        blocks, flags = self.stored_source.gather_flagged(starts, length, out)
+        return self.hidden.cover_windows(blocks, starts), flags
+
+
+@dataclass(frozen=True, slots=True)
+class _HiddenPlane:
+    """A plane that is 0 where tokens are hidden."""
+
+    plane: Plane
+    hidden: Hidden
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.plane.dtype
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        return self._seen(self.plane.read(start, stop)[None], np.array([start]))[0]
+
+    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
+        return self._seen(self.plane.gather(starts, length), starts)
+
+    def _seen(self, values: NDArray[Any], starts: IntArray) -> NDArray[Any]:
+        mask = self.hidden.mask(starts, values.shape[1])
+        return values if mask is None else np.where(mask, np.zeros(1, values.dtype), values)
+
+
+# --- excluded samples are left out ---------------------------------------------------------------------------------
+
+
+class KeptSource(Reindexed[Any]):
+    """The samples of a source that are not excluded."""
+
+    kind = "open"
+    source: Any
+
+    def __init__(self, source: ExcludingSource) -> None:
+        super().__init__(source)
+        self._left_out = source.exclusions.indices
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.source,))
+
+    def identity(self) -> tuple[Any, ...]:
+        return ("kept", self.source.fingerprint, self._left_out.tolist())
+
+    @property
+    def kept_key(self) -> str:
+        """Key of what this host derives from the data; see `penstock._digest`."""
+        return digest(self.fingerprint, kept_key(self.source))
+
+    @property
+    def manifest(self) -> Manifest | None:
+        """What the side file records about how the data was made."""
+        found = capability(self.source, "manifest")
+        if not isinstance(found, Manifest):
+            return None
+        return replace(
+            found, digest=None, num_tokens=None, binding=None, block_digests={}, fingerprints={}, parts={}, starts=None
+        )
+
+    def __len__(self) -> int:
+        return len(self.source) - len(self._left_out)
+
+    def source_index(self, index: Any) -> Any:
+        return places_in_whole(index, self._left_out)
+
+    def children(self) -> Mapping[str, Source[Any]]:
+        return self.source.children()
+
+    def recipe(self) -> dict[str, Any]:
+        return self.source.recipe()
+
+    def summary(self) -> str:
+        return self.source.summary()
+
+
+class KeptTokens(KeptSource):
+    """The documents of a token source that are not excluded, and the run of their tokens."""
+
+    get_samples: Any = None
+    place_of: Any = None
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the token ids."""
+        return self.source.dtype
+
+    @property
+    def eos_id(self) -> int | None:
+        """Id that ends each document, if known."""
+        return self.source.eos_id
+
+    @property
+    def max_token_id(self) -> int | None:
+        """Largest id of all documents, if known."""
+        return capability(self.source, "max_token_id")
+
+    @property
+    def only_here(self) -> tuple[str, ...]:
+        """Facts that copies of the data don't keep."""
+        return capability(self.source, "only_here") or ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the documents that are kept."""
+        return int(self.doc_starts[-1])
+
+    @cached_property
+    def doc_starts(self) -> IntArray:
+        """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
+        lengths = np.delete(np.diff(np.asarray(self.source.doc_starts, np.int64)), self._left_out)
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        starts.flags.writeable = False
+        return starts
+
+    def __len__(self) -> int:
+        return len(self.doc_starts) - 1
+
+    def __getitem__(self, index: int, /) -> Sample:
+        start, stop = self.doc_starts[as_index(index, len(self)) :][:2].tolist()
+        return {
+            "tokens": self.tokens(start, stop),
+            **{name: one.read(start, stop) for name, one in self.planes.items()},
+        }
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """uint[stop - start]: tokens in `[start, stop)` of what is kept."""
+        return self.joined(self.source.tokens, start, stop)
+
+    def joined(self, read: Callable[[int, int], NDArray[Any]], start: int, stop: int) -> NDArray[Any]:
+        """[stop - start]: what `read` gives for the tokens `[start, stop)` of what is kept, by places in the whole."""
+        gaps, added = self._gaps
+        inside = gaps[(gaps > start) & (gaps < stop)].tolist()
+        runs: list[NDArray[Any]] = []
+        for first, end in zip([start, *inside], [*inside, stop], strict=True):
+            by = int(added[np.searchsorted(gaps, first, side="right")])
+            runs.append(read(first + by, end + by))
+        return runs[0] if len(runs) == 1 else np.concatenate(runs)
+
+    @property
+    def planes(self) -> dict[str, Plane]:
+        """The planes of what is kept."""
+        return {name: _KeptPlane(one, self) for name, one in planes_of(self.source).items()}
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """Return one window per row, uint[len(starts), length], written into `out` if given."""
+        out = np.empty((len(starts), length), self.dtype) if out is None else out
+        for row, start in enumerate(starts.tolist()):
+            out[row] = self.tokens(start, start + length)
+        return out
+
+    @cached_property
+    def _gaps(self) -> tuple[IntArray, IntArray]:
+        """Places of missing documents, ascending without repeats, and what is added to places after each of them."""
+        hidden: Hidden = self.source.hidden
+        lengths = hidden.stops - hidden.starts
+        at = hidden.starts - (np.cumsum(lengths) - lengths)
+        gaps, which = np.unique(at, return_inverse=True)
+        missing = np.zeros(len(gaps), np.int64)
+        np.add.at(missing, which, lengths)
+        return gaps, np.concatenate([[0], np.cumsum(missing)])
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptPlane:
+    """A plane of the tokens that are kept."""
+
+    plane: Plane
+    source: KeptTokens
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.plane.dtype
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        return self.source.joined(self.plane.read, start, stop)
+
+    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
+        values = np.empty((len(starts), length), self.dtype)
+        for row, start in enumerate(starts.tolist()):
+            values[row] = self.read(start, start + length)
+        return values
