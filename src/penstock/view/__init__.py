@@ -1,1 +1,1 @@
-"""Shows data: samples in the terminal, and as files of a mounted folder."""
+"""Display of data: samples in the terminal, pages in a browser, and files of a mounted directory."""

@@ -1,12 +1,12 @@
-"""The parts of a WebDataset's samples as files of a folder: mounted through FUSE, read-only.
+"""Mount of a WebDataset through FUSE, read-only: parts of samples as files of a directory.
 
 | layout | where part `<part>` of the sample `<key>` is |
 |---|---|
-| flat | `<key>.<part>`; slashes in keys are folders |
+| flat | `<key>.<part>`; slashes in keys are directories |
 | by sample | `<key>/<part>` |
 
-`build_tree` and `Files` are the whole logic and need no FUSE; `mount` connects them to it. Of a part that repeats in
-its sample the first one is there, as it is by name.
+`build_tree` and `Files` are the whole logic and need no FUSE; `mount` connects them to it. If a part repeats in
+its sample, the first one is mounted.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _FILE_MODE, _FOLDER_MODE = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o555
 _MOST_NAME_BYTES = 255
 _MOUNTED = b"mounted"
 _AFTER_MOUNTING = (7, 8)
-"""Statuses of libfuse 3 for an end other than by unmounting; a signal is one: it has unmounted by then."""
+"""Statuses of libfuse 3 for an end other than by unmounting, such as a signal, after which it is unmounted too."""
 
 Row = tuple[int, str, str, int, int]
 """Shard number, key, part, first byte of the content in the shard, its size."""
@@ -54,7 +54,7 @@ Row = tuple[int, str, str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Files and folders, by their paths from the root, `""`.
+    """Files and directories, by their paths relative to the root, `""`.
 
     Attributes:
         files: path → shard number, first byte, size in bytes.
@@ -66,16 +66,16 @@ class Tree:
 
 
 def build_tree(rows: Iterator[Row], *, by_sample: bool = False, of: Place | None = None) -> Tree:
-    """The tree of all parts. Memory: about 500 bytes a part.
+    """Return the tree of all parts. Memory: about 500 bytes per part.
 
     Args:
-        rows: the parts, those of a sample by their places.
-        by_sample: a folder for each sample.
+        rows: the parts, those of a sample in order.
+        by_sample: one directory per sample.
         of: the dataset, for errors.
 
     Raises:
-        UnsafeData: a key that leaves the folder.
-        ConfigError: a name that no file can have, or one that is both a file and a folder.
+        UnsafeData: a key leads out of the directory.
+        ConfigError: a name is invalid for files, or names both a file and a directory.
     """
     tree = Tree()
     for shard, key, part, start, size in rows:
@@ -95,10 +95,10 @@ def build_tree(rows: Iterator[Row], *, by_sample: bool = False, of: Place | None
 
 
 def dataset_rows(dataset: Place) -> Iterator[Row]:
-    """The parts of a prepared WebDataset: from its index, or where that has none, from the shards' headers.
+    """Yield the parts of a prepared WebDataset from its index, or else from the shards' headers.
 
     Raises:
-        FormatError: it was not prepared, or is damaged.
+        FormatError: the dataset wasn't prepared, or is damaged.
     """
     store = dataset.store
     names = list(read_info(store, dataset.path).counts)
@@ -109,7 +109,7 @@ def dataset_rows(dataset: Place) -> Iterator[Row]:
                 rows = opened.enter_context(closing(connect(store, index.path))).execute(_QUERY)
             except sqlite3.DatabaseError as error:
                 raise_system_error(error, index.path)
-                rows = None  # of a version without a table of parts
+                rows = None  # written by a version without a table of parts
             if rows is not None:
                 yield from _checked(rows, len(names), index)
                 return
@@ -122,12 +122,12 @@ def dataset_rows(dataset: Place) -> Iterator[Row]:
 
 
 class Files:
-    """What FUSE asks for, by paths in the mounted folder; see `mfusepy.Operations`.
+    """FUSE operations by paths in the mounted directory; see `mfusepy.Operations`.
 
     Args:
-        tree: of the files.
-        shards: where they are, by number.
-        time_s: of all files: when the dataset was changed.
+        tree: tree of the files.
+        shards: shards by number.
+        time_s: modification time of all files: that of the dataset.
     """
 
     def __init__(self, tree: Tree, shards: list[Place], time_s: float) -> None:
@@ -137,7 +137,7 @@ class Files:
         self._owner = {"st_uid": os.getuid(), "st_gid": os.getgid()}
 
     def getattr(self, inner: str) -> dict[str, Any]:
-        """Attributes of a file or folder; raises `OSError` with ENOENT."""
+        """Return the attributes of a file or directory; raise `OSError` with ENOENT."""
         name = inner.strip("/")
         if name in self._tree.files:
             size = self._tree.files[name][2]
@@ -147,18 +147,18 @@ class Files:
         return {"st_mode": _FOLDER_MODE, "st_nlink": 2, "st_size": size, **self._times, **self._owner}
 
     def readdir(self, inner: str) -> list[str]:
-        """Names in a folder; raises `OSError` with ENOENT."""
+        """Return the names in a directory; raise `OSError` with ENOENT."""
         return [".", "..", *self._folder(inner.strip("/"))]
 
     def open(self, inner: str, flags: int) -> int:
-        """Raises `OSError`: ENOENT, or EROFS for anything but reading."""
+        """Check that a file can be opened; raise `OSError`: ENOENT, or EROFS unless read-only."""
         if flags & (os.O_WRONLY | os.O_RDWR):
             raise OSError(errno.EROFS, os.strerror(errno.EROFS), inner)
         self._file(inner)
         return 0
 
     def read(self, inner: str, size: int, offset: int) -> bytes:
-        """Up to `size` bytes of a file from `offset` on: only these are read from the shard."""
+        """Return up to `size` bytes of a file from `offset` on: only these are read from the shard."""
         shard, start, size_bytes = self._file(inner)
         length = max(0, min(size, size_bytes - offset))
         held = self._shards[shard]
@@ -183,13 +183,13 @@ def open_files(
     follow_links: bool = False,
     excludes: Given | Literal[False] | None = None,
 ) -> Files:
-    """The files of a prepared WebDataset, but for those of excluded samples.
+    """Return the files of a prepared WebDataset, without those of excluded samples.
 
     Raises:
-        NotFound: a list that is named is not there.
-        Corrupt: a list can't be read, or is of other data.
-        FormatError: it was not prepared, or is damaged.
-        UnsafeData, ConfigError: names that no files can have; see `build_tree`.
+        NotFound: the given exclude list doesn't exist.
+        Corrupt: an exclude list can't be read, or belongs to other data.
+        FormatError: the dataset wasn't prepared, or is damaged.
+        UnsafeData, ConfigError: names are invalid for files; see `build_tree`.
     """
     place = dataset_at(path, follow_links=follow_links).bare()
     named = None if excludes is None or excludes is False else place_of(excludes)
@@ -204,7 +204,7 @@ def open_files(
 
 
 def _taken_out(place: Place, named: Place | None, *, follow_links: bool) -> set[str]:
-    """Keys that the list of a dataset takes out, of whatever split: the one that is named, else that beside it."""
+    """Return the keys excluded by a dataset's list, of any split: the given list, else the one next to it."""
     beside = place.child(OURS[0])
     named = named or (beside if place.is_local and beside.exists() else None)
     if named is None:
@@ -229,21 +229,21 @@ def mount(
     excludes: Given | Literal[False] | None = None,
     ready: Callable[[], None] | None = None,
 ) -> None:
-    """Mount a WebDataset at an empty folder, until it is unmounted; with `detach` in the background.
+    """Mount a WebDataset at an empty directory until it is unmounted; with `detach` in the background.
 
     Args:
         path: the dataset.
-        mountpoint: an empty folder of this machine.
-        by_sample: a folder for each sample, in place of one file for each part.
-        detach: serve in a process of its own, and return once it is mounted.
-        follow_links: read files through links that lead out of the dataset's folder.
-        excludes: exclude list, whose samples are not shown; by default the one beside the dataset, on this machine.
-        ready: called before it is mounted, when nothing is known to be against it.
+        mountpoint: an empty local directory.
+        by_sample: one directory per sample instead of one file per part.
+        detach: serve in a separate process, and return once it is mounted.
+        follow_links: read files through links that lead out of the dataset's directory.
+        excludes: exclude list; by default the local one next to the dataset.
+        ready: called before mounting, after all checks.
 
     Raises:
         MissingExtra: mfusepy is not installed.
-        NotFound: no such folder to mount at, or no FUSE in this system.
-        ConfigError: the folder is not empty, or already mounted.
+        NotFound: the mount point doesn't exist, or this system doesn't have FUSE.
+        ConfigError: the directory isn't empty, or is already mounted.
     """
     mountpoint = local_path(mountpoint, "the mount point")
     if not os.path.isdir(mountpoint):
@@ -284,10 +284,11 @@ def _serve(fuse: Any, files: Files, mountpoint: str, started: Callable[[], None]
 
 
 def _serve_detached(fuse: Any, files: Files, mountpoint: str) -> None:
-    """Serve in a process of its own; return once it is mounted.
+    """Serve in a separate process; return once it is mounted.
 
-    FUSE's own way to the background is a fork that Python doesn't know of, so an interpreter that had threads waits for
-    them forever when it ends.
+    FUSE's own daemon mode is a fork that Python doesn't notice: an interpreter with threads would wait for them forever
+    at
+    its end.
     """
     reading, writing = os.pipe()
     if os.fork():
@@ -322,9 +323,9 @@ def _serve_detached(fuse: Any, files: Files, mountpoint: str) -> None:
 
 
 def _operations(fuse: Any, files: Files, started: Callable[[], None]) -> Any:
-    """`files` under the signatures that the library calls; `started` is called once they are mounted."""
+    """Return `files` with the signatures that the library calls; `started` is called once they are mounted."""
 
-    class Operations(fuse.Operations):  # it looks methods up by name, and asks the class for options
+    class Operations(fuse.Operations):  # it finds methods by name, and reads options from the class
         def init(self, path: str) -> None:
             started()
 

@@ -1,6 +1,6 @@
-"""What notebooks show: sources, streams, loaders, plans and findings by themselves; batches after `%load_ext penstock`.
+"""Notebook display: of sources, streams, loaders, plans and findings; of batches after `%load_ext penstock`.
 
-Reads indexes alone, but for batches and findings, which are there already.
+Reads only indexes, except for batches and findings, which are in memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from penstock.view.facts.token_run import TokenRun, tokens
 from penstock.view.report import style_file
 
 MOST_ROWS = 8
-"""Samples of a batch that are shown."""
+"""Limit on the samples of a batch that are shown."""
 
 _BOUNDS = Bounds(panels=12, characters=400, nodes=40, deep=5, items=64, shown_bytes=64)
 _TOKENS = 96
@@ -37,22 +37,22 @@ _KNOWN = ("tokens", "inputs", "input_ids", "__key__")
 
 
 def html_of(value: Any) -> str:
-    """What a notebook shows of a source, stream, loader, plan or findings."""
+    """Return the notebook display of a source, stream, loader, plan or findings."""
     return str(_wrapped(_drawn(value)))
 
 
 def batch_html(batch: Any) -> str | None:
-    """What a notebook shows of a dict that is a batch of columns; None for any other, which is shown as it was."""
+    """Return the notebook display of a dict that is a batch of columns; None for any other dict."""
     return str(_wrapped(_batch(batch))) if _is_batch(batch) else None
 
 
 def load(shell: Any) -> None:
-    """Show batches in a notebook; `%load_ext penstock` calls it."""
+    """Show batches in a notebook; called by `%load_ext penstock`."""
     shell.display_formatter.formatters["text/html"].for_type(dict, batch_html)
 
 
 def unload(shell: Any) -> None:
-    """The opposite, for `%unload_ext penstock`."""
+    """Undo `load`; called by `%unload_ext penstock`."""
     shell.display_formatter.formatters["text/html"].pop(dict, None)
 
 
@@ -145,11 +145,11 @@ def _tokens(values: Mapping[str, Any]) -> TokenRun | None:
 
 
 def _as_array(value: Any) -> Any:
-    """A tensor as an array, where it lies in this machine's memory."""
+    """Return a tensor as an array, if it is in host memory."""
     is_tensor = not isinstance(value, np.ndarray | np.generic) and hasattr(value, "numpy") and hasattr(value, "dtype")
     try:
         return cast("Any", value).numpy() if is_tensor else value
-    except Exception:  # a tensor of another device, or one that remembers how it was made
+    except Exception:  # a tensor on a device, or one that requires gradients
         return value
 
 
@@ -164,12 +164,12 @@ def _column(column: Any) -> tuple[str, str, str]:
 
 
 def _is_batch(value: Any) -> bool:
-    """Whether a dict is a batch: names of columns, one of which ours have, and of which that is one."""
+    """Return whether a dict is a batch: it has column names, and one of ours is a column."""
     return bool(value) and all(isinstance(name, str) for name in value) and _num_rows(value) is not None
 
 
 def _num_rows(batch: Mapping[str, Any]) -> int | None:
-    """Samples of a batch, by the columns whose names are known; None where it has none."""
+    """Return the number of samples of a batch, from its known columns; None without one."""
     return next((found for name in _KNOWN if name in batch and (found := _size(batch[name])) is not None), None)
 
 
@@ -185,12 +185,12 @@ def _title(name: str) -> Markup:
 
 
 def _wrapped(content: Sequence[Child]) -> Markup:
-    """A part of somebody else's page: the style sheet holds inside of it alone."""
+    """Return part of a foreign page: the style sheet only applies inside it."""
     return tag("div", tag("style", _scoped()), content, class_="penstock")
 
 
 def _scoped() -> Markup:
-    """The report's rules, by nesting; colours follow the notebook's theme where it says so, else the system's."""
+    """Return the report's style rules, nested; colours follow the notebook's theme if known, else the system's."""
     variables = style_file("colours.css").replace(":root", ".penstock")
     rules = style_file("report.css").partition("@media print")[0]
     kept = "\n".join(

@@ -1,7 +1,7 @@
-"""`report`: what there is to see of a dataset or a run as one file for a mail or a wiki.
+"""`report`: an overview of a dataset or a run as a single file for a mail or a wiki.
 
 The file opens from a disk: its pictures are SVG and small JPEGs, it has no script, and its content security policy
-allows none. The same data and options give the same bytes, whatever the file is called. At most some 1.5 MB.
+allows none. The same data and options give the same bytes, for any file name. At most about 1.5 MB.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from penstock.view.facts.samples import media_of, sample_at
 from penstock.view.facts.token_run import TokenRun
 
 MOST_EXAMPLES = 48
-"""Samples of a report."""
+"""Limit on the samples of a report."""
 
 THUMBNAIL_SIDE, THUMBNAIL_BYTES, MOST_THUMBNAILS = 320, 16_384, 48
 """The longer side of a picture in pixels, bytes of its JPEG, and pictures of a report."""
@@ -84,7 +84,7 @@ def report(
     """Write a self-contained HTML report on a dataset, or on a training run described by a recipe.
 
     For a dataset: counts, lengths, shards, splits, schema, files, examples chosen by hash, and the findings of a check.
-    For a run: what it reads from each source, the tree of its mix, the proportions over its steps, and the batch of one
+    For a run: the reads from each source, the tree of its mix, the proportions over its steps, and the batch of one
     step.
 
     Args:
@@ -94,8 +94,20 @@ def report(
         depth: depth of the check of a dataset, as in `penstock.verify`; `"none"` skips it.
         step: step of a run whose batch is shown, from 0.
         state: saved state of a run, a JSON file, which records the batch size of each step.
-        steps, global_batch, world, seed, mode: of a run, as in `penstock plan`.
-        split, format, layout, eos_id, excludes, planes, flavor, trust, follow_links: as in `penstock.open`.
+        steps: number of steps of a run; by default until every source was read once.
+        global_batch: samples per step of a run.
+        world: number of data-parallel ranks of a run.
+        seed: seed of a run's order, if its recipe has none.
+        mode: mode of a metadataset: `"train"` or `"val"`.
+        split: as in `penstock.open`, like the following options.
+        format: format of the dataset; detected by default.
+        layout: layout of the dataset, for formats with several ones.
+        eos_id: id that ends documents of tokens.
+        excludes: exclude list; by default the one next to the dataset.
+        planes: planes to read with tokens.
+        flavor: kind of samples in a directory.
+        trust: import code named by the data or the recipe, and run pickles.
+        follow_links: read files through links that lead out of the dataset's directory.
         tokenizer: file or directory of the tokenizer, to show token ids as text.
         overwrite: replace an existing report.
         dry_run: check everything and report the size of the page, without writing.
@@ -127,11 +139,11 @@ def report(
             named: Any = {name: value for name, value in for_runs.items() if name != "steps"}
             run = open_run(_as_path(target), **taken, **named)
             _require_report_or_none(place, [_as_path(target), *_paths_of(run.data.recipe())], overwrite=overwrite)
-            _ = run.shape()  # an unknown batch size is an error before anything is read
-            _ = run.vocabulary  # one that is not there is an error before anything is read
+            _ = run.shape()  # raise an error for an unknown batch size before anything is read
+            _ = run.vocabulary  # raise an error for a missing tokenizer before anything is read
             title, body, shown = run.name, _of_run(run, step, steps, examples), examples
         else:
-            how: dict[str, Any] = {} if isinstance(target, Place) else {"read": "pread"}  # as of a viewer
+            how: dict[str, Any] = {} if isinstance(target, Place) else {"read": "pread"}  # as in the viewer
             opened = open_target(_as_path(target), **taken, **for_data, **how)
             _require_report_or_none(place, _files(opened), overwrite=overwrite)
             _ = opened.vocabulary
@@ -146,11 +158,11 @@ def report(
 
 
 def page(title: str, kind: str, body: Iterable[Child]) -> bytes:
-    """A whole page.
+    """Return a whole page.
 
     Args:
-        title: what it is about: a path.
-        kind: what that is.
+        title: subject: a path.
+        kind: kind of the subject.
         body: sections.
     """
     name = title.rstrip("/").rpartition("/")[2] or title
@@ -171,16 +183,12 @@ def page(title: str, kind: str, body: Iterable[Child]) -> bytes:
 
 
 def style() -> Markup:
-    """The style sheet: the colours of all faces, then what a report is."""
+    """Return the style sheet: colours shared with the pages, then rules of reports."""
     return Markup("".join(map(style_file, ("colours.css", "report.css"))))
 
 
 def style_file(name: str) -> str:
-    """One of the style sheets."""
     return (resources.files("penstock.view") / "static" / name).read_text("utf-8")
-
-
-# --- a dataset -----------------------------------------------------------------------------------------------------
 
 
 def _of_dataset(
@@ -214,7 +222,7 @@ def _summed(found: Any) -> str:
 
 
 def chosen(seed: str, size: int, count: int) -> list[int]:
-    """Indices of examples, rising: the same for the same data, whatever else changes."""
+    """Return indices of examples, ascending: determined only by the data."""
     if size <= count:
         return list(range(size))
     found: set[int] = set()
@@ -241,7 +249,7 @@ def _examples(
 
 
 def _thumbnail(opened: Opened, index: int, part: str) -> bytes | str:
-    """A small picture, or why there is none."""
+    """Return a small picture, or the reason why there isn't one."""
     try:
         data = media_of(opened, index, part).data
         if data.size_bytes > 1 << 26:
@@ -263,9 +271,6 @@ def _cards_of(shown: list[_Example], facts: Overview) -> Child:
         return tag("div", "no samples to show", class_="empty") if facts.samples.value == 0 else None
     cards = [draw_sample(one, thumbnails=small, tokens=run, width=1 if run is None else 2) for one, small, run in shown]
     return [token_key(run for _, _, run in shown if run is not None), tag("div", cards, class_="samples")]
-
-
-# --- a run ---------------------------------------------------------------------------------------------------------
 
 
 def _of_run(run: OpenedRun, step: int, steps: int | None, examples: int) -> Iterator[Child]:
@@ -334,13 +339,10 @@ def _side(length: int | None) -> str:
 def _window(run: OpenedRun, position: int) -> TokenRun | None:
     try:
         return window_tokens(run, position, sample_of(run, position), most=_FIRST_TOKENS)
-    except Exception as error:  # what has no tokens, or can't be read, is told by its panels
+    except Exception as error:  # samples without tokens and unreadable ones show their panels
         if is_of_the_disk(error):
             raise
         return None
-
-
-# --- what may be written -------------------------------------------------------------------------------------------
 
 
 def _section(name: str, content: Child, told: str | None = None) -> list[Child]:
@@ -361,7 +363,7 @@ def _refuse_others(given: Mapping[str, Any], *, of_run: bool) -> None:
 
 
 def _place_of_page(output: Place) -> Place:
-    """Where the output goes; raises `ConfigError` where it is not called as what it is."""
+    """Return the location of the output; raise `ConfigError` if its name has the wrong extension."""
     place = Place(output.store, output_path(output.store, output.path))
     if not place.path.lower().endswith(_NAMES):
         hint = "Use such a name. For a PDF, open the page in a browser and print it to a file"
@@ -372,10 +374,10 @@ def _place_of_page(output: Place) -> Place:
 
 
 def _require_report_or_none(place: Place, inputs: Iterable[str], *, overwrite: bool) -> None:
-    """That the page replaces nothing but a report, and no input.
+    """Check that the page replaces nothing but a report, and no input.
 
     Raises:
-        ConfigError: it would.
+        ConfigError: the output is an input, or exists and isn't a report.
     """
     require_other(inputs, place.path)
     require_file_or_none(place.store, place.path)

@@ -1,1 +1,1 @@
-"""Facts as HTML and SVG that need no script and no network: for the report and for notebooks."""
+"""Facts as HTML and SVG without scripts or network access: for the report and notebooks."""

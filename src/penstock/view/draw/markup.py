@@ -1,4 +1,4 @@
-"""HTML out of plain values: everything is escaped that is not markup already."""
+"""HTML from plain values: everything except markup is escaped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VOID = frozenset(("br", "hr", "img", "meta", "link", "rect", "line", "path", "p
 
 
 class Markup(str):
-    """Text that is HTML."""
+    """HTML text."""
 
     __slots__ = ()
 
@@ -22,12 +22,12 @@ Child: TypeAlias = str | int | float | Iterable["Child"] | None
 
 
 def tag(name: str, /, *children: Child, **attributes: str | int | float | bool | None) -> Markup:
-    """An element.
+    """Return an element.
 
     Args:
-        name: of it.
-        children: in it.
-        attributes: a trailing underscore is dropped (`class_`), others are dashes; None and False leave one out.
+        name: name of the element.
+        children: content of the element.
+        attributes: a trailing underscore is dropped (`class_`), others are dashes; None and False omit an attribute.
     """
     told = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{quoted(str(value))}"')
@@ -40,12 +40,11 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
 
 
 def joined(children: Iterable[Child]) -> Markup:
-    """Children one after another."""
     return Markup("".join(map(_one, children)))
 
 
 def quoted(text: str) -> str:
-    """Text as it stands in an element or an attribute; what would turn its direction or end it is spelt out."""
+    """Return text for an element or an attribute; characters that change or end its direction are spelled out."""
     return escape(printable_lines(text), quote=True)
 
 

@@ -1,4 +1,4 @@
-"""Small plots as SVG: shapes alone, which fill whatever width there is; their words stand around them as HTML."""
+"""Small plots as SVG: only shapes, which fill the available width; labels are HTML around them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from penstock.view.facts.lengths import Lengths
 from penstock.view.facts.run import Curves
 
 SERIES = 8
-"""Colours of a plot; what comes behind them is drawn together."""
+"""Number of colours of a plot; further series are drawn together."""
 
 _HEIGHT = 100
 
 
 def histogram(lengths: Lengths) -> Markup:
-    """Lengths of samples, on a logarithmic axis; each bar says its number."""
+    """Draw lengths of samples on a logarithmic axis; each bar shows its number."""
     bins = lengths.bins
     most = max(one.count for one in bins)
     bars = [
@@ -32,7 +32,7 @@ def histogram(lengths: Lengths) -> Markup:
 
 
 def shard_bars(shards: Shards) -> Markup:
-    """Samples of each shard; where shards are many, the fewest and the most of some in a row."""
+    """Draw the samples of each shard; with many shards, the fewest and the most of several neighbours."""
     bars: list[Child] = []
     for place, one in enumerate(shards.bars):
         top, low = _HEIGHT * one.most / max(1, shards.most), _HEIGHT * one.fewest / max(1, shards.most)
@@ -51,7 +51,7 @@ def shard_bars(shards: Shards) -> Markup:
 
 
 def share_areas(curves: Curves) -> Markup:
-    """What each source contributes to the samples over the steps, one area on another; stages as dashed lines."""
+    """Draw each source's share of the samples over the steps as stacked areas; stages are dashed lines."""
     last = max(1, curves.steps[-1])
     shown = curves.curves[:SERIES]
     places = [1000 * step / last for step in curves.steps]
@@ -73,7 +73,7 @@ def share_areas(curves: Curves) -> Markup:
 
 
 def epoch_lines(curves: Curves) -> Markup:
-    """How often each source was read over the steps; the dashed lines are whole epochs."""
+    """Draw how often each source was read over the steps; dashed lines are whole epochs."""
     last = max(1, curves.steps[-1])
     shown = curves.curves[:SERIES]
     top = max([1.0, *(one.epochs[-1] for one in shown)]) * 1.05
@@ -103,7 +103,7 @@ def epoch_lines(curves: Curves) -> Markup:
 
 
 def legend(curves: Curves) -> Markup:
-    """Names of the sources with their colours, how much of the run each is, and how far it is read."""
+    """Return the names of the sources with their colours, their shares, and how far they are read."""
     whole = sum(one.samples[-1] for one in curves.curves) or 1
     rows = [
         tag(
@@ -120,7 +120,7 @@ def legend(curves: Curves) -> Markup:
 
 
 def meter(part: float, whole: float = 1.0, label: str = "") -> Markup:
-    """A bar of a table's cell."""
+    """Draw a bar for a table cell."""
     width = 100 * part / whole if whole else 0.0
     shape = tag("rect", class_="bar", x=0, y=0, width=_place(max(0.4, width) if part else 0), height=10)
     return tag("svg", tag("title", label) if label else None, shape, viewBox="0 0 100 10", preserveAspectRatio="none",
@@ -153,5 +153,5 @@ def _range(start: int, stop: int) -> str:
 
 
 def _place(value: float) -> str:
-    """A coordinate, the same on every machine."""
+    """Format a coordinate identically on every machine."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -13,7 +13,7 @@ from penstock.view.facts.panel import Panel, Panels
 from penstock.view.facts.token_run import Token, TokenRun
 
 Thumbnails = Mapping[str, bytes | str]
-"""Name of a part → a small JPEG of it, or why there is none."""
+"""Name of a part → a small JPEG of it, or the reason why there isn't one."""
 
 
 def sample(
@@ -25,14 +25,14 @@ def sample(
     tokens: TokenRun | None = None,
     width: int = 1,
 ) -> Markup:
-    """A sample as a card.
+    """Return a sample as a card.
 
     Args:
-        shown: it.
-        title: instead of its index.
-        origin: where it comes from, in a batch.
-        thumbnails: of its pictures.
-        tokens: drawn in the place of its panels of tokens.
+        shown: the sample.
+        title: title that replaces the index.
+        origin: origin of the sample in a batch.
+        thumbnails: thumbnails of its pictures.
+        tokens: tokens that replace its token panels.
         width: 2 for a card as wide as the page.
     """
     name = title or (f"#{count(shown.index)}" if shown.index is not None else "sample")
@@ -55,7 +55,7 @@ def sample(
 
 
 def panel(one: Panel, thumbnail: bytes | str | None = None) -> Markup:
-    """One part of a sample; `thumbnail`: a small JPEG of it, or why there is none."""
+    """Return one part of a sample; `thumbnail` is a small JPEG of it, or the reason why there isn't one."""
     fields = tag("span", f"field {', '.join(one.fields)}") if one.fields else None
     label = tag("div", tag("b", one.name), fields, tag("span", about(one)), class_="label")
     body: list[Child] = []
@@ -79,7 +79,7 @@ def panel(one: Panel, thumbnail: bytes | str | None = None) -> Markup:
 
 
 def about(one: Panel) -> str:
-    """What a part is, in a line: `image/png, 640 × 480, 12.1 kB`."""
+    """Describe a part in a line: `image/png, 640 × 480, 12.1 kB`."""
     words = [one.media_type or one.kind]
     if one.dtype is not None:
         words = [f"{one.dtype}[{', '.join(map(str, one.shape or ()))}]"]
@@ -97,7 +97,7 @@ def about(one: Panel) -> str:
 
 
 def tokens_of(run: TokenRun) -> Markup:
-    """Tokens in a row: documents by two tints and a bar where one begins; what does not count is dotted."""
+    """Return tokens in a row: documents in two tints with bars at their starts, tokens without loss dotted."""
     shade, segment, spans = 0, None, list[Child]()
     for one in run.tokens:
         shade += one.place > run.start and (one.begins or one.segment != segment)
@@ -117,7 +117,7 @@ def tokens_of(run: TokenRun) -> Markup:
 
 
 def token_key(runs: Iterable[TokenRun]) -> Markup | None:
-    """What the marks of tokens mean, as far as they are there; once for all of them."""
+    """Return a legend of the marks used by any of these tokens."""
     shown = list(runs)
     ones = [one for run in shown for one in run.tokens]
     if not ones:

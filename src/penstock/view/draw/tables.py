@@ -18,7 +18,7 @@ _QUANTILES = {0.0: "shortest", 0.5: "median", 1.0: "longest"}
 
 
 def cards(rows: Sequence[tuple[str, str, str]]) -> Markup:
-    """Figures in boxes: number, what it is, how it was found."""
+    """Return figures in boxes: number, name, and how it was determined."""
     made = [
         tag("div", tag("b", value), tag("span", name), tag("small", how) if how else None, class_="card")
         for value, name, how in rows
@@ -29,7 +29,7 @@ def cards(rows: Sequence[tuple[str, str, str]]) -> Markup:
 def table(
     head: Sequence[str], rows: Sequence[Sequence[Child]], numbers: Sequence[int] = (), *, names: Sequence[int] = ()
 ) -> Markup:
-    """A table; the columns `numbers` are right-aligned, `names` don't become narrow."""
+    """Return a table; the columns `numbers` are right-aligned, `names` don't become narrow."""
 
     def kind(place: int) -> str | None:
         return "n" if place in numbers else "name" if place in names else None
@@ -40,18 +40,16 @@ def table(
 
 
 def facts(rows: Sequence[tuple[str, Child]]) -> Markup:
-    """Names and values."""
     body = tag("tbody", [tag("tr", tag("td", name, class_="k"), tag("td", value)) for name, value in rows])
     return tag("table", body)
 
 
 def folded(name: str, content: Child) -> Markup:
-    """What is opened by a click."""
+    """Return content that opens on a click."""
     return tag("details", tag("summary", name), content)
 
 
 def overview_cards(one: Overview) -> Markup:
-    """The figures that matter most."""
     what = "documents" if one.tokens is not None else "samples"
     rows = [(short(one.samples.value), what, _exact(one.samples.value, found(one.samples)))]
     if one.tokens is not None:
@@ -70,7 +68,6 @@ def overview_cards(one: Overview) -> Markup:
 
 
 def overview_facts(one: Overview) -> Markup:
-    """Everything else in two columns."""
     rows: list[tuple[str, Child]] = [("format", one.format)]
     if one.tokens is not None:
         tokens = one.tokens
@@ -96,7 +93,7 @@ def overview_facts(one: Overview) -> Markup:
 
 
 def lengths(one: Lengths) -> Markup:
-    """The histogram of lengths, with the percentiles, and a table of both."""
+    """Return the histogram of lengths with percentiles, and a table of both."""
     names = [_QUANTILES.get(at, f"{at:.0%}") for at, _ in one.quantiles]
     values = [size(value) if one.unit == "bytes" else count(value) for _, value in one.quantiles]
     quantiles = table([*names, "mean"], [[*values, size(one.mean) if one.unit == "bytes" else short(one.mean)]],
@@ -111,14 +108,14 @@ def lengths(one: Lengths) -> Markup:
 
 
 def how_lengths(one: Lengths) -> str:
-    """How lengths were found."""
+    """Describe how lengths were determined."""
     if one.estimated_from is None:
         return f"of all {count(one.of)}, from the {one.how}" if one.how == "index" else f"of all {count(one.of)}"
     return f"estimated from {count(one.estimated_from)} of {short(one.of)}"
 
 
 def shards(one: Overview) -> Markup | None:
-    """Sizes of shards; those that are odd are named."""
+    """Return the sizes of shards; unusual ones are named."""
     if one.shards is None:
         return None
     odd = [f"shard {count(number)} has {plural(samples, 'sample')}" for number, samples in one.shards.odd]
@@ -131,7 +128,6 @@ def shards(one: Overview) -> Markup | None:
 
 
 def schema(one: Overview) -> Markup:
-    """Fields of a sample."""
     if not one.fields:
         return tag("p", "Fields vary by sample.", class_="muted")
     rows = [
@@ -148,7 +144,6 @@ def schema(one: Overview) -> Markup:
 
 
 def splits(one: Overview) -> Markup | None:
-    """Splits, where there are some."""
     if not one.splits:
         return None
     known = [each.samples or 0 for each in one.splits]
@@ -165,7 +160,6 @@ def splits(one: Overview) -> Markup | None:
 
 
 def files(one: Overview) -> Markup | None:
-    """What lies on disk."""
     if one.disk is None or not one.disk.files:
         return None
     most = max(each.size_bytes for each in one.disk.files)
@@ -184,7 +178,6 @@ def files(one: Overview) -> Markup | None:
 
 
 def health(one: Health) -> Markup:
-    """What a check found."""
     if one.is_sound:
         return tag("ul", tag("li", "No findings.", class_="good"), class_="notes")
     rows = []
@@ -207,7 +200,6 @@ def health(one: Health) -> Markup:
 
 
 def plan_cards(one: Plan) -> Markup:
-    """The figures of a run."""
     rows = [
         (
             short(one.samples),
@@ -227,7 +219,6 @@ def plan_cards(one: Plan) -> Markup:
 
 
 def plan_table(one: Plan) -> Markup:
-    """What is read of each source."""
     rows = [
         (
             *(each.path, count(each.samples), count(each.reads), f"{each.epochs:,.2f}", count(each.repeats)),
@@ -240,12 +231,11 @@ def plan_table(one: Plan) -> Markup:
 
 
 def warnings(lines: Sequence[str]) -> Markup | None:
-    """What is odd."""
     return tag("ul", [tag("li", one) for one in lines], class_="notes") if lines else None
 
 
 def tree(node: Node, *, is_root: bool = True, is_only: bool = False) -> Markup:
-    """The tree of a mix: asked and exact shares; of a single child the name says nothing."""
+    """Return the tree of a mix with requested and exact shares; an only child has no name."""
     told: list[Child] = []
     if node.name and not is_only:
         told.append(tag("b", node.name))
@@ -263,7 +253,6 @@ def tree(node: Node, *, is_root: bool = True, is_only: bool = False) -> Markup:
 
 
 def comparison(one: Comparison) -> Markup:
-    """Two datasets held against each other."""
     if one.equal:
         how = "by the digests in their side files" if one.by == "side files" else "sample by sample"
         return tag(

@@ -1,4 +1,4 @@
-"""Facts as lines of a terminal: samples, small pictures, tokens as text with borders of documents and masks."""
+"""Facts as lines of a terminal: samples, small pictures, and token text with document borders and masks."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _SHORT, _NUMBERS, _LINE = 60, 12, 200
 
 
 def window(run: TokenRun, *, color: bool) -> Iterator[str]:
-    """A window as text: `▌` where a document begins; what is no part of the loss dim, without colours in `⟦ ⟧`.
+    """Yield a window as text: `▌` starts a document; tokens without loss are dim, or in `⟦ ⟧` without colours.
 
     Args:
-        run: its tokens.
-        color: whether the terminal shows styles.
+        run: tokens of the window.
+        color: whether the terminal supports styles.
     """
     facts = [plural(run.of, "token")]
     facts += [plural(run.documents, "document")] if run.documents is not None else []
@@ -55,7 +55,7 @@ def _text(one: Token, run: TokenRun, *, color: bool, is_off: bool) -> str:
 
 
 def line(shown: Panels) -> str:
-    """A sample in one line, as JSON but for what is none, cut where it is long."""
+    """Return a sample in one line, in JSON style, truncated if long."""
     if shown.error is not None:
         return _cut(json.dumps({"excluded" if shown.is_excluded else "broken": shown.error}, ensure_ascii=False))
     parts = [] if shown.key is None else [("__key__", json.dumps(shown.key, ensure_ascii=False))]
@@ -65,12 +65,12 @@ def line(shown: Panels) -> str:
 
 
 def sample(shown: Panels, width: int, drawn: Callable[[Panel], list[str]] | None = None) -> Iterator[str]:
-    """A sample in lines: its key, the table of its parts, then what they hold.
+    """Yield a sample in lines: its key, the table of its parts, then their contents.
 
     Args:
-        shown: it.
+        shown: the sample.
         width: columns of the terminal.
-        drawn: gives the lines of a picture; None: no pictures.
+        drawn: returns the lines of a picture; None: no pictures.
     """
     if shown.key is not None:
         yield printable(f"key  {shown.key}")
@@ -88,7 +88,6 @@ def sample(shown: Panels, width: int, drawn: Callable[[Panel], list[str]] | None
 
 
 def _inline(one: Panel) -> str:
-    """A part as a value of a line."""
     if one.kind == "tokens" and not one.text:
         return f"[{', '.join(map(str, one.ids))}{', …' if one.is_cut else ''}]"
     if one.kind in ("text", "tokens"):
@@ -101,7 +100,6 @@ def _inline(one: Panel) -> str:
 
 
 def _compact(node: JsonNode) -> str:
-    """A value of JSON in one line."""
     if node.kind not in ("object", "array"):
         return json.dumps(node.text, ensure_ascii=False) if node.kind == "string" else node.text
     inside = [
@@ -113,7 +111,7 @@ def _compact(node: JsonNode) -> str:
 
 
 def _in_short(one: Panel) -> str:
-    """What a part is: its size, and its beginning where that is short."""
+    """Return a part's size, and its beginning if that is short."""
     if one.kind == "error":
         return f"broken: {one.text}"
     if one.dtype is not None:

@@ -1,7 +1,7 @@
-"""A small picture for a terminal: in its own protocol where it has one, else in half blocks.
+"""Small pictures for a terminal: in its own graphics protocol if it has one, else in half blocks.
 
 kitty's graphics protocol takes PNG in base64, 4,096 characters at a time; iTerm2's takes any file, in one piece; sixel
-takes rows of six pixels, colour by colour, of a palette.
+takes rows of six pixels, one colour of a palette at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from penstock._optional import require
 Way = Literal["kitty", "iterm", "sixel", "blocks"]
 
 CELL_WIDTH, CELL_HEIGHT = 10, 20
-"""Pixels of a cell: what most terminals come near to; the first two protocols scale to cells, sixel doesn't."""
+"""Pixels of a cell, approximately right for most terminals: the first two protocols scale to cells, sixel doesn't."""
 
 _HALF = "\u2580"
 _KITTY_CHARACTERS = 4096
@@ -24,14 +24,15 @@ _SIXEL_COLOURS = 255
 
 
 def picture(data: bytes, way: Way, columns: int, rows: int) -> list[str]:
-    """A picture as lines of a terminal, the only one of which is a protocol's escape where it has one.
+    """Return a picture as lines of a terminal; with a protocol, as a single line with its escape sequence.
 
-    At most `columns * rows` cells, so 200 of a pixel each.
+    At most `columns * rows` cells.
 
     Args:
-        data: a picture in a file of its own, small.
-        way: how it is drawn.
-        columns, rows: the cells that it may take.
+        data: bytes of a small picture file.
+        way: the protocol.
+        columns: maximum width in cells.
+        rows: maximum height in cells.
     """
     image: Any = require("PIL.Image", extra="media").open(io.BytesIO(data)).convert("RGB")
     if way == "blocks":
@@ -44,7 +45,7 @@ def picture(data: bytes, way: Way, columns: int, rows: int) -> list[str]:
 
 
 def _blocks(image: Any, columns: int, rows: int) -> list[str]:
-    """Two pixels in a cell, in 24-bit colour."""
+    """Draw two pixels per cell, in 24-bit colour."""
     scale = min(columns / image.width, 2 * rows / image.height)
     width, height = max(1, round(image.width * scale)), max(2, 2 * round(image.height * scale / 2))
     pixels = image.resize((width, height)).tobytes()
@@ -68,7 +69,7 @@ def _png(image: Any) -> str:
 def _kitty(image: Any, columns: int, rows: int) -> str:
     text = _png(image)
     pieces = [text[place : place + _KITTY_CHARACTERS] for place in range(0, len(text), _KITTY_CHARACTERS)]
-    head = f"a=T,f=100,q=2,c={columns},r={rows},"  # q=2: the terminal says nothing back
+    head = f"a=T,f=100,q=2,c={columns},r={rows},"  # q=2: no response from the terminal
     return "".join(
         f"\x1b_G{head if not number else ''}m={int(number + 1 < len(pieces))};{piece}\x1b\\"
         for number, piece in enumerate(pieces)
@@ -96,7 +97,7 @@ def _sixel(image: Any) -> str:
 
 
 def _sixels(rows: list[bytes], colour: int) -> str:
-    """One colour of six rows; runs of the same are counted."""
+    """Encode one colour of six rows, with run lengths."""
     masks = [sum(1 << bit for bit, one in enumerate(column) if one == colour) for column in zip(*rows, strict=True)]
     told: list[str] = []
     for mask, run in groupby(masks):

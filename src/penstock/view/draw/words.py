@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Figures in readable form."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 
 
 def count(value: float | None) -> str:
-    """`1,234,567`; `–` for what is not known."""
+    """Return `1,234,567`; `–` if unknown."""
     return "–" if value is None else f"{value:,}"
 
 
 def short(value: float | None) -> str:
-    """`1.23 M`: at most four places."""
+    """Return `1.23 M`: at most four digits."""
     if value is None:
         return "–"
     for unit, letter in _LARGE:
@@ -23,7 +23,7 @@ def short(value: float | None) -> str:
 
 
 def size(value: float | None) -> str:
-    """`1.5 GB`, in powers of ten."""
+    """Return `1.5 GB`, in powers of ten."""
     if value is None:
         return "–"
     left = float(value)
@@ -35,14 +35,14 @@ def size(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """`12.5 %`; a small one keeps its digits."""
+    """Return `12.5 %`; small shares keep more digits."""
     if value is None:
         return "–"
     return f"{value:.1%}" if value >= 0.01 or value == 0 else "< 0.001%" if value < 0.00001 else f"{value:.3%}"
 
 
 def seconds(value: float | None) -> str:
-    """`1:02:03`, `2.50 s`."""
+    """Return `1:02:03` or `2.50 s`."""
     if value is None:
         return "–"
     if value < 60:
@@ -52,12 +52,12 @@ def seconds(value: float | None) -> str:
 
 
 def found(figure: Figure) -> str:
-    """How a figure was found: `index`, `from 4,096 of 1.2 G`."""
+    """Return how a figure was determined: `index`, `from 4,096 of 1.2 G`."""
     if figure.estimated_from is not None:
         return f"estimated from {count(figure.estimated_from)} of {short(figure.of)}"
     return figure.how
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 sample`, `2 samples`."""
+    """Return `1 sample`, `2 samples`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,7 +1,7 @@
-"""Plain data of what there is to see: of a dataset, its samples, a run and its batches; no HTML, no terminal.
+"""Plain data to display: of a dataset, its samples, a run and its batches; no HTML, no terminal.
 
-Every face (terminal, page, report, notebook) draws these. Everything is bounded, says what was cut and how it was
-found; what is broken is told in its place.
+The terminal, pages, reports and notebooks draw these facts. Everything is bounded. Values state how they were
+determined and what was omitted, and errors are reported in the affected part only.
 """
 
 from __future__ import annotations

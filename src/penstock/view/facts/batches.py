@@ -1,4 +1,4 @@
-"""A step of a run: the batch as the model sees it, sample by sample with its origin; and two of them side by side."""
+"""Steps of a run: the batch as the model gets it, sample by sample with its origin, and two batches side by side."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from penstock.view.facts.panel import Panels, describe_error, panels
 from penstock.view.facts.token_run import MOST_TOKENS, TokenRun, tokens
 
 MOST_SAMPLES = 64
-"""Samples of a batch that are read and shown."""
+"""Limit on the samples of a batch that are read and shown."""
 
 MOST_ROWS = 1 << 16
-"""Samples of a step whose origins are told."""
+"""Limit on the samples of a step with known origins."""
 
 
 _ON_THE_FLY = "samples that are packed on the fly are unknown until the run reads them"
@@ -33,17 +33,17 @@ _ON_THE_FLY = "samples that are packed on the fly are unknown until the run read
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a sample of a batch comes from.
+    """Origin of a sample of a batch.
 
     Attributes:
-        position: in the run, over all ranks; `rank`: who reads it.
-        source: names of the stages that lead to its source, with slashes between.
-        epoch, index: pass over that source, and the sample's place in it; None for what is packed on the fly.
-        key: where it has one.
-        documents: of token windows: document, and the range of its own tokens.
-        made_of: what such documents were made of, where that is recorded; or the inputs of what is packed on the fly.
-        path, offset_bytes, length_bytes: of its first file range, where that is known.
-        instead_of: the index of the excluded sample whose place it takes.
+        position: position in the run, over all ranks; `rank`: the reading rank.
+        source: path of stage names to its source, separated by slashes.
+        epoch, index: pass over that source, and the sample's index in it; None if packed on the fly.
+        key: key of the sample, if it has one.
+        documents: for token windows: document, and the range of its own tokens.
+        made_of: input rows of such documents, if recorded; or the inputs of samples packed on the fly.
+        path, offset_bytes, length_bytes: its first file range, if known.
+        instead_of: index of the excluded sample that it replaces.
     """
 
     position: int
@@ -62,7 +62,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class BatchField:
-    """A column of a batch: its name, what it is, its dtype, and its shape; None in it where samples differ."""
+    """Column of a batch: name, kind, dtype, and shape, with None for dimensions that differ."""
 
     name: str
     kind: str
@@ -72,7 +72,7 @@ class BatchField:
 
 @dataclass(frozen=True, slots=True)
 class BatchSample:
-    """A sample of a batch: where it comes from, and what it holds."""
+    """Sample of a batch: origin and contents."""
 
     origin: Origin
     sample: Panels
@@ -80,15 +80,15 @@ class BatchSample:
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """A step of a run, of one rank or of all.
+    """Step of a run, of one rank or of all.
 
     Attributes:
-        step, rank, world: which; `rank` None for all.
-        global_batch: samples of the step, all ranks together.
-        fields: the columns that the model gets.
-        samples: those that are shown; `of`: how many the batch has.
+        step, rank, world: the step and its ranks; `rank` None for all.
+        global_batch: samples per step over all ranks.
+        fields: columns of the model's input.
+        samples: the shown samples; `of`: number of samples in the batch.
         shares: source → its samples in the batch.
-        error: why the samples can't be shown, where they can't: their origins are told all the same.
+        error: why the samples can't be shown, if they can't; origins are always included.
     """
 
     step: int
@@ -107,10 +107,10 @@ class BatchComparison:
     """Two batches side by side.
 
     Attributes:
-        a, b: both.
-        rows: source, samples of it in A and in B.
-        common: samples that are in both: the same source and index.
-        only_in_a, only_in_b: samples of one alone.
+        a, b: the batches.
+        rows: source, number of its samples in A and in B.
+        common: number of samples in both, with the same source and index.
+        only_in_a, only_in_b: number of samples in only one batch.
     """
 
     a: BatchFacts
@@ -133,24 +133,25 @@ def batch(
     bounds: Bounds = IN_LIST,
     strict: bool = False,
 ) -> BatchFacts:
-    """The batch of a step as the model sees it.
+    """Return the batch of a step as the model gets it.
 
-    Reads the samples that are shown, and the indexes of the others. One that is stored in more than 64 MiB (16 MiB
-    where the run reads JSON) is not read, and says so in its place; the columns are told by the first ones, at most 8
-    of them and 16 MiB together.
+    Reads the shown samples, and the indexes of the others. Samples stored in more than 64 MiB (16 MiB if the run reads
+    JSON) aren't read and show an error. Columns are derived from the first samples, at most 8 samples and 16 MiB.
 
     Args:
-        run: it.
-        step: from 0.
-        rank: of one data-parallel rank; None: all of them.
-        world: ranks; by default those of the run.
-        most, start: which samples of the batch are shown, at most 64.
-        show_all: also internal fields.
-        bounds: how much is shown of each.
-        strict: raise errors of the disk.
+        run: the run.
+        step: number of the step, from 0.
+        rank: a data-parallel rank; None: all of them.
+        world: number of ranks; by default that of the run.
+        most: maximum number of shown samples, at most 64.
+        start: first shown sample of the batch.
+        show_all: include internal fields.
+        bounds: limits per sample.
+        strict: raise I/O errors.
 
     Raises:
-        ConfigError: no such step or rank, an unknown batch size, or more than 65,536 samples in the step.
+        ConfigError: the step or rank doesn't exist, the batch size is unknown, or the step has more than 65,536
+            samples.
     """
     rows, found = _rows(run, step, rank, world or run.world)
     origins = [_origin(row, found["world"]) for row in rows]
@@ -174,7 +175,7 @@ def batch(
 
 
 def origins_of(run: OpenedRun, step: int, rank: int | None = None, world: int | None = None) -> tuple[Origin, ...]:
-    """Where each sample of a step comes from; errors as of `batch`."""
+    """Return the origin of each sample of a step; raises as `batch`."""
     rows, found = _rows(run, step, rank, world or run.world)
     return tuple(_origin(row, found["world"]) for row in rows)
 
@@ -188,7 +189,7 @@ def compare_batches(
     rank_b: int | None = None,
     **how: Any,
 ) -> BatchComparison:
-    """Two steps, two ranks, or two runs side by side; further arguments and errors as of `batch`."""
+    """Compare two steps, two ranks, or two runs; further arguments and errors as of `batch`."""
     one, other = batch(a, step_a, rank_a, **how), batch(b, step_b, rank_b, **how)
     ids_a, ids_b = (_ids(*which) for which in ((a, step_a, rank_a), (b, step_b, rank_b)))
     counts_a, counts_b = dict(one.shares), dict(other.shares)
@@ -247,7 +248,7 @@ def _samples(
         try:
             shown = panels(sample_of(run, one.position), index=one.index, show_all=show_all, decode=run.decode,
                            bounds=bounds)  # fmt: skip
-        except Exception as error:  # a function that may not run, a sample that can't be read: the others are shown
+        except Exception as error:  # a function that may not run, or an unreadable sample: the others are shown
             if strict and is_of_the_disk(error):
                 raise
             shown = Panels(one.index, one.key, (), 0, error=describe_error(error))
@@ -264,17 +265,17 @@ def _stream_of(data: Any) -> Any:
 
 
 def _stored_bytes(stream: Any, position: int) -> int:
-    """What is read for a sample, as far as that is known."""
+    """Return the stored bytes of a sample, as far as known."""
     return sum(one.length_bytes for one in stream.locate(position).extents or ())
 
 
 def sample_of(run: OpenedRun, position: int) -> Mapping[str, Any]:
-    """The sample at a position of a run, as the model gets it.
+    """Return the sample at a position of a run, as the model gets it.
 
     Raises:
-        TooLarge: it is stored in more than 64 MiB, or 16 MiB where the run reads JSON.
+        TooLarge: it is stored in more than 64 MiB, or 16 MiB if the run reads JSON.
         ConfigError: it is packed on the fly.
-        Exception: whatever reading it raises.
+        Exception: any error of reading it.
     """
     stream: Any = _stream_of(run.data)
     if is_lane_stream(run.data):
@@ -289,7 +290,7 @@ def sample_of(run: OpenedRun, position: int) -> Mapping[str, Any]:
 def window_tokens(
     run: OpenedRun, position: int, sample: Mapping[str, Any], *, start: int = 0, most: int = MOST_TOKENS
 ) -> TokenRun:
-    """Tokens of `sample`, which is at `position` of a run, with the borders of the documents that it holds.
+    """Return the tokens of `sample`, at `position` of a run, with the borders of its documents.
 
     Raises:
         ConfigError: the sample has no tokens.
@@ -300,7 +301,7 @@ def window_tokens(
 
 
 def eos_id_of(node: Any) -> int | None:
-    """The id that ends documents in all token sources of a run; None where they have several, or none."""
+    """Return the common EOS id of all token sources of a run; None if they have several, or none."""
     found = _eos_ids(node)
     return found.pop() if len(found) == 1 else None
 
@@ -312,7 +313,7 @@ def _eos_ids(node: Any) -> set[int | None]:
 
 
 def _formats(node: Any) -> set[str]:
-    """What the sources of a run are stored as."""
+    """Return the storage formats of a run's sources."""
     children = node.children()
     if not children:
         return {str(node.recipe().get("format", ""))}
@@ -320,7 +321,7 @@ def _formats(node: Any) -> set[str]:
 
 
 def _small_ones(stream: Any, origins: list[Origin]) -> list[int]:
-    """Positions of samples that may be read together."""
+    """Return the positions of samples that may be read together."""
     found, left_bytes = list[int](), MOST_JSON_BYTES
     for one in origins:
         stored_bytes = _stored_bytes(stream, one.position)
@@ -331,11 +332,11 @@ def _small_ones(stream: Any, origins: list[Origin]) -> list[int]:
 
 
 def _fields(run: OpenedRun, origins: list[Origin], count: int) -> tuple[BatchField, ...]:
-    """The columns, by the first samples that are shown, as many as are small enough together."""
+    """Return the columns, derived from the first shown samples, as far as they are small enough."""
     stream = _stream_of(run.data)
     try:
         columns = stream.get_batch(np.array(_small_ones(stream, origins[:8]), np.int64))
-    except Exception:  # each sample says what is wrong with it
+    except Exception:  # each sample reports its own error
         return ()
     made: list[BatchField] = []
     for name, column in columns.items():

@@ -1,4 +1,4 @@
-"""The first files of a folder that takes long to list, so that they can be looked at meanwhile."""
+"""Preview of the first files of a directory that takes long to list."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_ENTRIES = 5000
 
 
 def first_files_of(folder: Place) -> Opened | None:
-    """The first JSONL files that a look into a folder comes upon, as one dataset; None where there are none.
+    """Return the first JSONL files in a directory listing as one dataset, if any.
 
-    At most 1,000 of the first 5,000 names; links are left out. Far away it is one request, as for any listing.
+    At most 1,000 of the first 5,000 names, without links. On a remote store this is one listing request.
     """
     try:
         if not folder.is_folder():
@@ -28,6 +28,6 @@ def first_files_of(folder: Place) -> Opened | None:
         if not files:
             return None
         source = open_source(files)
-    except (PenstockError, OSError):  # it is told by who opens all of it
+    except (PenstockError, OSError):  # reported when all of it is opened
         return None
     return Opened(folder.shown, "jsonl-files", source, (source,), folder, None, {}, {})

@@ -1,4 +1,4 @@
-"""Lines of text that has no index: at a share of its bytes, or at one of them; nothing is looked through."""
+"""Lines of unindexed text, at a share of its bytes or at a byte offset, without scanning the rest."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from penstock.view.facts.opening import Opened
 from penstock.view.facts.panel import Panels, describe_error, panel, panels
 
 BLOCK_BYTES = 1 << 20
-"""So much is read at once, until there are lines enough."""
+"""Bytes per read, until there are enough lines."""
 
 MOST_LINES_OF_PACKED = 8
-"""Lines at the beginning of a compressed file, whose middle can't be looked at."""
+"""Lines at the beginning of a compressed file, which can't be read in the middle."""
 
 _MOST_PIECES = 16
 _MOST_FAR_FILES = 16  # each is a request
@@ -30,13 +30,13 @@ _MOST_FAR_FILES = 16  # each is a request
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line.
+    """One line.
 
     Attributes:
-        start_bytes: where it begins in its file, or in the content of one that is compressed.
-        length_bytes: of it.
-        at_bytes: the place by which it is asked for, counted over all files as they are stored.
-        sample: what it holds.
+        start_bytes: start in its file, or in the decompressed content.
+        length_bytes: its length.
+        at_bytes: its offset for requests, counted over all stored files.
+        sample: its content.
     """
 
     start_bytes: int
@@ -47,13 +47,13 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Lines of one file.
+    """Consecutive lines of one file.
 
     Attributes:
-        path: of it.
-        lines: in a row.
-        is_packed: whether it is compressed: these are its first lines.
-        error: why there are none.
+        path: path of the file.
+        lines: consecutive lines.
+        is_packed: whether the file is compressed: these are its first lines.
+        error: the reason for missing lines.
     """
 
     path: str
@@ -64,12 +64,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Lines in a row, of one file or of several.
+    """Consecutive lines of one or several files.
 
     Attributes:
-        runs: of whole lines; a longer one than 16 MiB is cut, and says so.
-        start_bytes, stop_bytes: where they lie, counted over all files as they are stored.
-        of_bytes: of all files; `of_files`: how many there are.
+        runs: whole lines; lines longer than 16 MiB are cut and marked.
+        start_bytes, stop_bytes: their range, counted over all stored files.
+        of_bytes: total bytes of all files; `of_files`: number of files.
     """
 
     runs: tuple[Run, ...]
@@ -80,25 +80,25 @@ class Stretch:
 
     @property
     def share(self) -> float:
-        """How far into the data it begins."""
+        """Relative position of its start in the data."""
         return self.start_bytes / self.of_bytes if self.of_bytes else 0.0
 
 
 def lines_at(opened: Opened, share: float | None, byte: int, most: int, bounds: Bounds = IN_LIST) -> Stretch:
-    """The lines from the first one on that begins at a place or behind it, of as many files as it takes.
+    """Return the lines that begin at an offset or after it, from as many files as necessary.
 
-    Memory: at most 16 MiB as they are stored.
+    Memory: at most 16 MiB of stored bytes.
 
     Args:
         opened: a JSONL dataset.
-        share: of its bytes, 0 to 1; None: at `byte`.
-        byte: counted over all files, in byte order of their paths.
-        most: lines; and files.
-        bounds: how much is shown of each.
+        share: position as a share of the bytes, 0 to 1; None: at `byte`.
+        byte: offset counted over all files, in byte order of their paths.
+        most: maximum number of lines, and of files.
+        bounds: limits per line.
 
     Raises:
-        Unsupported: such data have an index of their own.
-        NotFound: a file is gone.
+        Unsupported: the data has its own index.
+        NotFound: a file doesn't exist any more.
     """
     store, files = _files(opened)
     stops = opened.text_stops
@@ -131,7 +131,7 @@ def _files(opened: Opened) -> tuple[Store, Sequence[str]]:
 
 
 def _run_at(file: Place, at: int, before: int, size: int, most: int, bounds: Bounds) -> tuple[Run, int]:
-    """Lines of a file from a place on, and where the last one ends; what is wrong with a file is told in its place."""
+    """Return lines of a file from an offset on, and their end; errors are recorded in the run."""
     compression = compression_of(file.path)
     try:
         if compression is not None:
@@ -145,7 +145,7 @@ def _run_at(file: Place, at: int, before: int, size: int, most: int, bounds: Bou
 
 
 def _line_start(file: Place, at: int, size: int) -> int:
-    """The first byte of the first line that begins at `at` or behind it; `at` where there is none near."""
+    """Return the start of the first line at `at` or after it; `at` if there is none nearby."""
     if at == 0:
         return 0
     look = at - 1
@@ -159,7 +159,7 @@ def _line_start(file: Place, at: int, size: int) -> int:
 
 
 def _lines(file: Place, start: int, size: int, most: int, bounds: Bounds) -> tuple[list[tuple[int, int, Panels]], int]:
-    """Start, length and content of lines from `start` on, and where the last one ends."""
+    """Return start, length and content of lines from `start` on, and the end of the last one."""
     data, at = b"", start
     while at + len(data) < size and len(data) < MOST_JSON_BYTES and data.count(b"\n") < most:
         block = bytes(file.store.get(file.path, at + len(data), min(BLOCK_BYTES, size - at - len(data))))
@@ -170,7 +170,7 @@ def _lines(file: Place, start: int, size: int, most: int, bounds: Bounds) -> tup
 
 
 def _packed(file: Place, compression: str, before: int, most: int, bounds: Bounds) -> Iterator[Line]:
-    """The first lines of a compressed file."""
+    """Yield the first lines of a compressed file."""
     data, is_all = b"", True
     for piece in islice(reader_of(file, compression), _MOST_PIECES):
         data += piece
@@ -183,7 +183,7 @@ def _packed(file: Place, compression: str, before: int, most: int, bounds: Bound
 
 
 def _cut(data: bytes, at: int, most: int, bounds: Bounds, *, is_all: bool) -> tuple[list[tuple[int, int, Panels]], int]:
-    """The lines of a run of bytes, at most so many; a last one that goes on is left out, but where it is the first."""
+    """Split bytes into at most `most` lines; an incomplete last line is dropped unless it is the first."""
     found: list[tuple[int, int, Panels]] = []
     while len(found) < most and data:
         line, end, rest = data.partition(b"\n")

@@ -1,4 +1,4 @@
-"""What `find` and `diff` found, bounded and without secrets."""
+"""Results of `find` and `diff`, bounded and without secrets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_FOUND = 1000
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A sample that was found: its index, its key, its file, and where in it."""
+    """Found sample: its index, its key, its file, and its location in the file."""
 
     index: int
     key: str | None
@@ -26,11 +26,11 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class FoundFacts:
-    """What was found.
+    """Result of a search.
 
     Attributes:
-        hits: the first 1,000; `count`: how many.
-        looked_at: samples that were read, none where an index of keys answers; `of`: samples of the dataset.
+        hits: the first 1,000 hits; `count`: number of all hits.
+        looked_at: number of samples read, 0 with an index of keys; `of`: number of samples in the dataset.
     """
 
     hits: tuple[Hit, ...]
@@ -40,13 +40,13 @@ class FoundFacts:
 
     @property
     def by_index(self) -> bool:
-        """Whether an index of keys answered."""
+        """Whether the result comes from an index of keys."""
         return self.of > 0 and not self.looked_at
 
 
 @dataclass(frozen=True, slots=True)
 class SideBySide:
-    """Two samples that differ, or one without its partner: index and key on each side, and its fields as text."""
+    """Two differing samples, or one without a counterpart: index and key on each side, and its fields as text."""
 
     index_a: int | None
     index_b: int | None
@@ -57,15 +57,15 @@ class SideBySide:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Whether two datasets hold the same samples.
+    """Comparison of the samples of two datasets.
 
     Attributes:
-        equal: whether they do.
-        by: `"samples"`, which were read, or `"side files"`, whose digests are equal.
-        num_a, num_b: samples of both; `only_in_a`, `only_in_b`: without a partner.
+        equal: whether both contain the same samples.
+        by: `"samples"` if samples were read, or `"side files"` if their digests are equal.
+        num_a, num_b: number of samples; `only_in_a`, `only_in_b`: samples without a counterpart.
         fields: name, kind in A, kind in B.
-        differences: the first of them.
-        num_reordered: positions that differ if both hold the same samples in different orders.
+        differences: the first differences.
+        num_reordered: differing positions if both contain the same samples in different orders.
     """
 
     equal: bool
@@ -80,18 +80,18 @@ class Comparison:
 
 
 def found(report: FindReport) -> FoundFacts:
-    """What `penstock.find` found, as plain data."""
+    """Return the result of `penstock.find` as plain data."""
     hits = tuple(Hit(one.index, _text(one.key), str(_text(one.path)), one.place) for one in report.found[:MOST_FOUND])
     return FoundFacts(hits, len(report.found), report.looked_at, report.of)
 
 
 def compare(a: Any, b: Any, **options: Any) -> Comparison:
-    """Two datasets held against each other; arguments and errors as of `penstock.diff`."""
+    """Compare two datasets; arguments and errors as of `penstock.diff`."""
     return compared(diff(a, b, **options))
 
 
 def compared(report: DiffReport) -> Comparison:
-    """What `penstock.diff` found, as plain data."""
+    """Return the result of `penstock.diff` as plain data."""
     pairs = tuple(
         SideBySide(one.index_a, one.index_b, _text(one.key_a), _text(one.key_b), _joined(one.a or {}, one.b or {}))
         for one in report.first_differences

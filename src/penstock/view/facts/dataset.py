@@ -1,7 +1,7 @@
-"""What a dataset is, from its index and side file; nothing is looked through without being asked.
+"""Overview of a dataset, from its index and side file; the data is only scanned on request.
 
-Costs the same at any size: at most 64 reads for a fingerprint, 1,000 sizes of files (32 far away), 512 pages of an
-index of lengths.
+Costs the same at any size: at most 64 reads for a fingerprint, 1,000 file sizes (32 if remote), 512 pages of an index
+of lengths.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from penstock.view.facts.panel import describe_error
 
 MOST_SPLITS = 64
 NO_INDEX = "no index"
-"""Why something is not known that one pass over the data would tell."""
+"""Reason for an unknown value that one pass over the data would provide."""
 
 _SPLIT_MARKS = ("index.json", "state.json", ".zgroup", "zarr.json")
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split: its name; its samples, None where they are not known; whether it is the one that is open."""
+    """A split: its name, its samples (None if unknown), and whether it is open."""
 
     name: str
     samples: int | None
@@ -44,13 +44,13 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """What there is to say of tokens.
+    """Facts about tokens.
 
     Attributes:
-        count: of them.
+        count: number of tokens.
         token_bytes: width of an id.
-        max_token_id: the largest, where it is recorded.
-        eos_id: that ends documents, where it is known; `eos_rule`: the same in words.
+        max_token_id: the largest id, if recorded.
+        eos_id: id that ends documents, if known; `eos_rule`: the same in words.
         tokenizer, tokenizer_digest: as recorded.
     """
 
@@ -65,22 +65,22 @@ class TokenFacts:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What a dataset is.
+    """Overview of a dataset.
 
     Attributes:
-        name: where it is, without secrets.
+        name: its location, without secrets.
         format: name of its format.
-        samples: how many.
-        fields: of a sample; `is_open`: there may be others.
-        tokens: None for samples that are no documents of tokens.
-        lengths: None where nothing tells them.
-        splits: none where the format has none.
-        shards, disk: None where there are none.
-        fingerprint: None where nobody asked for it, or it can't be made.
-        excluded: samples that are taken out; `exclude_list`: by which list.
-        manifest: what its side file says; None without one.
-        details: what its format tells besides: name → number, text, list of texts, dict of texts.
-        unknown: what is not known because it takes a long look, with the command that finds it out.
+        samples: number of samples.
+        fields: fields of a sample; `is_open`: whether there may be others.
+        tokens: None if samples aren't token documents.
+        lengths: None if unknown.
+        splits: empty if the format has no splits.
+        shards, disk: None if not applicable.
+        fingerprint: None if not requested or impossible.
+        excluded: number of excluded samples; `exclude_list`: the list.
+        manifest: its side file; None without one.
+        details: further facts of its format: name → number, text, list of texts, dict of texts.
+        unknown: facts that take a scan, with the command that determines them.
     """
 
     name: str
@@ -102,11 +102,11 @@ class Overview:
 
 
 def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
-    """What a dataset is.
+    """Return an overview of a dataset.
 
     Args:
-        opened: it.
-        fingerprint: also its fingerprint, which is up to 64 reads where no side file tells it.
+        opened: the dataset.
+        fingerprint: include its fingerprint, which takes up to 64 reads if it isn't in the side file.
     """
     source: Any = opened.source
     manifest = manifest_of(source)
@@ -138,7 +138,7 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
 
 
 def _disk(opened: Opened, known_bytes: int | None) -> Disk | None:
-    """What lies on disk; of many files what was listed when they were opened: beside them others may lie."""
+    """Return the files on disk; for many files, those listed at opening."""
     if opened.place is None:
         return None
     _, files = opened.text_files or (None, ())
@@ -148,16 +148,16 @@ def _disk(opened: Opened, known_bytes: int | None) -> Disk | None:
 
 
 def side_file_of(opened: Opened) -> Manifest | None:
-    """What the side file of a dataset says; of tars that of all splits."""
+    """Return the side file of a dataset; for tars, that of all splits."""
     found = manifest_of(opened.source)
     if found is None and opened.format == "webdataset" and opened.place is not None:
-        with contextlib.suppress(PenstockError):  # one that is damaged is told by a check
+        with contextlib.suppress(PenstockError):  # a damaged one is reported by a check
             return manifest_of_tars(opened.place.store, opened.place.path.rstrip("/") or opened.place.path)
     return found
 
 
 def samples_of(opened: Opened, size_bytes: int | None = None) -> Figure:
-    """How many samples there are, as the index says it, else the side file; see `count_of`."""
+    """Return the number of samples from the index, else the side file; see `count_of`."""
     found, manifest = count_of(opened, size_bytes), manifest_of(opened.source)
     if found.value is not None or found.how != NO_INDEX or manifest is None:
         return found
@@ -165,11 +165,11 @@ def samples_of(opened: Opened, size_bytes: int | None = None) -> Figure:
 
 
 def count_of(opened: Opened, size_bytes: int | None = None) -> Figure:
-    """How many samples can be asked for by number, where finding that out takes no long look.
+    """Return how many samples are addressable by number, unless that takes a scan.
 
     Args:
         opened: the dataset.
-        size_bytes: of it, where that is known: a small one is looked through.
+        size_bytes: its size, if known: small datasets are scanned.
     """
     manifest = manifest_of(opened.source)
     try:
@@ -184,10 +184,10 @@ def count_of(opened: Opened, size_bytes: int | None = None) -> Figure:
 
 
 def numbered(opened: Opened) -> int:
-    """How many samples can be asked for by number.
+    """Return how many samples are addressable by number.
 
     Raises:
-        ConfigError: none, before a long look; or how many there are can't be known, and why.
+        ConfigError: a scan would be necessary, or the number can't be determined.
     """
     found = count_of(opened, opened.size_bytes)
     if found.value is not None:
@@ -208,7 +208,7 @@ def _tokens(opened: Opened, manifest: Manifest | None, size_bytes: int | None) -
         rule = at_hand(lambda: eos_rule(source, source.doc_starts, opened.options.get("eos_id")), size_bytes)
     except ConfigError:
         rule = "unknown: specify an id with --eos-id"
-    except PenstockError:  # the number of samples says what is wrong
+    except PenstockError:  # the number of samples reports the error
         rule = "unknown: the document index can't be read"
     return TokenFacts(
         count=tokens_of(opened, size_bytes),
@@ -222,11 +222,11 @@ def _tokens(opened: Opened, manifest: Manifest | None, size_bytes: int | None) -
 
 
 def tokens_of(opened: Opened, size_bytes: int | None) -> Figure:
-    """How many tokens there are, where that takes no long look.
+    """Return the number of tokens, unless that takes a scan.
 
     Args:
-        opened: a dataset of tokens.
-        size_bytes: of it, where that is known: a small one is looked through.
+        opened: a token dataset.
+        size_bytes: its size, if known: small datasets are scanned.
     """
     source: Any = opened.source
     try:
@@ -248,7 +248,7 @@ def _fingerprint(source: Any, size_bytes: int | None) -> Figure:
 
 
 def _details(opened: Opened) -> dict[str, Any]:
-    """What the format tells, but for prepared tars, whose details ask for the size of each: their facts are here."""
+    """Return the details of the format, except for prepared tars, whose details need every file size."""
     tell = getattr(stored(opened.source), "details", None)
     if opened.format == "webdataset":
         return {"fields": dict(opened.field_map)} if opened.field_map else {}
@@ -256,12 +256,12 @@ def _details(opened: Opened) -> dict[str, Any]:
         return {}
     try:
         return tell()
-    except PenstockError:  # what is damaged is told where it is read
+    except PenstockError:  # damage is reported where the data is read
         return {}
 
 
 def splits_of(opened: Opened) -> tuple[Split, ...]:
-    """The splits of a dataset; none where its format has none, or far away, where each question is a request."""
+    """Return the splits of a dataset; empty if its format has none, or if it is remote, to save requests."""
     place = opened.place
     if place is None or not get_format(opened.format).traits.splits:
         return ()

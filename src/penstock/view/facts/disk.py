@@ -1,4 +1,4 @@
-"""What lies on disk: files with their sizes, and how samples are dealt to shards."""
+"""Files of a dataset with their sizes, and the distribution of samples to shards."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from penstock.types import IntArray
 from penstock.view.facts.figures import Figure
 
 MOST_FILES, MOST_REMOTE_FILES = 1000, 32
-"""Files whose sizes are asked for; of data that are far away, each is a request."""
+"""Limits on the files whose sizes are requested; for remote data, each is a request."""
 
 _INDEXED = ("mds", "csv", "tsv", "xsv", "json-shards")
-"""Formats whose index says the size of each file."""
+"""Formats with file sizes in the index."""
 
 MOST_BARS = 256
 ODD = 8
@@ -29,7 +29,7 @@ ODD = 8
 
 @dataclass(frozen=True, slots=True)
 class FileSize:
-    """A file: its path from the dataset's folder, or its name."""
+    """A file: its path relative to the dataset's directory, or its name."""
 
     name: str
     size_bytes: int
@@ -37,12 +37,12 @@ class FileSize:
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The files of a dataset.
+    """Files of a dataset.
 
     Attributes:
-        size_bytes: of all of them.
-        files: the first ones, in byte order of their paths.
-        of: how many there are; None where there are more than were listed.
+        size_bytes: total size.
+        files: the first files, in byte order of their paths.
+        of: number of files; None if not all were listed.
     """
 
     size_bytes: Figure
@@ -52,7 +52,7 @@ class Disk:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """Some shards in a row: numbers of the first and the last, and the fewest and the most samples of one of them."""
+    """Consecutive shards: numbers of the first and the last, and the fewest and the most samples in one of them."""
 
     first: int
     last: int
@@ -62,15 +62,15 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """How samples are dealt to shards, or other blocks of the storage.
+    """Distribution of samples to shards, or to other blocks of the storage.
 
     Attributes:
-        count: how many shards.
-        fewest, median, most: samples of one.
-        bars: at most 256, each of one shard or of as many as it takes.
-        odd: numbers and samples of shards, the last one left out, that hold less than half or more than twice the
-            median; the first 8.
-        num_odd: how many of these there are.
+        count: number of shards.
+        fewest, median, most: samples per shard.
+        bars: at most 256 bars of one or several shards.
+        odd: numbers and samples of the first 8 shards with less than half or more than twice the median, except the
+            last shard.
+        num_odd: number of all unusual shards.
     """
 
     count: int
@@ -83,12 +83,12 @@ class Shards:
 
 
 def disk_of_listed(place: Place, files: Sequence[str], stops: IntArray) -> Disk:
-    """The files of a dataset that were listed when it was opened.
+    """Return the files of a dataset as listed at opening.
 
     Args:
-        place: where it is.
+        place: its location.
         files: their paths.
-        stops: int64[n_files]: bytes up to the end of each.
+        stops: int64[n_files]: cumulative sizes.
     """
     shown = files[:MOST_FILES]
     sizes = np.diff(stops[: len(shown)], prepend=0).tolist()
@@ -97,18 +97,18 @@ def disk_of_listed(place: Place, files: Sequence[str], stops: IntArray) -> Disk:
 
 
 def disk_of(place: Place, format: str, source: Any, known_bytes: int | None) -> Disk:
-    """The files of a dataset.
+    """Return the files of a dataset.
 
     Args:
-        place: where it is.
-        format: of it.
-        source: it is open.
-        known_bytes: what a side file says.
+        place: its location.
+        format: its format.
+        source: the open source.
+        known_bytes: size from a side file.
     """
     most = MOST_FILES if place.is_local else MOST_REMOTE_FILES
     try:
         names = list(islice(_names(place, format), most + 1))
-    except (Unsupported, Denied):  # a web server lists nothing
+    except (Unsupported, Denied):  # a web server has no listing
         return Disk(_told(format, source, known_bytes, "the files can't be listed here"), (), None)
     files = tuple(_sizes(place, names[:most]))
     if len(names) <= most:
@@ -120,7 +120,7 @@ def disk_of(place: Place, format: str, source: Any, known_bytes: int | None) -> 
 
 
 def _told(format: str, source: Any, known_bytes: int | None, why_not: str) -> Figure:
-    """What a side file or an index says of the bytes of all files, without a look at them."""
+    """Return the size of all files from a side file or an index, without looking at them."""
     if known_bytes is not None:
         return Figure(known_bytes, "side file")
     if format in _INDEXED:
@@ -129,7 +129,7 @@ def _told(format: str, source: Any, known_bytes: int | None, why_not: str) -> Fi
 
 
 def shards_of(source: Any) -> Shards | None:
-    """How samples are dealt to the storage's blocks; None where it has none, or one."""
+    """Return the distribution of samples to blocks; None if there is at most one block."""
     starts = getattr(stored(source), "block_starts", None)
     if starts is None or len(starts) < 3:
         return None
@@ -159,11 +159,11 @@ def _sizes(place: Place, paths: list[str]) -> Iterator[FileSize]:
     for path in paths:
         try:
             yield FileSize(_name_in(place, path), place.store.size(path))
-        except (FileNotFoundError, PermissionError):  # gone since then, or out of reach: others are told
+        except (FileNotFoundError, PermissionError):  # removed meanwhile, or not accessible: the others are shown
             continue
 
 
 def _name_in(place: Place, path: str) -> str:
-    """What a file is called: its path from the folder, or its last part."""
+    """Return the displayed name of a file: its path relative to the directory, or its last part."""
     root = place.path.rstrip("/") + "/"
     return redact(path.removeprefix(root) if path.startswith(root) else path.rpartition("/")[2])

@@ -1,4 +1,4 @@
-"""Tokens of a document of any length, and a sample as it is read, for a look at its tokens."""
+"""Tokens of a document of any length, and whole samples for a look at their tokens."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from penstock.view.facts.samples import read_whole
 from penstock.view.facts.token_run import MOST_TOKENS, TokenRun, tokens
 
 _MOST_COUNTED = 1 << 22
-"""Tokens of a document of which all that count in the loss are counted; of a longer one those that are shown."""
+"""Limit on the tokens of a document in which all trained tokens are counted; in longer ones only the shown tokens."""
 
 
 def document_tokens(opened: Opened, index: int, start: int, most: int = MOST_TOKENS) -> tuple[TokenRun, int | None]:
-    """Tokens of a document, and how many documents there are.
+    """Return tokens of a document, and the number of documents.
 
-    Where nothing says where documents begin, all tokens are one document, their number None. Reads what it shows.
+    Without document borders, all tokens are one document, and the number is None. Reads only the shown tokens.
 
     Args:
-        opened: a dataset of documents of tokens.
-        index: of the document.
-        start: the first token that is shown.
-        most: tokens that are shown.
+        opened: a token dataset.
+        index: index of the document.
+        start: first shown token.
+        most: maximum number of shown tokens.
 
     Raises:
-        ConfigError: there is no such document.
+        ConfigError: the document doesn't exist.
     """
     source: Any = opened.source
     try:
@@ -54,9 +54,9 @@ def document_tokens(opened: Opened, index: int, start: int, most: int = MOST_TOK
 
 
 def _document(opened: Opened, index: int | None) -> tuple[int, Callable[[int, int], dict[str, Any]]]:
-    """Tokens of a document, of all of them for None, and what reads a range of them, with their loss mask.
+    """Return the number of tokens of a document (None: of all), and a reader of ranges with their loss mask.
 
-    Where documents begin is not worked out for one of them, unless that one is too large to be read at once.
+    Document borders aren't computed for a single document unless it is too large to be read at once.
     """
     source: Any = opened.source
     begin, end = 0, 0
@@ -82,11 +82,11 @@ def _document(opened: Opened, index: int | None) -> tuple[int, Callable[[int, in
 
 
 def raw_sample(opened: Opened, index: int) -> dict[str, Any]:
-    """A sample, all of its fields; raises whatever reading it raises.
+    """Return a sample with all of its fields; raises any error of reading it.
 
     Raises:
-        ConfigError: there is no such sample.
-        TooLarge: it is stored in more bytes than are read at once.
+        ConfigError: the sample doesn't exist.
+        TooLarge: the sample is stored in more bytes than are read at once.
     """
     if not 0 <= index < len(opened):
         raise ConfigError("sample index out of range", found=index, expected=f"0 to {len(opened) - 1:,}")

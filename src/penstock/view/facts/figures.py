@@ -1,4 +1,4 @@
-"""A number, and how it was found."""
+"""Numbers with the way they were determined."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from penstock.store.derived import NotAtHand, at_hand_only
 T = TypeVar("T")
 
 MOST_SCANNED_BYTES = 1 << 26
-"""Data of so many bytes are looked through where nothing tells what is asked; larger ones only when asked to."""
+"""Data up to this size is scanned for unknown values; larger data only on request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number, and how it was found.
+    """A number, and how it was determined.
 
     Attributes:
-        value: it; None where it is not known.
-        how: in words: `"index"`, `"side file"`, `"counted"`; where it is not known, why.
-        estimated_from: how many were looked at, where it is an estimate; `of`: how many there are.
+        value: the number; None if unknown.
+        how: in words: `"index"`, `"side file"`, `"counted"`; if unknown, the reason.
+        estimated_from: size of the sample of an estimate; `of`: size of the whole.
     """
 
     value: Any
@@ -32,26 +32,25 @@ class Figure:
 
     @property
     def is_estimate(self) -> bool:
-        """Whether it was worked out from some of the data."""
         return self.estimated_from is not None
 
 
 def is_too_large_here(error: BaseException) -> bool:
-    """Whether this process has no room for a file; a disk that fails is another thing."""
+    """Return whether a file doesn't fit in this process's memory, as opposed to an I/O error."""
     return isinstance(error, OSError) and error.errno == errno.ENOMEM
 
 
 def is_of_the_disk(error: BaseException) -> bool:
-    """Whether a disk or store failed, which a page that stays must not tell as a fault of the data."""
+    """Return whether a disk or store failed: not an error of the data."""
     return isinstance(error, OSError) and not is_too_large_here(error)
 
 
 def at_hand(ask: Callable[[], T], size_bytes: int | None) -> T | None:
-    """What `ask` gives, where that takes no long work; None where it does.
+    """Return the result of `ask` if that is fast; else None.
 
     Args:
-        ask: may decode an index, or look through the data.
-        size_bytes: of the data, None where it is not known: small ones are looked through.
+        ask: function that may decode an index or scan the data.
+        size_bytes: size of the data, None if unknown: small data is scanned.
     """
     try:
         with at_hand_only():

@@ -1,4 +1,4 @@
-"""Findings of a check as a page shows them: by severity, each kind once with its places and its fix."""
+"""Findings of a check for display: by severity, each kind once with its locations and its fix."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from penstock._secrets import redact
 from penstock.types import Finding, Severity
 
 MOST_PLACES = 20
-"""Places that are shown of one kind of finding."""
+"""Number of locations that are shown of one kind of finding."""
 
 MOST_KINDS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """Where something was found: file, byte, what stands there and what should."""
+    """Location of a finding: file, byte, found and expected value."""
 
     path: str
     offset_bytes: int | None
@@ -27,14 +27,14 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Findings of one code and fix.
+    """Findings with the same code and fix.
 
     Attributes:
         code: stable name.
-        severity: of them.
-        count: of them.
-        fix: what to do, in words; a command where there is one.
-        places: of the first 20.
+        severity: their severity.
+        count: their number.
+        fix: what to do, in words; a command if there is one.
+        places: the first 20 locations.
     """
 
     code: str
@@ -46,12 +46,12 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
-        errors, warnings: how many.
-        kinds: errors first, in the order in which they were found; at most 200.
-        of: how many kinds there are.
+        errors, warnings: numbers of findings.
+        kinds: errors first, in the order of the check; at most 200.
+        of: number of kinds.
     """
 
     errors: int
@@ -61,12 +61,12 @@ class Health:
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing was found."""
+        """Whether the check found nothing."""
         return not self.of
 
 
 def health(findings: Iterable[Finding]) -> Health:
-    """The findings of `penstock.verify`, as plain data. Memory: at most 200 kinds of 20 places."""
+    """Return the findings of `penstock.verify` as plain data. Memory: at most 200 kinds of 20 locations."""
     counts: dict[tuple[str, str, str | None], int] = {}
     places: dict[tuple[str, str, str | None], list[Spot]] = {}
     for one in findings:
@@ -74,7 +74,7 @@ def health(findings: Iterable[Finding]) -> Health:
         counts[kind] = counts.get(kind, 0) + 1
         if len(places.setdefault(kind, [])) < MOST_PLACES and len(places) <= MOST_KINDS:
             places[kind].append(Spot(str(_shown(one.path)), one.offset_bytes, _shown(one.found), _shown(one.expected)))
-    ordered = sorted(counts, key=lambda kind: kind[0] != "error")  # sorting keeps the order of what is equal
+    ordered = sorted(counts, key=lambda kind: kind[0] != "error")  # sorting is stable
     made = tuple(
         Kind(kind[1], "error" if kind[0] == "error" else "warning", counts[kind], _shown(kind[2]), tuple(places[kind]))
         for kind in ordered[:MOST_KINDS]

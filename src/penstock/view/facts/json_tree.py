@@ -1,4 +1,4 @@
-"""A value of JSON as a tree of a bounded size: what pages fold, and terminals indent."""
+"""JSON values as trees of bounded size: folded on pages, indented in terminals."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _MOST_ROW = 100
 
 @dataclass(frozen=True, slots=True)
 class JsonNode:
-    """A value.
+    """A JSON value.
 
     Attributes:
-        name: its key in an object; None in an array.
-        kind: what it is; `"other"` is none of JSON: its type and its beginning.
-        text: of a string its content, without quotes; of a number, `true`, `null` and others how they are written.
-        children: of an object or array, as many as are shown.
-        of: how many children there are, or of a string characters.
+        name: key in an object; None in an array.
+        kind: type of the value; `"other"` isn't JSON: `text` has its type and its beginning.
+        text: content of a string, without quotes; literal of a number, `true`, `null` and others.
+        children: shown children of an object or array.
+        of: number of all children, or of characters in a string.
     """
 
     name: str | None
@@ -37,19 +37,19 @@ class JsonNode:
 
     @property
     def more(self) -> int:
-        """Children, or characters of a string, that are not shown."""
+        """Number of children, or characters of a string, that aren't shown."""
         if self.kind in ("object", "array"):
             return self.of - len(self.children)
         return max(0, self.of - len(self.text)) if self.kind == "string" else 0
 
 
 def json_tree(value: Any, bounds: Bounds) -> JsonNode:
-    """The tree of a value, of at most `bounds.nodes` nodes; the first ones of each level."""
+    """Return the tree of a value, of at most `bounds.nodes` nodes; the first ones of each level."""
     return _node(None, value, [bounds.nodes], bounds.deep)
 
 
 def json_lines(node: JsonNode, indent: str = "") -> Iterator[str]:
-    """The tree as indented lines, with `…` where it is cut; strings in quotes."""
+    """Yield the tree as indented lines, with `…` for omitted parts; strings in quotes."""
     name = "" if node.name is None else f"{_quoted(node.name)}: "
     if node.kind not in ("object", "array"):
         more = f" … {node.more:,} more characters" if node.more else ""
@@ -106,7 +106,7 @@ def _key(key: Any) -> str:
 
 
 def _number(value: float) -> str:
-    if isinstance(value, int) and value.bit_length() > 4 * _MOST_DIGITS:  # digits of a huge one take long to find
+    if isinstance(value, int) and value.bit_length() > 4 * _MOST_DIGITS:  # slow to print
         return f"a number of {value.bit_length():,} bits"
     return str(value)
 

@@ -1,4 +1,4 @@
-"""How long samples are: documents in tokens, other samples in stored bytes."""
+"""Lengths of samples: documents in tokens, other samples in stored bytes."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from penstock.types import Extent, IntArray
 from penstock.view.facts.figures import at_hand
 
 EXACT = 1 << 20
-"""Up to so many samples all lengths are looked at, where an index has them."""
+"""Up to this many samples, all lengths in an index are read."""
 
 RUNS, IN_A_RUN = 512, 8
-"""Of more samples, so many runs of so many, evenly spread: each run is one page of an index that is mapped."""
+"""Number and size of evenly spread runs that are read of more samples: each run is one page of a mapped index."""
 
 PLACES, REMOTE_PLACES = 1024, 16
-"""Samples whose places are asked for one by one."""
+"""Limits on samples whose extents are requested one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Samples whose length is in `[start, stop]`."""
+    """Samples with a length in `[start, stop]`."""
 
     start: int
     stop: int
@@ -39,10 +39,10 @@ class Lengths:
     """Lengths of samples.
 
     Attributes:
-        unit: `"tokens"`, or `"bytes"` as they are stored.
-        mean: of those that were looked at; `quantiles`: share → length; `bins`: of lengths 0, 1, 2 to 3, 4 to 7, ….
-        how: how they were found.
-        estimated_from: how many were looked at, where it is not all; `of`: how many there are.
+        unit: `"tokens"`, or stored `"bytes"`.
+        mean: mean of the examined samples; `quantiles`: share → length; `bins`: of lengths 0, 1, 2 to 3, 4 to 7, ….
+        how: how they were determined.
+        estimated_from: number of examined samples, if not all; `of`: number of samples.
     """
 
     unit: str
@@ -55,13 +55,13 @@ class Lengths:
 
 
 def lengths_of(source: Any, count: int, *, size_bytes: int | None, is_local: bool) -> Lengths | None:
-    """Lengths of samples, from an index; None where nothing tells them without a long look.
+    """Return the lengths of samples from an index; None if they are unknown without a scan.
 
     Args:
-        source: it is open.
-        count: its samples.
-        size_bytes: of its data.
-        is_local: whether asking for the place of a sample costs no request.
+        source: the open source.
+        count: number of its samples.
+        size_bytes: size of its data.
+        is_local: whether extents of samples are available without a request.
     """
     if not count:
         return None
@@ -73,12 +73,12 @@ def lengths_of(source: Any, count: int, *, size_bytes: int | None, is_local: boo
         if ranges is not None:
             return _of_lines(ranges, size_bytes)
         return _of_places(whole, count, PLACES if is_local else REMOTE_PLACES)
-    except PenstockError:  # nothing says where documents begin, or an index is damaged
+    except PenstockError:  # document borders are unknown, or an index is damaged
         return None
 
 
 def chosen(count: int) -> IntArray:
-    """int64[k], rising: the samples that are looked at: all, or evenly spread runs of them."""
+    """Return int64[k], ascending: the examined samples, which are all or evenly spread runs."""
     if count <= EXACT:
         return np.arange(count, dtype=np.int64)
     begins = np.linspace(0, count - IN_A_RUN, RUNS).astype(np.int64)
@@ -103,7 +103,7 @@ def _of_lines(ranges: Any, size_bytes: int | None) -> Lengths | None:
 
 
 def _of_places(source: Any, count: int, most: int) -> Lengths | None:
-    """By the places of all samples, else of pairs of neighbours; None where two lie together in a block."""
+    """Return lengths from the extents of all or some samples; None if samples share a block."""
     if count > most:
         at = np.unique(np.linspace(0, count - 2, most // 2).astype(np.int64)[:, None] + np.arange(2))
     else:

@@ -1,4 +1,4 @@
-"""What bytes are, by their first ones and never by their name; and what a header says, which decodes nothing."""
+"""Types of media, detected from their first bytes, never from names; and their headers, read without decoding."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from penstock.types import MediaMetadata
 from penstock.view.facts.bounds import MOST_PIXELS
 
 HEAD_BYTES = 64
-"""What `sniff_media` looks at."""
+"""Number of bytes that `sniff_media` examines."""
 
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
@@ -42,15 +42,15 @@ SHOWN_BY_BROWSERS = frozenset(
         "video/quicktime",
     )
 )
-"""Types that a page may hand out under their name; none of them is a document. Any other is `OTHER`."""
+"""Types that a page may serve unchanged, without any documents. All others are served as `OTHER`."""
 
 OTHER = "application/octet-stream"
 
 
 def sniff_media(head: bytes) -> str | None:
-    """The media type of a picture, of sound or of a film, by its first 64 bytes; None for anything else.
+    """Return the media type of a picture, of sound or of a video, from its first 64 bytes; None for others.
 
-    Text is none, whatever it says: SVG and HTML are text.
+    Text is never a media type: SVG and HTML are text.
     """
     for place, magic, name in _MAGIC:
         if head.startswith(magic, place):
@@ -65,11 +65,11 @@ def sniff_media(head: bytes) -> str | None:
 
 
 def read_header(media_type: str, media: MediaBytes) -> MediaMetadata:
-    """What the header of a picture, of sound or of a film says.
+    """Return the metadata in the header of a picture, of sound or of a video.
 
     Raises:
-        FormatError: it is cut or wrong.
-        MissingExtra: PyAV or Pillow is not installed, and is needed for this kind.
+        FormatError: the header is truncated or wrong.
+        MissingExtra: PyAV or Pillow is required for this type, and not installed.
     """
     is_image = media_type.startswith("image/")
     found = read_image_header(media) if is_image else read_av_header(media, depth="headers")
@@ -79,7 +79,7 @@ def read_header(media_type: str, media: MediaBytes) -> MediaMetadata:
 
 
 def thumbnail(data: bytes, most_side: int, most_bytes: int = 1 << 15) -> bytes | None:
-    """A small JPEG of a picture, as `drawn`; None where there is none: too many pixels, damaged, or no Pillow."""
+    """Return a small JPEG of a picture, as `drawn`; None if it is too large, damaged, or Pillow is missing."""
     try:
         return drawn(data, most_side, most_bytes)
     except (PenstockError, ImportError):
@@ -87,19 +87,19 @@ def thumbnail(data: bytes, most_side: int, most_bytes: int = 1 << 15) -> bytes |
 
 
 def drawn(data: bytes, most_side: int, most_bytes: int = 1 << 15) -> bytes:
-    """A small JPEG of a picture.
+    """Return a small JPEG of a picture.
 
     Memory: the picture decoded, at most 4 times `MOST_PIXELS` bytes.
 
     Args:
         data: the file.
-        most_side: longer sides are made as long.
-        most_bytes: of the JPEG; above it the picture is made coarser.
+        most_side: longer sides are scaled down to this.
+        most_bytes: limit on the JPEG; larger pictures are compressed more.
 
     Raises:
-        TooLarge: it has too many pixels.
-        Corrupt: it is damaged, or no picture.
-        MissingExtra: there is no Pillow.
+        TooLarge: the picture has too many pixels.
+        Corrupt: the data is damaged, or isn't a picture.
+        MissingExtra: Pillow is not installed.
     """
     found = read_image_header(media_bytes(data))
     if found is None:
@@ -117,7 +117,7 @@ def _scaled(data: bytes, most_side: int, most_bytes: int) -> bytes:
             image: Any = file.convert("RGBA")
     except (pillow.DecompressionBombError, MemoryError) as error:
         raise TooLarge("an image is larger than allowed", found=str(error)) from None
-    except Exception as error:  # Pillow's readers raise whatever they come upon
+    except Exception as error:  # Pillow's readers raise any exception of their parsers
         raise Corrupt("an image is damaged", found=f"{type(error).__name__}: {error}") from None
     image.thumbnail((most_side, most_side))
     flat = pillow.new("RGB", image.size, (255, 255, 255))

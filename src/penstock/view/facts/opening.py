@@ -1,4 +1,4 @@
-"""Opens what is looked at: a dataset, so that its samples are read as they are stored, or a run."""
+"""Opening of datasets, so that samples are read as stored, and of runs."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ if TYPE_CHECKING:
     from penstock.prepare.tokens.vocabulary import Vocabulary
 
 Target: TypeAlias = str | os.PathLike[str] | Source[Any]
-"""What may be looked at: a path, a URL, or a source that is open."""
+"""A path, a URL, or an open source."""
 
 Refuse: TypeAlias = Callable[[Sequence[str], str], None]
 
 RECIPES = (".yaml", ".yml", ".json")
 MOST_NODES = 500
-"""Nodes of a stream that are told or looked at."""
+"""Limit on the nodes of a stream that are examined."""
 _AS_STORED = ("webdataset", "folder")
 _STORED_KINDS = ("image", "images", "pickle")
 
 
 @dataclass(frozen=True)  # no slots: the tokenizer is loaded at first use
 class Opened:
-    """A dataset that is looked at.
+    """A dataset to display.
 
     Attributes:
-        name: what it is called, without secrets.
-        format: name of its format; the kind of the source where it is none on disk.
-        source: of its samples; what is excluded raises `Excluded`.
-        readers: by which samples are read: the source, or one of its decoded columns and one of its stored ones.
-        place: where it is; None for a source that is open.
-        tokenizer: that was named.
-        options: by which it was opened.
-        asked: those of them that were given: format, split, layout, eos_id, excludes, planes, flavor.
+        name: displayed name, without secrets.
+        format: name of its format; the kind of the source if it isn't on disk.
+        source: source of its samples; excluded samples raise `Excluded`.
+        readers: sources for reading samples: the source, or one of decoded and one of stored columns.
+        place: its location; None for an open source.
+        tokenizer: the chosen tokenizer.
+        options: options it was opened with.
+        asked: the explicitly set ones of format, split, layout, eos_id, excludes, planes, flavor.
     """
 
     name: str
@@ -79,27 +79,26 @@ class Opened:
 
     @property
     def shell_name(self) -> str:
-        """Its name as a shell takes it, for commands that are shown: a name is anybody's."""
+        """Its name, quoted for commands that are shown: names are untrusted."""
         return shlex.quote(self.name)
 
     @property
     def opening(self) -> str:
-        """The options by which a command of ours opens it, each behind a space."""
+        """Options for a command that opens it, each after a space."""
         return self.opening_without()
 
     def opening_without(self, *names: str) -> str:
-        """The same for a command that does not take these: `split`, `flavor`."""
+        """Return `opening` for a command without these options: `split`, `flavor`."""
         given = ((name.replace("_", "-"), shlex.quote(str(value))) for name, value in self.asked.items())
         return "".join(f" --{name} {value}" for name, value in given if name not in names)
 
     @property
     def is_tokens(self) -> bool:
-        """Whether its samples are documents of tokens."""
         return is_token_source(self.source)
 
     @property
     def field_map(self) -> Mapping[str, str]:
-        """Field that Python returns → the stored parts that it comes from; empty without a field map."""
+        """Returned field → the stored parts that it comes from; empty without a field map."""
         if "_field_map" not in self.__dict__:  # not a cached_property: see `text_stops`
             self.__dict__["_field_map"] = self._read_field_map()
         return self.__dict__["_field_map"]
@@ -112,7 +111,7 @@ class Opened:
         return read_field_map(self.place.store, self.place.path.rstrip("/") or self.place.path)
 
     def fields_of(self, part: str) -> tuple[str, ...]:
-        """Names of the fields that come from a stored part: `caption` for `json` and `json[caption]`."""
+        """Return the names of the fields that come from a stored part: `caption` for `json` and `json[caption]`."""
         return tuple(
             field
             for field, parts in self.field_map.items()
@@ -121,15 +120,15 @@ class Opened:
 
     @property
     def text_files(self) -> tuple[Store, Sequence[str]] | None:
-        """Store and paths of the files that lines lie in; None where samples are no lines."""
+        """Store and paths of the text files; None if samples aren't lines."""
         store, path = getattr(stored(self.source), "text", None) or (None, "")
         files = getattr(store, "files", None)
         return None if store is None else (store, [path]) if files is None else (store.base, files)
 
     @property
     def text_stops(self) -> IntArray:
-        """int64[n_files]: bytes as they are stored up to the end of each of these; there may be a million."""
-        if "_stops" not in self.__dict__:  # a cached_property of Python 3.11 makes those of other datasets wait
+        """int64[n_files]: cumulative stored bytes of these files, of which there may be a million."""
+        if "_stops" not in self.__dict__:  # a cached_property of Python 3.11 blocks those of other datasets
             self.__dict__["_stops"] = self._text_stops()
         return self.__dict__["_stops"]
 
@@ -142,22 +141,22 @@ class Opened:
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of its files, where the source tells them."""
+        """Total size of its files, if the source provides it."""
         return getattr(self.source, "size_bytes", None) if self.text_files is None else int(self.text_stops[-1])
 
     @property
     def decode(self) -> Decode | None:
-        """What makes text of ids; None where no tokenizer is named. Raises where it can't be read."""
+        """Function from ids to text; None without a tokenizer. Raises if it can't be read."""
         return None if self.vocabulary is None else self.vocabulary.decode
 
     @cached_property
     def vocabulary(self) -> Vocabulary | None:
-        """What ids stand for, one by one; likewise."""
+        """Text of single ids; likewise."""
         return vocabulary_of(self.tokenizer)
 
     @property
     def other_tokenizer(self) -> str | None:
-        """That data were packed with another tokenizer than the one that is named, in a sentence; None otherwise."""
+        """Sentence if the data was packed with another tokenizer than the chosen one; None otherwise."""
         return other_tokenizer(self.source, self.tokenizer, lambda: self.vocabulary)
 
 
@@ -178,14 +177,10 @@ def open_target(
     follow_links: bool = False,
     read: ReadMode = "auto",
 ) -> Opened:
-    """Open a dataset to look at its samples: images stay as they are stored, and without `trust` so do pickles.
+    """Open a dataset to look at its samples: images stay as stored, and without `trust` so do pickles.
 
-    Args:
-        target: path, URL, or a source that is open.
-        split, format, layout, eos_id, excludes, planes, flavor, columns, trust, follow_links, read: as of
-            `penstock.open`.
-        tokenizer: of documents of tokens, to show their text.
-        read: `"pread"` for files that may be cut short while they are looked at, which ends a process that maps them.
+    The options are those of `penstock.open`. `target` may also be an open source, and `tokenizer` shows the text of
+    token documents. Use `read="pread"` for files that may be truncated meanwhile, which kills a process that maps them.
 
     Raises: as `penstock.open`.
     """
@@ -226,14 +221,14 @@ def open_target(
 
 @dataclass(frozen=True)  # as above
 class OpenedRun:
-    """A run that is looked at.
+    """A run to display.
 
     Attributes:
-        name: what its recipe is called, without secrets.
-        data: its stream, or the source that it reads once.
-        global_batch: samples of a step; None where nobody says it.
+        name: displayed name of its recipe, without secrets.
+        data: its stream, or a source that is read once.
+        global_batch: samples per step; None if unknown.
         world: data-parallel ranks, likewise.
-        tokenizer: that was named.
+        tokenizer: the chosen tokenizer.
         state: a saved state of the run, which records the batch size of each step; None without one.
     """
 
@@ -255,33 +250,33 @@ class OpenedRun:
 
     @property
     def decode(self) -> Decode | None:
-        """What makes text of ids; None where no tokenizer is named. Raises where it can't be read."""
+        """Function from ids to text; None without a tokenizer. Raises if it can't be read."""
         return None if self.vocabulary is None else self.vocabulary.decode
 
     @cached_property
     def vocabulary(self) -> Vocabulary | None:
-        """What ids stand for, one by one; likewise."""
+        """Text of single ids; likewise."""
         return vocabulary_of(self.tokenizer)
 
     @property
     def other_tokenizer(self) -> str | None:
-        """That data were packed with another tokenizer than the one that is named, in a sentence; None otherwise."""
+        """Sentence if the data was packed with another tokenizer than the chosen one; None otherwise."""
         return other_tokenizer(self.data, self.tokenizer, lambda: self.vocabulary)
 
 
 def vocabulary_of(tokenizer: str | None) -> Vocabulary | None:
-    """What the ids of a tokenizer stand for; None where none is named. Raises as `load_vocabulary`."""
+    """Return the vocabulary of a tokenizer; None without one. Raises as `load_vocabulary`."""
     if tokenizer is None:
         return None
-    from penstock.prepare.tokens.vocabulary import load_vocabulary  # its packages are needed for tokens alone
+    from penstock.prepare.tokens.vocabulary import load_vocabulary  # its packages are only needed for tokens
 
     return load_vocabulary(tokenizer)
 
 
 def other_tokenizer(data: Any, tokenizer: str | None, vocabulary: Callable[[], Vocabulary | None]) -> str | None:
-    """The sentence of `other_tokenizer`, of a source or of all that a run draws from; by their side files.
+    """Return the sentence of `other_tokenizer` for a source or all sources of a run, from their side files.
 
-    Names are compared too: one tokenizer may be stored with settings of its own, which its digest tells.
+    Names are compared too: the digest of one tokenizer depends on its stored settings.
     """
     if tokenizer is None:
         return None
@@ -292,7 +287,7 @@ def other_tokenizer(data: Any, tokenizer: str | None, vocabulary: Callable[[], V
             continue
         try:
             shown = vocabulary()
-        except (PenstockError, ImportError):  # who needs it says why
+        except (PenstockError, ImportError):  # reported where the tokenizer is used
             return None
         if shown is not None and known.tokenizer_digest not in shown.digests:
             name = redact(recordable(known.tokenizer or known.tokenizer_digest))
@@ -301,7 +296,7 @@ def other_tokenizer(data: Any, tokenizer: str | None, vocabulary: Callable[[], V
 
 
 def leaves_of(node: Any) -> Iterator[Any]:
-    """The sources that a stream draws from, in order; of the first `MOST_NODES` that it is made of."""
+    """Yield the sources that a stream draws from, in order; of its first `MOST_NODES` nodes."""
     waiting, left = [node], MOST_NODES
     while waiting and left:
         one, left = waiting.pop(), left - 1
@@ -312,7 +307,7 @@ def leaves_of(node: Any) -> Iterator[Any]:
 
 
 def is_recipe(target: object) -> bool:
-    """Whether a path has the name of a recipe or metadataset; what has none is a dataset."""
+    """Return whether a path has the name of a recipe or metadataset; all others are datasets."""
     return isinstance(target, str | os.PathLike) and os.fspath(target).lower().endswith(RECIPES)
 
 
@@ -331,26 +326,28 @@ def open_run(
     follow_links: bool = False,
     refuse: Refuse | None = None,
 ) -> OpenedRun:
-    """Open what a run over a recipe or metadataset reads; or a stream or source that is open.
+    """Open the run of a recipe or metadataset, or of an open stream or source.
 
-    Functions that a recipe names are not imported without `trust`: they raise `UnsafeData` when they are called.
+    Without `trust`, functions named by a recipe aren't imported: they raise `UnsafeData` when they are called.
 
     Args:
         recipe: path or URL; or a stream, lane stream or source.
-        split, mode: of a metadataset, of its split train by default: `"train"` is shuffled without end, `"val"` is one
-            pass in order; by default val for a split whose name begins with val or test.
-        seed: of the order, where the recipe has none.
-        lanes: likewise.
-        global_batch, world: instead of the recipe's `batch`.
+        split: split of a metadataset, by default train.
+        mode: mode of a metadataset: `"train"` is shuffled endlessly, `"val"` is one pass in order; by default val for
+            splits with names that begin with val or test.
+        seed: seed of the order, if the recipe has none.
+        lanes: lanes of the order, likewise.
+        global_batch: samples per step; overrides the recipe.
+        world: number of data-parallel ranks; overrides the recipe.
         state: saved state of the run, or path of its JSON file; it records the batch size of each step.
         tokenizer: to show ids as text.
-        trust: import the functions that the recipe names.
-        follow_links: read files through links out of a dataset's folder.
-        refuse: called with the options that such a recipe has no place for, and why; raises. By default `ConfigError`.
+        trust: import functions named by the recipe.
+        follow_links: read files through links out of a dataset's directory.
+        refuse: called with unsupported options and the reason; raises. By default raises `ConfigError`.
 
     Raises:
-        ConfigError: an option that such a recipe has no place for, or a batch size and a state.
-        FormatError: this is no recipe.
+        ConfigError: the recipe doesn't support an option, or there are both a batch size and a state.
+        FormatError: this isn't a recipe.
         ResumeMismatch: the state belongs to another stream.
     """
     if state is not None and global_batch is not None:
@@ -394,7 +391,7 @@ def read_state(path: str | os.PathLike[str]) -> Any:
     """Read a saved state of a run from its JSON file.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: the file doesn't exist.
         FormatError: it isn't JSON.
     """
     place = place_of(path)
@@ -415,7 +412,7 @@ def _refuse_given(asked: Mapping[str, Any], why: str, refuse: Refuse | None) -> 
 
 
 def ordered(data: Any, *, shuffled: bool, seed: int | None, lanes: int | None) -> Any:
-    """A source shuffled without end, where it is to be; a stream as it is."""
+    """Return a source shuffled endlessly, if requested; a stream as it is."""
     if is_stream(data) or is_lane_stream(data) or not shuffled:
         return data
     if not len(data):
@@ -424,10 +421,10 @@ def ordered(data: Any, *, shuffled: bool, seed: int | None, lanes: int | None) -
 
 
 class Unread(dict[str, Any]):
-    """Stands for every function that a recipe names: none of them runs when only indexes are read."""
+    """Mapping that replaces every function of a recipe: none of them runs when only indexes are read."""
 
     def get(self, name: str, default: Any = None) -> Any:
-        """A function that refuses to be called; two where two are named."""
+        """Return a function that raises an error when called; two if two are named."""
         both = tuple(None if one == "-" else _unread(one) for one in name.split(" "))
         return both if len(both) == 2 else both[0]
 
@@ -442,7 +439,7 @@ def _unread(name: str) -> Callable[..., NoReturn]:
 
 
 def _no_recipe(place: Place) -> FormatError | None:
-    """The error for a dataset where a recipe must be; None for what may be one."""
+    """Return the error for a dataset in place of a recipe; None for possible recipes."""
     if place.path.lower().endswith(RECIPES) or not place.exists():
         return None
     name = place.name

@@ -1,4 +1,4 @@
-"""A sample as panels: each part as what it is, cut to a bounded size, with what is broken in its place."""
+"""Samples as panels: each part by its type, cut to a bounded size, with errors in the affected part."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.view.facts.media import HEAD_BYTES, read_header, sniff_media
 
 PanelKind = Literal["text", "tokens", "image", "audio", "video", "json", "array", "bytes", "error"]
 Decode = Callable[[Sequence[int]], str]
-"""What makes text of ids."""
+"""Function from ids to text."""
 
 KEY = "__key__"
 TOKEN_FIELDS = ("tokens", "inputs", "targets", "input_ids", "labels")
@@ -30,7 +30,7 @@ _MOST_UNPACKED = 1 << 24
 _PLAIN = DecodeOptions(most_bytes=_MOST_UNPACKED)
 _CONTROLS = tuple(map(chr, sorted(frozenset(range(32)) - {9, 10, 12, 13, 27})))
 _TEXT_SHARE = 24
-"""Of so many characters of a text at most one is a control character."""
+"""At most one of this many characters of a text is a control character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,21 +38,21 @@ class Panel:
     """One part of a sample.
 
     Attributes:
-        name: of the part, field or column.
-        kind: what it is.
-        text: what is shown of it as text: of a text its beginning; of tokens their text, where a tokenizer is known; of
-            an array its first numbers; of bytes their first ones in hex; of an error the message.
-        size_bytes: as stored, or in memory; None where that is not known.
-        shown: characters, items or bytes in `text`, `ids` or `tree`; `of`: how many there are. None where nothing
-            is counted.
-        unit: what `shown` and `of` count.
-        media_type: of a picture, sound or film, by its content.
-        width, height: of a picture or film, in pixels.
-        seconds: of sound or a film; `frames`, `sample_rate`, `channels` likewise.
-        dtype, shape: of an array or of tokens.
-        ids: the first ids of tokens.
-        tree: of JSON.
-        note: what else is to be said, such as that an extra is missing.
+        name: name of the part, field or column.
+        kind: type of the content.
+        text: content as text: the beginning of a text, the text of tokens if a tokenizer is known, the first numbers of
+            an array, the first bytes in hex, or an error message.
+        size_bytes: stored size, or size in memory; None if unknown.
+        shown: number of characters, items or bytes in `text`, `ids` or `tree`; `of`: number of all. None if nothing is
+            counted.
+        unit: unit of `shown` and `of`.
+        media_type: type of a picture, sound or video, from its content.
+        width, height: size of a picture or video, in pixels.
+        seconds: duration of sound or a video; `frames`, `sample_rate`, `channels` likewise.
+        dtype, shape: dtype and shape of an array or of tokens.
+        ids: first token ids.
+        tree: tree of a JSON value.
+        note: further remark, such as a missing extra.
         fields: names under which Python returns a stored part, if they differ from its own.
     """
 
@@ -88,14 +88,14 @@ class Panels:
     """A sample.
 
     Attributes:
-        index: in its source; None for what stands in none.
-        key: where it has one.
-        panels: in the order of the sample's fields, as many as are shown.
-        of: fields of the sample, those that are hidden left out.
-        hidden: internal fields, which begin with `__`, that are not shown.
-        error: what is wrong with the sample as a whole: it is no sample then.
-        is_excluded: whether it is taken out by an exclude list.
-        of_is_least: whether there may be more than `of` fields: counting them all takes too long.
+        index: index in its source; None without one.
+        key: key of the sample, if it has one.
+        panels: shown parts, in the order of the sample's fields.
+        of: number of the sample's fields, without hidden ones.
+        hidden: number of hidden internal fields, which begin with `__`.
+        error: error of the whole sample, if it can't be read.
+        is_excluded: whether it is excluded.
+        of_is_least: whether there may be more than `of` fields, because counting all takes too long.
     """
 
     index: int | None
@@ -109,7 +109,7 @@ class Panels:
 
     @property
     def more(self) -> int:
-        """Fields that are not shown."""
+        """Number of fields that aren't shown."""
         return self.of - len(self.panels)
 
 
@@ -121,16 +121,16 @@ def panels(
     decode: Decode | None = None,
     bounds: Bounds = IN_LIST,
 ) -> Panels:
-    """The panels of a sample; never raises for what the data hold.
+    """Return the panels of a sample; never raises because of the data.
 
-    Memory: see `Bounds`; what is unpacked of a packed part on the way is at most 16 MiB.
+    Memory: see `Bounds`; compressed parts are decompressed up to 16 MiB.
 
     Args:
-        sample: field → value, as a source gives it; parts of tars as they are stored.
-        index: of it, to be handed on.
-        show_all: also fields that begin with `__`, behind the others.
-        decode: makes text of ids.
-        bounds: how much is shown.
+        sample: field → value, as returned by a source; parts of tars as stored.
+        index: index of the sample, for the result.
+        show_all: include fields that begin with `__`, at the end.
+        decode: converts ids to text.
+        bounds: limits.
     """
     hidden = [name for name in sample if str(name).startswith("__") and name != KEY]
     inner = set(hidden)
@@ -145,27 +145,27 @@ def panels(
 
 
 def panel(name: Any, value: Any, *, decode: Decode | None = None, bounds: Bounds = IN_LIST) -> Panel:
-    """The panel of one field; what can't be shown is an error panel."""
+    """Return the panel of one field, or an error panel."""
     shown_name = recordable(str(name)[:MOST_NAME_CHARACTERS])
     try:
         return _panel(shown_name, value, decode, bounds)
-    except Exception as error:  # what stands there is anybody's: a page shows it, and goes on
+    except Exception as error:  # the data is arbitrary: the page shows the error and continues
         return error_panel(shown_name, error, _size_of(value))
 
 
 def error_panel(name: str, error: BaseException, size_bytes: int | None = None) -> Panel:
-    """What is wrong with a part."""
+    """Return the panel of an error in a part."""
     return Panel(name, "error", describe_error(error), size_bytes)
 
 
 def describe_error(error: BaseException) -> str:
-    """An error in a line, without secrets."""
+    """Describe an error in a line, without secrets."""
     text = str(error) if isinstance(error, PenstockError) else f"{type(error).__name__}: {error}"
     return redact(recordable(text[:MOST_ERROR_CHARACTERS]))
 
 
 def stored_panel(name: str, media: MediaBytes, *, bounds: Bounds = IN_LIST) -> Panel:
-    """The panel of a part that is not read whole: its beginning, and what its header says."""
+    """Return the panel of a part that isn't read whole: its beginning, and its header."""
     head = media.read(0, max(HEAD_BYTES, min(bounds.characters, media.size_bytes)))
     kind = sniff_media(head[:HEAD_BYTES])
     try:
@@ -186,7 +186,7 @@ def _panel(name: str, value: Any, decode: Decode | None, bounds: Bounds) -> Pane
     if hasattr(value, "mode") and hasattr(value, "tobytes") and hasattr(value, "width"):
         return Panel(name, "image", width=value.width, height=value.height, note=f"decoded, mode {value.mode}")
     if isinstance(value, Mapping) and isinstance(value.get("bytes"), bytes) and value.keys() <= {"bytes", "path"}:
-        return _bytes(name, value["bytes"], bounds)  # as Hugging Face stores pictures and sound
+        return _bytes(name, value["bytes"], bounds)  # Hugging Face's encoding of pictures and sound
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         value = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
     return _json(name, value, None, bounds)
@@ -206,7 +206,7 @@ def _bytes(name: str, data: bytes, bounds: Bounds) -> Panel:
 
 
 def _decoded(name: str, data: bytes, bounds: Bounds) -> Panel:
-    """What a part of JSON or of arrays holds."""
+    """Decode a part of JSON or of arrays."""
     try:
         value = decode_part(name.lower(), data, _PLAIN)
     except Exception as error:
@@ -249,7 +249,7 @@ def _av(made: Panel, found: AVMetadata) -> Panel:
 
 
 def _plain_bytes(name: str, data: bytes, size_bytes: int, bounds: Bounds) -> Panel:
-    """Text where the beginning is UTF-8 with hardly a control character; else the first bytes in hex."""
+    """Return text if the beginning is UTF-8 with few control characters; else the first bytes in hex."""
     head = data[: 4 * bounds.characters]
     is_whole = len(head) == size_bytes
     try:
@@ -264,7 +264,7 @@ def _plain_bytes(name: str, data: bytes, size_bytes: int, bounds: Bounds) -> Pan
 
 
 def _decoded_beginning(head: bytes) -> str:
-    """The text of bytes that may end inside of a character."""
+    """Decode bytes that may end inside a character."""
     for cut in range(4):
         try:
             return head[: len(head) - cut].decode()
@@ -293,7 +293,7 @@ def _array(name: str, value: Any, decode: Decode | None, bounds: Bounds) -> Pane
     text, note = "", None
     try:
         text = "" if decode is None else recordable(decode(numbers)[: bounds.characters])
-    except Exception as error:  # ids that the tokenizer does not have
+    except Exception as error:  # the tokenizer doesn't have these ids
         note = f"no text: {describe_error(error)}"
     return dataclasses.replace(made, kind="tokens", text=text, ids=tuple(numbers), unit="tokens", note=note)
 

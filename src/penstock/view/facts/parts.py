@@ -1,4 +1,4 @@
-"""The parts of samples: how many samples have each, and how large it is; by the headers of some samples."""
+"""Parts of samples: how many samples have each, and how large it is; from the headers of some samples."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from penstock.view.facts.opening import Opened
 from penstock.view.facts.samples import TellsParts
 
 LOOKED_AT, REMOTE_LOOKED_AT = 256, 16
-"""Samples whose headers are read, evenly spread; far away each of them is some requests."""
+"""Limits on samples with headers to read, evenly spread; on a remote store each takes several requests."""
 
 MOST_KINDS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part that samples have.
+    """A part of samples.
 
     Attributes:
-        name: of it, such as `"jpg"`.
-        share: of the samples that have it.
-        mean_bytes: of one; `share_of_bytes`: of all contents.
+        name: name of the part, such as `"jpg"`.
+        share: share of samples with the part.
+        mean_bytes: mean size; `share_of_bytes`: share of all contents.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of the samples of a dataset: those that most have first; from so many samples of so many."""
+    """Parts of a dataset's samples, the most frequent first; from some or all samples."""
 
     parts: tuple[Part, ...]
     estimated_from: int | None
@@ -47,11 +47,11 @@ class Parts:
 
 
 def parts_of_samples(opened: Opened, count: int) -> Parts | None:
-    """The parts that samples have; None where their headers don't tell.
+    """Return the parts of the samples; None if their headers don't contain them.
 
     Args:
         opened: the dataset.
-        count: its samples.
+        count: number of its samples.
     """
     source: Any = stored(opened.source)
     if not isinstance(source, TellsParts) or opened.format != "webdataset" or not count:
@@ -64,7 +64,7 @@ def parts_of_samples(opened: Opened, count: int) -> Parts | None:
     for index in chosen:
         try:
             found = at_hand(lambda index=index: source.parts_of(index, MOST_KINDS), None)
-        except PenstockError:  # what is damaged is told where it is shown
+        except PenstockError:  # damage is reported where the data is shown
             continue
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Small pictures of what a run decodes, and of what is stored."""
+"""Small pictures of decoded and stored parts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from penstock.view.facts.media import thumbnail
 
 
 def small_picture(value: Any, most_side: int) -> bytes | None:
-    """A small JPEG of a picture, be it stored or decoded; None for what is none, or has too many pixels.
+    """Return a small JPEG of a stored or decoded picture; None if it isn't one, or has too many pixels.
 
     Args:
         value: bytes, a mapping with them, or an image of Pillow.
-        most_side: longer sides are made as long.
+        most_side: longer sides are scaled down to this.
     """
     if isinstance(value, Mapping):
         value = value.get("bytes")

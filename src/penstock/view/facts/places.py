@@ -1,4 +1,4 @@
-"""Where a sample lies, with the command that prints it, and in which steps of a run it is read."""
+"""Locations of a sample with the command that prints it, and the steps of a run that read it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.view.facts.bounds import MOST_SAMPLE_BYTES
 from penstock.view.facts.opening import Opened, OpenedRun
 
 MOST_STEPS = 100
-"""Steps that are told in which a sample is read."""
+"""Limit on the listed steps that read a sample."""
 
 MOST_EXTENTS = 32
 
@@ -33,7 +33,7 @@ _COMPRESSED = frozenset(("gz", "zst", "zstd", "bz2", "xz", "br", "lz4", "snappy"
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Bytes of a file, and the command that prints them; None for a file that no command of every machine reads."""
+    """Bytes of a file, and the command that prints them; None if no common command can."""
 
     path: str
     offset_bytes: int
@@ -43,14 +43,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a sample lies.
+    """Location of a sample.
 
     Attributes:
-        index: of it.
-        key: where it has one.
-        ranges: of files; none where its source does not know them; at most 32.
-        of: how many ranges there are.
-        command: of ours, which shows the sample.
+        index: index of the sample.
+        key: key of the sample, if it has one.
+        ranges: ranges of files, at most 32; empty if unknown.
+        of: number of all ranges.
+        command: Penstock command that shows the sample.
     """
 
     index: int
@@ -62,7 +62,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A step that reads a sample."""
+    """Step that reads a sample."""
 
     step: int
     rank: int
@@ -72,13 +72,13 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """The steps of a run that read a sample.
+    """Steps of a run that read a sample.
 
     Attributes:
-        found: the first 100.
-        steps: how many steps were looked at.
-        is_all: whether these are all of them.
-        is_drawn_from: whether the run reads the dataset that was named at all.
+        found: the first 100 steps.
+        steps: number of examined steps.
+        is_all: whether these are all steps.
+        is_drawn_from: whether the run reads the dataset at all.
     """
 
     found: tuple[Read, ...]
@@ -88,15 +88,15 @@ class Reads:
 
 
 def location(opened: Opened, index: int) -> Location:
-    """Where a sample lies; reads indexes alone.
+    """Return the location of a sample; reads only indexes.
 
     Raises:
-        ConfigError: there is no such sample.
+        ConfigError: the sample doesn't exist.
     """
     if not 0 <= index < len(opened):
         raise ConfigError("sample index out of range", found=index, expected=f"0 to {len(opened) - 1}")
     extents = extents_of(opened.source, index) or ()
-    is_large = sum(one.length_bytes for one in extents) > MOST_SAMPLE_BYTES  # its key may have to be read from it
+    is_large = sum(one.length_bytes for one in extents) > MOST_SAMPLE_BYTES  # its key may have to be read from there
     known = None if is_large else place_of(opened.source, index).key
     ranges = tuple(
         Range(redact(recordable(one.path)), one.offset_bytes, one.length_bytes, _printing(one))
@@ -108,7 +108,7 @@ def location(opened: Opened, index: int) -> Location:
 
 
 def of_dataset(opened: Opened, index: int) -> OneOf:
-    """A sample of one dataset, for `reads_of`: a run may read others that have its key or number."""
+    """Return the sample of one dataset, for `reads_of`: other datasets of the run may have the same key or number."""
     mine = _path_and_split(opened.source.recipe())
     key = None if opened.is_tokens else place_of(opened.source, index).key
 
@@ -121,13 +121,13 @@ def of_dataset(opened: Opened, index: int) -> OneOf:
         try:
             return keyed.index_of(key)
         except NotFound:
-            return None  # it is left out there
+            return None  # it is excluded there
 
     return OneOf(f"{opened.name}, {index:,}", index_in)
 
 
 def _path_and_split(recipe: Mapping[str, Any]) -> tuple[str, Any] | None:
-    """Where a source lies, and which split it is of; None for what is made of sources."""
+    """Return the location and split of a source; None for nodes above sources."""
     path = recipe.get("path") if recipe.get("kind") == "open" else None
     return (path, recipe.get("split")) if isinstance(path, str) else None
 
@@ -137,16 +137,16 @@ def _are_same(one: tuple[str, Any] | None, other: tuple[str, Any] | None) -> boo
 
 
 def reads_of(run: OpenedRun, key: Wanted, *, steps: int | None = None) -> Reads:
-    """The steps of a run that read a sample, or a document of tokens.
+    """Return the steps of a run that read a sample, or a token document.
 
     Args:
-        run: it.
-        key: of the sample; its number, where it is a document of tokens, or has no key; or that of one dataset.
-        steps: how many are looked at; by default until every source was read once.
+        run: the run.
+        key: key of the sample; its number if it is a token document or has no key; or the sample of one dataset.
+        steps: number of examined steps; by default until every source was read once.
 
     Raises:
         NotFound: no source of the run has a document of this name.
-        ConfigError: how many samples a step has is not known.
+        ConfigError: the batch size is unknown.
     """
     if isinstance(key, OneOf) and not _has(run.data, key):
         return Reads((), 0, is_all=True, is_drawn_from=False)
@@ -162,7 +162,7 @@ def reads_of(run: OpenedRun, key: Wanted, *, steps: int | None = None) -> Reads:
 
 
 def _has(node: Any, sample: OneOf) -> bool:
-    """Whether a stream or source draws from the dataset of a sample."""
+    """Return whether a stream or source draws from the dataset of a sample."""
     if not is_stream(node) and not is_lane_stream(node) and sample.index_in(node) is not None:
         return True
     return any(_has(child, sample) for child in node.children().values())
@@ -172,7 +172,7 @@ def _printing(extent: Extent) -> str | None:
     start, stop = extent.offset_bytes, extent.offset_bytes + extent.length_bytes
     name = redact(recordable(extent.path))
     if not _COMPRESSED.isdisjoint(name.lower().rpartition("/")[2].split(".")[1:]):
-        return None  # the bytes would need decompressing
+        return None  # the bytes would have to be decompressed
     if "://" in name:
         return f"curl -r {start}-{stop - 1} {shlex.quote(name)}" if name.startswith("http") else None
     return f"tail -c +{start + 1} {shlex.quote(name)} | head -c {extent.length_bytes}"

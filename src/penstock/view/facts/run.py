@@ -1,4 +1,4 @@
-"""A run: the tree of its mix with asked and exact shares, and what is read of each source over its steps."""
+"""Facts of a run: the tree of its mix with requested and exact shares, and the reads of each source over its steps."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from penstock.mix import Blend, Epochs, Stages
 from penstock.view.facts.opening import MOST_NODES, OpenedRun
 
 MOST_POINTS = 200
-"""Steps at which a curve has a point, unless fewer are asked for."""
+"""Default number of points of a curve."""
 
 MOST_CURVES = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A stage of a run, or a source.
+    """Stage of a run, or a source.
 
     Attributes:
-        name: among its siblings; the empty text for the root.
-        path: names from the root, with slashes between.
-        kind: what it is, such as `"Blend"`.
-        about: the same in a line, with its parameters.
-        asked: its share of what is above it, as asked for; None where nobody asks.
-        share: the exact share; None where it has no siblings, or takes turns with them.
-        until: of a stage, the position at which it ends; None for the last one, and elsewhere.
-        samples: of a source.
-        children: what it draws from.
-        of: how many of them there are.
+        name: name among its siblings; empty for the root.
+        path: names from the root, separated by slashes.
+        kind: type of the node, such as `"Blend"`.
+        about: one-line description, with its parameters.
+        asked: its requested share of its parent; None if there isn't one.
+        share: its exact share; None without siblings, or if they follow each other.
+        until: end position of a stage; None for the last one and other nodes.
+        samples: number of samples of a source.
+        children: its children.
+        of: number of all children.
     """
 
     name: str
@@ -55,15 +55,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a run reads.
+    """Reads of a run.
 
     Attributes:
-        samples: of the run; `steps`: None where the batch is not known.
-        global_batch, world: as asked.
-        tokens, padding, size_bytes, requests, cache_bytes: in all; None where they are not known.
-        estimated: how padding, bytes and requests were found, in words; None where all samples were looked at.
-        sources: each of them.
-        warnings: what is odd, in sentences.
+        samples: samples of the run; `steps`: None if the batch size is unknown.
+        global_batch, world: as requested.
+        tokens, padding, size_bytes, requests, cache_bytes: totals; None if unknown.
+        estimated: how padding, bytes and requests were estimated, in words; None if all samples were examined.
+        sources: reads per source.
+        warnings: warnings, in sentences.
     """
 
     samples: int
@@ -82,13 +82,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """What was read of one source before each of the steps of `Curves`.
+    """Reads of one source before each of the steps of `Curves`.
 
     Attributes:
-        path: of the source.
+        path: path of the source.
         samples, epochs: so far.
-        tokens: so far; None where samples hold no fixed number of them.
-        share: of the samples since the step before.
+        tokens: so far; None if samples have no fixed number of tokens.
+        share: share of the samples since the previous step.
     """
 
     path: str
@@ -100,13 +100,13 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """What is read over the steps of a run.
+    """Reads over the steps of a run.
 
     Attributes:
-        steps: at which there is a point, rising.
-        global_batch: samples of a step, of the last ones if that changed.
-        curves: of the sources, those that are read most first; `of`: how many sources there are.
-        marks: step and name, where a stage begins.
+        steps: steps of the points, ascending.
+        global_batch: samples per step, the last value if it changed.
+        curves: curves of the sources, the most frequently read first; `of`: number of all sources.
+        marks: step and name of the beginning of each stage.
     """
 
     steps: tuple[int, ...]
@@ -117,17 +117,17 @@ class Curves:
 
 
 def tree(run: OpenedRun) -> Node:
-    """The tree of the mix, of at most 500 stages and sources."""
+    """Return the tree of the mix, of at most 500 stages and sources."""
     return _node(run.data, "", "", None, None, None, [MOST_NODES])
 
 
 def plan_of(run: OpenedRun, steps: int | None = None) -> Plan:
-    """What a run reads; arguments and errors as of `penstock.load.plan.plan`."""
+    """Return the reads of a run; arguments and errors as of `penstock.load.plan.plan`."""
     return as_plan(plan(run.data, global_batch=run.global_batch, world=run.world, steps=steps))
 
 
 def as_plan(found: Mapping[str, Any]) -> Plan:
-    """What `penstock.load.plan.plan` gives, as a value."""
+    """Return the result of `penstock.load.plan.plan` as a `Plan`."""
     names = {name: "bytes" if name == "size_bytes" else name for name in SourcePlan.__dataclass_fields__}
     return Plan(
         samples=found["samples"],
@@ -146,29 +146,29 @@ def as_plan(found: Mapping[str, Any]) -> Plan:
 
 
 def estimated(sources: Sequence[Mapping[str, Any]]) -> str | None:
-    """How much of the sources of a plan was looked at for what it estimates; None where it was all."""
+    """Describe how much of a plan's sources was examined for its estimates; None if all."""
     some = [one["looked_at"] for one in sources if one["looked_at"] < one["samples"]]
     return f"estimated from {max(some):,} samples per source" if some else None
 
 
 def curves(run: OpenedRun, steps: int | None = None, points: int = MOST_POINTS) -> Curves:
-    """What is read of each source over the steps of a run: arithmetic alone, nothing is read.
+    """Return the reads of each source over the steps of a run, by arithmetic only.
 
     Args:
-        run: it.
-        steps: how many; by default until every source was read once.
-        points: at most so many.
+        run: the run.
+        steps: number of steps; by default until every source was read once.
+        points: maximum number of points.
 
     Raises:
-        ConfigError: the batch size is unknown, or the stream packs on the fly, so that its steps are known only when
-            they are read.
+        ConfigError: the batch size is unknown, or the stream packs on the fly, so that its steps are unknown in
+            advance.
     """
     if is_lane_stream(run.data):
         raise ConfigError("the number of samples that a stream packing on the fly reads is only known once it runs")
     history = run.shape().history
     end: int | None = None if is_stream(run.data) else len(run.data)
     if steps is None:
-        end = once(run.data)  # as a plan has it, where the last step may read beyond
+        end = once(run.data)  # as in a plan: the last step may read more
         last = max(1, steps_until(history, end))
     else:
         last = steps
@@ -201,7 +201,7 @@ def _curve(name: str, read: Sequence[Mapping[str, SourceMetrics]]) -> Curve:
 
 
 def _marks(node: Any, history: History, last: int) -> Iterator[tuple[int, str]]:
-    """Where stages begin, of the outermost stages that there are."""
+    """Yield the beginnings of stages, of the outermost stages."""
     if isinstance(node, Stages):
         for border, name in zip(node.borders, list(node.children())[1:], strict=True):
             step = steps_until(history, border + 1) - 1  # the step that reads the first sample of the stage
@@ -211,9 +211,6 @@ def _marks(node: Any, history: History, last: int) -> Iterator[tuple[int, str]]:
     children = node.children()
     if len(children) == 1 and is_stream(next(iter(children.values()))):
         yield from _marks(next(iter(children.values())), history, last)
-
-
-# --- the tree ------------------------------------------------------------------------------------------------------
 
 
 def _node(
@@ -237,7 +234,7 @@ def _node(
 
 
 def _shares(node: Any) -> dict[str, tuple[float | None, float | None]]:
-    """Name of a child → its share as asked for, and the exact one."""
+    """Return name of a child → its requested and its exact share."""
     if isinstance(node, Blend):
         total = sum(float(weight) for weight in node.weights.values())
         return {

@@ -1,4 +1,4 @@
-"""Samples of an open dataset, one by one: what can't be read is told in its place, and the others are shown."""
+"""Samples of an open dataset, one by one; unreadable samples show their error."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from penstock.view.facts.opening import Opened
 from penstock.view.facts.panel import Panel, Panels, describe_error, panel, panels, stored_panel
 
 PAGE = 50
-"""Samples of a page, unless another number is asked for."""
+"""Default number of samples per page."""
 
 MOST_PARTS = 4096
-"""Among so many parts of a sample a part is looked for by its name without reading the others."""
+"""Up to this many parts of a sample, a part is found by name without reading the others."""
 
 
 @runtime_checkable
@@ -36,16 +36,16 @@ class TellsParts(Protocol):
     """A source that can list the parts of a sample without reading them."""
 
     def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
-        """Key; name and place of the first `most` parts; how many there are, and whether all were counted."""
+        """Return key; name and extent of the first `most` parts; their number, and whether all were counted."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Media:
-    """One part of a sample, to be handed out; `data.read(start, length)` reads a range of it.
+    """One part of a sample to serve; `data.read(start, length)` reads a range of it.
 
     Attributes:
-        media_type: by its content; `application/octet-stream` for what a browser must not show as it is.
+        media_type: type of the content; `application/octet-stream` if a browser must not show it.
         data: its bytes.
     """
 
@@ -56,9 +56,9 @@ class Media:
 def page(
     opened: Opened, start: int, count: int = PAGE, *, show_all: bool = False, bounds: Bounds = IN_LIST
 ) -> Iterator[Panels]:
-    """The samples `[start, start + count)`, as many as there are, one after another.
+    """Yield the samples `[start, start + count)`, as far as they exist.
 
-    Memory: one sample, at most `most_sample_bytes` as it is stored, and its panels.
+    Memory: one sample of at most `most_sample_bytes` stored bytes, and its panels.
     """
     for index in range(max(0, start), min(len(opened), max(0, start) + count)):
         yield sample_at(opened, index, show_all=show_all, bounds=bounds)
@@ -73,18 +73,18 @@ def sample_at(
     strict: bool = False,
     failed: Callable[[Exception], object] | None = None,
 ) -> Panels:
-    """The panels of a sample; what is wrong with it is told in it.
+    """Return the panels of a sample, including its errors.
 
     Args:
         opened: the dataset.
-        index: of the sample.
-        show_all: also internal fields.
-        bounds: how much is shown.
-        strict: raise errors of the disk.
-        failed: called with what makes a sample unreadable, which is told in it.
+        index: index of the sample.
+        show_all: include internal fields.
+        bounds: limits.
+        strict: raise I/O errors.
+        failed: called with the error of an unreadable sample.
 
     Raises:
-        ConfigError: the dataset has no sample of this index.
+        ConfigError: the dataset doesn't have this index.
     """
     if not 0 <= index < len(opened):
         raise ConfigError("sample index out of range", found=index, expected=f"0 to {len(opened) - 1}")
@@ -97,7 +97,7 @@ def sample_at(
         return Panels(index, None, (), 0, error=describe_error(error), is_excluded=True)
     except MemoryError:
         return Panels(index, None, (), 0, error="the sample doesn't fit into memory")
-    except Exception as error:  # a store that fails, bytes that are damaged, a type of another's: the list goes on
+    except Exception as error:  # a failing store, damaged bytes, or a foreign type: the list continues
         if strict and is_of_the_disk(error):
             raise
         if failed is not None:
@@ -110,7 +110,7 @@ def sample_at(
 
 
 def index_of(opened: Opened, wanted: str) -> int:
-    """The index that a number, a share such as `73 %` or `73%`, or a key means.
+    """Return the index for a number, a share such as `73 %` or `73%`, or a key.
 
     Raises:
         NotFound: no sample has this key.
@@ -132,10 +132,10 @@ def index_of(opened: Opened, wanted: str) -> int:
 
 
 def media_of(opened: Opened, index: int, part: str) -> Media:
-    """One part of a sample, to be handed out; a large one is read by ranges, not at once.
+    """Return one part of a sample to serve; a large one is read by ranges, not at once.
 
     Raises:
-        NotFound: the sample has no such part, or it holds no bytes.
+        NotFound: the sample doesn't have the part, or it isn't bytes.
         FormatError: the sample is damaged.
     """
     for name, extent in _parts(opened, index):
@@ -167,19 +167,19 @@ def _typed(data: MediaBytes) -> Media:
 
 
 def file_name(part: str, media_type: str) -> str:
-    """What a part is called when it is saved."""
+    """Return the file name for saving a part."""
     plain = "".join(char if char.isalnum() or char in "-_." else "_" for char in part)[:80]
     return plain if "." in plain else plain + (mimetypes.guess_extension(media_type) or "")
 
 
 def read_whole(opened: Opened, index: int) -> dict[str, Any]:
-    """A sample, all of its fields; raises whatever reading it raises, `TooLarge` for one that is not read at once."""
+    """Return a sample with all of its fields; raises any error of reading it, `TooLarge` if it is too large."""
     _require_small(opened, index)
     return _read(opened, index)
 
 
 def stored_bytes(opened: Opened, index: int) -> int:
-    """Bytes of a sample as it is stored; 0 where its source does not know them."""
+    """Return the stored bytes of a sample; 0 if unknown."""
     return sum(one.length_bytes for one in extents_of(opened.source, index) or ())
 
 
@@ -203,7 +203,7 @@ def _parts(opened: Opened, index: int) -> list[tuple[str, Extent]]:
 
 
 def _beginning(opened: Opened, index: int, extents: Sequence[Extent], bounds: Bounds) -> Panels:
-    """What is shown of a sample that is too large to be read: the beginning of each part that is known, or its own."""
+    """Return the panels of a sample that is too large: the beginning of each known part, or of the sample."""
     source: Any = opened.source
     whole = stored(source)
     if source is not whole and source.exclusions.has(index):
@@ -244,13 +244,13 @@ def _store_of(opened: Opened) -> Store:
 
 
 def _broken(opened: Opened, index: int, error: Exception, bounds: Bounds) -> Panels:
-    """What is wrong with a sample, and its bytes as they are stored, where they can be read."""
+    """Return the error of a sample, and its stored bytes, if they can be read."""
     found: tuple[Panel, ...] = ()
     try:
         extents = extents_of(opened.source, index) or ()
         if extents and opened.place is not None and not opened.is_tokens:
             found = (_shown(opened, "stored bytes", extents[0], bounds),)
-    except Exception:  # the error that is shown is the one that came first
+    except Exception:  # the first error is shown
         found = ()
     return Panels(index, None, found, len(found), error=describe_error(error))
 

@@ -1,4 +1,4 @@
-"""Looks for samples, and says how far it looked: a scan goes on from there when that is asked for."""
+"""Incremental search for samples: a scan can be continued from its end."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from penstock.view.facts.snippets import Snippet, snippet_at
 By = Literal["key", "index", "text", "where"]
 
 MOST_HITS = 200
-"""Of one look."""
+"""Limit on the hits of one scan."""
 
 MOST_SNIPPETS, REMOTE_SNIPPETS = 50, 8
-"""Hits of one look that are read again to show some of their text; far away each of them is a request."""
+"""Limits on the hits that are read again to show their text; on a remote store each is a request."""
 
 _FIRST_STRETCH, _MOST_STRETCH = 64, 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is looked for: a key, an index, a text that a sample holds, or an expression on its fields."""
+    """Search term: a key, an index, a text in a sample, or an expression on its fields."""
 
     by: By
     what: str
@@ -43,13 +43,13 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class FoundAt:
-    """A sample that was found.
+    """Found sample.
 
     Attributes:
-        index: of it.
-        key: where it has one.
-        snippet: what is to be seen of it, where it was read for that.
-        unread_bytes: as it is stored; None but for one that is too large to be read at once, and was not looked at.
+        index: index of the sample.
+        key: key of the sample, if it has one.
+        snippet: its text, if it was read.
+        unread_bytes: stored size of a sample that was skipped because of its size; else None.
     """
 
     index: int
@@ -60,13 +60,13 @@ class FoundAt:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A look.
+    """Result of one scan.
 
     Attributes:
-        hits: what it found, and what it could not look at, in the order of their indices.
-        start, stop: the samples that were looked at; both 0 where an index answered.
-        of: samples of the dataset.
-        is_over: whether there is nothing left to look at.
+        hits: found and skipped samples, in the order of their indices.
+        start, stop: range of examined samples; both 0 if an index was used.
+        of: number of samples of the dataset.
+        is_over: whether everything was examined.
     """
 
     hits: tuple[FoundAt, ...]
@@ -77,20 +77,19 @@ class Scan:
 
 
 def scan(opened: Opened, wish: Wish, start: int, seconds: float, *, follow_links: bool = False) -> Scan:
-    """Samples that fit, from one on, as many as are looked at in some seconds.
+    """Return matching samples from `start` on, as many as are examined in some seconds.
 
-    Memory: a run of samples of some 16 MiB. On this machine, of one that is larger than `most_sample_bytes` it is said
-    that it was not looked at.
+    Memory: a run of samples of about 16 MiB. Local samples larger than `most_sample_bytes` are reported as skipped.
 
     Args:
-        opened: where.
-        wish: what.
-        start: the first sample that is looked at.
-        seconds: after which it ends; one stretch of samples is looked at in any case.
-        follow_links: as of `penstock.open`.
+        opened: the dataset.
+        wish: the search term.
+        start: first examined sample.
+        seconds: time limit; at least one run of samples is examined.
+        follow_links: as in `penstock.open`.
 
     Raises:
-        ConfigError: an expression that can't be, or what such data don't have.
+        ConfigError: the expression is invalid, or the data doesn't have the index or field.
         FormatError: a sample is damaged.
     """
     count = numbered(opened)
@@ -120,7 +119,7 @@ def _by_index(opened: Opened, wish: Wish, count: int) -> Scan:
 
 
 def _shown(opened: Opened, wish: Wish, hits: Sequence[FoundAt]) -> Iterator[FoundAt]:
-    """The hits, the first ones with some of their text."""
+    """Yield the hits, the first ones with some of their text."""
     is_local = opened.place is None or opened.place.is_local
     for number, one in enumerate(hits):
         shown = one.unread_bytes is None and number < (MOST_SNIPPETS if is_local else REMOTE_SNIPPETS)
@@ -157,7 +156,7 @@ def _scanned(opened: Opened, dataset: Dataset, wanted: Wanted, start: int, count
 
 
 def _large(opened: Opened, start: int, stop: int) -> list[FoundAt]:
-    """Samples of `[start, stop)` that are not read at once; none far away, where each may be a request."""
+    """Return the samples of `[start, stop)` that are too large; none on a remote store, to save requests."""
     most = most_sample_bytes([opened.format])
     lines = getattr(stored(opened.source), "line_ranges", None)
     if lines is not None:

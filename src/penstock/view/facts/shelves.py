@@ -1,4 +1,4 @@
-"""The datasets below a folder: what each is, at the price of a look at its index."""
+"""Datasets below a directory, from a look at the index of each."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from penstock.view.facts.opening import RECIPES, Opened, open_target
 
 MOST_DEEP = 4
 MOST_NAMES = 2000
-"""Names of one folder that are looked at."""
+"""Limit on the names of one directory that are examined."""
 
 MOST_DATASETS = 200
 MOST_FAR_FOLDERS = 64
-"""Folders of a store far away that are listed."""
+"""Limit on the directories of a remote store that are listed."""
 
 MOST_FOLDERS = 4096
-"""Folders of this machine that are listed."""
+"""Limit on the directories of this machine that are listed."""
 
 _AT_ONCE = 16
 _PARTS = (".idx", ".penstock", ".jsonl.idx", ".tar.idx", ".exclude.jsonl", ".certificate.json", ".next")
@@ -47,19 +47,19 @@ _HEAD_BYTES = 4096
 
 NOT_READ = "the index is read when the dataset is opened"
 NO_SIDE_FILE = "no side file"
-"""Said of each dataset that has none; what that means is said once for a shelf."""
+"""Warning for datasets without a side file; its meaning is explained once per page."""
 
 
 @dataclass(frozen=True, slots=True)
 class OnShelf:
-    """A dataset below a folder.
+    """A dataset below a directory.
 
     Attributes:
-        path: from the folder.
-        format: of it; `"recipe"` for a file that describes a run; None for what can't be opened.
-        samples, tokens, size_bytes: None where that is not known at once.
-        splits: of it, where its format has splits.
-        warnings: what is wrong: it is unfinished, has no side file, can't be opened.
+        path: path relative to the directory.
+        format: format of the dataset; `"recipe"` for a file that describes a run; None if it can't be opened.
+        samples, tokens, size_bytes: None if not immediately known.
+        splits: its splits, if its format has any.
+        warnings: problems: it is unfinished, has no side file, can't be opened.
     """
 
     path: str
@@ -73,12 +73,12 @@ class OnShelf:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """The datasets below a folder.
+    """Datasets below a directory.
 
     Attributes:
-        name: of the folder, without secrets.
-        datasets: in byte order of their paths; at most 200.
-        is_cut: whether there may be more: too many, too deep, or too many names in a folder.
+        name: name of the directory, without secrets.
+        datasets: datasets in byte order of their paths; at most 200.
+        is_cut: whether there may be more: too many, too deep, or too many names in a directory.
     """
 
     name: str
@@ -87,12 +87,12 @@ class Shelf:
 
 
 def shelf(folder: Given) -> Shelf:
-    """The datasets below a folder, at most four folders deep; links are not followed.
+    """Return the datasets below a directory, at most four levels deep; links are not followed.
 
-    Far away it is a listing of each folder, at most 64 of them, and what it takes to open each dataset.
+    On a remote store, at most 64 directories are listed, and each dataset is opened.
 
     Raises:
-        NotFound: no such folder.
+        NotFound: the directory doesn't exist.
     """
     root = place_of(folder)
     if not root.is_folder():
@@ -115,9 +115,9 @@ class _Walk:
     def below(
         self, folder: Place, above: str, deep: int, known: tuple[set[str], set[str] | None] | None = None
     ) -> Iterator[tuple[Place, str]]:
-        """Places of datasets, and their paths; `known`: see `_names`, of a folder that was listed.
+        """Yield locations of datasets, and their paths; `known`: the `_names` of a directory that was already listed.
 
-        Tars that nobody prepared, and media files, are one dataset: the folder that they lie in, unless it is the root.
+        Unprepared tars and media files are one dataset: their directory, unless it is the root.
         """
         there, folders = self._names(folder) if known is None else known
         if above and any(name.lower().endswith((".tar", *MEDIA)) for name in there):
@@ -132,7 +132,7 @@ class _Walk:
             if child.is_link():
                 continue
             if name not in there:
-                yield child, below  # only the work on it is there
+                yield child, below  # it contains only unfinished work
                 continue
             if not (child.is_folder() if folders is None else name in folders):
                 if name.endswith((*_SUFFIXES, *RECIPES)):
@@ -147,7 +147,7 @@ class _Walk:
                 self.is_cut = True
 
     def _names(self, folder: Place) -> tuple[set[str], set[str] | None]:
-        """Names in a folder; and of the folders in it, None where that is asked of each."""
+        """Return the names in a directory, and those of its subdirectories; None if each has to be checked."""
         self._listed += 1
         if not folder.store.lists_levels:
             if self._listed > MOST_FOLDERS:
@@ -162,7 +162,7 @@ class _Walk:
 
 
 def _described(place: Place, name: str) -> OnShelf | None:
-    """What it is; None for a file that has the name of a recipe, and is none."""
+    """Return the description of a dataset; None for a file that is named like a recipe but isn't one."""
     shown = redact(name)
     if place.path.endswith(RECIPES):
         return OnShelf(shown, "recipe") if _may_be_recipe(place) else None
@@ -195,25 +195,25 @@ def _described(place: Place, name: str) -> OnShelf | None:
 def _may_be_recipe(place: Place) -> bool:
     try:
         return looks_like_recipe(place.store.get(place.path, 0, min(_HEAD_BYTES, place.store.size(place.path))))
-    except (PenstockError, OSError):  # its page says what is wrong
+    except (PenstockError, OSError):  # its page shows the error
         return True
 
 
 def _is_small(place: Place) -> bool:
-    """Whether a folder of files is listed in no time."""
+    """Return whether a directory of files is fast to list."""
     return (
         place.is_local and len(list(islice(peek_names(place.store, place.path, MOST_FILES), MOST_FILES))) < MOST_FILES
     )
 
 
 def _made_by(name: str) -> str | None:
-    """The name of the output that a work folder beside it is for; None for any other name."""
+    """Return the name of the output of a staging directory; None for other names."""
     is_work = name.startswith(".") and name.endswith(f".{_WORK}") and len(name) > len(f"..{_WORK}")
     return name[1 : -len(f".{_WORK}")] if is_work and name != OF_METADATA else None
 
 
 def _size(place: Place, opened: Opened) -> int | None:
-    """Bytes of a dataset, by its index, or by the sizes of its files, where these are not many."""
+    """Return the size of a dataset, from its index, or from its files if they are few."""
     if not place.is_folder():
         return place.store.size(place.path)
     told = getattr(stored(opened.source), "size_bytes", None) if opened.text_files is None else None
@@ -221,4 +221,4 @@ def _size(place: Place, opened: Opened) -> int | None:
         return told
     if not _is_small(place):
         return None
-    return disk_of(place, opened.format, opened.source, None).size_bytes.value  # as an overview has it
+    return disk_of(place, opened.format, opened.source, None).size_bytes.value  # as in an overview

@@ -1,4 +1,4 @@
-"""Some text of a sample that was found: what was looked for, with what stands around it."""
+"""Text excerpts of found samples, with the match and its context."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _MOST_VALUES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """A piece of one text of a sample.
+    """Piece of one text of a sample.
 
     Attributes:
-        name: of the field, with those above it.
-        before, match, after: of the text; where nothing was looked for in it, `match` is empty, `before` its beginning.
-        is_cut: whether there is text in front of it; `goes_on`: behind it.
+        name: name of the field, with its parents.
+        before, match, after: the text; without a search term, `match` is empty, and `before` is the beginning.
+        is_cut: whether there is text before it; `goes_on`: after it.
     """
 
     name: str
@@ -34,24 +34,24 @@ class Snippet:
 
 
 def snippet_at(opened: Opened, index: int, sought: str | None) -> Snippet | None:
-    """Some text of a sample; None where it has none, is too large to be read, or can't be read.
+    """Return some text of a sample; None if it has none, is too large, or can't be read.
 
     Args:
         opened: the dataset.
-        index: of the sample.
-        sought: what is looked for in it; None: the beginning of its first text.
+        index: index of the sample.
+        sought: search term; None: the beginning of its first text.
     """
     try:
         sample = raw_sample(opened, index)
         if opened.is_tokens and opened.decode is not None:
             sample = {"text": opened.decode(sample["tokens"])}
         return snippet(sample, sought)
-    except Exception:  # what is wrong with a sample is told where it is shown
+    except Exception:  # errors of a sample are reported where it is shown
         return None
 
 
 def snippet(sample: Mapping[str, Any], sought: str | None) -> Snippet | None:
-    """The first text of a sample that holds what is sought, or its first text; None where there is none."""
+    """Return the first text of a sample with the search term, or its first text; None without text."""
     left = [_MOST_VALUES]
     for name, text in _texts("", sample, left):
         at = 0 if sought is None else text.find(sought)
@@ -68,7 +68,7 @@ def snippet(sample: Mapping[str, Any], sought: str | None) -> Snippet | None:
 
 
 def _texts(name: str, value: Any, left: list[int]) -> Iterator[tuple[str, str]]:
-    """The texts in a value, with their names; keys of objects are no content."""
+    """Yield the texts in a value, with their names; keys of objects aren't content."""
     left[0] -= 1
     if left[0] < 0:
         return
@@ -93,5 +93,5 @@ def _name(name: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Text in one line, as it is long."""
+    """Return text in one line, of any length."""
     return recordable(" ".join(text.split()) if text.isspace() else text.replace("\n", " ").replace("\t", " "))

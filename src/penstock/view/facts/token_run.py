@@ -1,4 +1,4 @@
-"""A document or a window as tokens: the text of each id, and what the model is told about it."""
+"""Documents or windows as tokens: the text of each id, and the model's inputs for it."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ import numpy as np
 from penstock.errors import ConfigError
 
 MOST_TOKENS = 4096
-"""Tokens of one look."""
+"""Limit on the tokens of one request."""
 
 _MOST_TOGETHER = 16
-"""Tokens whose bytes are taken together: a character has four bytes, and a token may end inside of the next one."""
+"""Tokens that may be decoded together: a character has four bytes, and a token may end inside the next one."""
 
 _ROW = ("tokens", "inputs", "input_ids")
 
 
 class Texts(Protocol):
-    """A tokenizer's vocabulary, id by id."""
+    """Vocabulary of a tokenizer, id by id."""
 
     def bytes_of(self, token: int, /) -> bytes | None:
-        """The bytes that an id stands for; None where there is no such id."""
+        """Return the bytes of an id; None for an unknown id."""
         ...
 
 
@@ -32,18 +32,18 @@ class Token:
     """One token.
 
     Attributes:
-        place: in the document or window, from 0.
-        id: of it.
-        text: of its bytes; a byte that is no UTF-8 on its own as `\\xe2`; empty where no tokenizer is known.
+        place: position in the document or window, from 0.
+        id: token id.
+        text: text of its bytes; invalid UTF-8 bytes in hex with a backslash; empty without a tokenizer.
         is_text: whether its bytes are UTF-8.
-        whole: of bytes that are none on their own, but are with those of the next tokens: on the first of these the
-            text of all of them, on the others empty; None for every other token.
+        whole: for bytes that are only text together with the next tokens: the whole text on the first token, empty on
+            the others; None for other tokens.
         is_known: whether the tokenizer has this id.
         is_eos: whether it ends a document.
         begins: whether a document begins with it: false for the first token of a window that continues a document.
-        segment: which document of the window it belongs to, counted from 1, 0 for padding; None where that is not told.
-        position: in its document, as the model is told; None likewise.
-        target: the id that the model has to say here; None where there are no targets.
+        segment: number of its document in the window, from 1, 0 for padding; None if unknown.
+        position: position in its document, as in the model's input; None if unknown.
+        target: target id; None without targets.
         counts: whether this token is trained as a target; None without a mask. The first token of a window whose
             targets are the next tokens is never a target.
     """
@@ -63,22 +63,22 @@ class Token:
 
     @property
     def reads(self) -> str:
-        """What a reader of the text sees of it."""
+        """Visible text of the token."""
         return self.text if self.whole is None else self.whole
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRun:
-    """Tokens in a row.
+    """Consecutive tokens.
 
     Attributes:
-        tokens: of `[start, start + len)`.
-        start: place of the first one.
-        of: how many there are in the document or window.
-        field: which field of the sample the ids are of.
-        has_texts: whether texts are known.
-        documents: how many documents the whole window holds, where it tells; `padding`: how many of its places are
-            none; `counted`: how many count in the loss.
+        tokens: tokens `[start, start + len)`.
+        start: position of the first token.
+        of: number of tokens in the document or window.
+        field: field of the sample with the ids.
+        has_texts: whether a tokenizer is known.
+        documents: number of documents in the window, if known; `padding`: number of padding tokens; `counted`: number
+            of tokens in the loss.
         is_shifted: whether the targets are the next tokens, so that the mask of each place is for the next token. If
             the last target is trained, it follows the inputs as one more token.
     """
@@ -103,17 +103,17 @@ def tokens(
     start: int = 0,
     most: int = MOST_TOKENS,
 ) -> TokenRun:
-    """The tokens of a document, or of one row of a batch.
+    """Return the tokens of a document, or of one row of a batch.
 
     Args:
-        sample: with `tokens` or `inputs`, and as far as they are there `targets`, `loss_mask`, `segment_ids`,
-            `positions`: one-dimensional, of one length.
-        texts: to show their text.
-        eos_id: that ends documents, where no segments tell.
-        documents: `(document, start, stop)` of a window, as in `Location`. Without them the first token of a window
+        sample: has `tokens` or `inputs`, and optionally `targets`, `loss_mask`, `segment_ids`, `positions`:
+            one-dimensional, of equal length.
+        texts: vocabulary, to show their text.
+        eos_id: id that ends documents, used without segments.
+        documents: `(document, start, stop)` in a window, as in `Location`. Without them the first token of a window
             isn't marked as the beginning of a document.
-        start: the first token that is shown.
-        most: tokens that are shown, at most 4,096.
+        start: first shown token.
+        most: maximum number of shown tokens, at most 4,096.
 
     Raises:
         ConfigError: the sample has no tokens.
@@ -176,7 +176,7 @@ def _token(
 
 
 def _together(run: tuple[Token, ...], texts: Texts) -> tuple[Token, ...]:
-    """The same with the texts of characters that are several tokens each; no document goes on in the next one."""
+    """Return the tokens with texts of characters that span several tokens of one document."""
     made, at = list(run), 0
     while at < len(made):
         count, text = _character(made[at : at + _MOST_TOGETHER], texts)
@@ -187,7 +187,7 @@ def _together(run: tuple[Token, ...], texts: Texts) -> tuple[Token, ...]:
 
 
 def _character(run: Sequence[Token], texts: Texts) -> tuple[int, str]:
-    """How many tokens, at least two, are a text together that the first one alone is not; 0 for none."""
+    """Return the number of tokens, at least two, that form one text with the first one, and the text; or 0."""
     data = b""
     for place, one in enumerate(run):
         if (
@@ -211,7 +211,7 @@ def _readable(data: bytes) -> tuple[str, bool]:
 
 
 def _begins(ids: Any, columns: Mapping[str, Any], eos_id: int | None, documents: Sequence[Sequence[int]] | None) -> Any:
-    """bool[n]: whether a document begins with each token."""
+    """Return bool[n]: whether a document begins with each token."""
     found = np.zeros(len(ids), np.bool_)
     segments = columns["segment_ids"]
     if segments is not None:
@@ -232,7 +232,7 @@ def _begins(ids: Any, columns: Mapping[str, Any], eos_id: int | None, documents:
 
 
 def _are_shifted(ids: Any, sample: Mapping[str, Any], targets: Any) -> bool:
-    """Whether the targets are the tokens after `ids`, rather than `ids` themselves."""
+    """Return whether the targets are the tokens after `ids`, rather than `ids` themselves."""
     if targets is None:
         return False
     inputs = _column(sample.get("inputs"), len(ids))
@@ -240,7 +240,7 @@ def _are_shifted(ids: Any, sample: Mapping[str, Any], targets: Any) -> bool:
 
 
 def _with_last_target(ids: Any, columns: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """The inputs and their columns with the mask at the token that it is for, and the last target if it is trained."""
+    """Return inputs and columns with the mask at the predicted token, and the last target if it is trained."""
     mask = columns["loss_mask"]
     masks = np.concatenate((np.zeros(1, mask.dtype), mask))
     if not mask[-1:].any():

@@ -1,1 +1,1 @@
-"""The pages of `penstock view`: a server on this machine that shows what `penstock.view.facts` finds."""
+"""Pages of `penstock view`: a local server that shows the results of `penstock.view.facts`."""

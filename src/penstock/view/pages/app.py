@@ -1,4 +1,4 @@
-"""The application: which path is which page."""
+"""The application: paths and pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _STATIC = {
     "uplot.js": "pages/static/vendor/uplot-1.6.32.iife.min.js",
     "uplot.css": "pages/static/vendor/uplot-1.6.32.min.css",
 }
-"""What a page loads → its file in the package."""
+"""Path of a static resource → its file in the package."""
 
 PAGES: dict[str, Handler] = {
     "/": datasets.first,
@@ -51,7 +51,7 @@ PAGES: dict[str, Handler] = {
     "/d/{name}/small/{index}/{part:path}": parts.small,
     "/r/{name}/small/{position}/{part:path}": parts.decoded,
 }
-"""Path → page; nothing in it is a path of a file: a name of the server's own, an index, a part of a sample."""
+"""Path → page. Variable parts are names chosen by the server, an index, or a part of a sample, never file paths."""
 
 FORMS: dict[str, Handler] = {
     "/d/{name}/health/start": work.start_health,
@@ -59,11 +59,10 @@ FORMS: dict[str, Handler] = {
     "/d/{name}/compare/start": work.start_compare,
     "/d/{name}/compare/stop": work.stop_compare,
 }
-"""Path → what a form starts or stops; only forms of our own pages may."""
+"""Path → action of a form; only forms of our own pages are accepted."""
 
 
 def make_app(targets: Targets) -> Starlette:
-    """The application that shows these."""
     routes = [Route(path, handled(handler), methods=["GET", "HEAD"]) for path, handler in PAGES.items()]
     routes += [Route(path, handled(handler), methods=["POST"]) for path, handler in FORMS.items()]
     routes += [Route(f"/static/{name}", static, methods=["GET", "HEAD"]) for name in _STATIC]
@@ -76,7 +75,6 @@ def make_app(targets: Targets) -> Starlette:
 
 
 async def static(request: Request) -> Response:
-    """A file of ours."""
     name = request.scope["path"].rpartition("/")[2]
     found = resources.files("penstock.view") / _STATIC[name]
     kind = next(kind for suffix, kind in _TYPES.items() if name.endswith(suffix))

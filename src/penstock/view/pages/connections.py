@@ -1,7 +1,7 @@
-"""Connections of the server: none is held open by who sends no request, or reads no answer.
+"""Connections of the server: clients that send no request, or read no answer, are disconnected.
 
-A request of ours is there in milliseconds. So who waits longest is ended first where too many wait: nobody locks others
-out by opening sockets, who knows the token or not.
+Our requests arrive within milliseconds. If too many connections wait, the oldest ones are closed first: nobody can
+block others by opening sockets, with or without the token.
 """
 
 from __future__ import annotations
@@ -16,33 +16,31 @@ from penstock.view.pages.guard import App, Message, Receive, Send
 Key: TypeAlias = tuple[object, object]
 
 MOST_WAITING = 64
-"""Connections without a request under way; each may hold 64 KiB of one that is not whole."""
+"""Limit on connections without a running request; each may hold 64 KiB of an incomplete one."""
 
 REQUEST_SECONDS = 20.0
-"""So long a connection may be open without a whole request: headers and body."""
+"""Time limit for a connection until its request is complete: headers and body."""
 
 TURNS_TO_BEGIN = 3
-"""Turns of the event loop from a connection's opening until a request that is there was read and begun."""
+"""Turns of the event loop from the opening of a connection until an available request was read and started."""
 
 SEND_SECONDS = 60.0
-"""Who takes less than the 64 KiB that are buffered in this time reads no more."""
+"""Time limit for a client to read the 64 KiB that are buffered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of connections; see above."""
-
     most_waiting: int = MOST_WAITING
     request_seconds: float = REQUEST_SECONDS
     send_seconds: float = SEND_SECONDS
 
 
 class Connections:
-    """An application that ends the connections of those who make it wait.
+    """Application that closes connections of clients that make it wait.
 
     Args:
-        app: what answers.
-        limits: of them.
+        app: the wrapped application.
+        limits: limits of connections.
     """
 
     def __init__(self, app: App, limits: Limits | None = None) -> None:
@@ -53,7 +51,7 @@ class Connections:
         self._waits_so_far = 0
 
     def protocol(self, inner: Callable[..., asyncio.Protocol]) -> Callable[..., asyncio.Protocol]:
-        """The server's protocol, of connections that this knows."""
+        """Return the server's protocol, with connections tracked by this object."""
 
         def make(**given: Any) -> asyncio.Protocol:
             return _Known(inner(**given), self)
@@ -61,7 +59,7 @@ class Connections:
         return make
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer; the connection waits until the whole body has arrived, and again after the answer."""
+        """Handle a request; the connection waits until the whole body has arrived, and again after the response."""
         key = (_address(scope.get("client")), _address(scope.get("server")))
         transport = self._open.get(key)
         if transport is None:
@@ -91,13 +89,11 @@ class Connections:
                 self._waits(key, transport)
 
     def opened(self, transport: asyncio.Transport) -> None:
-        """A connection is there."""
         key = _key(transport)
         self._open[key] = transport
         self._waits(key, transport)
 
     def closed(self, transport: asyncio.Transport) -> None:
-        """It is gone."""
         key = _key(transport)
         self._open.pop(key, None)
         self._waits_no_more(key)
@@ -111,7 +107,7 @@ class Connections:
             self._end_the_oldest(self._waits_so_far, TURNS_TO_BEGIN)
 
     def _end_the_oldest(self, last: int, turns: int) -> None:
-        """Of those up to this number, as many as are too many, once each had its turns to be read and begun."""
+        """Close the excess connections up to this number, after each had its turns to be read and started."""
         if turns:
             asyncio.get_running_loop().call_soon(self._end_the_oldest, last, turns - 1)
             return
@@ -130,14 +126,14 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class _Wait:
-    """How many waited before and with it, and what ends it when its time is over."""
+    """Number of connections waiting before it and with it, and its timer."""
 
     number: int
     late: asyncio.TimerHandle
 
 
 class _Known(asyncio.Protocol):
-    """The protocol of a connection that tells of its beginning and its end."""
+    """Protocol that reports the beginning and the end of a connection."""
 
     def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
         self._inner = inner
@@ -167,7 +163,7 @@ class _Known(asyncio.Protocol):
 
 
 def _has_body(scope: Message) -> bool:
-    """Whether a request announces a body: until all of it has arrived, the request isn't whole."""
+    """Return whether a request announces a body: it is only complete with all of the body."""
     headers = dict(scope.get("headers", ()))
     return b"transfer-encoding" in headers or headers.get(b"content-length", b"0").strip(b"0") != b""
 
@@ -177,5 +173,5 @@ def _key(transport: asyncio.Transport) -> Key:
 
 
 def _address(found: Any) -> object:
-    """Host and port, without what IPv6 has beside them."""
+    """Return host and port, without the further fields of IPv6."""
     return tuple(found[:2]) if found else found

@@ -1,4 +1,4 @@
-"""The pages of datasets: the shelf, the overview, samples in a list, one sample, tokens."""
+"""Pages of datasets: the catalog, the overview, lists of samples, single samples, tokens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Way = Literal["list", "grid", "table"]
 
 
 async def first(request: Request) -> Response:
-    """The page that the printed address leads to: the shelf, or the one dataset or run that was given."""
+    """Show the page at the printed address: the catalog, or the only dataset or run."""
     targets = site_of(request).targets
     if not targets.is_one():
         return await shelf(request)
@@ -50,18 +50,17 @@ async def first(request: Request) -> Response:
     except PenstockError:
         if targets.is_one() and next(iter(targets)).name == one.name:
             raise
-        return await shelf(request)  # it turned out to be a folder of several while this page waited
+        return await shelf(request)  # it turned out to be a directory of several datasets meanwhile
 
 
 async def shelf(request: Request) -> Response:
-    """Everything that was given."""
+    """Show all datasets and runs."""
     targets, jobs = site_of(request).targets, site_of(request).jobs
     rows = [(one, targets.described().get(one.name), checked(jobs.progress(("health", one.name)))) for one in targets]
     return answer(request, "shelf.html", rows=rows, shelves=targets.shelves, tab="shelf")
 
 
 async def overview(request: Request) -> Response:
-    """What a dataset is."""
     target, split = target_of(request), text_of(request, "split")
     site = site_of(request)
 
@@ -74,7 +73,7 @@ async def overview(request: Request) -> Response:
 
 
 async def samples(request: Request) -> Response:
-    """Samples from one on; with `part=rows` those alone, for a list that goes on."""
+    """Show samples from one on; with `part=rows` only the rows, to extend a list."""
     target, split = target_of(request), text_of(request, "split")
     site, patience = site_of(request), target.patience
     way = chosen_of(request, "as", _WAYS)
@@ -86,7 +85,7 @@ async def samples(request: Request) -> Response:
         opened = site.targets.dataset(target, split)
         if opened.text_files is None:
             count = numbered(opened)
-        else:  # lines are looked at by their share of the bytes
+        else:  # lines are addressed by their share of the bytes
             known = count_of(opened, opened.size_bytes)
             count = known.value
             if count is None:
@@ -95,7 +94,7 @@ async def samples(request: Request) -> Response:
             return opened, count, 0, None
         try:
             return opened, count, facts.index_of(opened, asked), None
-        except (ConfigError, NotFound) as error:  # the list is shown all the same
+        except (ConfigError, NotFound) as error:  # the list is shown anyway
             what = error.what if asked in error.what else f"{error.what}: {asked}"
             return opened, count, 0, f"{what}. {error.hint or ''}"
 
@@ -136,7 +135,7 @@ async def samples(request: Request) -> Response:
 
 
 async def _meanwhile(request: Request, asked: str | None, byte: int | None, most: int) -> Response:
-    """The first files of a folder that is still being listed; raises `Late` where there is nothing to be seen yet."""
+    """Show the first files of a directory that is still being listed; raise `Late` if there are none yet."""
     target, split = target_of(request), text_of(request, "split")
     targets, part = site_of(request).targets, text_of(request, "part")
     told = targets.far(target, split)
@@ -160,7 +159,7 @@ async def _meanwhile(request: Request, asked: str | None, byte: int | None, most
 
 
 async def sample(request: Request) -> Response:
-    """One sample in full, where it lies, and when it is read."""
+    """Show one sample in full, its location, and the steps that read it."""
     target, split = target_of(request), text_of(request, "split")
     index, site = path_number_of(request, "index"), site_of(request)
     show_all = text_of(request, "all") is not None
@@ -170,7 +169,7 @@ async def sample(request: Request) -> Response:
         found = facts.sample_at(opened, index, show_all=show_all, bounds=facts.IN_FULL)
         try:
             place = facts.location(opened, index)
-        except Exception:  # what is wrong with it stands in the sample
+        except Exception:  # the error is shown in the sample
             place = None
         return opened, found, place, len(opened)
 
@@ -181,7 +180,7 @@ async def sample(request: Request) -> Response:
 
 
 async def tokens(request: Request) -> Response:
-    """A document, or the tokens of a sample, one by one."""
+    """Show a document, or the tokens of a sample, one by one."""
     target, split = target_of(request), text_of(request, "split")
     index, start = number_of(request, "index", 0) or 0, number_of(request, "start", 0) or 0
     site = site_of(request)
@@ -208,14 +207,14 @@ async def tokens(request: Request) -> Response:
 
 
 def _numbered(opened: facts.Opened) -> facts.Opened:
-    """The dataset, whose samples have numbers; raises `ConfigError` where only a long look would give them any."""
+    """Return the dataset if its samples have numbers; raise `ConfigError` if that takes a scan."""
     if not opened.is_tokens:
         numbered(opened)
     return opened
 
 
 def share_of(asked: str | None) -> float:
-    """The share of the bytes that `73 %` means; raises `ConfigError`."""
+    """Return the share of the bytes that `73 %` means; raise `ConfigError`."""
     if asked is None:
         return 0.0
     plain = asked.removesuffix("%").strip()
@@ -227,7 +226,7 @@ def share_of(asked: str | None) -> float:
 
 
 def way_of(shown: Sequence[Panels]) -> Way:
-    """How samples are best shown: pictures in a grid, rows of short values in a table, others in a list."""
+    """Choose a display for samples: pictures in a grid, rows of short values in a table, others in a list."""
     whole = [one for one in shown if one.error is None and one.panels]
     if whole and all(any(panel.kind == "image" for panel in one.panels) for one in whole):
         return "grid"
@@ -237,12 +236,12 @@ def way_of(shown: Sequence[Panels]) -> Way:
 
 
 def columns_of(shown: Sequence[Panels]) -> tuple[str, ...]:
-    """Names of the parts of samples, in the order in which they come."""
+    """Return the names of the parts of samples, in order of appearance."""
     return tuple(dict.fromkeys(panel.name for one in shown for panel in one.panels))
 
 
 def numeric_columns(shown: Sequence[Panels]) -> set[str]:
-    """Names of parts that are numbers wherever they are."""
+    """Return the names of parts that are always numbers."""
     cells = [
         (panel.name, panel.tree is not None and panel.tree.kind == "number") for one in shown for panel in one.panels
     ]
@@ -250,7 +249,7 @@ def numeric_columns(shown: Sequence[Panels]) -> set[str]:
 
 
 def _is_row(sample: Panels) -> bool:
-    """Whether each part is a short value."""
+    """Return whether each part is a short value."""
     return len(sample.panels) > 1 and all(
         panel.kind in ("text", "json") and (panel.tree is None or not panel.tree.children) and len(panel.text) <= 120
         for panel in sample.panels
@@ -258,7 +257,7 @@ def _is_row(sample: Panels) -> bool:
 
 
 def checked(progress: Progress | None) -> str | None:
-    """What the check of this server said of a dataset; None where none was started."""
+    """Summarize the server's check of a dataset; None if none was started."""
     if progress is None or progress.result is None:
         return None if progress is None else progress.state
     told = [one["severity"] for one in progress.result["findings"]]

@@ -1,8 +1,8 @@
-"""What stands before every page: who may ask, and what browsers are told of every answer.
+"""Access control and security headers of every page.
 
-A page is handed out only behind a random token, the first part of its path, on loopback too: login nodes are shared. A
-name of another's that leads here is refused, so that no page of theirs reads ours; and nothing that the data hold is
-ever run: answers say what they are, and that no other script than ours belongs to them.
+Pages require a random token, the first part of their path, even on loopback: login nodes are shared. Foreign host names
+that resolve to the server are rejected, so that foreign pages can't read ours. Nothing in the data is ever executed:
+responses have a content type, and allow no scripts except ours.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ PAGE_POLICY = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'; object-src 'none'"
 )
 DATA_POLICY = "default-src 'none'; sandbox; frame-ancestors 'none'"
-"""Of everything that is no page: what the data hold runs nothing and loads nothing, opened by itself too."""
+"""Policy of everything that isn't a page: contents of data run nothing and load nothing, even when opened directly."""
 
 MEDIA_POLICY = "default-src 'none'; img-src 'self'; media-src 'self'; style-src 'unsafe-inline'; frame-ancestors 'none'"
-"""The same of pictures, sound and films, which browsers lay out in a page of their own."""
+"""The same for pictures, sound and videos, which browsers show in their own page."""
 
 _ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
@@ -38,7 +38,7 @@ _ALWAYS = (
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 )
 MOST_REQUESTS = 128
-"""Under way at once, of those that know the token: more are told to come again."""
+"""Limit on parallel requests with the token: further ones get a response to retry."""
 
 _METHODS = ("GET", "HEAD", "POST")
 _NAVIGATIONS = ("navigate",)
@@ -46,24 +46,24 @@ _NAVIGATIONS = ("navigate",)
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The names by which the server may be asked for.
+    """Host names that the server answers to.
 
     Attributes:
-        names: lower case, without a port, which a tunnel may change.
-        any_address: also every address: of a server that listens on all; a name of another's is none.
+        names: in lower case, without a port, which a tunnel may change.
+        any_address: whether to accept every address, but not other names, if the server listens on all.
     """
 
     names: frozenset[str]
     any_address: bool = False
 
     def allow(self, header: str) -> bool:
-        """Whether a Host header names this server."""
+        """Return whether a Host header names this server."""
         name = _without_port(header.strip().lower())
         return name in self.names or (self.any_address and _is_address(name))
 
 
 def hosts_of(host: str) -> Hosts:
-    """The names of a server that listens on `host`."""
+    """Return the names of a server that listens on `host`."""
     ours = {"127.0.0.1", "localhost", "::1"}
     if is_loopback(host):
         return Hosts(frozenset(ours | {host.lower()}))
@@ -71,7 +71,7 @@ def hosts_of(host: str) -> Hosts:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this machine alone."""
+    """Return whether a name or an address is only reachable from this machine."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -79,12 +79,12 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """An application behind a token; see the module.
+    """Application protected by a token; see the module.
 
     Args:
-        app: what answers.
+        app: the wrapped application.
         token: the first part of every path.
-        hosts: by which names it may be asked for.
+        hosts: accepted host names.
     """
 
     def __init__(self, app: App, token: str, hosts: Hosts) -> None:
@@ -94,7 +94,6 @@ class Guard:
         self._under_way = 0
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        """Answer, or refuse."""
         if scope["type"] != "http":
             return
         headers = dict(scope["headers"])
@@ -134,7 +133,7 @@ class Guard:
 
 
 def _told(send: Send) -> Send:
-    """Sends answers with what browsers must be told."""
+    """Return a `send` that adds the security headers."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":

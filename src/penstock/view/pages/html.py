@@ -1,4 +1,4 @@
-"""Templates, with everything escaped, and how figures are written."""
+"""Templates with escaping, and number formats."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ def _templates() -> Any:
 
 def _escape_controls(value: Any) -> Any:
     """Escape control characters and lone surrogates of every text on a page, in titles and attributes too."""
-    return printable_lines(value) if type(value) is str else value  # markup is a class of its own
+    return printable_lines(value) if type(value) is str else value  # markup has its own class
 
 
 def render(template: str, facts: Mapping[str, Any]) -> str:
-    """The page or the fragment that a template makes of facts."""
+    """Return the page or fragment of a template with facts."""
     return _templates().get_template(template).render(**facts)
 
 
 def human_bytes(value: float | None) -> str:
-    """`1.5 GB`, in powers of ten."""
+    """Return `1.5 GB`, in powers of ten."""
     if value is None:
         return "–"
     size = float(value)
@@ -75,12 +75,12 @@ def human_bytes(value: float | None) -> str:
 
 
 def count(value: float | None) -> str:
-    """`12,345`."""
+    """Return `12,345`."""
     return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
 
 
 def short(value: float | None) -> str:
-    """`1.24 G`, for large numbers; small ones as they are."""
+    """Return `1.24 G` for large numbers; small ones unchanged."""
     if value is None:
         return "–"
     for least, unit in _LARGE:
@@ -90,7 +90,7 @@ def short(value: float | None) -> str:
 
 
 def share(value: float | None) -> str:
-    """`12.3 %`."""
+    """Return `12.3 %`."""
     if value is None:
         return "–"
     if 0 < value < 0.00001:
@@ -99,7 +99,7 @@ def share(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    """`1:02:03.4`, of a film."""
+    """Return `1:02:03.4`, for a video."""
     if value is None:
         return "–"
     minutes, rest = divmod(value, 60)
@@ -108,23 +108,23 @@ def seconds(value: float | None) -> str:
 
 
 def plain(text: object) -> str:
-    """A name or a key in one line: what would steer or turn text is escaped."""
+    """Return a name or a key in one line: control and direction characters are escaped."""
     return printable(str(text))
 
 
 def lines(text: object) -> str:
-    """The same of text of several lines, whose ends stay; a browser shows nothing of a NUL, and obeys a U+202E."""
+    """Return text of several lines, escaped like `plain`: browsers hide a NUL, and obey a U+202E."""
     return printable_lines(str(text))
 
 
 def words(text: object) -> str:
-    """What a message says, in one line as `plain`; what stands between backticks is a command."""
+    """Return a message in one line, escaped like `plain`; text between backticks is a command."""
     pieces = [html.escape(one) for one in plain(text).split("`")]
-    commands = len(pieces) // 2 if len(pieces) % 2 else 0  # with a backtick too few, none is one
+    commands = len(pieces) // 2 if len(pieces) % 2 else 0  # with an unpaired backtick, none is a command
     made = [f"<code>{one}</code>" if commands and at % 2 else one for at, one in enumerate(pieces)]
     return require("markupsafe", extra="view").Markup(("" if commands else "`").join(made))
 
 
 def part(name: str) -> str:
-    """The name of a part, in a path."""
+    """Return the name of a part, for a path."""
     return quote(name, safe="")

@@ -1,4 +1,4 @@
-"""Large parts in memory until their readers have taken them: how many bytes of them there may be."""
+"""Large parts in memory until clients have read them, with a limit on their bytes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from dataclasses import dataclass
 from penstock.view.facts.samples import Media
 
 MOST_BYTES = 1 << 28
-"""Parts that are read whole; one that lies in a file by itself is read as it is sent, and takes no memory."""
+"""Limit on parts that are read whole; parts in their own files are read while they are sent, without memory."""
 
 
 class Busy(Exception):
-    """As much is handed out as may be."""
+    """Signal that the limit is reached."""
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Held:
-    """A part as long as anybody reads it."""
+    """A part in memory while anybody reads it."""
 
     media: Media
 
 
 class InHand:
-    """The parts that a server hands out.
+    """The parts that a server is sending.
 
     Args:
-        most_bytes: of them; what is being read when they are reached comes on top.
+        most_bytes: limit on their bytes, without the part that is being read when it is reached.
     """
 
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
@@ -37,7 +37,7 @@ class InHand:
         self._lock = threading.Lock()
 
     def take(self, read: Callable[[], Media]) -> Held:
-        """What `read` gives; raises `Busy` where slow readers hold too much."""
+        """Return the result of `read`; raise `Busy` if slow clients hold too much."""
         with self._lock:
             if sum(len(one.media.data.head) for one in self._held) >= self._most_bytes:
                 raise Busy

@@ -1,7 +1,7 @@
-"""Long work that pages start: commands of ours in processes of their own, with progress, which can be stopped.
+"""Background jobs started by pages: Penstock commands in separate processes, with progress, which can be stopped.
 
-What a process does to its memory, and a fault in it, is not the server's. One piece of work of a kind goes on for a
-dataset; its result stays until the next is started.
+Memory and crashes of a job don't affect the server. There is one job of each kind per dataset; its result is kept until
+the next one starts.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from penstock._ending import Worker
 from penstock.errors import ConfigError
 
 MOST_JOBS = 4
-"""That run at once."""
+"""Limit on parallel jobs."""
 
 _MOST_RESULT_BYTES = 1 << 26
 _MOST_LINE = 1 << 16
@@ -31,15 +31,15 @@ _MOST_LINE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a piece of work is.
+    """Progress of a job.
 
     Attributes:
-        state: what became of it.
-        done, total, unit: so far, of how much, None where that is not known.
-        seconds: since it began.
-        left_seconds: what it may still take, None where that is not known.
-        result: the document that it printed, where it is done.
-        error: what it said, where it failed.
+        state: state of the job.
+        done, total, unit: so far, and in total, None if unknown.
+        seconds: since its start.
+        left_seconds: estimated remaining time, None if unknown.
+        result: the document that it printed, if it is done.
+        error: its message, if it failed.
     """
 
     state: str
@@ -53,22 +53,21 @@ class Progress:
 
     @property
     def is_running(self) -> bool:
-        """Whether it goes on."""
         return self.state == "running"
 
 
 class Jobs:
-    """The work of a server, by name."""
+    """Jobs of a server, by name."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: dict[tuple[str, ...], _Job] = {}
 
     def start(self, name: tuple[str, ...], arguments: list[str]) -> None:
-        """Start a command of ours, instead of what runs under this name.
+        """Start a command, replacing a running job of the same name.
 
         Raises:
-            ConfigError: too much runs already.
+            ConfigError: too many jobs are running.
         """
         with self._lock:
             old = self._jobs.pop(name, None)
@@ -80,20 +79,18 @@ class Jobs:
             self._jobs[name] = _Job(arguments)
 
     def stop(self, name: tuple[str, ...]) -> None:
-        """Stop what runs under a name."""
         with self._lock:
             job = self._jobs.get(name)
         if job is not None:
             job.stop()
 
     def progress(self, name: tuple[str, ...]) -> Progress | None:
-        """How far it is; None where nothing was started."""
+        """Return the progress of a job; None if none was started."""
         with self._lock:
             job = self._jobs.get(name)
         return None if job is None else job.progress()
 
     def close(self) -> None:
-        """Stop all of it."""
         with self._lock:
             jobs = list(self._jobs.values())
         for job in jobs:
@@ -119,14 +116,13 @@ class _Job:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the process, and those that it started."""
+        """End the process and its children."""
         if self._process.poll() is None:
             self._is_stopped = True
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def progress(self) -> Progress:
-        """See `Jobs`."""
         facts = self._facts
         seconds = (self._ended or time.monotonic()) - self._began
         known: dict[str, Any] = {"seconds": seconds, "done": facts.get("done", 0), "total": facts.get("total")}

@@ -1,4 +1,4 @@
-"""What is no page: parts of samples as bytes, small pictures of them, and the figures of plots as CSV."""
+"""Responses that aren't pages: parts of samples, small pictures of them, and the data of plots as CSV."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SMALL_BYTES = 1 << 26
 _SIDES = (320, 1600)
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 _ONE_AT_A_TIME = threading.Semaphore(1)
-"""A picture that is made small takes 4 bytes a pixel."""
+"""Scaling a picture takes 4 bytes per pixel, so only one at a time."""
 
 _NONE = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width="160" height="160">
 <path d="M6 6h20v20H6z M6 26L26 6" fill="none" stroke="#9a9a9a" stroke-width=".5"/></svg>"""
@@ -38,13 +38,13 @@ _DAMAGED = b"""<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32" width
 <path d="M9 5h14v14H9z M9 19L23 5" fill="none" stroke="#9a9a9a" stroke-width=".5"/>
 <g font-family="sans-serif" font-size="3" text-anchor="middle" fill="#808080">
 <text x="16" y="25">damaged</text><text x="16" y="29">it can't be drawn</text></g></svg>"""
-"""Of ours: where there is no small picture, and where there can't be one."""
+"""Placeholder for missing and impossible pictures."""
 
 _BUSY = "Too many large parts are being read. Try again.\n"
 
 
 async def part(request: Request) -> Response:
-    """A part of a sample, by its sniffed type; what a browser must not show under it is saved instead."""
+    """Send a part of a sample with its sniffed type; types that a browser must not show are downloads."""
     target, name, index = target_of(request), request.path_params["part"], path_number_of(request, "index")
     split = text_of(request, "split")
     site = site_of(request)
@@ -73,7 +73,7 @@ async def part(request: Request) -> Response:
 
 
 async def small(request: Request) -> Response:
-    """A small picture of a part; a sign where there is none."""
+    """Send a small picture of a part, or a placeholder."""
     target, name, index = target_of(request), request.path_params["part"], path_number_of(request, "index")
     split, side = text_of(request, "split"), _SIDES[bool(number_of(request, "large", 0))]
     site = site_of(request)
@@ -94,7 +94,7 @@ async def small(request: Request) -> Response:
 
 
 async def decoded(request: Request) -> Response:
-    """A small picture of what a run makes of a part; a sign where there is none."""
+    """Send a small picture of a decoded part of a run, or a placeholder."""
     target, name, position = target_of(request), request.path_params["part"], path_number_of(request, "position")
     site = site_of(request)
 
@@ -107,14 +107,13 @@ async def decoded(request: Request) -> Response:
 
 
 def _picture(made: bytes | None) -> Response:
-    """A picture; without one a sign, which is ours: an SVG of the data's is never a document."""
+    """Send a picture, or our own placeholder: an SVG from the data is never a document."""
     made = _NONE if made is None else made
     kind = "image/svg+xml" if made in (_NONE, _DAMAGED) else "image/jpeg"
     return Response(made, headers={"content-type": kind, "cache-control": "private, max-age=600"})
 
 
 async def lengths(request: Request) -> Response:
-    """The histogram of lengths."""
     found = await _overview(request)
     if found.lengths is None:
         raise NotFound("lengths are unknown")
@@ -124,7 +123,6 @@ async def lengths(request: Request) -> Response:
 
 
 async def shards(request: Request) -> Response:
-    """Samples of the shards."""
     found = await _overview(request)
     if found.shards is None:
         raise NotFound("shards are unknown")
@@ -133,7 +131,6 @@ async def shards(request: Request) -> Response:
 
 
 async def curves(request: Request) -> Response:
-    """What is read of each source over the steps of a run."""
     target, asked = target_of(request), asked_of(request)
     steps = number_of(request, "steps", None, 1)
     ask = lambda: facts.curves(opened_as(request, target, asked), steps)  # noqa: E731
@@ -166,12 +163,12 @@ def _csv(name: str, head: tuple[str, ...], rows: Iterable[tuple[Any, ...]]) -> R
 
 
 def _cell(value: Any) -> Any:
-    """A value; a text that a spreadsheet would take for a formula is marked as text."""
+    """Return a value; text that a spreadsheet would run as a formula is marked as text."""
     return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@", "\t", "\r") else value
 
 
 def _range(header: str | None, size: int) -> tuple[int, int, int]:
-    """Start, stop and status of what a Range header asks for; one that is not understood asks for all."""
+    """Return start, stop and status for a Range header; an invalid one is ignored."""
     asked = None if header is None else _RANGE.fullmatch(header.strip())
     if asked is None or not (asked[1] or asked[2]):
         return 0, size, 200

@@ -1,7 +1,7 @@
-"""Work for a page, in threads of its dataset, and how long a page waits for it.
+"""Threads of a dataset for its pages, and how long pages wait for them.
 
-A store that hangs holds the threads of its own dataset, and no others. What is not done in time goes on, and is handed
-to who asks for the same again: so a page that comes too late at first is there at the second look.
+A store that hangs blocks only the threads of its own dataset. Work that isn't done in time continues, and the next
+request for it gets the result: a page that times out first succeeds on a retry.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from penstock._pool import Pool
 T = TypeVar("T")
 
 THREADS = 3
-"""Of a dataset: so many of its samples are in memory at once."""
+"""Threads per dataset, which limits the samples in memory."""
 
 WAIT_SECONDS = 8.0
-"""So long a page waits for its facts; then it says that they are being read, and looks again."""
+"""Seconds a page waits for its facts; then it shows that they are being read, and reloads."""
 
 SOON_SECONDS = 0.5
-"""So long where it is known that what they wait for takes long."""
+"""Seconds to wait if the work is known to take long."""
 
 _KEPT_SECONDS = 120.0
 _MOST_WAITING = 256
 
 
 class Late(Exception):
-    """Not done in time; it goes on."""
+    """Signal that work isn't done in time and continues."""
 
 
 class Patience:
-    """The threads of a dataset.
+    """Threads of a dataset.
 
     Args:
-        name: of the threads.
+        name: name of the threads.
 
     Attributes:
-        is_long: whether all of them wait for what takes long: then no page does.
+        is_long: whether all of them wait for slow work: then no page waits.
     """
 
     def __init__(self, name: str) -> None:
@@ -49,15 +49,15 @@ class Patience:
         self.is_long = False
 
     async def within(self, seconds: float, key: Hashable, work: Callable[[], T]) -> T:
-        """What `work` gives.
+        """Return the result of `work`.
 
         Args:
-            seconds: to wait for it.
-            key: of the work: one that goes on is not begun again.
-            work: it.
+            seconds: time limit.
+            key: key of the work: running work isn't started again.
+            work: function to run.
 
         Raises:
-            Late: it takes longer; so does what stands before it.
+            Late: it takes longer, or queued work before it does.
         """
         future = self.begin(key, work)
         waited = asyncio.wrap_future(future)
@@ -70,7 +70,7 @@ class Patience:
         return future.result()
 
     async def each(self, seconds: float, works: Iterable[tuple[Hashable, Callable[[], T]]]) -> list[T | None]:
-        """What each of these gives, None for one that is late; all wait `seconds` together."""
+        """Return the result of each of these, None for late ones; all share the limit of `seconds`."""
         keyed = [(key, self.begin(key, work)) for key, work in works]
         futures = [asyncio.wrap_future(future) for _, future in keyed]
         for waited in futures:
@@ -87,7 +87,7 @@ class Patience:
         return found
 
     def begin(self, key: Hashable, work: Callable[[], T]) -> Future[T]:
-        """The same, to come; raises `Late` where too much waits."""
+        """Start work and return its future; raise `Late` if too much is queued."""
         now = time.monotonic()
         for old in [one for one, (future, began) in self._pending.items() if _is_over(future, began, now)]:
             del self._pending[old]
@@ -102,16 +102,16 @@ class Patience:
 
 
 def _is_over(future: Future[Any], began: float, now: float) -> bool:
-    """Whether nobody asked again for what is done; what waits for a thread in vain is dropped."""
+    """Return whether a result wasn't requested again, or queued work waited in vain and can be dropped."""
     return now - began > _KEPT_SECONDS and (future.done() or future.cancel())
 
 
 def _came_late(future: Future[Any]) -> bool:
-    """Whether the work itself waited in vain for other work: who asks next waits for that anew."""
+    """Return whether the work itself waited in vain for other work: the next request retries it."""
     return future.done() and isinstance(future.exception(), Late)
 
 
 def _seen(future: asyncio.Future[Any]) -> None:
-    """An error is told by the future of the thread, or comes too late for anybody."""
+    """Retrieve an error, which is reported by the thread's future, or too late for anybody."""
     if not future.cancelled():
         future.exception()

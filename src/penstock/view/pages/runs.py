@@ -1,4 +1,4 @@
-"""The pages of runs: the mix, any step as the model sees it, a window token by token, two steps side by side."""
+"""Pages of runs: the mix, any step as the model gets it, a window token by token, two steps side by side."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOKENS, _IN_STEP, _BESIDE = 1024, 256, 128
 
 
 async def run(request: Request) -> Response:
-    """What a run reads: its mix, and each source over its steps."""
+    """Show the reads of a run: its mix, and each source over its steps."""
     target, steps = target_of(request), number_of(request, "steps", None, 1)
     asked, patience = asked_of(request), target.patience
 
@@ -48,7 +48,7 @@ async def run(request: Request) -> Response:
 
 
 async def step(request: Request) -> Response:
-    """A step: the samples of its batch, each with its origin."""
+    """Show a step: the samples of its batch, each with its origin."""
     target, asked = target_of(request), asked_of(request)
     number, rank = number_of(request, "step", 0) or 0, number_of(request, "rank")
     start = number_of(request, "start", 0) or 0
@@ -67,7 +67,7 @@ async def step(request: Request) -> Response:
 
 
 async def window(request: Request) -> Response:
-    """One sample of a run token by token, as the model gets it."""
+    """Show one sample of a run token by token, as the model gets it."""
     target, asked = target_of(request), asked_of(request)
     position, start = number_of(request, "position", 0) or 0, number_of(request, "start", 0) or 0
 
@@ -83,7 +83,7 @@ async def window(request: Request) -> Response:
 
 
 async def reads(request: Request) -> Response:
-    """The steps that read a sample of a dataset; `key`: of any dataset that has a sample with this key or number."""
+    """Show the steps that read a sample of a dataset; `key`: of any dataset with this key or number."""
     target, asked, site = target_of(request), asked_of(request), site_of(request)
     index, split = number_of(request, "index"), text_of(request, "split")
     dataset = None if index is None else site.targets.named(text_of(request, "in") or "")
@@ -104,7 +104,7 @@ async def reads(request: Request) -> Response:
 
 
 async def compare(request: Request) -> Response:
-    """Two steps, two ranks, or two runs side by side."""
+    """Show two steps, two ranks, or two runs side by side."""
     target, asked, site = target_of(request), asked_of(request), site_of(request)
     other = site.targets.named(text_of(request, "with") or target.name)
     if other.kind != "run":
@@ -129,12 +129,12 @@ async def compare(request: Request) -> Response:
 
 
 def asked_of(request: Request) -> tuple[int | None, int | None]:
-    """Samples of a step, and ranks, as the address of a page has them."""
+    """Return the batch size and world size in the query."""
     return number_of(request, "batch", None, 1), number_of(request, "world", None, 1)
 
 
 def opened_as(request: Request, target: Target, asked: tuple[int | None, int | None]) -> OpenedRun:
-    """The run, in the shape that the page asks for."""
+    """Return the run with the requested batch and world size."""
     opened = site_of(request).targets.run(target)
     if asked[0] is not None and opened.state is not None:
         hint = "Remove batch from the URL"
@@ -151,7 +151,7 @@ async def _without_batch(request: Request, target: Target, asked: tuple[int | No
 
 
 def _strips(opened: OpenedRun, batch: facts.BatchFacts, most: int) -> dict[int, facts.TokenRun]:
-    """Position → its tokens, of the samples of a batch that are windows of tokens."""
+    """Return position → tokens, for samples of a batch that are token windows."""
     found: dict[int, facts.TokenRun] = {}
     for one in batch.samples:
         if any(panel.kind == "tokens" for panel in one.sample.panels):
@@ -161,7 +161,7 @@ def _strips(opened: OpenedRun, batch: facts.BatchFacts, most: int) -> dict[int, 
 
 
 def _last_step(opened: OpenedRun) -> int:
-    """The last step that a slider reaches: of one pass the last one, else the one at which all was read once."""
+    """Return the last step of the slider: of one pass the last one, else the one after which all was read once."""
     try:
         samples = once(opened.data) if is_stream(opened.data) else len(opened.data)
     except (PenstockError, TypeError):

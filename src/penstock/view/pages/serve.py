@@ -1,4 +1,4 @@
-"""`penstock view`: starts the server, says where it is, and serves until it is stopped."""
+"""`penstock view`: starts the server, reports its address, and serves until it is stopped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.view.pages.guard import Guard, hosts_of
 from penstock.view.pages.targets import Settings, Targets
 
 _MOST_ACCEPTED = 128
-"""Connections at once: between two of these many, those that wait too long are ended."""
+"""Limit on open connections: beyond this, those that wait too long are closed."""
 
 _GRACE_SECONDS = 1
 
@@ -30,26 +30,28 @@ def view(
 ) -> None:
     """Serve the pages of datasets and runs until SIGINT or SIGTERM.
 
-    Memory: each page is bounded; three samples of a dataset at once are read, at most 64 MiB each as they are stored,
-    and one picture is made small at a time, of at most 2^26 pixels. So some 300 MB beside what the indexes take, and
-    256 MiB more where many read large parts slowly.
+    Memory: each page is bounded. At most three samples of a dataset, of 64 MiB stored bytes each, are read at once, and
+    one
+    picture of at most 2^26 pixels is scaled at a time. That is about 300 MB in addition to the indexes, and 256 MiB
+    more if
+    many clients read large parts slowly.
 
     Args:
-        given: paths and URLs of datasets, recipes and folders of them.
-        host: where it listens; another than this machine alone is behind the same token.
-        port: 0 for any that is free.
-        settings: how data are opened.
+        given: paths and URLs of datasets, recipes and directories of them.
+        host: address to listen on; other hosts need the same token.
+        port: 0 for any free port.
+        settings: options for opening data.
         ready: called with the address of the first page.
 
     Raises:
         MissingExtra: the packages of the extra `view` are not installed.
-        NotFound: nothing is at one of the paths.
-        ConfigError: nobody may listen there.
+        NotFound: one of the paths doesn't exist.
+        ConfigError: listening at the address isn't possible.
     """
     uvicorn: Any = require("uvicorn", extra="view")
     for name in ("starlette", "jinja2"):
         require(name, extra="view")
-    from uvicorn.protocols.http.h11_impl import H11Protocol  # these too other commands need not have
+    from uvicorn.protocols.http.h11_impl import H11Protocol  # not required by other commands
 
     from penstock.view.pages.app import make_app
 
@@ -68,7 +70,7 @@ def view(
     def stop(_number: int, _frame: object) -> None:
         server.should_exit = True
 
-    # What uvicorn catches it raises again when it has stopped: the end that was asked for is no fault.
+    # uvicorn re-raises caught signals after it has stopped: a requested end isn't an error.
     before = {one: signal.signal(one, stop) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         shown, number = (f"[{host}]" if ":" in host else host), listening.getsockname()[1]

@@ -1,4 +1,4 @@
-"""What all pages share: how they ask for facts, and how an answer is made of them."""
+"""Helpers of all pages: parsing of requests, and responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Handler = Callable[[Request], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a server has: its data, the work that pages started, what a page must know to start any, large parts."""
+    """State of a server: its data, its jobs, the secret for starting jobs, large parts."""
 
     targets: Targets
     jobs: Jobs
@@ -39,17 +39,16 @@ class Site:
 
 
 def site_of(request: Request) -> Site:
-    """The site that a request is for."""
     return request.app.state.site
 
 
 def target_of(request: Request) -> Target:
-    """The dataset or run that a path names; raises `NotFound`."""
+    """Return the dataset or run that a path names; raise `NotFound`."""
     return site_of(request).targets.named(request.path_params["name"])
 
 
 def answer(request: Request, template: str, status: int = 200, **facts: Any) -> HTMLResponse:
-    """A page, or a fragment of one: its template with these facts and what every page has."""
+    """Return a page, or a fragment of one: its template with these facts and those of every page."""
     return HTMLResponse(render(template, {**_common(request), **facts}), status)
 
 
@@ -75,25 +74,25 @@ def _path(request: Request) -> str:
 
 
 def _with_query(request: Request, **changed: Any) -> str:
-    """The query of this page with some values changed; None takes one out."""
+    """Return the query of this page with some values changed; None removes one."""
     query = {**request.query_params, **changed}
     return "?" + urlencode({name: value for name, value in query.items() if value is not None})
 
 
 def text_of(request: Request, name: str) -> str | None:
-    """A value of the query; None where it is missing or empty."""
+    """Return a value of the query; None if it is missing or empty."""
     value = request.query_params.get(name, "").strip()
     return value or None
 
 
 def number_of(request: Request, name: str, default: int | None = None, least: int = 0) -> int | None:
-    """A whole number of the query; raises `ConfigError`."""
+    """Return a whole number of the query; raise `ConfigError`."""
     value = text_of(request, name)
     return default if value is None else _number(name, value, least)
 
 
 def path_number_of(request: Request, name: str) -> int:
-    """Return a whole number of the path; raises `ConfigError`."""
+    """Return a whole number of the path; raise `ConfigError`."""
     return _number(name, request.path_params[name], 0)
 
 
@@ -106,7 +105,7 @@ def _number(name: str, value: str, least: int) -> int:
 
 
 def chosen_of(request: Request, name: str, values: tuple[str, ...]) -> str:
-    """One of some words of the query, the first where it is missing; raises `ConfigError`."""
+    """Return one of some words of the query, the first if it is missing; raise `ConfigError`."""
     value = text_of(request, name) or values[0]
     if value not in values:
         raise ConfigError(f"invalid {name}", found=value[:80], expected=" | ".join(values))
@@ -114,10 +113,10 @@ def chosen_of(request: Request, name: str, values: tuple[str, ...]) -> str:
 
 
 async def form_of(request: Request) -> dict[str, str]:
-    """What a form of ours sent.
+    """Return the fields of a form.
 
     Raises:
-        ConfigError: it is no form of this server's pages, or too much.
+        ConfigError: it isn't a form of this server's pages, or is too large.
     """
     body = b""
     async for chunk in request.stream():
@@ -132,7 +131,7 @@ async def form_of(request: Request) -> dict[str, str]:
 
 
 def handled(handler: Handler) -> Handler:
-    """The handler, whose faults become pages: nothing that the data do ends the server."""
+    """Return the handler with errors converted to pages: no data can end the server."""
 
     @functools.wraps(handler)
     async def handling(request: Request) -> Response:
@@ -149,7 +148,7 @@ def handled(handler: Handler) -> Handler:
 
 
 def failed(request: Request, error: Exception) -> HTMLResponse:
-    """The page that says what is wrong."""
+    """Return an error page."""
     status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, ConfigError) else 200
     fragment = "part" in request.query_params
     template = "_fault.html" if fragment else "fault.html"
@@ -157,7 +156,7 @@ def failed(request: Request, error: Exception) -> HTMLResponse:
 
 
 def fault_of(error: BaseException) -> dict[str, str | None]:
-    """What an error says, in parts, without secrets."""
+    """Return the parts of an error, without secrets."""
     if not isinstance(error, PenstockError):
         what = str(error) or type(error).__name__
         return _texts({"what": what if isinstance(error, OSError) else f"{type(error).__name__}: {what}"})
@@ -179,5 +178,5 @@ def _known(request: Request) -> Target | None:
 
 
 def seen_other(location: str) -> Response:
-    """A redirection, relative to where a form was sent."""
+    """Redirect, relative to the path of the form."""
     return RedirectResponse(location, 303)

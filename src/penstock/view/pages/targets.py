@@ -1,8 +1,7 @@
-"""What a server shows: the datasets and runs that it was given, opened when somebody looks at them.
+"""Datasets and runs of a server, opened on demand.
 
-Pages name them by short names of their own, never by a path. A dataset whose files change while it is looked at is
-opened again. What takes long to open, for a large index that this host never saw, or a store that is silent, holds
-nobody up: it is opened meanwhile, and its pages say so.
+Pages use short names chosen by the server, never paths. A dataset is opened again when its files change. Opening that
+takes long, because of a large new index or a slow store, runs in the background, and its pages show the progress.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ from penstock.view.pages.patience import SOON_SECONDS, WAIT_SECONDS, Late, Patie
 Kind = Literal["dataset", "run"]
 
 START_SECONDS = 2.0
-"""So long a server waits for its data before it says where it is."""
+"""Seconds a server waits for its data before it reports its address."""
 
 MOST_AT_ONCE = 1000
-"""Files whose sizes are asked for while a page waits."""
+"""Limit on the files whose sizes are requested while a page waits."""
 
 MOST_OPEN = 32
-"""Datasets that are open at once; those that nobody looked at for the longest time are closed."""
+"""Limit on open datasets; the least recently used ones are closed."""
 
 _GONE, _CHANGED = "no longer there", "changed since the viewer started"
 _NAME = re.compile(r"[^A-Za-z0-9._-]+")
@@ -44,7 +43,7 @@ _MOST_NAME = 48
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How everything is opened: the options of the command."""
+    """Options for opening: those of the command."""
 
     split: str | None = None
     tokenizer: str | None = None
@@ -60,7 +59,7 @@ class Settings:
     state: str | None = None
 
     def of_one(self) -> dict[str, Any]:
-        """Those that say how one dataset is to be read, as far as they were given."""
+        """Return the explicitly set options for a single dataset."""
         given: dict[str, Any] = {"format": self.format, "layout": self.layout, "eos_id": self.eos_id}
         given |= {"excludes": self.excludes, "flavor": self.flavor, "planes": self.planes}
         return were_given(given)
@@ -71,12 +70,12 @@ class Target:
     """A dataset or a run.
 
     Attributes:
-        name: in paths of pages.
-        place: where it is; its path is handed to commands, and shown only without secrets.
-        title: what people call it: the last part of its path, or more where it lies on a shelf.
-        kind: what it is.
-        patience: the threads that work for its pages.
-        aside: those that work while all of these wait for it to be opened.
+        name: name in paths of pages.
+        place: its location; passed to commands, and shown without secrets.
+        title: displayed name: the last part of its path, or more in a catalog.
+        kind: dataset or run.
+        patience: threads for its pages.
+        aside: threads for use while all of these wait for it to be opened.
     """
 
     name: str
@@ -89,7 +88,7 @@ class Target:
 
 @dataclass(slots=True)
 class _Opening:
-    """A dataset that is being opened; `told`: how far it is."""
+    """A dataset that is being opened, with its progress in `told`."""
 
     patience: Patience
     made: Future[Any] = field(default_factory=Future[Any])
@@ -97,29 +96,29 @@ class _Opening:
     told: dict[str, tuple[int, int | None]] = field(default_factory=dict[str, tuple[int, int | None]])
 
     def hear(self, what: str, done: int, total: int | None) -> None:
-        """Note how far something is; what is done again does not go back."""
+        """Record progress; repeated work doesn't decrease it."""
         self.told[what] = (max(done, self.told.get(what, (0, None))[0]), total)
         if time.monotonic() - self.began > SOON_SECONDS:
             self.patience.is_long = True
 
 
 class Targets:
-    """Everything that a server shows.
+    """All datasets and runs of a server.
 
     Args:
         given: paths and URLs.
-        settings: how they are opened.
+        settings: options for opening them.
 
     Raises:
-        NotFound: nothing is at one of them.
-        ConfigError: options that say how one dataset is read, and not one dataset.
+        NotFound: one of them doesn't exist.
+        ConfigError: there are options for a single dataset, but several datasets.
     """
 
     def __init__(self, given: tuple[str, ...], settings: Settings) -> None:
         self.settings = settings
         self._lock = threading.RLock()
         self._targets: dict[str, Target] = {}
-        self.shelves: list[Shelf] = []  # the folders of several datasets among what was given
+        self.shelves: list[Shelf] = []  # the directories of several datasets
         self._on_shelf: dict[str, OnShelf] = {}
         self._marks: dict[str, object] = {}
         self._opened: dict[tuple[str, str | None], tuple[Any, object]] = {}
@@ -144,7 +143,7 @@ class Targets:
             raise ConfigError(what, found=", ".join(of_one), hint="Pass one dataset, or omit them")
 
     def described(self) -> Mapping[str, OnShelf]:
-        """Name → what a shelf tells of it, and what became of it since."""
+        """Name → catalog entry of a dataset, with its current state."""
         with self._lock:
             return {name: self._now(name, told) for name, told in self._on_shelf.items()}
 
@@ -157,29 +156,29 @@ class Targets:
         return replace(told, warnings=(*told.warnings, _CHANGED))
 
     def is_one(self) -> bool:
-        """Whether there is one dataset or run, and no shelf."""
+        """Whether there is one dataset or run, and no catalog."""
         return len(self._targets) == 1 and not self.shelves
 
     def named(self, name: str) -> Target:
-        """The target of a name; raises `NotFound`."""
+        """Return the target of a name; raise `NotFound`."""
         found = self._targets.get(name)
         if found is None:
             raise NotFound("unknown dataset", found=name[:_MOST_NAME])
         return found
 
     def dataset(self, target: Target, split: str | None = None) -> Opened:
-        """A dataset, open. Raises as `penstock.open`, and `Late` where it is being opened, and that takes long."""
+        """Return an open dataset. Raises as `penstock.open`, and `Late` while it is being opened."""
         asked = self.settings.split if split is None else split
         return self._open(target, split, lambda: self._open_dataset(target.place, asked))
 
     def far(self, target: Target, split: str | None) -> dict[str, tuple[int, int | None]] | None:
-        """Of a dataset that is being opened: what is done → how much of it, of how much; None where none is."""
+        """Return activity → (amount, total) of a dataset that is being opened; None if it isn't."""
         with self._lock:
             going = self._opening.get((target.name, split))
             return None if going is None else dict(going.told)
 
     def beginning(self, target: Target) -> Opened | None:
-        """The first files of a folder that is being opened, to be looked at meanwhile; None where there are none."""
+        """Return the first files of a directory that is being opened; None if there are none."""
         if self.settings.format not in (None, "jsonl-files"):
             return None
         with self._lock:
@@ -190,7 +189,7 @@ class Targets:
         return self._beginnings[target.name]
 
     def run(self, target: Target) -> OpenedRun:
-        """A run, open. Raises as `penstock.open_recipe`."""
+        """Return an open run. Raises as `penstock.open_recipe`."""
         split: dict[str, Any] = {} if self.settings.split is None else {"split": self.settings.split}
         more: dict[str, Any] = {"trust": self.settings.trust, "follow_links": self.settings.follow_links}
         more["tokenizer"] = self.settings.tokenizer
@@ -207,7 +206,7 @@ class Targets:
         opened = open_target(place.path, split=split, tokenizer=self.settings.tokenizer, **how)
         if opened.text_files is not None and len(opened.text_files[1]) > MOST_AT_ONCE:
             require_long_work(opened.name)
-            _ = opened.text_stops  # now, while it is told how far it is: no page waits for it later
+            _ = opened.text_stops  # computed while progress is shown, so that no page waits for it later
         return opened
 
     def _open(self, target: Target, split: str | None, opening: Any) -> Any:
@@ -216,7 +215,7 @@ class Targets:
         with self._lock:
             known = self._opened.pop(key, None)
             if known is not None and known[1] == mark:
-                self._opened[key] = known  # the last one is the one that was looked at last
+                self._opened[key] = known  # moved to the end: most recently used
                 return known[0]
             going = self._opening.get(key)
             own = self._opening.setdefault(key, _Opening(target.patience))
@@ -228,7 +227,7 @@ class Targets:
             except TimeoutError:
                 if not going.made.done():
                     raise Late from None
-                return going.made.result()  # what came just now; or a store's own error
+                return going.made.result()  # opened just now; or a store's own error
         try:
             with told_to(own.hear):
                 made = opening()
@@ -248,7 +247,7 @@ class Targets:
                 target.patience.is_long = False
 
     def _require_run(self) -> None:
-        """Raise `ConfigError` for options of runs if there is no recipe."""
+        """Raise `ConfigError` for options of runs without a recipe."""
         given = were_given({"--global-batch": self.settings.global_batch, "--state": self.settings.state})
         if given and all(one.kind != "run" for one in self):
             raise ConfigError("there is no recipe to apply this to", found=", ".join(given), hint="Leave it out")
@@ -262,21 +261,21 @@ class Targets:
         name = self._put(place, place.name or place.shown, "dataset")
         error = self._begun(name)
         if name not in self._targets:
-            return  # it is a shelf
+            return  # it is a catalog
         if isinstance(error, NotFound | Unsupported) or not isinstance(error, FormatError | OSError | None):
-            raise error  # others, of what is damaged, or far away and silent, are told on its page
+            raise error  # errors of damaged or slow remote data are shown on their pages
 
     def _turn_to_shelf(self, target: Target, *, must_open: bool = False, itself: OnShelf | None = None) -> bool:
-        """Take a folder for a shelf, where there are datasets in it; `must_open`: one of a format that is known.
+        """Treat a directory as a catalog if it contains datasets; `must_open`: at least one of a known format.
 
-        `itself`: the folder stands on the shelf too, as this.
+        `itself`: entry of the directory itself in the catalog.
         """
         place = target.place
         if not place.is_folder():
             return False
         try:
             found = shelf(place)
-        except (Unsupported, NotFound):  # a web server lists nothing
+        except (Unsupported, NotFound):  # a web server has no listing
             return False
         known = [one for one in found.datasets if one.format not in (None, "recipe", "folder")]
         if not (known if must_open else found.datasets):
@@ -290,7 +289,7 @@ class Targets:
         return True
 
     def _begun(self, name: str) -> BaseException | None:
-        """What opening a dataset raises; None where it is open, or takes long: that goes on."""
+        """Start opening a dataset and return its error; None if it is open, or takes long and continues."""
         target = self._targets[name]
         is_known = threading.Event()
 
@@ -306,14 +305,14 @@ class Targets:
         def opening() -> Opened:
             try:
                 found = self._open_dataset(target.place, self.settings.split)
-            except (Unsupported, NotFound):  # who waits for it sees that, and then the shelf
+            except (Unsupported, NotFound):  # a waiting page sees this, and then the catalog
                 self._turn_to_shelf(target)
                 raise
-            except ConfigError:  # folders that might be splits of one dataset, and none of them is the usual one
+            except ConfigError:  # directories that look like splits of one dataset, without the usual one
                 if self.settings.split is None:
                     self._turn_to_shelf(target, must_open=True)
                 raise
-            if found.format == "folder" and self.settings.format is None:  # any folder with a picture in it
+            if found.format == "folder" and self.settings.format is None:  # any directory with a picture in it
                 itself = OnShelf(target.title, found.format)
                 self._turn_to_shelf(target, must_open=True, itself=itself)
             return found
@@ -345,7 +344,7 @@ class Targets:
 
 
 def _mark(place: Place) -> object:
-    """What changes with the files of a dataset on this machine: of a folder, what lies at its top."""
+    """Return a value that changes with the local files of a dataset: for a directory, its top-level entries."""
     if not place.is_local:
         return None
     try:

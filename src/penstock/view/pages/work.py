@@ -1,4 +1,4 @@
-"""The pages of work on a whole dataset: find, health, compare."""
+"""Pages for work on a whole dataset: find, health, compare."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _WAYS: tuple[By, ...] = ("key", "index", "text", "where")
 
 
 async def find(request: Request) -> Response:
-    """Samples by key, index, text or field; a scan goes on from where the last look ended."""
+    """Show samples by key, index, text or field; a scan continues from the end of the last one."""
     target, split = target_of(request), text_of(request, "split")
     site = site_of(request)
     by: By | None = next((way for way in _WAYS if text_of(request, way) is not None), None)
@@ -58,7 +58,7 @@ async def find(request: Request) -> Response:
 
 
 async def health(request: Request) -> Response:
-    """What a check finds; it is started from here."""
+    """Show the results of a check, and start it."""
     target = target_of(request)
     progress = site_of(request).jobs.progress(("health", target.name))
     found = None if progress is None or progress.result is None else _findings(progress)
@@ -69,7 +69,7 @@ async def health(request: Request) -> Response:
 
 
 async def start_health(request: Request) -> Response:
-    """Start a check, which reads only."""
+    """Start a check, which only reads."""
     form, target = await form_of(request), target_of(request)
     depth = form.get("depth", "sample")
     if depth not in DEPTHS:
@@ -81,14 +81,13 @@ async def start_health(request: Request) -> Response:
 
 
 async def stop_health(request: Request) -> Response:
-    """Stop the check."""
     await form_of(request)
     site_of(request).jobs.stop(("health", target_of(request).name))
     return seen_other("../health")
 
 
 async def compare(request: Request) -> Response:
-    """A dataset beside another one: their facts at once, their samples when that is asked for."""
+    """Show a comparison with another dataset: facts immediately, samples on request."""
     target, site = target_of(request), site_of(request)
     others = [one for one in site.targets if one.kind == "dataset" and one.name != target.name]
     name = text_of(request, "with")
@@ -112,7 +111,7 @@ async def compare(request: Request) -> Response:
 
 
 async def start_compare(request: Request) -> Response:
-    """Start to compare two datasets of this server, which reads only."""
+    """Start to compare two datasets of this server, which only reads."""
     form, target, site = await form_of(request), target_of(request), site_of(request)
     other, way = site.targets.named(form.get("with", "")), form.get("as", "sequence")
     if way not in ("sequence", "set"):
@@ -135,7 +134,6 @@ async def start_compare(request: Request) -> Response:
 
 
 async def stop_compare(request: Request) -> Response:
-    """Stop to compare."""
     form, target, site = await form_of(request), target_of(request), site_of(request)
     other, way = site.targets.named(form.get("with", "")), form.get("as", "sequence")
     site.jobs.stop(("compare", target.name, other.name, way))
@@ -156,7 +154,7 @@ def _links(request: Request) -> list[str]:
 
 
 def _opening(request: Request) -> list[str]:
-    """The options by which the dataset was opened, as far as a check takes them."""
+    """Return the options of the opened dataset that a check supports."""
     given = site_of(request).targets.settings.of_one()
     told = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if name != "flavor"]
     return [*(one for pair in told for one in pair), *_links(request)]
