@@ -143,7 +143,8 @@ order.compat.seqax: SeqaxParams SeqaxPass
 order.permutation: permute_one subkey
 prepare.energon.guess: sample_type_named
 prepare.energon.job: PrepareSummary metadata_work_folder=folder_of
-prepare.energon.run: DatasetOptions peek_webdataset plan_webdataset prepare_jsonl prepare_webdataset
+prepare.energon.plan: DatasetOptions peek_webdataset plan_webdataset
+prepare.energon.run: prepare_jsonl prepare_webdataset
 prepare.media.rows: ShardMedia media_filter
 prepare.media.run: MediaSummary
 prepare.jsonl_index: build_index

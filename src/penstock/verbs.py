@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.look.find import find as find
     from penstock.look.lineage import lineage as lineage
     from penstock.look.purge import PurgeReport
-    from penstock.prepare.energon.run import PrepareSummary
+    from penstock.prepare.energon.job import PrepareSummary
     from penstock.prepare.jsonl_index import IndexReport
     from penstock.prepare.jsonl_index import index as index
     from penstock.prepare.media.run import prepare_media as prepare_media

@@ -15,7 +15,8 @@ import penstock as ps
 from penstock.check.repairs import write_side_file
 from penstock.compat.modalities.commands.data import shuffle_jsonl_data
 from penstock.errors import ConfigError, PrepareError
-from penstock.prepare.energon.run import DatasetOptions, prepare_webdataset
+from penstock.prepare.energon.plan import DatasetOptions
+from penstock.prepare.energon.run import prepare_webdataset
 from penstock.prepare.jsonl_index import build_index
 from penstock.prepare.media.run import prepare_media
 from penstock.reshape.merge import merge

@@ -48,7 +48,7 @@ def ask_all(path: str, options: dict[str, Any], *, confirm: bool) -> Answers:
     Raises:
         click.Abort: the answers end, or say no.
     """
-    from penstock.prepare.energon.run import peek_webdataset, plan_webdataset
+    from penstock.prepare.energon.plan import peek_webdataset, plan_webdataset
 
     plan = plan_webdataset(path, exclude=options["exclude"], follow_links=options["follow_links"])
     samples = peek_webdataset(path, plan.shards, samples=_SAMPLES, follow_links=options["follow_links"])

@@ -21,7 +21,7 @@ from penstock.cli._output import emit, follow_links_option, human_bytes, json_op
 from penstock.cli._sharing import end_unfinished, keeping, missing_text, restart_option, sharing_options
 
 if TYPE_CHECKING:
-    from penstock.prepare.energon.run import PrepareSummary
+    from penstock.prepare.energon.job import PrepareSummary
 
 _SHOWN = 10
 _SHARING = ("part", "finish", "no_work", "restart")

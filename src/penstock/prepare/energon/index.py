@@ -13,7 +13,7 @@ import sqlite3
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
@@ -49,8 +49,8 @@ from penstock.formats.samples.webdataset.sqlite_index import (
     encode_table,
     table_digest,
 )
-from penstock.prepare.energon.plan import EnergonPlan, MediaReader, MetadataOptions
-from penstock.prepare.media.rows import MediaProblem
+from penstock.prepare.energon.plan import EnergonPlan, MetadataOptions
+from penstock.prepare.media.rows import MediaProblem, ShardMedia
 from penstock.store.place import Place, place_of
 from penstock.store.put import aborting, put, put_local_file, put_new
 from penstock.store.state import state_of
@@ -85,16 +85,13 @@ class ShardPart(msgspec.Struct, array_like=True):
     traits: dict[str, int] = {}
     ending: str | None = None
 
-    def rows(self) -> list[MediaRow]:
-        return [MediaRow(name, decode_metadata(kind, text)) for name, kind, text in self.media]
-
 
 @dataclass(frozen=True, slots=True)
 class ShardTask:
     number: int
     dataset: Place
     shard: str
-    media: MediaReader | None = None
+    media: ShardMedia | None = None
 
     @property
     def described(self) -> str:
@@ -175,24 +172,18 @@ class Group:
         return self.scratch.child(f"{name}.run-{self.number:06d}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class GroupRun:
-    """Digests of the tables of a group, the size of its rows, and its peculiarities.
+    """Digests of the tables of a group, the size of its rows, and its parts without tables and media.
 
-    Attributes:
-        unsafe: a key that leads out of the directory.
-        endings: problem of the end of shards → their names.
+    `unsafe` is a key that leads out of the directory.
     """
 
     group: Group
-    digests: tuple[bytes, ...]
+    digests: list[bytes]
     sqlite_bytes: int
     unsafe: str | None
-    problems: tuple[str, ...]
-    linked: Mapping[str, Rows]
-    ignored: tuple[Mapping[str, int], ...]
-    traits: Mapping[str, int]
-    endings: Mapping[str, tuple[str, ...]]
+    parts: list[ShardPart]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,39 +223,37 @@ def make_indexes(
         _groups(source, metadata.sqlite, work.parts, work.place.child(f"{SCRATCH}/{secrets.token_hex(8)}"), names)
     )
     runs = list(pool.map(run_task, groups))
-    digest = IndexDigest()
-    for run in runs:
-        for shard, one in zip(run.group.shards, run.digests, strict=True):
-            digest.add(shard, one)
-    folder = place_of(here)
+    index_digest = IndexDigest()
+    for shard, one in zip(source.shards, (one for run in runs for one in run.digests), strict=True):
+        index_digest.add(shard, one)
+    uuid, folder = index_digest.uuid(), place_of(here)
     files: dict[str, Place] = {}
-    warnings = [*_oddities(runs), *_about_ends(source, runs)]
+    parts = dict(zip(source.shards, (part for run in runs for part in run.parts), strict=True))
+    warnings = [*_oddities(runs, parts), *_about_ends(source, parts)]
     if metadata.sqlite:
         warnings += _announce(source, runs)
         files[SQLITE] = folder.child(SQLITE)
-        warnings += _merge_sqlite(source, metadata.media, files[SQLITE], groups, digest.uuid())
+        warnings += _merge_sqlite(source, metadata.media, files[SQLITE], groups, uuid)
     files[KEYS] = folder.child(KEYS)
-    warnings += _merge_keys(files[KEYS], digest.uuid(), groups)
-    linked = {shard: rows for run in runs for shard, rows in run.linked.items()}
-    members = encode_members(digest.uuid(), (one for run in runs for one in run.ignored), linked)
+    runs_of_keys = (local_copy(group.run(KEYS), folder).path for group in groups)
+    with aborting(folder.store.stage(files[KEYS].path)) as staged:
+        repeated = write_keys(staged.write, uuid, list(map(read_run, runs_of_keys)))
+        staged.commit()
+    if repeated:  # which index.sqlite doesn't allow
+        warnings.append(f"{repeated:,} samples share a key with others and can't be looked up by it")
+    linked = {shard: part.linked for shard, part in parts.items()}
+    members = encode_members(uuid, (part.ignored for part in parts.values()), linked)
     if members is not None:
         files[MEMBERS] = folder.child(MEMBERS)
         put(files[MEMBERS].store, files[MEMBERS].path, members)
-        warnings += _about_members(runs)
+        warnings += _about_members(parts.values())
     wrote = [name for names in pool.map(publish_task, groups) for name in names]
-    return Indexes(digest.uuid(), files, wrote, warnings)
+    return Indexes(uuid, files, wrote, warnings)
 
 
 def run_task(group: Group) -> GroupRun:
     """Make the runs of a group from its parts; runs in a worker, perhaps in two at once."""
-    keys = [entries_of([])]
-    digests: list[bytes] = []
-    problems: list[str] = []
-    linked: dict[str, Rows] = {}
-    ignored: list[Mapping[str, int]] = []
-    traits: Counter[str] = Counter()
-    endings: dict[str, tuple[str, ...]] = {}
-    size_bytes, unsafe = 0, None
+    keys, done = [entries_of([])], GroupRun(group, [], 0, None, [])
     with scratch(group.scratch.folder()) as here, ExitStack() as stack:
         path = f"{here}/{SQLITE}"
         builder = stack.enter_context(SqliteBuilder(path)) if group.sqlite else None
@@ -272,24 +261,19 @@ def run_task(group: Group) -> GroupRun:
             part = read_shard(group.parts, name)
             table = decode_table(part.table, shard)
             keys.append(entries_of([(number, table)]))
-            digests.append(table_digest(part.table))
-            problems += part.problems
-            linked[shard] = part.linked
-            ignored.append(part.ignored)
-            traits.update(part.traits)
-            if part.ending is not None:
-                endings[part.ending] = (*endings.get(part.ending, ()), shard)
+            done.digests.append(table_digest(part.table))
             odd = next((key for key in table.keys if key.startswith("/") or ".." in key.split("/")), None)
-            unsafe = unsafe or (None if odd is None else f"{odd!r} in {shard}")
+            done.unsafe = done.unsafe or (None if odd is None else f"{odd!r} in {shard}")
+            part.table, part.media = b"", []
+            done.parts.append(part)
             if builder is not None:
                 builder.add(number, table)
         put_new(group.scratch.store, group.run(KEYS).path, sorted_entries(np.concatenate(keys)).tobytes())
         if builder is not None:
             builder.end_run()
-            size_bytes = place_of(path).store.size(path)
+            done.sqlite_bytes = place_of(path).store.size(path)
             put_local_file(group.scratch.store, path, group.run(SQLITE).path)
-    more = (tuple(problems), linked, tuple(ignored), dict(traits), endings)
-    return GroupRun(group, tuple(digests), size_bytes, unsafe, *more)
+    return done
 
 
 def publish_task(group: Group) -> list[str]:
@@ -332,7 +316,7 @@ def _groups(
     yield Group(dataset, parts, above, number, first, shards[first:], tuple(names[first:]), sqlite)
 
 
-def _oddities(runs: Sequence[GroupRun]) -> list[str]:
+def _oddities(runs: Sequence[GroupRun], parts: Mapping[str, ShardPart]) -> list[str]:
     found: list[str] = []
     unsafe = next((run.unsafe for run in runs if run.unsafe is not None), None)
     if unsafe is not None:
@@ -341,22 +325,22 @@ def _oddities(runs: Sequence[GroupRun]) -> list[str]:
             "they work as keys, but these samples can't be extracted to files"
         )
     traits: Counter[str] = Counter()
-    for run in runs:
-        traits.update(run.traits)
+    for part in parts.values():
+        traits.update(part.traits)
     found += [f'{count:,} images have {trait}: decode="uint8" {PIXELS[trait]}' for trait, count in traits.items()]
-    problems = [text for run in runs for text in run.problems]
+    problems = [text for part in parts.values() for text in part.problems]
     found += [f"media without metadata, or damaged: {text}" for text in problems[:_MOST_PROBLEMS]]
     if len(problems) > _MOST_PROBLEMS:
         found.append(f"{len(problems) - _MOST_PROBLEMS} more such media")
     return found
 
 
-def _about_ends(source: EnergonPlan, runs: Sequence[GroupRun]) -> list[str]:
+def _about_ends(source: EnergonPlan, parts: Mapping[str, ShardPart]) -> list[str]:
     """Return and log warnings about shards that don't end like tars."""
     shards: dict[str, list[str]] = {}
-    for run in runs:
-        for what, names in run.endings.items():
-            shards.setdefault(what, []).extend(names)
+    for shard, part in parts.items():
+        if part.ending is not None:
+            shards.setdefault(part.ending, []).append(shard)
     lines = [
         f"{what}: {names[0]}" if len(names) == 1 else f"{what}: {len(names):,} shards, such as {names[0]}"
         for what, names in shards.items()
@@ -366,13 +350,13 @@ def _about_ends(source: EnergonPlan, runs: Sequence[GroupRun]) -> list[str]:
     return lines
 
 
-def _about_members(runs: Sequence[GroupRun]) -> list[str]:
+def _about_members(parts: Iterable[ShardPart]) -> list[str]:
     """Return warnings about members that aren't regular files."""
     ignored: Counter[str] = Counter()
-    for run in runs:
-        for one in run.ignored:
-            ignored.update(one)
-    count = sum(len(rows) for run in runs for rows in run.linked.values())
+    count = 0
+    for part in parts:
+        ignored.update(part.ignored)
+        count += len(part.linked)
     found = [f"{number:,} {kind}: they belong to no sample" for kind, number in sorted(ignored.items())]
     if count:
         found.append(
@@ -397,7 +381,7 @@ def _announce(source: EnergonPlan, runs: Sequence[GroupRun]) -> list[str]:
 
 
 def _merge_sqlite(
-    source: EnergonPlan, media: MediaReader | None, target: Place, groups: Sequence[Group], uuid: str
+    source: EnergonPlan, media: ShardMedia | None, target: Place, groups: Sequence[Group], uuid: str
 ) -> list[str]:
     """Make `index.sqlite`, and return warnings about media metadata of other shards."""
     warnings: list[str] = []
@@ -413,19 +397,12 @@ def _merge_sqlite(
             media_index.create_tables(builder.connection)
             for group in groups:
                 for name in group.names:
-                    media_index.put_rows(builder.connection, read_shard(group.parts, name).rows())
+                    stored = read_shard(group.parts, name).media
+                    rows = (MediaRow(row, decode_metadata(kind, text)) for row, kind, text in stored)
+                    media_index.put_rows(builder.connection, rows)
             media_index.add_filters(builder.connection, [(media.filter, _newest(source))])
         builder.finish([source.dataset.child(name).path for name in source.shards])
     return warnings
-
-
-def _merge_keys(target: Place, uuid: str, groups: Sequence[Group]) -> list[str]:
-    """Make `index.keys`, and return a warning about repeated keys, which `index.sqlite` doesn't allow."""
-    runs = (local_copy(group.run(KEYS), target.folder()).path for group in groups)
-    with aborting(target.store.stage(target.path)) as staged:
-        repeated = write_keys(staged.write, uuid, list(map(read_run, runs)))
-        staged.commit()
-    return [f"{repeated:,} samples share a key with others and can't be looked up by it"] if repeated else []
 
 
 def _keep_media(source: EnergonPlan, builder: SqliteBuilder, uuid: str) -> list[str]:

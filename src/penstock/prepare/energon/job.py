@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -21,7 +21,7 @@ from penstock._printable import recordable
 from penstock._secrets import redacted_repr
 from penstock.abc import Executor, Staged
 from penstock.engine.folder import WorkFolder
-from penstock.engine.options import Counter, NumberCounter, RunOptions
+from penstock.engine.options import NumberCounter, RunOptions
 from penstock.engine.parts import PartName, made_of
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Job
@@ -47,7 +47,6 @@ from penstock.prepare.energon.index import Indexes, ShardTask, make_indexes, run
 from penstock.prepare.energon.plan import (
     COMPRESSED_HINT,
     MADE,
-    DatasetOptions,
     EnergonPlan,
     MetadataOptions,
     MetaFiles,
@@ -104,25 +103,18 @@ class PrepareSummary:
     was_complete: bool = False
 
 
+@dataclass
 class PrepareJob(Job[PrepareSummary]):
-    """Writes the metadata of a directory of tar shards.
-
-    Args:
-        dataset: the directory.
-        metadata: what to write.
-        options: how to run it. `overwrite` is set if only the indexes of shards are written.
-    """
+    """Writes the metadata of a directory of tar shards. `overwrite` is set if only their indexes are written."""
 
     preload = (scan_task.__module__, run_task.__module__)
     commits_with_workers = True
 
-    def __init__(self, dataset: Place, metadata: MetadataOptions, options: RunOptions) -> None:
-        self.output = dataset
-        self.options = options
-        self.counter = Counter(0, None)
-        self._metadata = metadata
-        self._num_reused = 0
-        self._pool: Executor | None = None
+    output: Place
+    metadata: MetadataOptions
+    options: RunOptions
+    _num_reused: int = 0
+    _pool: Executor = field(init=False)
 
     # --- what to write: looked up once, and again after another run may have changed it
 
@@ -131,22 +123,19 @@ class PrepareJob(Job[PrepareSummary]):
         """The shards; raises `NotFound` without any."""
         if self.before is not None:
             return _known_plan(self.output, self.before)
-        return plan_in(self.output, self._metadata.exclude)
+        return plan_in(self.output, self.metadata.exclude)
 
     @functools.cached_property
     def before(self) -> Info | None:
         """The existing list of shards, if only their indexes are written."""
-        return read_info(self.output.store, self.output.path) if self._metadata.tar_index_only else None
+        return read_info(self.output.store, self.output.path) if self.metadata.tar_index_only else None
 
     @functools.cached_property
     def meta(self) -> MetaFiles:
         """The files of `.nv-meta` that a user may edit; raises `ConfigError` if they can't be written."""
-        metadata = self._metadata
         if self.before is not None:
             return MetaFiles({})
-        splits = (metadata.split_ratio, metadata.split_parts, metadata.dataset or DatasetOptions())
-        overwrite = self.options.overwrite
-        return plan_meta(self.source, *splits, shuffle_tars=metadata.shuffle_tars, overwrite=overwrite)
+        return plan_meta(self.source, self.metadata, overwrite=self.options.overwrite)
 
     @functools.cached_property
     def _plan(self) -> Plan:
@@ -157,12 +146,8 @@ class PrepareJob(Job[PrepareSummary]):
             file = self.output.child(name)
             binding = state.version or file_binding(file.store, file.path)
             inputs.append(PlannedInput(recordable(name), state.size_bytes, binding, state.mtime_ns))
-        options = {_VERB: "prepare", **self._metadata.recorded(), "--overwrite": self.options.overwrite}
+        options = {_VERB: "prepare", **self.metadata.recorded(), "--overwrite": self.options.overwrite}
         return Plan(options, tuple(inputs), 1, "")
-
-    def _look_again(self) -> None:
-        for name in ("source", "before", "meta", "_plan"):
-            vars(self).pop(name, None)
 
     # --- the job
 
@@ -172,7 +157,7 @@ class PrepareJob(Job[PrepareSummary]):
 
     @property
     def tasks(self) -> Sequence[ShardTask]:
-        source, media = self.source, self._metadata.media
+        source, media = self.source, self.metadata.media
         return [ShardTask(number, source.dataset, shard, media) for number, shard in enumerate(source.shards)]
 
     @property
@@ -183,7 +168,7 @@ class PrepareJob(Job[PrepareSummary]):
     def most_workers(self) -> int:
         options, source = self.options, self.source
         if options.workers is None and options.executor == "processes":
-            is_small = sum(source.sizes) < _INLINE_BYTES and self._metadata.media is None
+            is_small = sum(source.sizes) < _INLINE_BYTES and self.metadata.media is None
             return 1 if is_small else min(len(source.shards), _MOST_WORKERS)
         return min(len(source.shards), options.workers or len(source.shards))
 
@@ -195,7 +180,8 @@ class PrepareJob(Job[PrepareSummary]):
         return True
 
     def finished(self) -> PrepareSummary | None:
-        self._look_again()
+        for name in ("source", "before", "meta", "_plan"):  # look again
+            vars(self).pop(name, None)
         source, is_distributed = self.source, self.options.is_distributed
         if self.options.overwrite:
             return self._written_by_others() if is_distributed and source.is_prepared else None
@@ -210,7 +196,7 @@ class PrepareJob(Job[PrepareSummary]):
             return None
         contents = {name: store.get(file.path) for name, file in files.items()}
         is_same = all(contents[name] == content for name, content in meta_files.items())
-        if not is_same or source.meta_file(SQLITE).exists() != self._metadata.sqlite:
+        if not is_same or source.meta_file(SQLITE).exists() != self.metadata.sqlite:
             return None
         if not are_as_indexed(store, path, counts):  # a tar was replaced
             return None
@@ -263,12 +249,10 @@ class PrepareJob(Job[PrepareSummary]):
         return functools.partial(scan_task, work.parts)
 
     def commit(self, work: Work, wave: Any) -> PrepareSummary:
-        if self._pool is None:
-            raise ValueError("the job hasn't started")
         listed = work.listed()
         names = {number: made_of(listed, number, work.parts)[0] for number in range(len(self.source.shards))}
         with scratch(work.place.child(SCRATCH)) as folder:
-            indexes = make_indexes(self.source, self._metadata, work, list(names.values()), folder, self._pool)
+            indexes = make_indexes(self.source, self.metadata, work, list(names.values()), folder, self._pool)
             return self._commit(self._summary(names), indexes)
 
     def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> PrepareSummary:
@@ -294,7 +278,7 @@ class PrepareJob(Job[PrepareSummary]):
             forget(source.dataset)
             return dataclasses.replace(summary, shard_counts=counts)
 
-        recorded, shards = self._metadata.recorded(), digest(source.shards, source.sizes)
+        recorded, shards = self.metadata.recorded(), digest(source.shards, source.sizes)
         what = {"command": "prepare", "asked": recorded, "shards": shards}
         files = [meta_path(source.path, name) for name in MADE]
         return Once(store, meta_path(source.path, INFO_JSON), what, files, published)
@@ -357,7 +341,7 @@ class PrepareJob(Job[PrepareSummary]):
         try:
             staged += self._stage_meta(counts, indexes, wrote)
             index = source.meta_file(SQLITE)
-            if not self._metadata.sqlite and index.exists():
+            if not self.metadata.sqlite and index.exists():
                 store.delete(index.path)
             members = source.meta_file(MEMBERS)
             if MEMBERS not in indexes.files and members.exists():
@@ -441,7 +425,7 @@ class PrepareJob(Job[PrepareSummary]):
             file = made.get(name, self.source.meta_file(name))
             return file_binding(file.store, file.path)
 
-        names = [KEYS, UUID, INFO_JSON, *self.meta.files, *([SQLITE] if self._metadata.sqlite else [])]
+        names = [KEYS, UUID, INFO_JSON, *self.meta.files, *([SQLITE] if self.metadata.sqlite else [])]
         times = [one.mtime_ns for one in self.plan().inputs]
         return digest(self.plan().digest(), times, {name: binding(name) for name in names}).encode()
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from penstock.codec import energon_yaml
-from penstock.codec.av_header import MediaDepth
 from penstock.errors import ConfigError, NotFound
-from penstock.formats.samples.media_index import MediaFilter, MediaRow
 from penstock.formats.samples.webdataset.find import PeekedSample, find_readable_shards, peek
 from penstock.formats.samples.webdataset.key_index import KEYS
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -30,10 +28,8 @@ from penstock.formats.samples.webdataset.nvmeta import (
     split_shards,
 )
 from penstock.formats.samples.webdataset.sample_types import TYPES
-from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.formats.samples.webdataset.splits import Assignment, by_patterns, by_ratio
-from penstock.prepare.media.rows import MediaProblem
-from penstock.store.base import Store
+from penstock.prepare.media.rows import ShardMedia
 from penstock.store.object_folder import require_finished
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.state import FileState, states_of
@@ -77,7 +73,6 @@ class EnergonPlan:
         return tuple(state.size_bytes for state in self.states)
 
     def meta_file(self, name: str) -> Place:
-        """Return a file of `.nv-meta`."""
         return Place(self.dataset.store, meta_path(self.path, name))
 
 
@@ -102,25 +97,7 @@ class DatasetOptions:
     value: Mapping[str, Any] | None = None
 
 
-class MediaReader(Protocol):
-    """Reads metadata of the media in a shard; picklable."""
-
-    @property
-    def filter(self) -> MediaFilter:
-        """Filter that chooses files."""
-        ...
-
-    @property
-    def depth(self) -> MediaDepth:
-        """How much of each file is read."""
-        ...
-
-    def __call__(self, store: Store, path: str, table: ShardTable, /) -> Iterable[MediaRow | MediaProblem]:
-        """Yield the rows of the shard at `path`, by the full names of its parts, and problems of its media."""
-        ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class MetadataOptions:
     """Options of `prepare_webdataset` that determine the metadata; described there."""
 
@@ -131,15 +108,12 @@ class MetadataOptions:
     shuffle_tars: bool
     tar_index_only: bool
     sqlite: bool
-    media: MediaReader | None
+    media: ShardMedia | None
 
     def recorded(self) -> dict[str, Any]:
         """Return the options as plain JSON, by their names on the command line."""
-        media = self.media
-        always = {
-            "--no-sqlite": not self.sqlite,
-            "--media-metadata": None if media is None else [media.filter.strategy, media.filter.patterns, media.depth],
-        }
+        media = self.media and [self.media.filter.strategy, self.media.filter.patterns, self.media.depth]
+        always = {"--no-sqlite": not self.sqlite, "--media-metadata": media}
         if self.tar_index_only:
             return {"--tar-index-only": True, "--overwrite": True, **always}
         options = {
@@ -250,20 +224,13 @@ def peek_webdataset(
 # --- the files that users edit -----------------------------------------------------------------------------------
 
 
-def plan_meta(
-    plan: EnergonPlan,
-    split_ratio: Mapping[str, float] | Sequence[float] | str | None,
-    split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None,
-    dataset: DatasetOptions,
-    *,
-    shuffle_tars: bool,
-    overwrite: bool,
-) -> MetaFiles:
+def plan_meta(plan: EnergonPlan, metadata: MetadataOptions, *, overwrite: bool) -> MetaFiles:
     """Return the contents of `split.yaml` and `dataset.yaml`.
 
     Raises:
         ConfigError: options are invalid, or a user's file would be replaced without `overwrite`.
     """
+    split_ratio, split_parts = metadata.split_ratio, metadata.split_parts
     if split_ratio is not None and split_parts is not None:
         raise ConfigError(
             "splits can be set by a ratio or by patterns, not both", expected="split_ratio or split_parts"
@@ -272,7 +239,7 @@ def plan_meta(
     warnings: list[str] = []
     assignment: Assignment | None = None
     if split_ratio is not None:
-        assignment = by_ratio(plan.shards, split_ratio, shuffle=shuffle_tars)
+        assignment = by_ratio(plan.shards, split_ratio, shuffle=metadata.shuffle_tars)
     elif split_parts is not None:
         pairs = list(split_parts.items()) if isinstance(split_parts, Mapping) else list(split_parts)
         assignment = by_patterns(plan.shards, pairs)
@@ -283,7 +250,7 @@ def plan_meta(
     if assignment is not None:
         files[SPLIT_YAML] = encode_splits(assignment.parts)
         warnings += _split_warnings(plan, assignment)
-    files |= _dataset_files(plan.dataset, dataset)
+    files |= _dataset_files(plan.dataset, metadata.dataset or DatasetOptions())
     store = plan.dataset.store
     for name, content in files.items():
         path = meta_path(plan.path, name)
@@ -299,10 +266,11 @@ def _require_known(plan: EnergonPlan) -> None:
     """Raise `ConfigError` if kept splits list a shard that doesn't exist."""
     store = plan.dataset.store
     splits = read_splits(store, plan.path)
-    info = read_info(store, plan.path) if plan.is_prepared else None
-    existing = set(plan.shards)
-    for split in splits.parts if info is not None else ():
-        shards, _ = split_shards(info, splits, split, plan.path) if info is not None else ([], {})
+    if not plan.is_prepared:
+        return
+    info, existing = read_info(store, plan.path), set(plan.shards)
+    for split in splits.parts:
+        shards, _ = split_shards(info, splits, split, plan.path)
         gone = next((name for name in shards if name not in existing), None)
         if gone is not None:
             raise ConfigError(
@@ -352,9 +320,8 @@ def _dataset_value(given: DatasetOptions) -> dict[str, Any]:
         if given.field_map is not None or given.sample_loader is not None:
             raise ConfigError("crude samples can't have a field map or sample loader", found=name)
         return {"__module__": "megatron.energon", "__class__": _CRUDE, **more}
-    value: dict[str, Any] = {
-        "sample_type": {"__module__": _MODULES.get(name, "megatron.energon"), "__class__": name},
-    }
+    kind = {"__module__": _MODULES.get(name, "megatron.energon"), "__class__": name}
+    value: dict[str, Any] = {"sample_type": kind}
     if given.field_map is not None:
         needs_field = name not in TYPES or bool(TYPES[name].required)
         if given.sample_loader is not None or (needs_field and not given.field_map):

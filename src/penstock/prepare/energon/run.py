@@ -10,15 +10,12 @@ from penstock.engine.options import RunOptions
 from penstock.engine.run import run
 from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
-from penstock.formats.samples.media_index import MediaFilter
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML
 from penstock.formats.samples.webdataset.splits import parse_ratio
 from penstock.prepare.energon.guess import CRUDE, check_field_map, dataset_options, sample_type_named
 from penstock.prepare.energon.job import PrepareJob, PrepareSummary, Progress
 from penstock.prepare.energon.plan import (
     DatasetOptions,
-    EnergonPlan,
-    MediaReader,
     MetadataOptions,
     peek_webdataset,
     plan_webdataset,
@@ -136,7 +133,7 @@ def prepare_webdataset(
     overwrite: bool = False,
     dataset: DatasetOptions | None = None,
     sqlite: bool = True,
-    media: MediaReader | None = None,
+    media: ShardMedia | None = None,
     executor: AnyExecutor = "processes",
     follow_links: bool = False,
     part: tuple[int, int] | None = None,
@@ -174,53 +171,21 @@ def prepare_webdataset(
         FormatError: a shard is damaged, empty or compressed, or repeats a key.
         PrepareError: another run is preparing the dataset, or a process was killed.
     """
-    options = RunOptions(
-        executor=executor,
-        workers=workers,
-        part=part,
-        finish=finish,
-        no_work=no_work,
-        restart=restart,
-        overwrite=overwrite or tar_index_only,
-        progress=progress,
-    )
+    how = (executor, workers, part, finish, no_work, restart)
+    options = RunOptions(*how, overwrite=overwrite or tar_index_only, progress=progress)
+    ratio = parse_ratio(split_ratio) if isinstance(split_ratio, str) else split_ratio
     metadata = MetadataOptions(
-        split_ratio=parse_ratio(split_ratio) if isinstance(split_ratio, str) else split_ratio,
-        split_parts=split_parts,
-        exclude=exclude,
-        dataset=dataset,
-        shuffle_tars=shuffle_tars,
-        tar_index_only=tar_index_only,
-        sqlite=sqlite,
+        ratio, split_parts, exclude, dataset, shuffle_tars=shuffle_tars, tar_index_only=tar_index_only, sqlite=sqlite,
         media=media,
-    )
+    )  # fmt: skip
     folder = dataset_at(path, follow_links=follow_links).bare()
     require_writable(folder.store, folder.path)
     require_room(folder)
-    if tar_index_only and (exclude, metadata.split_ratio, split_parts, dataset) != (None, None, None, None):
+    if tar_index_only and (exclude, ratio, split_parts, dataset) != (None, None, None, None):
         raise ConfigError("tar_index_only doesn't change the list of shards", hint="Omit exclude, splits and dataset")
     return run(PrepareJob(folder, metadata, options))
 
 
 def prepare_jsonl(path: Given, *, workers: int | None = None, overwrite: bool = False) -> IndexReport:
-    """Write the index `<path>.idx` of a JSONL file, as Energon does; see `penstock.index`.
-
-    Raises:
-        NotFound: the file doesn't exist.
-        Corrupt: a line is not a JSON object.
-        ConfigError: the index exists and `overwrite` is false.
-    """
+    """Write the index `<path>.idx` of a JSONL file, as Energon does; see `penstock.index`."""
     return build_index(path, flavor="energon", workers=workers, overwrite=overwrite)
-
-
-__all__ = [
-    "DatasetOptions",
-    "EnergonPlan",
-    "MediaFilter",
-    "MediaReader",
-    "PrepareSummary",
-    "peek_webdataset",
-    "plan_webdataset",
-    "prepare_jsonl",
-    "prepare_webdataset",
-]

@@ -10,7 +10,7 @@ import os
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeAlias, get_args
@@ -122,16 +122,15 @@ def _stamp(file: Place) -> tuple[Stamp, str]:
 # --- the current index -----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFiles:
-    """The files, or tars, that earlier runs read, by name, and how they were read."""
+class ReadFiles(msgspec.Struct):
+    """The side file: files, or tars, that earlier runs read, and how they were read.
 
-    stamps: Mapping[str, Stamp]
-    filters: tuple[MediaFilter, ...]
-    depth: MediaDepth
+    Attributes:
+        binding: digest of the index that was written with it.
+        filters, depth: options of the runs.
+        stamps: stamps of the files, by name.
+    """
 
-
-class _SideFile(msgspec.Struct):
     version: int
     binding: str
     filters: tuple[MediaFilter, ...]
@@ -140,16 +139,16 @@ class _SideFile(msgspec.Struct):
 
 
 def _read_side_file(index: Place, binding: str) -> ReadFiles:
-    """Return what is recorded for the index with this digest; nothing if it is recorded for another one."""
+    """Return the side file of the index with this digest; an empty one if it belongs to another one."""
     store, path = index.store, f"{index.path}.penstock"
     try:
-        found = msgspec.msgpack.decode(store.get(path), type=_SideFile) if store.size(path) < _MOST_BYTES else None
+        found = msgspec.msgpack.decode(store.get(path), type=ReadFiles) if store.size(path) < _MOST_BYTES else None
     except (NotFound, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = None
     if found is None or found.version != _VERSION or found.binding != binding:
-        return ReadFiles({}, (), "headers")
-    stamps = {name: stamp for name, stamp in found.stamps.items() if stamp[1] >= 0}
-    return ReadFiles(stamps, found.filters, found.depth)
+        return ReadFiles(_VERSION, binding, (), "headers", {})
+    found.stamps = {name: stamp for name, stamp in found.stamps.items() if stamp[1] >= 0}
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +179,7 @@ def read_index(root: Place) -> MediaIndex:
     """Return the index of a dataset; raises `FormatError` if it is damaged."""
     place = root.child(INDEX)
     if not place.exists():
-        return MediaIndex(place, None, (), ReadFiles({}, (), "headers"))
+        return MediaIndex(place, None, (), ReadFiles(_VERSION, "", (), "headers", {}))
     with closing(media_index.connect_media(place.store, place.path)) as old:
         filters = tuple(media_index.read_filters(old, path=place.path))
     binding = content_digest(place)
@@ -210,9 +209,6 @@ class Part(msgspec.Struct, array_like=True):
     stored: list[tuple[str, str, str]]
     problems: list[MediaProblem]
     traits: dict[str, int] = {}
-
-    def rows(self) -> Iterator[MediaRow]:
-        return (MediaRow(name, decode_metadata(kind, text)) for name, kind, text in self.stored)
 
 
 def make_index(
@@ -256,7 +252,9 @@ def make_index(
                 known = (row for row in media_index.read_rows(before, path=path) if row.name in kept)
                 media_index.put_rows(made, known)
         for part in parts:
-            media_index.put_rows(made, part.rows())
+            media_index.put_rows(
+                made, (MediaRow(name, decode_metadata(kind, text)) for name, kind, text in part.stored)
+            )
             problems += part.problems
         media_index.add_filters(made, list(filters))
         num_rows = int(made.execute("SELECT COUNT(entry_key) FROM media_metadata").fetchone()[0])
@@ -264,16 +262,12 @@ def make_index(
     return num_rows, tuple(problems)
 
 
-def publish(old: MediaIndex, new: Place, read_files: ReadFiles) -> None:
+def publish(
+    old: MediaIndex, new: Place, filters: tuple[MediaFilter, ...], depth: MediaDepth, units: Sequence[Unit]
+) -> None:
     """Replace the old index, and the record of files that were read for it."""
     store, path = old.place.store, old.place.path
-    record = _SideFile(
-        _VERSION,
-        content_digest(new),
-        tuple(dict.fromkeys(read_files.filters)),
-        read_files.depth,
-        dict(read_files.stamps),
-    )
+    record = ReadFiles(_VERSION, content_digest(new), filters, depth, {unit.name: unit.stamp for unit in units})
     index = store.stage(path, overwrite=True)
     side = None
     try:

@@ -23,7 +23,7 @@ from penstock._secrets import redacted_repr
 from penstock.abc import Executor
 from penstock.codec.av_header import MediaDepth
 from penstock.engine.folder import WorkFolder
-from penstock.engine.options import Counter, NumberCounter, RunOptions
+from penstock.engine.options import NumberCounter, RunOptions
 from penstock.engine.parts import PartName, get_part, made_of, put_part
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Job, run
@@ -36,7 +36,6 @@ from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, met
 from penstock.prepare.media.index import (
     MediaIndex,
     Part,
-    ReadFiles,
     Unit,
     content_digest,
     folder_units,
@@ -163,16 +162,7 @@ def prepare_media(
         raise NotFound(
             "there is no sample index", path=index.path, hint=f"Create it with `penstock prepare {root.path}`"
         )
-    options = RunOptions(
-        executor=executor,
-        workers=workers,
-        part=part,
-        finish=finish,
-        no_work=no_work,
-        restart=restart,
-        overwrite=True,
-        progress=progress,
-    )
+    options = RunOptions(executor, workers, part, finish, no_work, restart, overwrite=True, progress=progress)
     return run(MediaJob(root, options, chosen, depth, is_tars, before_counting))
 
 
@@ -235,21 +225,14 @@ def _measure_task(task: MediaTask) -> tuple[int, int]:
     return sum(num_files for num_files, _ in sizes), sum(size_bytes for _, size_bytes in sizes)
 
 
-def _read_part(parts: Place, name: PartName) -> Part:
-    return msgspec.msgpack.decode(get_part(parts, name), type=Part)
-
-
 @dataclass(frozen=True, slots=True)
 class _Contents:
-    """The index and the files of a dataset.
+    """The current index, the filters of all runs, and the files or tars of a dataset.
 
     Attributes:
-        old: the current index.
-        filters: the filters of earlier runs and of this one.
-        units: all files, or tars.
         known: names of units that an earlier run read in the same way, and that didn't change since.
         counts: unit → number of its files that a filter chooses.
-        tasks: files of all other units.
+        tasks: files of all units that aren't known.
     """
 
     old: MediaIndex
@@ -260,44 +243,26 @@ class _Contents:
     tasks: Sequence[MediaTask]
 
 
+@dataclass
 class MediaJob(Job[MediaSummary]):
-    """Writes or updates the media index of a dataset.
-
-    Args:
-        root: directory of the dataset.
-        options: how to run it. The index is always replaced.
-        chosen: the filter of this run.
-        depth: how much of each file is read.
-        is_tars: index the members of tars, else files.
-        before_counting: as in `prepare_media`.
-    """
+    """Writes or updates the media index of a dataset. `chosen` is the filter of this run."""
 
     preload = (run_task.__module__,)
 
-    def __init__(
-        self,
-        root: Place,
-        options: RunOptions,
-        chosen: MediaFilter,
-        depth: MediaDepth,
-        is_tars: bool,
-        before_counting: BeforeCounting | None,
-    ) -> None:
-        self.output = root
-        self.options = options
-        self.counter = Counter(0, None)
-        self._chosen = chosen
-        self._depth: MediaDepth = depth
-        self._is_tars = is_tars
-        self._before_counting = before_counting
+    output: Place
+    options: RunOptions
+    chosen: MediaFilter
+    depth: MediaDepth
+    is_tars: bool
+    before_counting: BeforeCounting | None
 
     @functools.cached_property
     def contents(self) -> _Contents:
         """The index and the files, as they were when first looked at; raises `ConfigError` if there are no media."""
-        root, depth = self.output, self._depth
+        root, depth = self.output, self.depth
         old = read_index(root)
-        filters = tuple(dict.fromkeys((*(one for one, _ in old.filters), self._chosen)))
-        units = tar_units(root) if self._is_tars else folder_units(root)
+        filters = tuple(dict.fromkeys((*(one for one, _ in old.filters), self.chosen)))
+        units = tar_units(root) if self.is_tars else folder_units(root)
         known = old.unchanged(units, filters, depth=depth)
         counts = {unit.name: sum(may_hold(filters, file.name) for file in unit.files) for unit in units}
         if not sum(counts.values()):
@@ -329,13 +294,12 @@ class MediaJob(Job[MediaSummary]):
         return min(len(mine), options.workers or len(mine))
 
     def plan(self) -> Plan:
-        """Return the plan: new and changed files by size and time or version, and the index that is replaced."""
         contents = self.contents
         options = {
             "verb": _VERB,
             "--media": [[one.strategy, one.patterns] for one in contents.filters],
-            "--exact": self._depth == "exact",
-            "--headers-only": self._depth == "headers",
+            "--exact": self.depth == "exact",
+            "--headers-only": self.depth == "headers",
             "--overwrite": True,
             "index": contents.old.binding,
         }
@@ -348,7 +312,7 @@ class MediaJob(Job[MediaSummary]):
         with contextlib.suppress(PrepareError), self.hold():
             vars(self).pop("contents", None)  # look again
             self._drop_outdated()
-            if not self.tasks and any(one == self._chosen for one, _ in self.contents.old.filters):
+            if not self.tasks and any(one == self.chosen for one, _ in self.contents.old.filters):
                 return self._summary((), part=self.options.part)
         return None
 
@@ -381,14 +345,13 @@ class MediaJob(Job[MediaSummary]):
 
     def start(self, work: Work, pool: Executor) -> None:
         self.counter = NumberCounter(sum(task.num_samples for task in self.tasks), self.options.progress)
-        if self._before_counting is None or self._depth != "counts":
+        if self.before_counting is None or self.depth != "counts":
             return
         listed, takes = work.listed(), self.options.takes
-        sizes = list(
-            pool.map(_measure_task, [one for one in self.tasks if takes(one.number) and one.number not in listed])
-        )
+        tasks = [one for one in self.tasks if takes(one.number) and one.number not in listed]
+        sizes = list(pool.map(_measure_task, tasks))
         if num_files := sum(count for count, _ in sizes):
-            self._before_counting(num_files, sum(size_bytes for _, size_bytes in sizes))
+            self.before_counting(num_files, sum(size_bytes for _, size_bytes in sizes))
 
     def sent(self, number: int, task: MediaTask, parts: Sequence[PartName]) -> MediaTask | None:
         return None if is_complete(parts) else task
@@ -401,20 +364,21 @@ class MediaJob(Job[MediaSummary]):
         contents = self.contents
         units, known, old = contents.units, contents.known, contents.old
         kept = {file.name for unit in units if unit.name in known for file in unit.files}
-        filters = (*old.filters, (self._chosen, newest(units)))
+        filters = (*old.filters, (self.chosen, newest(units)))
         traits: collections.Counter[str] = collections.Counter()
         listed = work.listed()
 
         def read(task: MediaTask) -> Part:
-            part = _read_part(work.parts, made_of(listed, task.number, work.parts)[0])
+            name = made_of(listed, task.number, work.parts)[0]
+            part = msgspec.msgpack.decode(get_part(work.parts, name), type=Part)
             traits.update(part.traits)
             return part
 
         parts = map(read, contents.tasks)
         with tempfile.TemporaryDirectory() as scratch:
             new = Place(LocalStore(), scratch).child("index.sqlite")
-            num_rows, problems = make_index(old, new, kept, filters, parts, is_tars=self._is_tars)
-            publish(old, new, ReadFiles({unit.name: unit.stamp for unit in units}, contents.filters, self._depth))
+            num_rows, problems = make_index(old, new, kept, filters, parts, is_tars=self.is_tars)
+            publish(old, new, contents.filters, self.depth, units)
         num_files = sum(contents.counts.values())
         num_read = sum(count for name, count in contents.counts.items() if name not in known)
         traits_found = dict(sorted(traits.items()))
