@@ -20,7 +20,6 @@ import msgspec
 
 from penstock._pool import thread_pool
 from penstock._secrets import logger, redacted_repr
-from penstock.abc import Staged
 from penstock.engine.options import RunOptions
 from penstock.engine.run import BaseJob, run, wait_for_writer
 from penstock.errors import ConfigError, PenstockError, PrepareError
@@ -257,10 +256,10 @@ def build_index(
     **lines: Any,
 ) -> IndexReport:
     """Write the index of one file, which is never searched; arguments as of `index`, with `lines` of `LineOptions`."""
-    data, of_lines = place_of(path), LineOptions(**lines)
-    of_lines.require_alone(data, executor, workers)
+    of_lines = LineOptions(**lines)
+    of_lines.require_alone(place_of(path), executor, workers)
     options = RunOptions(executor, workers, dry_run=dry_run, overwrite=overwrite, progress=progress)
-    return _write_single(data, None if index_path is None else place_of(index_path), of_lines, options)
+    return _write_single(place_of(path), None if index_path is None else place_of(index_path), of_lines, options)
 
 
 def _write_single(data: Place, index: Place | None, lines: LineOptions, options: RunOptions) -> IndexReport:
@@ -298,12 +297,7 @@ def _write_index(
 ) -> IndexReport:
     """Write the index of a file; nothing is visible before it is complete.
 
-    Args:
-        data: the file.
-        lines: how to index lines.
-        options: how to run.
-        index: where the index goes; by default next to the file.
-        run: maps over ranges of the file; by default on workers as in `options`.
+    `run` maps over ranges of the file; by default on workers as in `options`.
     """
     lines.require_valid(data)
     own, index = data.path if index is None else None, index or lines.index_of(data)
@@ -328,7 +322,14 @@ def _write_index(
             staged = stack.enter_context(aborting(index.store.stage(index.path, overwrite=options.overwrite)))
             counts = _encode_index(data, size_bytes, lines, staged.write, run, options.progress)
             report = IndexReport(data.path, index.path, size_bytes, staged.tell(), *counts)
-            return report if options.dry_run else _commit(once, staged, report)
+            if options.dry_run:
+                return report
+
+            def commit() -> IndexReport:
+                staged.commit()
+                return report
+
+            return once.commit(commit, told=msgspec.to_builtins(report))
     finally:
         held.release()
 
@@ -341,10 +342,7 @@ def _encode_index(
     run: Run = map,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[int, int, tuple[DroppedLine, ...]]:
-    """Write the index of a file with `write`; return the number of lines and of skipped lines, and the first of these.
-
-    Raises what `index` does for invalid lines.
-    """
+    """Write the index with `write`; return the number of lines, that of skipped lines, and the first of these."""
     if lines.flavor == "energon":
         starts = scan_energon(data.store, data.path, progress)
         write(encode_energon_index(starts))
@@ -369,14 +367,6 @@ def _once(data: Place, size_bytes: int, index: Place, lines: LineOptions) -> Onc
     source = [data.shown, size_bytes, file_binding(data.store, data.path)]
     key = {"command": "index", **dataclasses.asdict(lines), "source": source}
     return Once(index.store, index.path, key, [index.path], published)
-
-
-def _commit(once: Once[IndexReport], staged: Staged, report: IndexReport) -> IndexReport:
-    def commit() -> IndexReport:
-        staged.commit()
-        return report
-
-    return once.commit(commit, told=msgspec.to_builtins(report))
 
 
 @contextlib.contextmanager
@@ -413,11 +403,7 @@ def _map_ahead(
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A file, and whether its directory lists an index.
-
-    Attributes:
-        has_index: whether an index exists; None if unknown, or if another run left or is writing hidden files.
-    """
+    """A file, and whether an index exists; None if unknown, or if another run left or is writing hidden files."""
 
     place: Place
     has_index: bool | None
@@ -435,29 +421,15 @@ class _Task:
         return f"{len(self.files)} files from {self.files[0].place.shown} to {self.files[-1].place.shown}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """The index of a file, and whether it existed before."""
-
-    report: IndexReport
-    reused: bool = False
-
-
-_Result = _Done | str | PenstockError | OSError
-"""An index, a file without one (with `no_work`), or what is wrong with a file."""
+_Result = tuple[IndexReport, bool] | str | PenstockError | OSError
+"""An index and whether it existed before, a file without one (with `no_work`), or what is wrong with a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexJob(BaseJob[IndexSummary]):
-    """Indexes of one file or several. Each task commits its own: a file with a valid index is done.
+    """Indexes of the files of this run's part. Each task commits its own: a file with a valid index is done.
 
-    Attributes:
-        files: the files of this run's part.
-        sizes_bytes: their sizes.
-        lines: how to index lines.
-        options: how to run it.
-        is_single: there is one file, whose index must be new. An error is that of the file.
-        index: where the index of a single file goes; by default next to it.
+    With `is_single` there is one file, whose index must be new. An error is that of the file.
     """
 
     files: Sequence[Place]
@@ -498,9 +470,9 @@ class IndexJob(BaseJob[IndexSummary]):
                     options.progress(done_bytes)
         results = [one for number in range(len(tasks)) for one in found[number]]
         _raise_first([one for one in results if isinstance(one, Exception)], len(results))
-        done = [one for one in results if isinstance(one, _Done)]
+        done = [one for one in results if isinstance(one, tuple)]
         missing = tuple(one for one in results if isinstance(one, str))
-        return IndexSummary(tuple(one.report for one in done), sum(one.reused for one in done), options.part, missing)
+        return IndexSummary(tuple(one for one, _ in done), sum(reused for _, reused in done), options.part, missing)
 
 
 def _looked_at(lines: LineOptions, options: RunOptions, files: Sequence[Place]) -> list[_File]:
@@ -537,7 +509,6 @@ def _tasks(files: Sequence[_File], sizes: Sequence[int]) -> Iterator[_Task]:
 
 
 def _index_some(lines: LineOptions, options: RunOptions, task: _Task) -> list[_Result]:
-    """Index small files; runs in a worker."""
     new: dict[str, list[_File]] = {}
     for file in task.files if not (options.overwrite or options.no_work or options.dry_run) else ():
         if file.has_index is False:
@@ -573,7 +544,7 @@ def _index_together(lines: LineOptions, files: Sequence[_File]) -> dict[str, _Re
             left_out = staged.commit()
         except OSError as error:
             return {path: named(error, path) for path, _ in done.values()}
-    return {path: _Done(report) for name, (path, report) in done.items() if name not in left_out}
+    return {path: (report, False) for name, (path, report) in done.items() if name not in left_out}
 
 
 def _index_small(file: Place, lines: LineOptions) -> tuple[bytes, IndexReport]:
@@ -598,13 +569,13 @@ def _try_index(lines: LineOptions, options: RunOptions, file: _File, run: Run) -
     try:
         existing = None if options.overwrite else _existing(lines, options, file)
         if existing is not None:
-            return _Done(existing, reused=True)
-        return place.shown if options.no_work else _Done(_write_index(place, lines, options, run=run))
+            return existing, True
+        return place.shown if options.no_work else (_write_index(place, lines, options, run=run), False)
     except PenstockError as error:
         with contextlib.suppress(PenstockError, OSError):  # another worker may have made it meanwhile
             existing = None if options.overwrite else _existing(lines, options, _File(place, None))
             if existing is not None:
-                return _Done(existing, reused=True)
+                return existing, True
         return error
     except OSError as error:
         return named(error, place.path)
