@@ -504,7 +504,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "shuffle_task_bytes": ("reshape.shuffle:TASK_BYTES",),
     "shuffle_least_memory_bytes": ("reshape.shuffle:_LEAST_MEMORY_BYTES",),
     "tar_task_bytes": ("reshape.tar_job:TASK_BYTES",),
-    "tar_samples_at_once": ("reshape.tars:_AT_ONCE",),
+    "tar_samples_at_once": ("reshape.tar_job:_AT_ONCE",),
     "place_of_descriptor": ("store._links:_place_of",),
     "open_objects": ("store._objects:_open",),
     "most_mapped": ("store._published:_MOST_MAPPED",),

@@ -60,6 +60,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
             writer.write({"tokens": generator.integers(1, 60_000, ROW_BYTES // 2, np.uint16)})
         writer.commit()
     ps.convert(folder / "a.jsonl", folder / "a.mds", to="mds", size_limit=1 << 20)
+    with ps.create(folder / "a.tars", format="webdataset") as writer:
+        for n, text in enumerate(texts):
+            writer.write({"__key__": f"{n:05d}", "txt": text})
+        writer.commit()
     return folder
 
 
@@ -72,6 +76,9 @@ VERBS: dict[str, Callable[..., Any]] = {
     "split a.jsonl": lambda a, b, **more: ps.split(a, b, ratio=(2, 1), **more),
     "split a.jsonl, parts": lambda a, b, **more: ps.split(a, b, parts=2, only=1, **more),
     "shuffle a.jsonl": lambda a, b, **more: ps.shuffle(a, b, memory_bytes=1 << 21, **more),
+    "merge a.tars": lambda a, b, **more: ps.merge([a], b, maxcount=500, **more),
+    "split a.tars": lambda a, b, **more: ps.split(a, b, ratio=(2, 1), maxcount=500, **more),
+    "shuffle a.tars": lambda a, b, **more: ps.shuffle(a, b, maxcount=500, **more),
     "shuffle a.pbin": lambda a, b, **more: ps.shuffle(a, b, memory_bytes=1 << 21, **more),
 }
 

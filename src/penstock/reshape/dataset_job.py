@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from abc import abstractmethod
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from penstock._digest import digest
+from penstock.abc import Writer
 from penstock.engine.folder import WorkFolder, work_beside
 from penstock.engine.options import Counter, RunOptions
 from penstock.engine.parts import PartName
 from penstock.engine.run import Job, end_made, sweep_made
 from penstock.engine.work import Work, work_folder
 from penstock.errors import ConfigError
+from penstock.formats import finish_replacement
 from penstock.formats._last_files import last_file
-from penstock.reshape.outputs import Output, Written, once_parts
-from penstock.reshape.sidecars import Sidecars
+from penstock.reshape.outputs import Output, RowlessWriter, Written, once_parts
+from penstock.reshape.sidecars import RowNumbers, Sidecars, all_rows
 from penstock.store.derived import upload_folder
 from penstock.store.local import Kept, LocalStore
 from penstock.store.object_folder import take_back
 from penstock.store.place import Place
 from penstock.store.unfinished import Once, remove_mark
-from penstock.types import Manifest
+from penstock.types import IntArray, Manifest
 
 TASK_BYTES = 1 << 26
 """A task reads about this much."""
@@ -69,14 +72,12 @@ def goes_on(along: Sidecars, part: Once[Manifest], overwrite: bool) -> bool:
     return overwrite or own
 
 
-@contextlib.contextmanager
-def holding(kept: Kept) -> Generator[None]:
-    """Leave staged files for the next run of the same command if the block, inside their writers, is interrupted."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        kept.hold = True
-        raise
+def _each(found: Sequence[range | IntArray]) -> Iterator[IntArray]:
+    for one in found:
+        if isinstance(one, range):
+            yield from all_rows(one.start, one.stop)
+        else:
+            yield one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +127,95 @@ class DatasetJob(Job[tuple[Written, ...]]):
 
     def settle(self, output: Output, made: Manifest) -> None:
         """Complete the row map, exclude list and planes of an output that a killed run made visible."""
+
+    # --- in this process
+
+    @property
+    def what_of_all(self) -> dict[str, Any]:
+        """Everything that determines several outputs, as plain JSON."""
+        return {}
+
+    @abstractmethod
+    def along(self, output: Output, rows: RowNumbers | None = None) -> Sidecars:
+        """Return the row map, exclude list and planes of an output. `rows` gives row numbers once it is written."""
+
+    @abstractmethod
+    def open_writer(self, output: Output, *, overwrite: bool) -> Writer: ...
+
+    @abstractmethod
+    def fill(self, writers: Sequence[Writer], numbers: Sequence[list[range | IntArray]]) -> None:
+        """Write all rows, and note the number of each row in all sources if something goes along."""
+
+    def write(self) -> tuple[Written, ...]:
+        numbers: list[list[range | IntArray]] = [[] for _ in self.outputs]
+        along = [
+            self.along(one, functools.partial(_each, some)) for one, some in zip(self.outputs, numbers, strict=True)
+        ]
+        for one in along:
+            one.require_possible()
+        sweep_unfinished(self.output)
+        known = [self.once(output) for output in self.outputs]
+        several, overwrites = len(known) > 1, self.options.overwrite
+        once: Once[Any] = once_parts(self.output, self.what_of_all, known) if several else known[0]
+        there = [one.published(None) if once.is_begun() else None for one in known]
+        if overwrites:
+            there = [
+                made if made is not None and one.is_of(made) else None for one, made in zip(along, there, strict=True)
+            ]
+        manifests = None
+        if all(there) and (along[0].has_list or along[0].has_planes or not overwrites):
+            for one, made in zip(along, there, strict=True):
+                one.stands()
+                if overwrites:
+                    finish_replacement(one.format, one.place.store, one.place.path)
+                if made is not None:
+                    one.settled(made)
+            manifests = once.made()
+        if manifests is None:
+            for one, made in zip(along, there, strict=True):
+                _ = one.stands() if made is None else one.waits_again()
+            if overwrites or not several or along[0].has_list or along[0].has_planes:
+                there = [None] * len(known)  # data is written again
+            replaces = [overwrites] * len(known)
+            if several and once.is_begun():
+                replaces = [
+                    made is None and goes_on(one, part, overwrites)
+                    for one, part, made in zip(along, known, there, strict=True)
+                ]
+            manifests = self._write(once, known, along, numbers, replaces, there)
+        pairs = zip(self.outputs, manifests if several else (manifests,), strict=True)
+        return tuple(Written.of(output.place, made, self.num_excluded) for output, made in pairs)
+
+    def _write(
+        self,
+        once: Once[Any],
+        known: Sequence[Once[Manifest]],
+        along: Sequence[Sidecars],
+        numbers: list[list[range | IntArray]],
+        replaces: Sequence[bool],
+        there: Sequence[Manifest | None],
+    ) -> Any:
+        kept = Kept()
+        with contextlib.ExitStack() as stack:
+            # All writers begin first: an output that exists is refused before anything is written.
+            writers = [
+                RowlessWriter(lambda made=made: made)
+                if made is not None
+                else stack.enter_context(self.open_writer(self.continued(output, kept), overwrite=one))
+                for output, one, made in zip(self.outputs, replaces, there, strict=True)
+            ]
+            try:
+                self.announce()
+                self.fill(writers, numbers)
+            except KeyboardInterrupt:
+                kept.hold = True  # staged files stay for the next run of the same command
+                raise
+            if len(writers) == 1:
+                return along[0].commit(once, writers[0].commit)
+            for one, part in zip(along, known, strict=True):
+                stack.enter_context(one.written(part.published))
+            pairs = list(zip(along, writers, strict=True))
+            return once.commit(lambda: tuple(one.settled(writer.commit()) for one, writer in pairs), goes_on=True)
 
     def continued(self, output: Output, kept: Kept) -> Output:
         """Return an output in a store that continues the staged files of a killed run."""

@@ -76,33 +76,17 @@ def once_parts(beside: Place, what: dict[str, Any], parts: Sequence[Once[Manifes
     return Once(beside.store, beside.path, what, [file for one in parts for file in one.files], published)
 
 
-class Tally:
-    """A writer that only counts, for dry runs. `unit_bytes`: bytes per token; 1 for other rows."""
+class RowlessWriter:
+    """A writer that ignores rows: of an output that is already visible, or whose commit copies whole files."""
 
-    def __init__(self, format: str, unit_bytes: int, *, is_tokens: bool) -> None:
-        self._format = format
-        self._unit_bytes = unit_bytes
-        self._is_tokens = is_tokens
-        self._samples = 0
-        self._units = 0
+    def __init__(self, commit: Callable[[], Manifest]) -> None:
+        self.commit = commit
 
-    def take(self, lengths: IntArray) -> None:
-        self._samples += len(lengths)
-        self._units += int(lengths.sum())
+    def write_run(self, data: NDArray[Any], lengths: IntArray, /) -> None: ...
 
-    def write_run(self, data: NDArray[Any], lengths: IntArray, /) -> None:
-        self.take(lengths)
+    def write(self, sample: Sample, /) -> None: ...
 
-    def write(self, sample: Sample, /) -> None:
-        self.write_batch({name: [value] for name, value in sample.items()})
-
-    def write_batch(self, batch: Batch, /) -> None:
-        self.take(np.array([len(one) for one in batch["tokens"]], np.int64))
-
-    def commit(self) -> Manifest:
-        """Return the counts; the bytes don't include what the format adds."""
-        size_bytes = self._units * self._unit_bytes
-        return Manifest(self._format, self._samples, size_bytes, self._units if self._is_tokens else None)
+    def write_batch(self, batch: Batch, /) -> None: ...
 
     def abort(self) -> None: ...
 
@@ -310,11 +294,6 @@ def append_rows(
 
     `width`: token width of the writer in bytes. `advance` is called with the number of rows after each run.
     """
-    if isinstance(writer, Tally):
-        for at, end in runs(rows, first, stop):
-            writer.take(rows.ranges(slice(at, end))[1])
-            advance(end - at)
-        return
     run = rows.token_run() if isinstance(rows, TokenRows) else None
     if run is None or rows.dtype.itemsize != width or not isinstance(writer, TokenParts):
         for at, end in runs(rows, first, stop):

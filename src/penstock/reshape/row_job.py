@@ -6,7 +6,6 @@ store of the output, as its writer would store them.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,20 +38,18 @@ from penstock.engine.run import Wave
 from penstock.engine.token_blocks import BlockWave, Layout
 from penstock.engine.work import Work
 from penstock.errors import Unsupported
-from penstock.formats import files_at, finish_replacement, get_format, owned_by
+from penstock.formats import files_at, get_format, owned_by
 from penstock.formats._last_files import last_file
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
-from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob, goes_on, holding, sweep_unfinished
+from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob
 from penstock.reshape.outputs import (
     Output,
-    Tally,
     Written,
     append_rows,
     excluded_in,
     format_for,
     once_of,
-    once_parts,
     open_writer,
     planned_inputs,
     planned_options,
@@ -84,7 +81,7 @@ from penstock.reshape.sidecars import (
     require_place_of_planes,
 )
 from penstock.store.joining import joining
-from penstock.store.local import Kept, output_exists
+from penstock.store.local import output_exists
 from penstock.store.object_folder import not_replaceable
 from penstock.store.place import Place
 from penstock.store.put import put_new
@@ -293,89 +290,28 @@ class RowJob(DatasetJob):
             self.along(output).require_possible()
         for output in self.outputs:
             rehearse(output, self.sources, self.made_by, overwrite=self.options.overwrite)
-        form = format_for(self.outputs[0], self.sources)
-        tallies = [Tally(form, self.unit_bytes, is_tokens=bool(self.token_bytes)) for _ in self.outputs]
+        counts = [[0, 0] for _ in self.outputs]  # rows, units
         self.announce()
         for task in self.tasks:
             for output, lengths in self.make.counted(self.sources[task.source], task):
-                tallies[output].take(lengths)
+                counts[output][0] += len(lengths)
+                counts[output][1] += int(lengths.sum())
             self.counter.add(task.num_samples)
-        pairs = zip(self.outputs, tallies, strict=True)
-        return tuple(Written.of(output.place, tally.commit(), self.num_excluded) for output, tally in pairs)
+        pairs = zip(self.outputs, counts, strict=True)
+        return tuple(self._counted(output, *one, excluded=self.num_excluded) for output, one in pairs)
 
-    def write(self) -> tuple[Written, ...]:
-        numbers: list[list[range | IntArray]] = [[] for _ in self.outputs]
-        along = [
-            self.along(one, functools.partial(_each, some)) for one, some in zip(self.outputs, numbers, strict=True)
-        ]
-        for one in along:
-            one.require_possible()
-        sweep_unfinished(self.output)
-        known = [self.once(output) for output in self.outputs]
-        several = len(self.outputs) > 1
-        once: Once[Any] = self._once_of_all(known) if several else known[0]
-        there = [one.published(None) if once.is_begun() else None for one in known]
-        overwrite = [self.options.overwrite] * len(known)
-        settles = along[0].has_list or along[0].has_planes
-        if self.options.overwrite:
-            there = [
-                made if made is not None and one.is_of(made) else None for one, made in zip(along, there, strict=True)
-            ]
-        manifests = None
-        if all(there) and (settles or not self.options.overwrite):
-            for one, made in zip(along, there, strict=True):
-                one.stands()
-                if self.options.overwrite:
-                    finish_replacement(one.format, one.place.store, one.place.path)
-                if made is not None:
-                    one.settled(made)
-            manifests = once.made()
-        if manifests is None:
-            for one, made in zip(along, there, strict=True):
-                _ = one.stands() if made is None else one.waits_again()
-            if several and once.is_begun():
-                overwrite = [goes_on(one, part, self.options.overwrite) for one, part in zip(along, known, strict=True)]
-            manifests = self._write(once, known, along, numbers, overwrite)
-        manifests = manifests if several else (manifests,)
-        pairs = zip(self.outputs, manifests, strict=True)
-        return tuple(Written.of(output.place, made, self.num_excluded) for output, made in pairs)
+    def open_writer(self, output: Output, *, overwrite: bool) -> Writer:
+        writer = open_writer(output, self.sources, self.made_by, overwrite=overwrite)
+        if self.digest is not None and isinstance(writer, ExpectsDigest):
+            writer.expect_digest(self.digest)
+        return writer
 
-    def _once_of_all(self, known: Sequence[Once[Manifest]]) -> Once[tuple[Manifest, ...]]:
+    @property
+    def what_of_all(self) -> dict[str, Any]:
         (rows,) = self.sources
-        what = self.made_by | {"source": rows.place.shown, "rows": len(rows), "units": total_units(rows)}
-        return once_parts(self.output, what, known)
-
-    def _write(
-        self,
-        once: Once[Any],
-        known: Sequence[Once[Manifest]],
-        along: Sequence[Sidecars],
-        numbers: list[list[range | IntArray]],
-        overwrite: Sequence[bool],
-    ) -> Any:
-        kept = Kept()
-        with contextlib.ExitStack() as stack:
-            # All writers begin first: an output that exists is refused before anything is written.
-            writers = [
-                stack.enter_context(
-                    open_writer(self.continued(output, kept), self.sources, self.made_by, overwrite=replaces)
-                )
-                for output, replaces in zip(self.outputs, overwrite, strict=True)
-            ]
-            with holding(kept):
-                self.announce()
-                self.fill(writers, numbers)
-            if len(writers) == 1:
-                return along[0].commit(once, writers[0].commit)
-            for one, part in zip(along, known, strict=True):
-                stack.enter_context(one.written(part.published))
-            pairs = list(zip(along, writers, strict=True))
-            return once.commit(lambda: tuple(one.settled(writer.commit()) for one, writer in pairs), goes_on=True)
+        return self.made_by | {"source": rows.place.shown, "rows": len(rows), "units": total_units(rows)}
 
     def fill(self, writers: Sequence[Writer], numbers: Sequence[list[range | IntArray]]) -> None:
-        """Write all rows, and note the number of each row in all sources if something goes along."""
-        for writer in writers:
-            self.expect_digest(writer)
         for task in self.tasks:
             rows, before = self.sources[task.source], self.before[task.source]
             if isinstance(self.make, Copy):
@@ -387,10 +323,6 @@ class RowJob(DatasetJob):
                 if self.needs_row_numbers:
                     numbers[made.output].append(before + made.rows)
             self.counter.add(task.num_samples)
-
-    def expect_digest(self, writer: Writer) -> None:
-        if self.digest is not None and isinstance(writer, ExpectsDigest):
-            writer.expect_digest(self.digest)
 
     # --- in parts
 
@@ -451,10 +383,13 @@ class RowJob(DatasetJob):
         return _Blocks(self, work) if None not in frames else Appended(self, work)
 
     def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
-        output = self.outputs[group]
-        units, rows = sum(name.tokens for name in names), sum(name.documents for name in names)
-        tokens, size_bytes = (units if self.token_bytes else None), units * self.unit_bytes
-        return Written(output.place.path, format_for(output, self.sources), rows, tokens, size_bytes)
+        rows, units = sum(name.documents for name in names), sum(name.tokens for name in names)
+        return self._counted(self.outputs[group], rows, units)
+
+    def _counted(self, output: Output, rows: int, units: int, excluded: int = 0) -> Written:
+        """Return a report on rows of an output; its bytes don't include what the format adds."""
+        form, tokens = format_for(output, self.sources), units if self.token_bytes else None
+        return Written(output.place.path, form, rows, tokens, units * self.unit_bytes, excluded=excluded)
 
     def commit_output(self, work: Work, group: int, once: Once[Manifest], commit: Callable[[], Manifest]) -> Manifest:
         """Make an output visible, with its row map, exclude list and planes."""
@@ -487,14 +422,6 @@ class RowJob(DatasetJob):
                 yield name
             elif isinstance(one, InPlace):
                 yield one
-
-
-def _each(found: Sequence[range | IntArray]) -> Iterator[IntArray]:
-    for one in found:
-        if isinstance(one, range):
-            yield from all_rows(one.start, one.stop)
-        else:
-            yield one
 
 
 def total_bytes(rows: Rows) -> int:
@@ -583,8 +510,7 @@ class Appended(Wave):
 
     def commit(self, group: int, once: Once[Manifest]) -> Manifest:
         job = self.job
-        with open_writer(job.outputs[group], job.sources, job.made_by, overwrite=job.options.overwrite) as writer:
-            job.expect_digest(writer)
+        with job.open_writer(job.outputs[group], overwrite=job.options.overwrite) as writer:
             self.fill(writer, group)
             return job.commit_output(self.work, group, once, writer.commit)
 

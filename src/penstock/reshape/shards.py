@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import xxhash
 
+from penstock.abc import Writer
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.engine.folder import bare, local_store
 from penstock.engine.groups import (
@@ -40,9 +41,10 @@ from penstock.formats import get_format
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, encode_index
 from penstock.formats.shards.merge import FileCopy, copy_shards, numbered_shards
 from penstock.formats.shards.writer import ShardWriter
-from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob, sweep_unfinished
+from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob
 from penstock.reshape.outputs import (
     Output,
+    RowlessWriter,
     Written,
     lineage,
     once_of,
@@ -51,10 +53,12 @@ from penstock.reshape.outputs import (
     published,
     rehearse,
     require_other_dataset,
+    sidecars_of,
 )
 from penstock.reshape.rows import total_units
 from penstock.reshape.samples import SampleRows
-from penstock.store.local import Kept, output_exists
+from penstock.reshape.sidecars import RowNumbers, Sidecars
+from penstock.store.local import output_exists
 from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file, put_new
 from penstock.store.unfinished import Once
@@ -263,6 +267,15 @@ class ShardCopyJob(DatasetJob):
     command: Mapping[str, Any]
     preload = (__name__,)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        first, to = self.sources[0], self.outputs[0].to
+        require_other_dataset(self.sources, self.output, first.format)
+        if to not in (None, first.format):
+            what = f"shards of {first.format} are copied unchanged"
+            hint = "Use `penstock convert` before or after it"
+            raise Unsupported(what, path=self.output.path, found=f"--to {to}", hint=hint)
+
     @property
     def tasks(self) -> Sequence[Any]:
         return ()
@@ -280,36 +293,23 @@ class ShardCopyJob(DatasetJob):
         return 1 + sum(map(total_units, self.sources)) // BLOCK_BYTES
 
     def rehearse(self) -> tuple[Written, ...]:
-        self._require_copyable()
         output, first = self.outputs[0], self.sources[0]
         rehearse(output, self.sources, self.command, overwrite=self.options.overwrite)
         size_bytes = sum(map(total_units, self.sources))
         return (Written(output.place.path, first.format, sum(map(len, self.sources)), None, size_bytes),)
 
-    def write(self) -> tuple[Written, ...]:
-        self._require_copyable()
-        place, once = self.output, self.once(self.outputs[0])
-        sweep_unfinished(place)
-        made = None if self.options.overwrite else once.made()
-        if made is None:
-            parts = [rows.part for rows in self.sources]
-            path, known = place.path.rstrip("/") or place.path, lineage(self.sources, self.command)
-            store = self.continued(self.outputs[0], Kept()).place.store
-            copy = functools.partial(copy_shards, parts, store, path, name=self.sources[0].format, **known)
-            made = once.commit(functools.partial(copy, overwrite=self.options.overwrite))
-        return (Written.of(place, made),)
+    def along(self, output: Output, rows: RowNumbers | None = None) -> Sidecars:
+        return sidecars_of(output, self.sources, self.command, rows, keep_map=False)
 
-    def _require_copyable(self) -> None:
-        """Raise an error for another format, or an output that is an input."""
-        first, to = self.sources[0], self.outputs[0].to
-        require_other_dataset(self.sources, self.output, first.format)
-        if to not in (None, first.format):
-            what = f"shards of {first.format} are copied unchanged"
-            hint = "Use `penstock convert` before or after it"
-            raise Unsupported(what, path=self.output.path, found=f"--to {to}", hint=hint)
+    def open_writer(self, output: Output, *, overwrite: bool) -> Writer:
+        place, known = output.place, lineage(self.sources, self.command)
+        parts, path = [rows.part for rows in self.sources], place.path.rstrip("/") or place.path
+        copy = functools.partial(copy_shards, parts, place.store, path, name=self.sources[0].format, **known)
+        return RowlessWriter(functools.partial(copy, overwrite=overwrite))
+
+    def fill(self, writers: Sequence[Writer], numbers: Sequence[list[range | IntArray]]) -> None: ...
 
     def plan(self) -> Plan:
-        self._require_copyable()
         options = planned_options(self.outputs, self.sources, self.command, overwrite=self.options.overwrite)
         return Plan(options, planned_inputs(self.sources), TASK_BYTES, "")
 

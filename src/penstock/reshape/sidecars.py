@@ -50,7 +50,7 @@ def planes_in(sources: Sequence[AnyRows]) -> dict[str, str]:
                 expected=f"{_shown(found[0])}, as in the first",
                 hint=DROP,
             )
-    return found[0]
+    return found[0] if found else {}
 
 
 def require_place_of_planes(place: Place, format: str, planes: dict[str, str]) -> str:

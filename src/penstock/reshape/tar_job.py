@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from abc import abstractmethod
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from penstock._secrets import redact
+from penstock.abc import Writer
 from penstock.engine.folder import bare, local_store
 from penstock.engine.groups import group_part, is_free_place, put_group, read_group, require_no_object
 from penstock.engine.parts import PartName, get_mark, made_of, put_mark
@@ -30,6 +31,8 @@ from penstock.formats.samples.webdataset.shards import ShardTable
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter
 from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob
 from penstock.reshape.outputs import Output, Written, once_dataset
+from penstock.reshape.reorder import SeededOrder
+from penstock.reshape.sidecars import RowNumbers, Sidecars
 from penstock.store.dry import dry_place
 from penstock.store.local import output_exists
 from penstock.store.place import Place
@@ -130,6 +133,7 @@ class Block:
 
 
 _MOST_ROWS = 4096
+_AT_ONCE = 256
 _FAMILY = GROUP_FORMATS[FORMAT]
 
 
@@ -168,40 +172,49 @@ def tasks_of(samples: TarSamples, rows_at: RowsAt) -> Iterator[TarTask]:
 
 @dataclass(frozen=True, kw_only=True)
 class TarJob(DatasetJob):
-    """A command on tars.
+    """A command on tars: all splits go to one dataset, or the samples of one are assigned to several.
 
     Attributes:
         sources: the directories read.
+        by_split: name of a split → its samples.
+        seed: of a shuffle; None: samples keep their order.
+        deal: assigns samples to outputs; None for one output.
         writer_options: options of the writers.
         noted: what side files record of the sources.
         what: all that determines the outputs, as plain JSON.
-        excluded: number of samples that exclude lists leave out.
-        num_samples: number of samples in each output, if it is known.
     """
 
     sources: Sequence[Place]
+    by_split: Mapping[str, TarSamples]
+    seed: int | None = None
+    deal: Deal | None = None
     writer_options: Mapping[str, Any]
     noted: Provenance
     what: Mapping[str, Any]
-    excluded: int
-    num_samples: int | None = None
     preload = (__name__,)
 
-    @property
-    @abstractmethod
-    def tasks(self) -> Sequence[TarTask]: ...
+    @functools.cached_property
+    def _tasks_by_split(self) -> dict[str, list[TarTask]]:
+        return {name: list(tasks_of(one, self._rows_at(len(one)))) for name, one in self.by_split.items()}
 
-    def dealt(self) -> Deal | None:
-        """Return what assigns samples to outputs; None for one output."""
-        return None
+    def _rows_at(self, count: int) -> RowsAt:
+        return np.arange if self.seed is None or not count else SeededOrder(count, self.seed).rows_at
+
+    @property
+    def tasks(self) -> Sequence[TarTask]:
+        return list(itertools.chain.from_iterable(self._tasks_by_split.values()))
 
     def splits(self) -> tuple[tuple[str, int], ...]:
-        """Return name and number of tasks of each split of the output, if there are several."""
-        return ()
+        """Return name and number of tasks of each split of the output; none if samples are assigned to outputs."""
+        return tuple((name, len(tasks)) for name, tasks in self._tasks_by_split.items()) if self.deal is None else ()
 
     @property
     def num_excluded(self) -> int:
-        return self.excluded
+        return sum(one.excluded for one in self.by_split.values())
+
+    @property
+    def num_samples(self) -> int:
+        return sum(map(len, self.by_split.values()))
 
     @property
     def reads(self) -> Sequence[Place]:
@@ -209,21 +222,67 @@ class TarJob(DatasetJob):
 
     def once(self, output: Output) -> Once[Manifest]:
         store, root = output.place.store, output.place.path.rstrip("/") or output.place.path
-        place, what = Place(store, root), dict(self.what)
-        return once_dataset(place, FORMAT, what, {}, self.num_samples, lambda: manifest_of_tars(store, root))
+        count = self.num_samples if self.deal is None else None
+        return once_dataset(
+            Place(store, root), FORMAT, dict(self.what), {}, count, lambda: manifest_of_tars(store, root)
+        )
 
-    def writer(self, output: Output) -> WebdatasetWriter:
-        options, place = dict(self.writer_options), output.place
-        made = get_format(FORMAT).create(place.store, place.path, options, overwrite=self.options.overwrite)
-        if not isinstance(made, WebdatasetWriter):
-            raise TypeError(f"{FORMAT} has another writer: {type(made).__name__}")
-        made.note(self.noted)
-        return made
+    # --- in this process
+
+    @property
+    def what_of_all(self) -> dict[str, Any]:
+        return dict(self.what)
+
+    def along(self, output: Output, rows: RowNumbers | None = None) -> Sidecars:
+        noted = {"inputs": dict(self.noted.inputs), "options": dict(self.noted.options)}
+        return Sidecars(output.place, FORMAT, (), noted, rows or tuple, keep_map=False)
+
+    def open_writer(self, output: Output, *, overwrite: bool) -> Writer:
+        writer = get_format(FORMAT).create(
+            output.place.store, output.place.path, dict(self.writer_options), overwrite=overwrite
+        )
+        if isinstance(writer, WebdatasetWriter):
+            writer.note(self.noted)
+        return writer
+
+    def fill(self, writers: Sequence[Writer], numbers: Sequence[list[range | IntArray]]) -> None:
+        for split, samples in self.by_split.items():
+            if self.deal is None and isinstance(writers[0], WebdatasetWriter):
+                writers[0].begin_split(split)
+            for first, some in self._in_order(samples):
+                outputs = np.zeros(len(some), np.int64) if self.deal is None else self.deal(first, some)
+                for sample, output in zip(some, outputs.tolist(), strict=True):
+                    writers[output].write(sample)
+                self.counter.add(len(some))
+
+    def _in_order(self, samples: TarSamples, *, read: bool = True) -> Iterator[tuple[int, Sequence[Any]]]:
+        """Return runs of samples in their order with the number of the first; only rows unless `read`."""
+        rows_at = self._rows_at(len(samples))
+        for first in range(0, len(samples), _AT_ONCE):
+            rows = rows_at(first, min(len(samples), first + _AT_ONCE))
+            yield first, list(samples.at([rows])) if read else range(len(rows))
+
+    def rehearse(self) -> tuple[Written, ...]:
+        self.require_writable()
+        self.announce()
+        size_bytes, deal = sum(one.size_bytes for one in self.by_split.values()), self.deal
+        if deal is None:
+            place = self.output.path
+            return (Written(place, FORMAT, self.num_samples, None, size_bytes, excluded=self.num_excluded),)
+        counts = np.zeros(len(self.outputs), np.int64)
+        for samples in self.by_split.values():
+            for first, some in self._in_order(samples, read=deal.by_content):
+                counts += np.bincount(deal(first, some), minlength=len(counts))
+        mean_bytes = size_bytes // max(1, self.num_samples)
+        pairs = zip(self.outputs, counts.tolist(), strict=True)
+        return tuple(Written(one.place.path, FORMAT, count, None, count * mean_bytes) for one, count in pairs)
 
     def require_writable(self) -> None:
         for output in self.outputs:
             dry = dry_place(output.place)
             create_dry(FORMAT, dry.store, dry.path, dict(self.writer_options), overwrite=self.options.overwrite)
+
+    # --- in parts
 
     def plan(self) -> Plan:
         options = {f"--{name}": value for name, value in self.what.items()}
@@ -253,7 +312,7 @@ class TarJob(DatasetJob):
 
     def part_fn(self, work: Work) -> Callable[[tuple[int, int, Block]], object]:
         targets = tuple(output.place for output in self.outputs)
-        return functools.partial(write_groups, Groups(work.place, targets, self.dealt()))
+        return functools.partial(write_groups, Groups(work.place, targets, self.deal))
 
     def wave(self, work: Work) -> Wave:
         return _Tars(self, work)

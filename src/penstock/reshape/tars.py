@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,26 +37,18 @@ from penstock.formats.samples.webdataset.nvmeta import (
     split_shards,
 )
 from penstock.formats.samples.webdataset.shards import ShardTable, key_prefix, repeated_key, require_content, scan_shard
-from penstock.formats.samples.webdataset.writer import WebdatasetWriter
-from penstock.reshape.dataset_job import sweep_unfinished
-from penstock.reshape.outputs import Output, Written, once_parts
-from penstock.reshape.reorder import Announce, SeededOrder, ShuffleCost, cost_of_samples
-from penstock.reshape.tar_job import FORMAT, Deal, RowsAt, TarJob, TarSamples, TarTask, tasks_of
+from penstock.reshape.outputs import Output, Written
+from penstock.reshape.reorder import Announce, ShuffleCost, cost_of_samples
+from penstock.reshape.tar_job import FORMAT, Deal, TarJob, TarSamples
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.outputs import require_other
 from penstock.store.place import Place, dataset_at, distinct_names
-from penstock.types import IntArray, Manifest, OpenOptions
+from penstock.types import IntArray, OpenOptions
 
 _log = logger()
 _TRAIN = "train"
-_AT_ONCE = 256
 _OPTIONS = ("maxcount", "maxsize", "pattern", "split", "follow_links", "prefix_keys")
 _CODE = ("sample_loader", "part_filter")
-
-
-def _in_order(count: int, rows_at: RowsAt = np.arange) -> Iterator[IntArray]:
-    for first in range(0, count, _AT_ONCE):
-        yield rows_at(first, min(count, first + _AT_ONCE))
 
 
 def merge_tars(
@@ -99,7 +89,7 @@ def merge_tars(
     splits = {name: _joined([one[name] for _, one in opened if name in one]) for _, one in opened for name in one}
     _require_keys(list(splits.values()))
     command = ({"command": "merge"} if seed is None else {"command": "shuffle", "seed": seed}) | prefixes
-    job = MergeTars(
+    job = TarJob(
         output=target,
         outputs=[Output(target, FORMAT)],
         options=how,
@@ -109,63 +99,10 @@ def merge_tars(
         writer_options=given | typing[0],
         noted=_lineage(opened, split, command, excluded),
         what={"command": "merge", "seed": seed, "sources": [list(one) for one in inputs], "options": options} | left,
-        excluded=excluded,
-        num_samples=sum(counts),
         by_split=splits,
         seed=seed,
-        total_bytes=sum(one.size_bytes for _, splits in opened for one in splits.values()),
     )
     return run(job)[0], inputs
-
-
-@dataclass(frozen=True, kw_only=True)
-class MergeTars(TarJob):
-    """One dataset of all splits.
-
-    Attributes:
-        by_split: name of a split → its samples.
-        seed: of a shuffle; None: samples keep their order.
-        total_bytes: size of the parts of all samples.
-    """
-
-    by_split: Mapping[str, TarSamples]
-    seed: int | None
-    total_bytes: int
-
-    @functools.cached_property
-    def _tasks_by_split(self) -> dict[str, list[TarTask]]:
-        return {name: list(tasks_of(one, _rows_at(len(one), self.seed))) for name, one in self.by_split.items()}
-
-    @property
-    def tasks(self) -> Sequence[TarTask]:
-        return list(itertools.chain.from_iterable(self._tasks_by_split.values()))
-
-    def splits(self) -> tuple[tuple[str, int], ...]:
-        return tuple((name, len(tasks)) for name, tasks in self._tasks_by_split.items())
-
-    def rehearse(self) -> tuple[Written, ...]:
-        self.require_writable()
-        self.announce()
-        count = sum(map(len, self.by_split.values()))
-        return (Written(self.output.path, FORMAT, count, None, self.total_bytes, excluded=self.excluded),)
-
-    def write(self) -> tuple[Written, ...]:
-        sweep_unfinished(self.output)
-        once = self.once(self.outputs[0])
-        made = None if self.options.overwrite else once.made()
-        if made is None:
-            with self.writer(self.outputs[0]) as writer:
-                self.announce()
-                for name, samples in self.by_split.items():
-                    writer.begin_split(name)
-                    rows = _in_order(len(samples), _rows_at(len(samples), self.seed))
-                    _write(writer, samples, rows, self.counter)
-                made = once.commit(writer.commit)
-        return (Written.of(self.output, made, self.excluded),)
-
-
-def _rows_at(count: int, seed: int | None) -> RowsAt:
-    return np.arange if seed is None or not count else SeededOrder(count, seed).rows_at
 
 
 def _lineage(
@@ -243,7 +180,7 @@ def split_tars(
         require_other([dataset.path], place.path)
     shards = [[one.path, table.num_samples, int(table.sizes.sum())] for one, table, _ in samples.shards]
     return run(
-        SplitTars(
+        TarJob(
             output=places[0].folder().child(dataset.name),
             outputs=[Output(place, FORMAT) for place in places],
             options=how,
@@ -252,76 +189,10 @@ def split_tars(
             writer_options=given | _typing(dataset),
             noted=_lineage([(dataset, splits)], split, command, samples.excluded),
             what={**command, "options": options, "source": dataset.shown, "shards": digest(shards)},
-            excluded=samples.excluded,
-            samples=samples,
+            by_split={"": samples},
             deal=deal(len(samples)),
         )
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitTars(TarJob):
-    """Several datasets of one split."""
-
-    samples: TarSamples
-    deal: Deal
-
-    def dealt(self) -> Deal:
-        return self.deal
-
-    @property
-    def tasks(self) -> Sequence[TarTask]:
-        return list(tasks_of(self.samples, np.arange))
-
-    def rehearse(self) -> tuple[Written, ...]:
-        self.require_writable()
-        parts, mean_bytes = _dealt(self.samples, self.deal), self.samples.size_bytes // max(1, len(self.samples))
-        found = zip(self.outputs, np.bincount(parts, minlength=len(self.outputs)).tolist(), strict=True)
-        return tuple(Written(one.place.path, FORMAT, count, None, count * mean_bytes) for one, count in found)
-
-    def write(self) -> tuple[Written, ...]:
-        sweep_unfinished(self.output)
-        parts, overwrite = _dealt(self.samples, self.deal), self.options.overwrite
-        rows = [np.flatnonzero(parts == number) for number in range(len(self.outputs))]
-        counted = zip(self.outputs, map(len, rows), strict=True)
-        known = [replace(self, num_samples=count).once(output) for output, count in counted]
-        once = once_parts(self.output, dict(self.what), known)
-        manifests = None if overwrite else once.made()
-        if manifests is None:
-            # Where the same work was killed, parts that are there are its own.
-            own = [one.swept(None) if once.is_begun() and not overwrite else None for one in known]
-            with contextlib.ExitStack() as stack:
-                # All writers begin first: a part that exists is refused before anything is written.
-                writers = [
-                    found or stack.enter_context(self.writer(output))
-                    for output, found in zip(self.outputs, own, strict=True)
-                ]
-                _fill(writers, self.samples, rows, self.counter)
-                manifests = once.commit(lambda: tuple(map(_published, writers)), goes_on=True)
-        found = zip(self.outputs, manifests, strict=True)
-        return tuple(Written.of(output.place, one, self.excluded) for output, one in found)
-
-
-def _dealt(samples: TarSamples, deal: Deal) -> IntArray:
-    """Return int64[n]: the output of each sample."""
-    found = [np.empty(0, np.int64)]
-    for rows in _in_order(len(samples)):
-        found.append(deal(int(rows[0]), list(samples.at([rows])) if deal.by_content else range(len(rows))))
-    return np.concatenate(found)
-
-
-def _fill(
-    writers: Sequence[WebdatasetWriter | Manifest],
-    samples: TarSamples,
-    rows: Sequence[IntArray],
-    counter: Counter,
-) -> None:
-    """Write the rows of each output that doesn't exist yet."""
-    for writer, some in zip(writers, rows, strict=True):
-        if isinstance(writer, WebdatasetWriter):
-            for sample in samples.at(some[first : first + _AT_ONCE] for first in range(0, len(some), _AT_ONCE)):
-                writer.write(sample)
-        counter.add(len(some))
 
 
 def _one_split(dataset: Place, splits: Mapping[str, TarSamples]) -> TarSamples:
@@ -334,18 +205,6 @@ def _one_split(dataset: Place, splits: Mapping[str, TarSamples]) -> TarSamples:
             hint="Specify it with --split",
         )
     return next(iter(filled.values()), _joined([]))
-
-
-def _published(part: WebdatasetWriter | Manifest) -> Manifest:
-    return part.commit() if isinstance(part, WebdatasetWriter) else part
-
-
-def _write(writer: WebdatasetWriter, samples: TarSamples, rows: Iterable[IntArray], counter: Counter) -> None:
-    for count, sample in enumerate(samples.at(rows), 1):
-        writer.write(sample)
-        if count % _AT_ONCE == 0:
-            counter.add(_AT_ONCE)
-    counter.add(len(samples) % _AT_ONCE)
 
 
 def _known(options: dict[str, Any]) -> dict[str, Any]:

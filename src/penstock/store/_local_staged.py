@@ -142,6 +142,12 @@ class LocalStaged:
         """Where the bytes are until `commit`; all of them after `sync`."""
         return self._temp
 
+    def emptied(self) -> str:
+        """Drop what a killed writer left; return the hidden path, for a library that writes the file itself."""
+        self._os.ftruncate(self._fd, 0)
+        self._left_bytes = 0
+        return self._temp
+
     def tell(self) -> int:
         """Return the number of bytes appended so far."""
         return self._size_bytes + len(self._pending)

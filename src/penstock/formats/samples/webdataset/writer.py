@@ -162,8 +162,9 @@ class WebdatasetWriter(BaseWriter):
         self._noted = Provenance()
         try:
             self._sqlite = folder.stage(f"{FOLDER}/{SQLITE}")
-            place = getattr(self._sqlite, "hidden_path", None)
-            if place is None:
+            if isinstance(self._sqlite, LocalStaged):
+                place = self._sqlite.emptied()
+            else:
                 self._scratch = scratch_file(path)
                 place = self._scratch.hidden_path
             self._builder = SqliteBuilder(place)
