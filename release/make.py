@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import archives
 import changelog
+from stubs import stubs
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION_FILE = "src/penstock/__init__.py"
@@ -74,7 +75,7 @@ def release(version: str, extra: str) -> None:
             sdist, wheel = build(copy, folder, version)
         findings = [
             *archives.sdist_findings(archives.sdist_names(sdist), tracked),
-            *archives.wheel_findings(archives.wheel_names(wheel), tracked, version),
+            *archives.wheel_findings(archives.wheel_names(wheel), [*tracked, *stubs(copy)], version),
         ]
         if findings:
             raise SystemExit("\n".join(findings))

@@ -53,7 +53,7 @@ codec.joined_digest: documents_digest_v2 is_joinable
 codec.media_bytes: MediaBytes media_bytes
 codec.parts: DecodeOptions decode_image decode_part
 codec.pickles: EMPTY_LIST decode_pairs
-compat.energon.absent: ENERGON_INSTEAD=INSTEAD
+compat.energon: ENERGON_INSTEAD=_INSTEAD
 compat.energon.batching: batch_pad_stack batch_stack generic_batch
 compat.energon.loader: join_states
 compat.energon.passes: Shares turns

@@ -151,6 +151,7 @@ MAY_IMPORT_BY_NAME: dict[str, str] = {
     "penstock.formats._by_name": "the same table: a format's module under its name alone",
     "penstock.formats.samples.webdataset.sample_types": "sample types of others, by the name in a dataset.yaml",
     "penstock.recipe.code": "code of others, by the name in a recipe",
+    "penstock.compat.namespace": "the table of re-exported names",
     "penstock.compat.modalities.registry": "Modalities' own registry, where it is installed",
     "penstock.compat.streaming.packages": "packages of others",
     "penstock.cli.main": "the table of commands",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 
-def facade(package: str, *, modules: bool = False) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def facade(
+    package: str, *, modules: bool = False, names: Mapping[str, tuple[str, str]] | None = None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package, by PEP 562: `__getattr__, __dir__ = facade(__name__)`.
 
     Its names are those that it imports under `if TYPE_CHECKING:`. `__all__` has them sorted.
@@ -17,11 +19,12 @@ def facade(package: str, *, modules: bool = False) -> tuple[Callable[[str], Any]
     Args:
         package: dotted name.
         modules: its modules are attributes too, as of a package that imports them all.
+        names: name → (module, its name there), for a module without a source file.
     """
 
     @cache
     def where() -> dict[str, tuple[str, str]]:
-        return names_of(package)
+        return names_of(package) if names is None else dict(names)
 
     def find(name: str) -> Any:
         if name == "__all__":

@@ -1,4 +1,4 @@
-"""The law of the names: what a program imported from 0.2.0's `penstock.compat`, and what a pickle of it names, is there."""
+"""Modules and names that programs imported from `penstock.compat` of 0.2.0, and that pickles name, still exist."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def test_every_module_and_name_of_0_2_0_is_there(module: str) -> None:
             importlib.import_module(name)
         return
     found = importlib.import_module(name)
-    assert found.__name__ and not hasattr(found, "no_such_name")
+    assert found.__name__
+    assert not hasattr(found, "no_such_name")
     for one in NAMES[module]:
         value = getattr(found, one)
         assert pickle.loads(f"c{name}\n{one}\n.".encode()) is value, "a pickle that names it"

@@ -37,8 +37,10 @@ ENERGON = GOLDEN / "energon-loading" / "data" / "ds_a"
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 UNREAD = {
-    "absent.py:_Absent.find_spec:path": "Python's signature of finders",
-    "absent.py:_Absent.find_spec:target": "Python's signature, too",
+    **dict.fromkeys(
+        (f"namespace.py:{one}.find_spec:{name}" for one in ("_Table", "_Absent") for name in ("path", "target")),
+        "Python's signature of finders",
+    ),
     "energon/media/__init__.py:AVDecoder.get_metadata:get_audio_duration": "durations are always read",
     "energon/media/__init__.py:AVDecoder.get_metadata:get_video_duration": "durations are always read",
     "energon/cookers.py:FileStoreDecoder.decode:fname": "abstract: a decoder of the program's own has it",
@@ -61,8 +63,8 @@ UNREAD = {
     "energon/worker.py:_Active.__get__:owner": "as of the instance",
     "energon/worker.py:reraise_exception:sample": "a handler's signature; the error names it already, by a note",
     "energon/worker.py:reraise_exception:sources": "as of the sample",
-    "streaming/base/format/mds/encodings.py:Encoding.decode:data": "abstract: an encoding of the program's own has it",
-    "streaming/base/format/mds/encodings.py:Encoding.encode:obj": "abstract, too",
+    "streaming/encodings.py:Encoding.decode:data": "abstract: an encoding of the program's own has it",
+    "streaming/encodings.py:Encoding.encode:obj": "abstract, too",
     "streaming/places.py:Indexed.get_item:sample_id": "a Protocol",
     "streaming/places.py:Indexed.__getitem__:at": "a Protocol",
 }

@@ -1,5 +1,5 @@
 """The peers' APIs on top of Penstock, for code that was written against them."""
 
-from penstock.compat.absent import explain_absent_modules
+from penstock.compat.namespace import install_finders
 
-explain_absent_modules()
+install_finders()

@@ -6,6 +6,7 @@ stacking of tensors, and states over several ranks.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from penstock._facade import facade
@@ -114,18 +115,23 @@ if TYPE_CHECKING:
     from penstock.cook import CrudeSample as CrudeSample
     from penstock.cook import SkipSample as SkipSample
 
-# The module of this name would take the function's place when it is imported later.
-from penstock.compat.energon.edataclass import edataclass as edataclass
-
 __version__ = "7.4.1"
 """Of Energon, whose names these are."""
 
 _find, __dir__ = facade(__name__, modules=True)
+_INSTEAD = dict.fromkeys(
+    ("Metadataset", "MetadatasetV2"),
+    "load_dataset(path), or get_train_dataset and get_val_dataset with the path: the type is read from the file",
+)
+"""Name of Energon's that doesn't exist here → what to use."""
 
 
 def __getattr__(name: str) -> Any:
-    from penstock.compat.energon.absent import INSTEAD
-
-    if name in INSTEAD:
-        raise ImportError(f"{__name__} has no {name}. Use {INSTEAD[name]}", name=name)
+    if name in _INSTEAD:
+        raise ImportError(f"{__name__} has no {name}. Use {_INSTEAD[name]}", name=name)
     return _find(name)
+
+
+# Import the module of this name first: a later import would replace the function.
+importlib.import_module("penstock.compat.energon.edataclass")
+from penstock.compat.energon.samples import edataclass as edataclass  # noqa: E402

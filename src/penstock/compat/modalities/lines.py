@@ -10,8 +10,8 @@ from typing import Any
 
 from penstock._index import as_index
 from penstock._secrets import logger
-from penstock.compat.modalities.bases import Dataset
 from penstock.compat.modalities.line_index import write_index
+from penstock.compat.torch_bases import Dataset
 from penstock.compat.unused import refuse_overrides
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats.jsonl.index import load_lines

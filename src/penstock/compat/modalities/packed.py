@@ -14,10 +14,9 @@ import numpy as np
 
 from penstock._index import as_index
 from penstock._secrets import logger
-from penstock.compat.modalities.arrays import IN_RAM
-from penstock.compat.modalities.bases import Dataset
 from penstock.compat.modalities.embedded import EmbeddedStreamData as EmbeddedStreamData
 from penstock.compat.modalities.megatron import OriginalMegatron
+from penstock.compat.torch_bases import Dataset
 from penstock.compat.unused import refuse_overrides
 from penstock.errors import ConfigError
 from penstock.formats import get_format
@@ -32,6 +31,8 @@ from penstock.store.resolve import local_path
 from penstock.types import OpenOptions
 
 _log = logger()
+IN_RAM: dict[int, type[np.integer[Any]]] = {1: np.uint8, 2: np.int32, 4: np.int64}
+"""Bytes of a token on disk → dtype of arrays: torch supports few operations on most unsigned ones."""
 _NEVER_CALLED = ("_generate_packing_index", "_create_packed_index")
 """Methods by which the original finds blocks."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.compat.modalities.bases import Sampler
+from penstock.compat.torch_bases import Sampler
 from penstock.order.compat.modalities import RankShare, modalities_order
 from penstock.store.derived import DerivedCache
 

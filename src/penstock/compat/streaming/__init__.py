@@ -12,7 +12,7 @@ from penstock._facade import facade
 
 if TYPE_CHECKING:
     from penstock.codec.fields import register_encoding as register_encoding
-    from penstock.compat.streaming import base as base
+    from penstock.compat.streaming import base as base  # pyright: ignore[reportAttributeAccessIssue, reportUnknownVariableType]
     from penstock.compat.streaming import multimodal as multimodal
     from penstock.compat.streaming import text as text
     from penstock.compat.streaming import vision as vision

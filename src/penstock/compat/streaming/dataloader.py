@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock._optional import require
-from penstock.compat.streaming.base import distributed
 from penstock.compat.streaming.dataset import StreamingDataset
+from penstock.compat.streaming.world import get_world_size
 from penstock.errors import ConfigError
 
 _data: Any = require("torch.utils.data", extra="torch")
@@ -95,7 +95,7 @@ class StreamingDataLoader(_data.DataLoader):
         dataset: Any = self.dataset
         if not isinstance(dataset, StreamingDataset):
             return None
-        ranks = distributed.get_world_size() // (dataset.replication or 1)
+        ranks = get_world_size() // (dataset.replication or 1)
         return dataset.state_dict(self.num_samples_yielded * ranks, False)
 
     def load_state_dict(self, obj: Mapping[str, Any]) -> None:

@@ -13,8 +13,6 @@ import numpy as np
 
 from penstock._pool import Pool
 from penstock._resolved import samples_of
-from penstock.compat.streaming.base import distributed
-from penstock.compat.streaming.bases import IterableDataset, worker_info
 from penstock.compat.streaming.checks import check_cache_limit, check_sampling, check_streams, warn_of_blocks
 from penstock.compat.streaming.epochs import Epochs, Worker
 from penstock.compat.streaming.own import OwnSamples
@@ -22,6 +20,8 @@ from penstock.compat.streaming.places import at_places
 from penstock.compat.streaming.registry import made_stream
 from penstock.compat.streaming.shards import Shards
 from penstock.compat.streaming.streams import Stream, say_unused_fetching
+from penstock.compat.streaming.world import get_local_world_size, get_rank, get_world_size
+from penstock.compat.torch_bases import IterableDataset, worker_info
 from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError, PenstockError
 from penstock.mix import ConcatSource, StreamingOrder
@@ -156,7 +156,7 @@ class StreamingDataset(IterableDataset):
         several = len(self._sources) > 1
         self.source: Any = ConcatSource(tuple(self._sources), as_stored=True) if several else self._sources[0]
         self.num_samples, self.epoch_size = len(self.source), self._weigh()
-        self.length = -(-self.epoch_size // max(1, distributed.get_world_size() // (replication or 1)))
+        self.length = -(-self.epoch_size // max(1, get_world_size() // (replication or 1)))
         if batch_size is not None:
             self._check_order()
 
@@ -297,7 +297,7 @@ class StreamingDataset(IterableDataset):
         worker = self._worker()
         epoch, state = self._epochs.begin(worker)
         ids = self._order(self._sources, worker.count, state).worker_ids(
-            epoch=epoch, rank=distributed.get_rank(), worker=worker.number
+            epoch=epoch, rank=get_rank(), worker=worker.number
         )
         ids = with_substitutes(self.source, ids)
         if self._is_own():
@@ -336,11 +336,11 @@ class StreamingDataset(IterableDataset):
             what = "Please pass `batch_size` to StreamingDataset: iterating needs the samples of a DataLoader's batch"
             raise ConfigError(what, found=self.batch_size)
         weighted = [(source, stream.weight) for source, stream in zip(sources, self.streams, strict=True)]
-        per_node = distributed.get_local_world_size()
+        per_node = get_local_world_size()
         options = {name: getattr(self, name) for name in _SHOWN}
         made = StreamingOrder(
             weighted,
-            world=(distributed.get_world_size() // per_node, per_node, workers),
+            world=(get_world_size() // per_node, per_node, workers),
             batch_size=self.batch_size,
             epoch_size=self._epoch_size_given,
             **options,

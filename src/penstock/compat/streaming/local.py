@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.compat.streaming.bases import Dataset
 from penstock.compat.streaming.places import at_places
+from penstock.compat.torch_bases import Dataset
 from penstock.formats import open_source
 from penstock.store.place import place_of
 

@@ -1,4 +1,4 @@
-"""Functions of the original's `streaming.base.util` that scripts call."""
+"""Functions of the original that scripts call: its `streaming.base.util`, `compression`, `hashing` and `shuffle`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,22 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, overload
 
+import numpy as np
+from numpy.typing import NDArray
+
 from penstock._secrets import logger
+from penstock.codec import compress as codec
+from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.compat.streaming.checks import parse_cache_limit
 from penstock.compat.streaming.stale import remove_stale
 from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError, NotFound
 from penstock.formats.shards import merge as shards
 from penstock.formats.shards.index_json import INDEX_NAME
+from penstock.order.compat.streaming.shuffle import shuffled_ids
 from penstock.store.place import Place, local_place, place_of
 from penstock.store.put import put
+from penstock.types import IntArray
 
 _log = logger()
 
@@ -26,6 +33,7 @@ Where = str | tuple[str, str]
 
 _ABBREVIATED = re.compile(r"(\d{1,30}(?:\.\d*)?|\.\d+)\s*([kmbt]?)")
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
+_MOST_BYTES = 1 << 40  # that `decompress` makes
 _DEFAULTS = {"download_timeout": 60, "keep_local": True}
 
 
@@ -225,3 +233,94 @@ def retry(
         return call
 
     return decorate
+
+
+def get_index_basename() -> str:
+    """Return the name of the index in a dataset's directory."""
+    return INDEX_NAME
+
+
+def get_compressions() -> set[str]:
+    """All that `compression=` of a writer can be: families, and families with a level."""
+    return set(codec.FAMILIES) | {f"{family}:{level}" for family in codec.FAMILIES for level in codec.levels_of(family)}
+
+
+def is_compression(algo: str | None) -> bool:
+    """Whether it is one of `get_compressions()`."""
+    return algo in get_compressions()
+
+
+def get_compression_extension(algo: str) -> str:
+    """Extension of files that are compressed by it.
+
+    Raises:
+        ConfigError: it is none; this is a ValueError too.
+    """
+    return _parsed(algo).family
+
+
+def compress(algo: str | None, data: bytes) -> bytes:
+    """Compressed bytes; the same for None.
+
+    Raises:
+        ConfigError: it is no compression; this is a ValueError too.
+    """
+    return data if algo is None else codec.compress(data, _parsed(algo))
+
+
+def decompress(algo: str | None, data: bytes) -> bytes:
+    """What was compressed; the same for None.
+
+    Raises:
+        ConfigError: it is no compression; this is a ValueError too.
+        FormatError: the bytes are damaged.
+    """
+    return data if algo is None else codec.decompress(data, _parsed(algo).family, limit_bytes=_MOST_BYTES)
+
+
+def _parsed(algo: str) -> codec.Compression:
+    found = codec.parse_compression(algo) if is_compression(algo) else None
+    if found is None:
+        raise ConfigError(f"{algo} is not a supported compression algorithm", expected=", ".join(codec.FAMILIES))
+    return found
+
+
+def get_hashes() -> set[str]:
+    """Names of the algorithms."""
+    return set(ALGORITHMS)
+
+
+def is_hash(algo: str) -> bool:
+    """Whether it is one of `get_hashes()`."""
+    return algo in ALGORITHMS
+
+
+def get_hash(algo: str, data: bytes) -> str:
+    """Hex digest.
+
+    Raises:
+        ConfigError: there is no such algorithm; this is a ValueError too.
+    """
+    if not is_hash(algo):
+        raise ConfigError(f"{algo} is not a supported hash algorithm", expected=", ".join(ALGORITHMS))
+    return hex_digest(algo, data)
+
+
+def get_shuffle(
+    algo: str, shard_sizes: IntArray, num_canonical_nodes: int, seed: int, epoch: int, block_size: int = 1 << 18
+) -> NDArray[np.int64]:
+    """int64[samples]: the samples of all shards in the order in which an epoch takes them.
+
+    Args:
+        algo: `naive`, `py1s`, `py2s`, `py1br` or `py1e`.
+        shard_sizes: int64[k]: samples of each shard.
+        num_canonical_nodes: parts that are shuffled apart.
+        seed: of the run.
+        epoch: from 0.
+        block_size: about how far `py1br` and `py1e` move a sample.
+
+    Raises:
+        ConfigError: an unknown algorithm, or a block too small.
+    """
+    sizes = np.asarray(shard_sizes, np.int64)
+    return shuffled_ids(algo, sizes, num_canonical_nodes, seed, epoch, block_size).astype(np.int64)

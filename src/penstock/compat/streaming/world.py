@@ -1,24 +1,45 @@
-"""The original's `streaming.base.world`: the nodes, ranks and workers of a run."""
+"""The nodes, ranks and workers of a run: the original's `streaming.base.world` and `streaming.base.distributed`.
+
+The original's collectives are missing, as datasets need none. Use torch's own.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import Any, Self
 
-from penstock.compat.streaming.base import distributed
-from penstock.compat.streaming.bases import worker_info
+from penstock.compat.torch_bases import worker_info
 from penstock.errors import ConfigError
 
-__all__ = ["World"]
+
+def get_rank() -> int:
+    """Return RANK, or 0."""
+    return int(os.environ.get("RANK", 0))
+
+
+def get_world_size() -> int:
+    """Return WORLD_SIZE, or 1."""
+    return int(os.environ.get("WORLD_SIZE", 1))
+
+
+def get_local_rank() -> int:
+    """Return LOCAL_RANK, or 0."""
+    return int(os.environ.get("LOCAL_RANK", 0))
+
+
+def get_local_world_size() -> int:
+    """Return LOCAL_WORLD_SIZE, or 1."""
+    return int(os.environ.get("LOCAL_WORLD_SIZE", 1))
 
 
 class World:
-    """Where a process is. `num_nodes`, `num_ranks` and `num_workers` are of the whole run.
+    """Position of a process in a run. `num_nodes`, `num_ranks` and `num_workers` count the whole run.
 
     Args:
-        num_nodes: nodes.
-        ranks_per_node: ranks of each.
-        workers_per_rank: DataLoader workers of each rank; 1 where a rank reads by itself.
-        worker: number of this one among all.
+        num_nodes: number of nodes.
+        ranks_per_node: ranks of each node.
+        workers_per_rank: DataLoader workers of each rank; 1 if a rank has no workers.
+        worker: number of this worker among all.
     """
 
     def __init__(self, num_nodes: int, ranks_per_node: int, workers_per_rank: int, worker: int) -> None:
@@ -38,19 +59,19 @@ class World:
 
     @classmethod
     def detect(cls) -> Self:
-        """Of RANK, WORLD_SIZE and LOCAL_WORLD_SIZE, and of the DataLoader worker that this process is."""
-        per_node = distributed.get_local_world_size()
-        return cls(distributed.get_world_size() // per_node, per_node, *_workers(distributed.get_rank()))
+        """Detect the world from RANK, WORLD_SIZE, LOCAL_WORLD_SIZE and the DataLoader worker of this process."""
+        per_node = get_local_world_size()
+        return cls(get_world_size() // per_node, per_node, *_workers(get_rank()))
 
     def detect_workers(self) -> Self:
-        """The same with the worker that this process is."""
+        """Return the same world with the worker of this process."""
         return type(self)(self.num_nodes, self.ranks_per_node, *_workers(self.rank))
 
     def replicate(self, replication: int) -> Self:
-        """The world in which so many ranks in a row are one.
+        """Return the world in which `replication` consecutive ranks count as one.
 
         Raises:
-            ConfigError: the ranks can't be divided by it.
+            ConfigError: `replication` doesn't divide the ranks.
         """
         if replication < 1 or self.num_ranks % replication:
             raise ConfigError("replication must divide the ranks", found=f"{replication} of {self.num_ranks}")
@@ -60,16 +81,16 @@ class World:
         return type(self)(nodes, ranks // nodes, self.workers_per_rank, worker)
 
     def copy(self) -> Self:
-        """The same once more."""
+        """Return a copy."""
         return type(self)(self.num_nodes, self.ranks_per_node, self.workers_per_rank, self.worker)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it by name."""
+        """Return all attributes."""
         return dict(vars(self))
 
 
 def _workers(rank: int) -> tuple[int, int]:
-    """The workers of a rank, and the number of this one among all."""
+    """Return the workers per rank, and the number of this one among all workers."""
     info = worker_info()
     mine, of_rank = (info.id, info.num_workers) if info else (0, 1)
     return of_rank, rank * of_rank + mine

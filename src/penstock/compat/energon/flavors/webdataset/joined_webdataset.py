@@ -1,5 +1,0 @@
-"""Energon's module `flavors.webdataset.joined_webdataset`: its names, which are made elsewhere."""
-
-from __future__ import annotations
-
-from penstock.compat.energon.factories import JoinedWebdatasetFactory as JoinedWebdatasetFactory

@@ -1,1 +1,0 @@
-"""Modules of the original's `modalities.dataloader.collate_fns`, under their names."""

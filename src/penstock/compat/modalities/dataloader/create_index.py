@@ -1,9 +1,0 @@
-"""The original's `modalities.dataloader.create_index`."""
-
-from penstock.compat.modalities.lines import (
-    IndexGenerator,
-)
-
-__all__ = [
-    "IndexGenerator",
-]

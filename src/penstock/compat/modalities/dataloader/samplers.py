@@ -1,9 +1,0 @@
-"""The original's `modalities.dataloader.samplers`."""
-
-from penstock.compat.modalities.sampler import (
-    ResumableDistributedSampler,
-)
-
-__all__ = [
-    "ResumableDistributedSampler",
-]

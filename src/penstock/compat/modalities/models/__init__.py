@@ -1,1 +1,0 @@
-"""Modules of the original's `modalities.models`, under their names."""

@@ -1,1 +1,0 @@
-"""Modules of the original's `modalities.models.gpt2`, under their names."""

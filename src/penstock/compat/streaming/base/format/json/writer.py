@@ -1,5 +1,0 @@
-"""The original's `streaming.base.format.json.writer`: its names, which are made elsewhere."""
-
-from __future__ import annotations
-
-from penstock.compat.streaming.writers import JSONWriter as JSONWriter
