@@ -20,7 +20,7 @@ STUBS = stubs(ROOT)
 def test_a_stub_names_what_the_module_has(path: str) -> None:
     short = path.removeprefix("src/penstock/compat/").removesuffix(".pyi").removesuffix("/__init__").replace("/", ".")
     if short.startswith("streaming.base.converters"):
-        assert STUBS[path] == "from penstock.compat.streaming.spark import *\n"
+        assert STUBS[path].endswith(".spark import *\n")
         return
     module: Any = importlib.import_module(f"penstock.compat.{short}")
     made: dict[str, Any] = {}
@@ -54,7 +54,7 @@ def test_a_type_checker_reads_them(tmp_path: Path) -> None:
         target.write_text(text)
     (tmp_path / "program.py").write_text(
         "from penstock.compat.energon.flavors.ocr import OCRSample\n"
-        "from penstock.compat.streaming.base.format.mds.encodings import Encoding, _encodings\n"
+        "from penstock.compat.streaming.base.format.mds.encodings import Encoding\n"
         "import penstock.compat.modalities.dataloader.dataset as data\n"
         "reveal_type(OCRSample)\nreveal_type(Encoding)\nreveal_type(data.MemMapDataset)\n"
     )
