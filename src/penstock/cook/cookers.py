@@ -1,4 +1,4 @@
-"""Cook functions: chooses the one for a sample, binds its arguments, and translates its errors."""
+"""Cook functions: choice of the one for a sample, its arguments, and its errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.errors import ConfigError, CookError, NotFound, PenstockError, Uns
 CookFn = Callable[..., Any]
 """Raw sample, and stores, `primary`, `rng` by keyword → the cooked sample."""
 
-# These are faults of a program, whatever the sample.
+# These are errors of the program, independent of the sample.
 PROGRAM_ERRORS = (
     SystemError, SyntaxError, ImportError, MemoryError, RecursionError, ReferenceError, NameError, StopIteration,
     StopAsyncIteration,
@@ -30,7 +30,7 @@ class SkipSample(CookError):
     """Error that a cook function raises to skip a sample.
 
     A stream can't leave out a position: the loader raises the error, or with `on_error="substitute"` takes another
-    sample of the same child. A `PackStream` whose `merge` cooks samples leaves it out.
+    sample of the same child. A `PackStream` that cooks samples in `merge` leaves it out.
 
     Examples:
         >>> import penstock as ps
@@ -85,7 +85,7 @@ class Cooker:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A cook function with its arguments, for one dataset."""
+    """Cook function with its arguments, for one dataset."""
 
     cook: CookFn
     name: str
@@ -94,7 +94,7 @@ class Bound:
     wants_rng: bool
 
     def __call__(self, sample: Any, seed: int, position: int) -> Any:
-        """The cooked sample.
+        """Return the cooked sample.
 
         Raises:
             CookError: the function failed on this sample.
@@ -114,10 +114,10 @@ class Bound:
 
 
 def as_cook_error(error: Exception, name: str, sample: Any) -> Exception:
-    """The `CookError` for an exception of a function over one sample; itself if the sample is not at fault."""
+    """Return the `CookError` for an exception of a function over one sample; itself if the sample isn't the cause."""
     if isinstance(error, NotFound) or type(error) is FileNotFoundError:
-        pass  # a file that the sample names; a store that does not answer is no sample's fault
-    elif isinstance(error, UnsafeData):  # isn't skipped as the sample's fault, but names it
+        pass  # the sample names a missing file; an unreachable store isn't the sample's fault
+    elif isinstance(error, UnsafeData):  # not skipped like a bad sample, but the error names the sample
         if repr(_key_of(sample)) not in error.what:
             error.what = f"{name} failed on the sample {_key_of(sample)!r}: {error.what}"
         return error
@@ -135,16 +135,16 @@ def _key_of(sample: Any) -> Any:
 
 
 def rng_of(seed: int, position: int) -> np.random.Generator:
-    """The generator of one position: the same wherever and whenever it is cooked."""
+    """Return the generator of one position: the same for every process and order of cooking."""
     return np.random.Generator(np.random.Philox(key=derive_key(seed, "cook", position)))
 
 
 @dataclass(frozen=True, slots=True)
 class Cookers:
-    """A choice of cook functions; the first that matches takes a sample.
+    """Choice of cook functions; the first that matches takes a sample.
 
     Attributes:
-        all: in the order in which they are tried.
+        all: cookers in the order in which they are tried.
         extra: further stores that functions may take by name.
     """
 
@@ -153,7 +153,7 @@ class Cookers:
 
     @staticmethod
     def of(given: CookFn | Cooker | Sequence[CookFn | Cooker]) -> Cookers:
-        """From one or several functions or cookers."""
+        """Return the choice from one or several functions or cookers."""
         several = given if isinstance(given, Sequence) else [given]
         if not several:
             raise ConfigError("no cook function", expected="one or more")
@@ -165,10 +165,10 @@ class Cookers:
         return [[name_of(one), None if one.has_subflavors is None else dict(one.has_subflavors)] for one in self.all]
 
     def choose(self, subflavors: Mapping[str, Any] | None) -> Cooker:
-        """The cooker of samples with these subflavors.
+        """Return the cooker for samples with these subflavors.
 
         Raises:
-            ConfigError: there is none; it lists them.
+            ConfigError: no cooker matches; the message lists them.
         """
         for one in self.all:
             if one.is_match(subflavors):
@@ -182,7 +182,7 @@ class Cookers:
         )
 
     def bind(self, subflavors: Mapping[str, Any] | None, aux: Mapping[str, Any], primary: FileStore | None) -> Bound:
-        """The cooker of a dataset, checked against the arguments of its function.
+        """Return the cooker of a dataset, checked against the arguments of its function.
 
         Raises:
             ConfigError: no cooker takes it; the function lacks a parameter for a store, or requires a missing one.
@@ -205,7 +205,7 @@ class Cookers:
 
 
 def name_of(one: Cooker) -> str:
-    """The name that identifies a cooker; raises `ConfigError` where it has none."""
+    """Return the name that identifies a cooker; raise `ConfigError` if it has none."""
     if one.name is not None:
         return one.name
     hint = "Pass name= to Cooker, and change it when the function's results change"
@@ -213,7 +213,7 @@ def name_of(one: Cooker) -> str:
 
 
 def _check_call(fn: CookFn, name: str, given: set[str]) -> None:
-    """Raise `ConfigError` for arguments that don't fit `fn`: before the first sample, as no sample is at fault."""
+    """Raise `ConfigError` for arguments that don't fit `fn`, independent of any sample."""
     try:
         inspect.signature(fn).bind({}, **dict.fromkeys(given))
     except TypeError as error:

@@ -1,4 +1,4 @@
-"""Cooks the raw samples of a source or a stream, each from its position alone."""
+"""Cooking of the raw samples of a source or a stream, each determined by its position."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def cook(x: Source[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedSourc
 def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) -> CookedSource | CookedStream:
     """Apply cook functions to the samples of a source or a stream, such as crude Energon samples.
 
-    The first cooker whose `has_subflavors` match the sample's `__subflavors__` is used. Its function gets the auxiliary
+    The first cooker with `has_subflavors` that match the sample's `__subflavors__` is used. Its function gets the auxiliary
     stores of the sample's dataset by name, and `primary` and `rng` if it has such parameters. `rng` is a numpy
     Generator made from (seed, position), so a sample is the same after resuming and for any number of workers and
     ranks, and differs between the epochs of a stream. The function's input contains `__restore_key__`, `("cook",
@@ -53,7 +53,7 @@ def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) 
         A source if `x` is a source, else a stream.
 
     Raises:
-        ConfigError: there is no cooker, or one has no name.
+        ConfigError: `cookers` is empty, or one has no name.
 
     Examples:
         >>> import penstock as ps
@@ -70,29 +70,27 @@ def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) 
 
 
 class Cooks(Protocol):
-    """Makes a sample from a raw one and its position: a pure function, picklable if it is sent to other processes."""
+    """Function from a raw sample and its position to a sample: pure, and picklable if sent to other processes."""
 
     @property
     def identity(self) -> list[Any]:
-        """Everything that decides a cooked sample besides the raw one, as plain JSON; in fingerprints and recipes."""
+        """Everything besides the raw sample that determines a cooked one, as plain JSON, for fingerprints."""
         ...
 
     def __call__(self, sample: Any, position: int, /) -> Any:
-        """The cooked sample; may change the raw one."""
+        """Return the cooked sample; may change the raw one."""
         ...
 
-    def cook_all(self, samples: Iterable[Any], positions: Iterable[int], /) -> list[Any]:
-        """Each sample, cooked."""
-        ...
+    def cook_all(self, samples: Iterable[Any], positions: Iterable[int], /) -> list[Any]: ...
 
 
 class CookerDispatch:
-    """Cooks samples by the first cooker that matches, which is bound once for each dataset and subflavors.
+    """Cooking by the first cooker that matches, bound once per dataset and subflavors.
 
     Args:
-        cookers: to choose from.
-        seed: of `rng`.
-        below: what samples without a dataset of their own are read from.
+        cookers: cookers to choose from.
+        seed: seed of `rng`.
+        below: source of samples without their own dataset.
     """
 
     def __init__(self, cookers: Cookers, seed: int, below: Any) -> None:
@@ -107,21 +105,20 @@ class CookerDispatch:
         return (CookerDispatch, (self.cookers, self.seed, self._below))
 
     def __call__(self, sample: Any, position: int, /) -> Any:
-        """The cooked sample; sets the restore key of the raw one."""
+        """Return the cooked sample; sets the restore key of the raw one."""
         if not isinstance(sample, dict):
             raise ConfigError("only samples that are dicts can be cooked", found=type(sample).__name__)
         sample["__restore_key__"] = (RESTORE_KIND, position)
         return self.bound(sample)(sample, self.seed, position)
 
     def cook_all(self, samples: Iterable[Any], positions: Iterable[int], /) -> list[Any]:
-        """Each sample, cooked."""
         return list(map(self, samples, positions))
 
     def bound(self, sample: Any) -> Bound:
-        """The bound function that cooks a sample."""
+        """Return the bound function that cooks a sample."""
         origin = sample.origin if isinstance(sample, CrudeSample) else self._default
         subflavors = sample.get("__subflavors__")
-        # The origin is kept beside, so that its id stays its own.
+        # The origin is stored too, so that its id isn't reused.
         place = (id(origin), repr(subflavors) if subflavors else "")
         found = self._bound.get(place)
         if found is None:
@@ -131,12 +128,12 @@ class CookerDispatch:
 
     @property
     def identity(self) -> list[Any]:
-        """Everything besides the raw sample that decides a cooked one, as plain JSON."""
+        """Everything besides the raw sample that determines a cooked one, as plain JSON."""
         return [self._names, self.seed]
 
 
 class _Cooked(Changes):
-    """Cook functions that are applied to samples."""
+    """Base of sources and streams of cooked samples."""
 
     kind, title = "cook", "Cook"
     cooks: Cooks
@@ -158,7 +155,7 @@ class _Cooked(Changes):
     def change_all(self, samples: list[Any], numbers: IntArray) -> list[Any]:
         """Cook each sample, and report the time separately from reading."""
         began = time.perf_counter()
-        # Crude samples are made anew for every read.
+        # Crude samples are created for every read.
         own = [one if type(one) is CrudeSample else _own(one) for one in samples]
         made = self.cooks.cook_all(own, numbers.tolist())
         report(_STAGE, time.perf_counter() - began)
@@ -228,10 +225,10 @@ class CookedStream(_Cooked, ChangedStream):
 
 
 class Held:
-    """A stream read by positions, whose order is computed ahead all the same.
+    """Stream read by positions, with its order still computed in advance.
 
-    A stage that needs the positions resolves each to itself. What the stream below resolves them to is
-    held for each thread, from its last `resolve` on; others are resolved when they are read.
+    A stage that needs the positions resolves each to itself. The results of the stream below
+    are kept for each thread, from its last `resolve` on; other positions are resolved when they are read.
     """
 
     def __init__(self, ahead: Ahead) -> None:
@@ -240,7 +237,7 @@ class Held:
         self.prefetch = self._prefetch if ahead.prefetch is not None else None
 
     def resolve(self, positions: IntArray) -> IntArray:
-        """int64[k]: the positions; memory: 16 bytes each until the next call."""
+        """Return the positions, int64[k], unchanged; memory: 16 bytes each until the next call."""
         if len(positions) > 1 and bool((positions[1:] > positions[:-1]).all()):
             self._local.held = positions, self._ahead.resolve(positions)
             self._local.next = 0
@@ -251,19 +248,19 @@ class Held:
             return
         positions = batches.reshape(-1)
         held: tuple[IntArray, IntArray] | None = getattr(self._local, "held", None)
-        # Most often they were resolved a moment ago.
+        # Usually they were resolved a moment ago.
         known = held is not None and np.array_equal(held[0], positions)
         resolved = held[1] if held is not None and known else self._ahead.resolve(positions)
         self._ahead.prefetch(resolved.reshape(batches.shape), whole=whole)
 
     def samples(self, positions: IntArray) -> list[Any]:
-        """The samples at `positions`: int64[k]."""
+        """Return the samples at `positions`: int64[k]."""
         held: tuple[IntArray, IntArray] | None = getattr(self._local, "held", None)
         if held is not None and len(positions):
             known, resolved = held
-            first = self._local.next  # most often they are asked for one after another
+            first = self._local.next  # usually requested in order
             stop = first + len(positions)
-            if known[first:stop].tobytes() == positions.tobytes():  # for a small batch faster than numpy compares
+            if known[first:stop].tobytes() == positions.tobytes():  # for a small batch faster than a numpy comparison
                 self._local.next = stop
                 return self._ahead.samples(resolved[first:stop])
             places = np.minimum(np.searchsorted(known, positions), len(known) - 1)
@@ -274,15 +271,15 @@ class Held:
 
 
 def columns_of(samples: list[Any]) -> Batch:
-    """A batch of samples: by field where they are dicts, else one column, `sample`."""
+    """Return samples as a batch: by field if they are dicts, else one column, `sample`."""
     return stack(samples) if all(isinstance(one, dict) for one in samples) else {SAMPLE: samples}
 
 
 def position_of(key: Any) -> int:
-    """The position that a restore key stands for, however deep it is wrapped.
+    """Return the position in a restore key, which may be wrapped several times.
 
     Raises:
-        ConfigError: it is none of a cooked sample.
+        ConfigError: the key isn't that of a cooked sample.
     """
     found = key
     while isinstance(found, (tuple, list)) and found:
@@ -295,14 +292,14 @@ def position_of(key: Any) -> int:
 
 
 def _own(sample: Any) -> Any:
-    """The sample as a dict of its own: a source in memory may deliver the same one again."""
+    """Return a copy of the sample as a dict: a source in memory may return the same object again."""
     if isinstance(sample, CrudeSample):
-        return sample  # made anew for every read
+        return sample  # created for every read
     return dict(sample) if isinstance(sample, dict) else sample
 
 
 def _origin_of(below: Any) -> Origin:
-    """The one dataset that a node reads, as far as it is one."""
+    """Return the only dataset that a node reads, if there is only one."""
     node = below
     while not isinstance(node, SupportsFiles):
         node = next((child for name, child in children_of(node).items() if name in UNNAMED), None)

@@ -1,4 +1,4 @@
-"""Raw samples that know their dataset, as a cook stage above a blend of many datasets needs."""
+"""Raw samples with references to their datasets, for cooking above a blend of many datasets."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from penstock.types import IntArray, Schema
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """The dataset of a raw sample.
+    """Dataset of a raw sample.
 
     Attributes:
-        subflavors: that every sample of it carries.
+        subflavors: subflavors of every sample.
         aux: name → store.
-        primary: the store of the dataset itself, where it gives files by name.
-        kind: name of the type that its samples have already; None for crude ones.
-        sample_class: class of that type, where it is one of the user's.
+        primary: store of the dataset itself, if it has files by name.
+        kind: type name of samples that are already typed; None for crude ones.
+        sample_class: class of that type, if it is the user's own.
     """
 
     subflavors: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -56,7 +56,7 @@ class CrudeSample(dict[str, Any]):
 
 
 class _Guarded(CrudeSample):
-    """A raw sample of which a part is refused, when it is asked for: alone, or with all others."""
+    """Raw sample with a part that raises an error on access, directly or with all others."""
 
     __slots__ = ()
 
@@ -64,7 +64,7 @@ class _Guarded(CrudeSample):
         return self._given(super().__getitem__(name))
 
     def __iter__(self) -> Iterator[str]:
-        return super().__iter__()  # an __iter__ of its own makes dict() and ** ask for each value
+        return super().__iter__()  # an own __iter__ makes dict() and ** request each value
 
     def get(self, name: str, default: Any = None, /) -> Any:
         return self._given(super().get(name, default))
@@ -178,7 +178,7 @@ class Crude(ChangedView):
     def change(self, sample: Any, number: int) -> Any:
         raw = sample if self._described is None else _redescribed(sample, self._described)
         if not isinstance(raw, dict):
-            return raw  # a joiner made it
+            return raw  # returned by a joiner
         made = CrudeSample(raw)
         made.origin = self.origin
         if self.origin.subflavors:
@@ -207,7 +207,7 @@ class Crude(ChangedView):
 
 
 def _redescribed(raw: Any, described: Described) -> Any:
-    """The sample with its sources described anew; one that a source may keep stays as it is."""
+    """Return the sample with rewritten sources; a sample that a source may reuse isn't modified."""
     if isinstance(raw, dict):
         sources = cast("dict[str, Any]", raw).get("__sources__")
         return {**raw, "__sources__": tuple(map(described, sources))} if sources else raw

@@ -1,7 +1,7 @@
-"""Packs on the fly: groups samples whose length is known only once they are cooked.
+"""Packing on the fly: groups of samples whose length is only known after cooking.
 
-A window is a run of inputs of one lane. `select` cuts a window into groups, `merge` makes each group into samples. So
-an output is addressed by (lane, window, offset), and a resumed run redoes at most one window a lane.
+A window is a run of inputs of one lane. `select` cuts a window into groups, `merge` makes each group into samples. An
+output is addressed by (lane, window, offset), and a resumed run repeats at most one window per lane.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from penstock.node.over import OPEN, Node
 from penstock.types import Schema
 
 Select: TypeAlias = Callable[[list[Any]], Iterable[Sequence[Any]]]
-"""The samples of a window → groups, each a list of places in the window, or of the samples themselves."""
+"""Samples of a window → groups, each a list of positions in the window, or of the samples themselves."""
 
 Merge: TypeAlias = Callable[[list[Any]], Any]
-"""A group of samples → one sample; a list or a generator of samples; or None for nothing."""
+"""Group of samples → one sample; a list or a generator of samples; or None for nothing."""
 
 
 class PackStream(Node):
@@ -139,7 +139,7 @@ class PackStream(Node):
         return {"window": self.window, "fn": self.name, "lanes": self.lanes}
 
     def _packs(self, lane: int, window: int) -> Iterator[tuple[list[int], Iterable[Any]]]:
-        """The groups of a window as places in it, and what becomes of each."""
+        """Yield the groups of a window as positions in it, with the result of each."""
         samples = self.samples_of(lane, window)
         groups = [[place] for place in range(len(samples))] if self.select is None else self.select(samples)
         for places in self._checked(groups, samples):
@@ -147,7 +147,7 @@ class PackStream(Node):
             yield places, _several(_only(group) if self.merge is None else self.merge(group))
 
     def _checked(self, groups: Iterable[Sequence[Any]], samples: list[Any]) -> list[list[int]]:
-        """Places of each group, after all groups were seen to be sound."""
+        """Return the positions of each group, after checking all groups."""
         by_identity = {id(sample): place for place, sample in enumerate(samples)}
         found = [[_place(one, by_identity, len(samples)) for one in group] for group in groups]
         used = [place for group in found for place in group]

@@ -44,7 +44,7 @@ class FileStore:
     key: str | None = None
     described: Described | None = None
 
-    __class_getitem__ = classmethod(GenericAlias)  # FileStore[bytes] says what its files are
+    __class_getitem__ = classmethod(GenericAlias)  # FileStore[bytes] documents the type of its files
 
     def get(self, name: str, sample: Any = None) -> Any:
         """Return the value of one file, and add the file to the `__sources__` of `sample` if given.
@@ -102,7 +102,7 @@ def add_source(sample: Any, info: SourceInfo) -> None:
 def stores_of(
     aux: Mapping[str, Any], decode: DecodeOptions | None, described: Described | None = None
 ) -> dict[str, FileStore]:
-    """name → store, of sources or stores."""
+    """Return name → store, for sources or stores."""
     return {
         name: one if isinstance(one, FileStore) else FileStore(one, decode, described=described)
         for name, one in aux.items()
@@ -134,7 +134,7 @@ class Lazy:
     name: str
     ahead: _Fetch | None = field(default=None, compare=False, repr=False)
 
-    __class_getitem__ = classmethod(GenericAlias)  # Lazy[bytes] says what `get` gives
+    __class_getitem__ = classmethod(GenericAlias)  # Lazy[bytes] documents the result of `get`
 
     @property
     def ds(self) -> FileStore:
@@ -191,7 +191,7 @@ class Prefetch:
     def __init__(self, threads: int = _THREADS, most_bytes: int = _MOST_BYTES) -> None:
         self._given = (threads, most_bytes)
         self._pool: Pool | None = None
-        # The garbage collector may drop a handle, which is counted, while this thread holds the lock.
+        # The garbage collector may delete a counted handle while this thread holds the lock.
         self._lock = threading.RLock()
         self._held_bytes = 0
 
@@ -199,14 +199,14 @@ class Prefetch:
         return (Prefetch, self._given)
 
     def lazy(self, store: FileStore, name: str) -> Lazy:
-        """Return a handle to a file, whose fetch starts now if the prefetched bytes are below the limit."""
+        """Return a handle to a file, and start to fetch it if the prefetched bytes are below the limit."""
         if not self.has_room():
             return Lazy(store, name)
         with self._lock:
             if self._pool is None:
                 self._pool = Pool(self._given[0], "penstock-prefetch")
             pool = self._pool
-        # Not with the lock held: to submit takes one of all pools, under which others may drop a handle.
+        # Not while holding the lock: submitting takes a lock of all pools, under which handles may be deleted.
         fetch = _Fetch(self)
         fetch.begin(pool, store, name)
         return Lazy(store, name, fetch)
@@ -226,7 +226,7 @@ class Prefetch:
             self._held_bytes += num_bytes
 
     def close(self) -> None:
-        """Stop fetching; files whose fetch was not started are fetched on demand."""
+        """Stop fetching; files that aren't being fetched yet are fetched on demand."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
@@ -246,26 +246,24 @@ class _Fetch:
         self._future: Future[None] | None = None
 
     def begin(self, pool: Pool, store: FileStore, name: str) -> None:
-        """Start it."""
-        with contextlib.suppress(RuntimeError):  # closed meanwhile: it is fetched when it is asked for
+        with contextlib.suppress(RuntimeError):  # closed meanwhile: fetched on request
             self._future = pool.submit(_run, self, store, name)
 
     def has_room(self) -> bool:
-        """Return whether another file may be prefetched."""
         return self._owner.has_room()
 
     def keep(self, read: tuple[bytes, str | None]) -> None:
-        """The bytes are here, and the shard that they are of."""
+        """Store the bytes and their shard."""
         with self._lock:
             if self._wanted:
                 self._read = read
                 self._owner.hold(len(read[0]))
 
     def take(self) -> tuple[bytes, str | None] | None:
-        """The bytes and their shard; None where they were taken before, or are to be fetched by the caller."""
+        """Return the bytes and their shard; None if they were taken before, or the caller has to fetch them."""
         future = self._future
         if future is not None and not future.cancel():
-            future.exception()  # waits; an error comes again, and better, when the caller fetches
+            future.exception()  # waits; an error is raised again, with more detail, when the caller fetches
         with self._lock:
             return self._drop()
 
@@ -280,6 +278,6 @@ class _Fetch:
 
 
 def _run(fetch: _Fetch, store: FileStore, name: str) -> None:
-    # Asked again: many may have been begun before the first was there.
+    # Checked again: many fetches may have started before the first one finished.
     if fetch.has_room():
         fetch.keep(store.read(name))

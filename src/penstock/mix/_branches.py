@@ -1,7 +1,8 @@
-"""Reads from several streams in one call, for `Blend` and `Stages`, and finds the schema that samples have in common.
+"""Reading from several streams in one call, for `Blend` and `Stages`, and the common schema of their samples.
 
-A position of such a stream resolves to `what the child resolves · number of children + child`. Where that would not fit
-63 bits, or a child resolves to a negative number, it is `-1 - position`, and the position is resolved when it is read.
+A position of such a stream resolves to `child's resolved value · number of children + child`. If that exceeds 63 bits,
+or
+a child resolves to a negative number, it is `-1 - position`, and the position is resolved when it is read.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from penstock.node.over import Finder, StreamNode
 from penstock.types import Batch, Field, IntArray, Location, Sample, Schema
 
 NEUTRAL = {LOSS_MASK: 1, "weight": 1}
-"""Planes of tokens → the value that changes nothing, which stands where a child of a mix has no such plane."""
+"""Planes of tokens → the neutral value for children of a mix without this plane."""
 
 _MOST_TRIES = 10_000
 _OF_LABELS = ("targets", "segment_ids", "positions", "cu_seqlens")
@@ -33,12 +34,12 @@ _OF_LABELS = ("targets", "segment_ids", "positions", "cu_seqlens")
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """What is done to samples of one child, so that all of a mix are alike.
+    """Changes to samples of one child, so that all samples of a mix are alike.
 
     Attributes:
-        ids: fields whose ids have a common width → that width.
-        planes: planes that some children lack → their dtype; they get the `NEUTRAL` value.
-        like: the field of tokens, whose shape such planes have.
+        ids: fields of ids → their common width.
+        planes: missing planes → their dtype; they get the `NEUTRAL` value.
+        like: the field of tokens, which defines the shape of these planes.
     """
 
     ids: Mapping[str, np.dtype[Any]]
@@ -50,15 +51,15 @@ class Widths:
 
 
 Split: TypeAlias = Callable[[IntArray], tuple[NDArray[Any], IntArray]]
-"""positions: int64[k] → child of each: uint[k], and position in it: int64[k]."""
+"""Positions int64[k] → child of each, uint[k], and position in the child, int64[k]."""
 
 
 class Branches:
-    """The children of a stream, read together.
+    """Children of a stream, read together.
 
     Attributes:
         streams: the children, by number.
-        prefetch: hints the resolved positions that will be read; None where no child takes hints.
+        prefetch: passes on hints of resolved positions; None if no child takes hints.
     """
 
     def __init__(self, streams: Sequence[Stream[Any]], split: Split) -> None:
@@ -71,15 +72,15 @@ class Branches:
 
     @property
     def schema(self) -> Schema:
-        """What the children's samples hold in common; token ids of different widths in the widest."""
+        """Fields that the children's samples have in common; token ids in the widest dtype."""
         return self._common()[0]
 
     def sample(self, child: int, inner: int) -> Sample:
-        """The sample at position `inner` of a child."""
+        """Return the sample at position `inner` of a child."""
         return self._widened(self.streams[child][inner])
 
     def batch(self, positions: IntArray) -> Batch:
-        """Columns of the samples at `positions`: int64[k]; one call to each child that has some."""
+        """Return the samples at `positions` (int64[k]) as columns, with one call per child involved."""
         owner, inner = self._split(positions)
         return self._gathered(owner, lambda child, rows: self.streams[child].get_batch(inner[rows]))
 
@@ -112,12 +113,12 @@ class Branches:
         return samples
 
     def locate(self, position: int, name: str, child: int, inner: int) -> Location:
-        """Where position `inner` of a child comes from, seen from `position`."""
+        """Return the origin of position `inner` of a child, seen from `position`."""
         at = self.streams[child].locate(inner)
         return replace(at, position=position, path=(name, *at.path))
 
     def expect_lanes(self, positions: IntArray, world: int) -> None:
-        """Pass on to the children which lanes a rank reads."""
+        """Notify the children which lanes a rank reads."""
         owner, inner = self._split(positions)
         for rows in groups(owner):
             expect_lanes(self.streams[int(owner[rows][0])], inner[rows], world)
@@ -127,7 +128,7 @@ class Branches:
         prefetch_parts(self._prefetches.__getitem__, owner.reshape(batches.shape), own.reshape(batches.shape), whole)
 
     def _opened(self, resolved: IntArray) -> tuple[NDArray[Any], IntArray]:
-        """The child, and what it resolved, for each resolved position."""
+        """Return the child, and its own resolved value, for each resolved position."""
         own, owner = np.divmod(resolved, len(self.streams))
         late = np.flatnonzero(resolved < 0)
         if late.size:
@@ -147,11 +148,11 @@ class Branches:
         return parts[0][1] if len(parts) == 1 else scatter(parts, len(owner))
 
     def _widened(self, values: Sample) -> Sample:
-        """A sample, or columns, with token ids in the common width."""
+        """Return a sample, or columns, with token ids in the common width."""
         return widened(values, self._common()[1])
 
     def _common(self) -> tuple[Schema, Widths]:
-        # Not before it is needed: a schema may have to be read.
+        # Delayed: a schema may have to be read.
         if self._known is None:
             self._known = common([stream.schema for stream in self.streams])
         return self._known
@@ -265,15 +266,15 @@ class BranchingStream(StreamNode):
 
 
 def seeded(stream: Stream[Any], seed: int) -> Stream[Any]:
-    """The stream, with `seed` where it left one open."""
+    """Return the stream, with `seed` if it was made without one."""
     return stream.seeded(seed) if isinstance(stream, Seedable) else stream
 
 
 def common(schemas: Sequence[Schema]) -> tuple[Schema, Widths]:
-    """What samples of all schemas hold, and what makes them alike.
+    """Return the common schema, and the changes to make samples alike.
 
     Raises:
-        ConfigError: windows or documents of tokens, some of which lack a plane that has no neutral value.
+        ConfigError: some windows or documents lack a plane without a neutral value.
     """
     fields: list[Field] = []
     widths: dict[str, np.dtype[Any]] = {}
@@ -303,7 +304,7 @@ def common(schemas: Sequence[Schema]) -> tuple[Schema, Widths]:
 
 
 def _filled(schemas: Sequence[Schema]) -> tuple[str, list[Field]]:
-    """The field of tokens that all have, and the planes beside it that only some have."""
+    """Return the common field of tokens, and the planes that only some schemas have."""
     names = [{field.name: field for field in schema.fields} for schema in schemas]
     ids = [{name for name, field in known.items() if field.kind == "tokens"} for known in names]
     like = next((one for one in ("tokens", "inputs") if all(one in known for known in ids)), None)
@@ -326,7 +327,7 @@ def _is_plane(field: Field) -> bool:
 
 
 def widened(values: Sample, widths: Widths) -> Sample:
-    """A sample, or columns, with token ids in the common width, and the planes that it lacks."""
+    """Return a sample, or columns, with token ids in the common width, and missing planes added."""
     change: dict[str, Any] = {
         name: values[name].astype(dtype)
         for name, dtype in widths.ids.items()

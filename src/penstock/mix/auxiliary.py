@@ -1,4 +1,4 @@
-"""Attaches named stores of files to a source or a stream, and applies functions to samples."""
+"""Named stores of files for a source or a stream, and functions applied to samples."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def WithAux(x: Source[Any] | Stream[Any], /, **aux: Any) -> AuxSource | AuxStrea
         A source if `x` is a source, else a stream.
 
     Raises:
-        ConfigError: there is no store, one has no files by name, or a name is already used.
+        ConfigError: `aux` is empty, one has no files by name, or a name is already used.
 
     Examples:
         >>> import penstock as ps
@@ -88,7 +88,7 @@ def aux_of(node: Any) -> dict[str, Any]:
 
 
 class _WithAux(Node):
-    """Named stores next to a source or stream."""
+    """Base of sources and streams with named stores."""
 
     kind = "aux"
     aux: dict[str, Source[Any]]
@@ -164,7 +164,7 @@ class AuxStream(_WithAux, StreamOver[Any]):
 
 
 SampleFn = Callable[..., Sample]
-"""sample, and each auxiliary store by its name → sample."""
+"""Sample, and each auxiliary store by its name → sample."""
 
 
 @overload
@@ -201,7 +201,7 @@ def Map(x: Source[Any] | Stream[Any], fn: SampleFn, name: str | None = None) -> 
 
 
 class _Mapped(Changes):
-    """A function that is applied to samples."""
+    """Base of sources and streams with a function applied to samples."""
 
     kind, title = "map", "Map"
     fn: SampleFn

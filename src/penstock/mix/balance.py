@@ -1,4 +1,4 @@
-"""Deals each block of samples to ranks so that every step costs about the same."""
+"""Assignment of samples to ranks, so that every step costs about the same."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Balance(MovedStream[T]):
     def __reduce__(self) -> tuple[object, ...]:
         return (partial(Balance, steps=self.steps, seed=self.seed), (self.stream, self.world, self._given))
 
-    seeded = StreamNode.seeded  # itself: streams saved by version 0.2 keep the seed of the balanced order
+    seeded = StreamNode.seeded  # unchanged: streams saved by version 0.2 store the seed of the balanced order
 
     def identity(self) -> tuple[Any, ...]:
         return ({"kind": self.kind, "version": VERSION, **self.own()}, self.stream.fingerprint)
@@ -137,7 +137,7 @@ class Balance(MovedStream[T]):
         return {"world": self.world, "steps": self.steps, "seed": self.seed}
 
     def _places(self, block: int) -> IntArray:
-        """int64[world · steps]: the place in the stream's block of each place in this one."""
+        """Return int64[world · steps]: the place in the stream's block of each place in this block."""
         with self._lock:
             found = self._blocks.get(block)
             if found is None:

@@ -1,4 +1,4 @@
-"""Blends several streams by weight: whole numbers of places in each block, in an order by (seed, block)."""
+"""Blends of several streams by weight: whole numbers of places in each block, in an order by (seed, block)."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class Blend(BranchingStream):
         }
 
     def _child(self, name: str, child: Stream[Any] | Source[Any], lanes: int) -> Stream[Any]:
-        seed = derive_key(self.seed, "child", name) >> 12  # 52 bits: every JSON reader keeps them
+        seed = derive_key(self.seed, "child", name) >> 12  # 52 bits, which every JSON reader preserves
         if is_stream(child):
             return seeded(child, seed)
         if not is_finite(child):
@@ -199,12 +199,12 @@ def _lanes(children: Mapping[str, Any], lanes: int | None) -> int:
 
 
 def _check_different(streams: Mapping[str, Stream[Any]]) -> None:
-    """Refuse two names for one stream: its samples would come twice in the same order."""
+    """Raise an error for two names of one stream: its samples would be read twice in the same order."""
     shapes = {name: repr(_shape(stream)) for name, stream in streams.items()}
     common = Counter(shapes.values())
     seen: dict[str, str] = {}
     for name, stream in streams.items():
-        # Equal streams have equal shapes: fingerprints, which read from files, are needed only then.
+        # Equal streams have equal shapes: fingerprints, which read from files, are only needed then.
         if common[shapes[name]] == 1:
             continue
         first = seen.setdefault(stream.fingerprint, name)
@@ -217,7 +217,7 @@ def _check_different(streams: Mapping[str, Stream[Any]]) -> None:
 
 
 def _shape(node: Any) -> Any:
-    """What equal streams have in common for sure, without reading data."""
+    """Return properties that are equal for equal streams, without reading data."""
     children = node.children()
     own = [type(node).__name__, capability(node, "seed"), None if is_stream(node) else len(node)]
     return [*own, [_shape(child) for child in children.values()]]

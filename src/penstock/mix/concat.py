@@ -1,4 +1,4 @@
-"""Concatenates several sources."""
+"""Concatenation of sources."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from penstock.types import Batch, Extent, IntArray, MediaMetadata, Place, Sample
 _STARTS_VERSION = "concat-starts-1"
 _DERIVED_DOCS = 1 << 22
 _RUN_DOCS = 1 << 20
-_KEPT_DOCS = 1 << 16  # of fewer, plans are made in less time than a lock and a new file take
+_KEPT_DOCS = 1 << 16  # below this, planning is faster than a lock and a new file
 
 T = TypeVar("T")
 V = TypeVar("V", bound=np.generic)
@@ -58,7 +58,7 @@ def Concat(sources: Sequence[Any], *, mixed_tokenizers: bool = False) -> ConcatS
         A source of `sum(len(source) for source in sources)` samples.
 
     Raises:
-        ConfigError: there is no source, one is a stream, or token widths or tokenizers differ.
+        ConfigError: `sources` is empty, one is a stream, or token widths or tokenizers differ.
 
     Examples:
         >>> import penstock as ps
@@ -133,7 +133,7 @@ class ConcatSource(SourceNode):
 
     @property
     def costs(self) -> IntArray | None:
-        """Work per sample, int64[n]; None unless all sources know it."""
+        """Work per sample, int64[n]; None unless it is known for all sources."""
         parts: list[Any] = [capability(source, "costs") for source in self.sources]
         return None if any(part is None for part in parts) else np.concatenate(parts)
 
@@ -194,7 +194,7 @@ class ConcatSource(SourceNode):
         return place_of(self.sources[child], within)
 
     def children(self) -> Mapping[str, Source[Sample]]:
-        """Return the sources, named `"0"`, `"1"`, …"""
+        """Return the sources, named `"0"`, `"1"`, and so on."""
         return {str(child): source for child, source in enumerate(self.sources)}
 
     def recipe(self) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class ConcatSource(SourceNode):
         return _running([blocks_of(source).count for source in self.sources])
 
     def _get(self, name: str, /) -> bytes:
-        """The stored bytes of one file, of the first source that has it; raises `NotFound`."""
+        """Return the stored bytes of one file, from the first source that has it; raise `NotFound`."""
         return self._first_with(name, lambda source: source.get(name))
 
     def _get_media_metadata(self, name: str, /) -> MediaMetadata:
@@ -247,7 +247,7 @@ class ConcatSource(SourceNode):
         raise NotFound(f"no file named {name!r}", found=f"{len(self.sources)} sources without it")
 
     def _common(self) -> tuple[Schema, Widths]:
-        # Not before it is needed: a schema may have to be read.
+        # Delayed: a schema may have to be read.
         if self._known is None:
             schema, widths = common([source.schema for source in self.sources])
             if widths.ids and self._keeps_dtypes:
@@ -266,7 +266,7 @@ class ConcatSource(SourceNode):
         return cast(SupportsKeys, self.sources[child]).key_of(within)
 
     def _index_of(self, key: str, /) -> int:
-        """Index of the sample with this key, in the first source that has it; raises `NotFound`."""
+        """Return the index of the sample with this key, in the first source that has it; raise `NotFound`."""
         for source, begin in zip(self.sources, self._starts.tolist(), strict=False):
             try:
                 return begin + cast(SupportsKeys, source).index_of(key)
@@ -275,12 +275,12 @@ class ConcatSource(SourceNode):
         raise NotFound(f"no sample has the key {key!r}", found=f"{len(self.sources)} sources without it")
 
     def _key_run(self, start: int, stop: int, /) -> list[str]:
-        """Keys of the samples `[start, stop)`."""
+        """Return the keys of the samples `[start, stop)`."""
         runs = pieces(self._starts, start, stop)
         return list(chain(*(keys_of(cast(SupportsKeys, self.sources[child]), *run) for child, *run in runs)))
 
     def _by_child(self, indices: IntArray) -> Iterator[tuple[int, NDArray[np.intp], IntArray]]:
-        """For each source that has some of `indices`: its number, where they stand, and what it knows them by."""
+        """Yield, for each source with some of `indices`: its number, their places, and their indices in it."""
         owner = np.searchsorted(self._starts, indices, side="right") - 1
         places = np.arange(len(indices))
         for rows in groups(owner):
@@ -404,7 +404,7 @@ class ConcatTokens(ConcatSource):
             put(run)
 
     def _own_starts(self) -> Iterator[IntArray]:
-        """`doc_starts` in runs."""
+        """Yield `doc_starts` in runs."""
         for source, begin in zip(self.sources, self._token_starts.tolist(), strict=False):
             for first in range(0, len(source), _RUN_DOCS):
                 yield source.doc_starts[first : min(len(source), first + _RUN_DOCS)] + begin
@@ -420,11 +420,11 @@ class ConcatTokens(ConcatSource):
         return ConcatTokens(tuple(source for source, _ in pairs)), join_hidden(hidden)
 
     def _stored_tokens(self) -> tuple[ConcatTokens, Hidden]:
-        """The tokens as they are stored, for borders alone, and which of them are hidden."""
+        """Return the stored tokens, only for borders, and which of them are hidden."""
         return self._as_stored
 
     def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
-        """File ranges that hold tokens `[start, stop)`."""
+        """Return the file ranges of the tokens `[start, stop)`."""
         runs = pieces(self._token_starts, start, stop)
         return tuple(chain(*(token_extents(self.sources[child], low, high) or () for child, low, high in runs)))
 
@@ -451,7 +451,7 @@ class ConcatTokens(ConcatSource):
 
 @dataclass(frozen=True, slots=True)
 class _JoinedPlane:
-    """A plane of several token sources, each after those before."""
+    """Concatenated plane of several token sources."""
 
     name: str
     source: ConcatTokens
@@ -472,15 +472,15 @@ class _JoinedPlane:
 
 
 def _planes_said(source: Any) -> str | None:
-    """Names and dtypes of a source's planes, in the order of names."""
+    """Return the names and dtypes of a source's planes, in the order of names."""
     return ", ".join(f"{name}: {one.dtype}" for name, one in sorted(planes_of(source).items())) or "none"
 
 
 def pieces(begins: IntArray, start: int, stop: int) -> list[tuple[int, int, int]]:
-    """`(child, start, stop)` of each child with a part of `[start, stop)`, counted from its own first.
+    """Return `(child, start, stop)` of each child with a part of `[start, stop)`, counted from the child's first.
 
     Args:
-        begins: int64[n + 1]: where each of n children begins, and the end of the last.
+        begins: int64[n + 1]: start of each of n children, and the end of the last.
         start: first of the range.
         stop: its end.
     """
@@ -495,7 +495,7 @@ def pieces(begins: IntArray, start: int, stop: int) -> list[tuple[int, int, int]
 
 
 def _running(sizes: Sequence[int]) -> IntArray:
-    """int64[len(sizes) + 1]: where each begins, and their sum."""
+    """Return int64[len(sizes) + 1]: the start of each, and their sum."""
     return np.cumsum([0, *sizes], dtype=np.int64)
 
 
@@ -505,7 +505,7 @@ def _read_only(array: NDArray[V]) -> NDArray[V]:
 
 
 def _check_equal(what: str, values: Sequence[Any]) -> None:
-    """Refuse values that are known and differ."""
+    """Raise an error for values that are known and differ."""
     known = next((value for value in values if value is not None), None)
     for child, value in enumerate(values):
         if value is not None and value != known:

@@ -1,4 +1,4 @@
-"""Reads each source an exact number of times in one pass: 2 is each sample twice, 0.5 is half of them."""
+"""Exact numbers of repetitions of each source in one pass: 2 is each sample twice, 0.5 is half of them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Epochs(SourceNode):
         first_pass: number of this source's first pass.
 
     Raises:
-        ConfigError: there is no child, repetitions aren't positive or yield no sample, or a stream has no epochs.
+        ConfigError: `children` is empty, repetitions aren't positive or yield no sample, or a stream has no epochs.
 
     Attributes:
         counts: name → samples per pass.
@@ -72,7 +72,7 @@ class Epochs(SourceNode):
             raise ConfigError("the pass is out of range", found=first_pass, expected="0 or more")
         if (total := sum(self.counts.values())) > MAX_SIZE:
             raise ConfigError("a pass has too many samples", found=total, expected=f"at most {MAX_SIZE}")
-        # Nothing can be read of an empty source: it has no number among those that are read.
+        # Nothing can be read from an empty source: it gets no number.
         self._names = [name for name, count in self.counts.items() if count]
         self._sizes: IntArray = np.array([self.counts[name] for name in self._names], dtype=np.int64)
         self._starts: IntArray = np.append(0, np.cumsum(self._sizes)).astype(np.int64)
@@ -194,7 +194,7 @@ def _as_stream(child: Source[Any] | Stream[Any]) -> Stream[Any]:
 
 
 def _count(name: str, child: Any, repetitions: Weight) -> int:
-    """Samples of the child in a pass."""
+    """Return the number of samples of the child per pass."""
     size = _epoch_size(name, child)
     count = math.floor(size * exactly(f"number of repetitions of {name!r}", repetitions))
     if size and not count:
@@ -207,7 +207,7 @@ def _count(name: str, child: Any, repetitions: Weight) -> int:
 
 
 def _epoch_size(name: str, child: Any) -> int:
-    """Samples of the child's epoch, through what changes single samples only."""
+    """Return the size of the child's epoch, through nodes that only change single samples."""
     node: Any = child
     while not is_finite(node):
         size = capability(node, "size")
@@ -224,14 +224,14 @@ def _epoch_size(name: str, child: Any) -> int:
 
 
 def _blocks(child: Any, begin: int, count: int) -> Blocks:
-    """The storage blocks of `count` samples from `begin` on, in a child that is read again and again."""
+    """Return the storage blocks of `count` samples from `begin` on, in a child that is read repeatedly."""
     if is_stream(child):
         return even_blocks(count)
     own, size = blocks_of(child), len(child)
     first, last = begin // size, (begin + count - 1) // size
     whole = joined([own] * (last + 1 - first))
     begin -= first * size
-    if isinstance(whole, EvenBlocks) and whole.sizes.all():  # empty blocks stay, which a cut would drop
+    if isinstance(whole, EvenBlocks) and whole.sizes.all():  # empty blocks are kept, which a cut would drop
         return whole.cut(begin, begin + count)
     starts = whole.starts() - begin
     return StoredBlocks(np.concatenate([[0], starts[(starts > 0) & (starts < count)], [count]]).astype(np.int64))

@@ -1,4 +1,4 @@
-"""Joins several sources by key: hashes sorted once, rows in the order of the first source.
+"""Joins of several sources by key: hashes sorted once, rows in the order of the first source.
 
 Keys are compared by xxh3-128. Memory while the rows are computed: about 60 bytes per key of the largest source, and
 8 bytes per row and source of the result. Keys are read in runs of 65,536. The result is mapped from disk.
@@ -33,7 +33,7 @@ VERSION = "join-1"
 _RULES = {"error": "error", "skip": "skip", "inner": "skip", "none": "none"}
 
 Joiner = Callable[..., Sample]
-"""The members' samples → the joined one: positional for a list of sources, by name for a dict."""
+"""Samples of the members → the joined sample; positional for a list of sources, by name for a dict."""
 
 
 def Join(
@@ -243,17 +243,17 @@ class JoinedSource(SourceNode):
         return cast(SupportsKeys, next(iter(self._members.values())))
 
     def _key(self) -> str:
-        """Of everything that decides which rows belong together."""
+        """Return the cache key of everything that determines the matching rows."""
         prints = [source.fingerprint for source in self._members.values()]
         return digest("join-rows", VERSION, prints, list(self.how.values()))
 
     def _rows(self) -> NDArray[np.int64]:
-        """int64[n_rows, n_members]; -1 where a member has no sample."""
+        """Return int64[n_rows, n_members]; -1 if a member has no sample."""
         if self._table is None:
             width = len(self._members)
             known = digest(self._key(), [kept_key(source) for source in self._members.values()])
             flat = self._derived.array(f"join-{known}", "int64", self._build)
-            # The number of members stands in front: an empty file could not be mapped.
+            # The number of members comes first: an empty file couldn't be mapped.
             self._table = flat[1:].reshape(-1, width)
         return self._table
 
@@ -263,7 +263,7 @@ class JoinedSource(SourceNode):
 
 
 def _members(given: Sequence[Any]) -> tuple[dict[str, Source[Any]], bool]:
-    """The sources by name, and whether the names were given."""
+    """Return the sources by name, and whether the names were passed."""
     only = given[0] if len(given) == 1 else given
     if isinstance(only, Mapping):
         members, named = dict(cast("Mapping[str, Source[Any]]", only)), True
@@ -312,7 +312,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The keys of a source, sorted by hash: uint64[n] twice, and the row of each: int64[n]."""
+    """Keys of a source, sorted by hash: uint64[n] twice, and the row of each: int64[n]."""
 
     high: NDArray[np.uint64]
     low: NDArray[np.uint64]
@@ -320,15 +320,15 @@ class _Keys:
 
 
 def join_rows(names: Sequence[str], sources: Sequence[Any], how: Sequence[How]) -> IntArray:
-    """int64[n_rows · n_sources]: row after row, the sample of each source; -1 where a source has none.
+    """Return int64[n_rows · n_sources]: row by row, the sample of each source; -1 if a source has none.
 
     Args:
-        names: of the sources, for messages.
-        sources: with keys; the first decides the order.
-        how: for each but the first, what happens to a row of the first that it has no partner for.
+        names: names of the sources, for messages.
+        sources: sources with keys; the first determines the order.
+        how: for each source except the first, the treatment of rows without a partner in it.
 
     Raises:
-        ConfigError: a key comes twice in a source, or has no partner where it needs one.
+        ConfigError: a key occurs twice in a source, or lacks a required partner.
     """
     first = _hashes(sources[0])
     _sorted_keys(names[0], sources[0], first)
@@ -345,7 +345,7 @@ def join_rows(names: Sequence[str], sources: Sequence[Any], how: Sequence[How]) 
 
 
 def _hashes(source: Any) -> NDArray[np.uint64]:
-    """uint64[n, 2]: high and low half of each key's hash."""
+    """Return uint64[n, 2]: high and low half of each key's hash."""
     digests = bytearray()
     for keys in _key_runs(source):
         digests += b"".join(xxhash.xxh3_128_digest(key.encode("utf-8", "surrogatepass")) for key in keys)
@@ -374,7 +374,7 @@ def _sorted_keys(name: str, source: Any, hashes: NDArray[np.uint64]) -> _Keys:
 
 
 def _look_up(wanted: NDArray[np.uint64], keys: _Keys) -> IntArray:
-    """int64[k]: the row of each wanted key, -1 where there is none."""
+    """Return int64[k]: the row of each wanted key, -1 if there is none."""
     found = np.full(len(wanted), -1, dtype=np.int64)
     if not keys.rows.size:
         return found
@@ -383,7 +383,7 @@ def _look_up(wanted: NDArray[np.uint64], keys: _Keys) -> IntArray:
         at = np.searchsorted(keys.high, high)
         last = np.searchsorted(keys.high, high, side="right")
         part = found[start : start + RUN]
-        # Once, but for keys whose high halves are equal by chance.
+        # Once, except for keys with equal high halves by chance.
         while (open_ := np.flatnonzero((part < 0) & (at < last))).size:
             hit = open_[keys.low[at[open_]] == low[open_]]
             part[hit] = keys.rows[at[hit]]

@@ -1,9 +1,9 @@
-"""Computes which child each position of a blend comes from: `blend-1`.
+"""Child of each position of a blend: `blend-1`.
 
 Position p is place `q = p // lanes` of lane `l = p mod lanes`. A lane's places come in blocks of equal length; block
-`b = q // size` gives each child its count of places. Before mixing the places stand child by child; `feistel-1`,
-keyed by (seed, lane, block), moves slot s to place `permute(s)`. Then each child's places are numbered in the order in
-which they come: the n-th place of a child with c places is place `b·c + n` of the child's lane l, its position
+`b = q // size` gives each child its count of places. Before mixing the places are ordered by child; `feistel-1`,
+keyed by (seed, lane, block), moves slot s to place `permute(s)`. Then each child's places are numbered in
+order: the n-th place of a child with c places is place `b·c + n` of the child's lane l, its position
 `(b·c + n)·lanes + l`. So a child is read in its own order, and nothing before p has to be computed.
 """
 
@@ -23,7 +23,7 @@ from penstock.types import IntArray
 
 VERSION = "blend-1"
 
-PAGE = 1 << 12  # fewest places worked out at once
+PAGE = 1 << 12  # fewest places computed at once
 SPARE_PAGES = 16
 _MOST_COUNTED = 1 << 18
 
@@ -33,11 +33,12 @@ Slots = NDArray[np.uint16]
 class BlockPlaces:
     """Position → (child, position of the child), and back. Threads may share it.
 
-    Memory: pages of 4,096 places, or of a block where that is longer, at 2 bytes a place; as many of the last ones as
-    there are lanes, and 16: 2 MiB for one lane at the longest block, 128 KiB for each further one.
+    Memory: the last `lanes + 16` pages of 4,096 places, or of one block if that is longer, at 2 bytes per place: 2 MiB
+    for
+    one lane at the longest block, 128 KiB for each further lane.
 
     Args:
-        counts: places of each child in a block, 1 or more; their sum is a power of two up to 2^16.
+        counts: places of each child per block, at least 1; their sum is a power of two up to 2^16.
         seed: any integer.
         lanes: 1 or more.
     """
@@ -54,7 +55,7 @@ class BlockPlaces:
         self._lock = threading.Lock()
 
     def split(self, positions: IntArray) -> tuple[NDArray[np.uint16], IntArray]:
-        """uint16[k] and int64[k]: the child of each position, and the position in that child."""
+        """Return uint16[k] and int64[k]: the child of each position, and the position in that child."""
         lane = positions % self.lanes
         place = positions // self.lanes
         slot = self._slots(lane, place)
@@ -63,7 +64,6 @@ class BlockPlaces:
         return owner, own_place * self.lanes + lane
 
     def split_one(self, position: int) -> tuple[int, int]:
-        """`split` for one position."""
         place, lane = divmod(position, self.lanes)
         page, within = divmod(place, self._page_size)
         slot = int(self._page(lane, page)[within])
@@ -72,7 +72,7 @@ class BlockPlaces:
         return owner, own_place * self.lanes + lane
 
     def position_of(self, owner: int, inner: int) -> int:
-        """The position at which position `inner` of child `owner` comes."""
+        """Return the position of position `inner` of child `owner`."""
         own_place, lane = divmod(inner, self.lanes)
         block, number = divmod(own_place, int(self.counts[owner]))
         begin = block * self.size
@@ -82,9 +82,9 @@ class BlockPlaces:
         return place * self.lanes + lane
 
     def reads(self, stop: int) -> list[int]:
-        """For each child a number that all of its positions read in `[0, stop)` are below; 0 where none is.
+        """Return for each child an upper bound of its positions read in `[0, stop)`; 0 if none is read.
 
-        Exact in all but very many lanes of long blocks, where it may be up to a block a lane too high.
+        Exact except with very many lanes of long blocks, where it may be up to a block per lane too high.
         """
         lanes = min(stop, self.lanes)
         if lanes * self.size > _MOST_COUNTED:
@@ -104,7 +104,7 @@ class BlockPlaces:
         self.__dict__.update(state, _lock=threading.Lock())
 
     def _in_part(self, lane: int, block: int, places: int) -> IntArray:
-        """int64[n]: how many of the first `places` of a block each child has."""
+        """Return int64[n]: how many of the first `places` of a block each child has."""
         page, within = divmod(block * self.size, self._page_size)
         owners = self._owners[self._page(lane, page)[within : within + places]]
         return np.bincount(owners, minlength=len(self.counts)).astype(np.int64)
@@ -119,7 +119,7 @@ class BlockPlaces:
         return out
 
     def _page(self, lane: int, page: int) -> Slots:
-        """uint16[page size]: the slot at each place, numbered so that a child's slots rise with their places."""
+        """Return uint16[page size]: the slot at each place, numbered so that a child's slots ascend with places."""
         found = self._pages.get((lane, page))
         if found is not None:
             return found
@@ -138,7 +138,7 @@ class BlockPlaces:
         to = permute(slots, size, int(keys[0]) if num_blocks == 1 else np.repeat(keys, size)).reshape(num_blocks, size)
         owners = np.empty((num_blocks, size), dtype=np.uint16)
         np.put_along_axis(owners, to, np.broadcast_to(self._owners, to.shape), axis=1)
-        # A stable sort by child leaves the places of each child in order: the slots' numbers.
+        # A stable sort by child keeps the places of each child in order: the slots' numbers.
         in_order = np.argsort(owners, axis=1, kind="stable")
         numbered = np.empty((num_blocks, size), dtype=np.uint16)
         np.put_along_axis(numbered, in_order, np.arange(size, dtype=np.uint16)[None].repeat(num_blocks, 0), axis=1)

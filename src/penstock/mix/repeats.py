@@ -22,7 +22,7 @@ from penstock.store.resolve import is_url
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One place of the tree that reads a dataset, or rows `[start, stop)` of it; `stages` tells when."""
+    """One node that reads a dataset, or its rows `[start, stop)`; `stages` are the times of reading."""
 
     name: str = ""
     source: Any = None
@@ -31,7 +31,7 @@ class _Reading:
     stages: Mapping[int, int] = field(default_factory=dict[int, int])
 
     def meets(self, other: _Reading) -> bool:
-        """Whether both may read one row, at one time of the run."""
+        """Return whether both may read the same row, at one time of the run."""
         starts, stops = max(self.start, other.start), [one for one in (self.stop, other.stop) if one is not None]
         is_same_time = all(other.stages.get(node, stage) == stage for node, stage in self.stages.items())
         return self.name != other.name and is_same_time and (not stops or starts < min(stops))
@@ -43,7 +43,7 @@ def repeats_by_path(data: Any) -> list[str]:
 
 
 def repeats_by_content(data: Any) -> list[str]:
-    """Do the same by fingerprints, which also tell copies of a dataset."""
+    """Describe the same by fingerprints, which also detect copies of a dataset."""
     return list(_repeats(data, lambda source: source.fingerprint))
 
 
@@ -51,7 +51,7 @@ def _repeats(data: Any, identify: Callable[[Any], str]) -> Iterator[str]:
     readings: dict[str, list[_Reading]] = {}
     for one in _readings(data, _Reading()):
         recipe = _recipe_of(one.source)
-        if "path" in recipe:  # other options read it in another way, such as for another task: that isn't twice
+        if "path" in recipe:  # other options are a different use, such as for another task: not a repetition
             options = {key: value for key, value in recipe.items() if key != "path"}
             key = json.dumps([identify(one.source), options], sort_keys=True, default=str)
             readings.setdefault(key, []).append(one)

@@ -1,9 +1,9 @@
-"""Converts weights to integer counts: how many places of a block each child of a blend has.
+"""Conversion of weights to integer counts: the places of each child of a blend per block.
 
 A block has `2^k` places, k the smallest up to 16 with which every share is within 1 % of its weight. If there is no
 such k, it is 16 and each share is less than one place off: 1/65,536 of all samples. Counts are the whole parts of
 `weight / sum · 2^k`; the remaining places go to the largest remainders, ties to the earlier name. The arithmetic is
-exact: a float counts as the decimal number that it is written as.
+exact: a float counts as its decimal representation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def block_counts(weights: Mapping[str, Weight]) -> dict[str, int]:
         Name → number of places, 1 or more; they add up to a power of two.
 
     Raises:
-        ConfigError: there is no weight, or one isn't positive or is too small to get a place.
+        ConfigError: `weights` is empty, or one isn't positive or is too small to get a place.
 
     Examples:
         >>> from penstock.mix import block_counts
@@ -57,17 +57,17 @@ def block_counts(weights: Mapping[str, Weight]) -> dict[str, int]:
 
 
 def requested_shares(weights: Mapping[str, Weight]) -> dict[str, float]:
-    """Return each child's share of all samples by its weight alone, before it is rounded to whole places."""
+    """Return each child's share of all samples by its exact weight, before rounding to whole places."""
     exact = {name: exactly(f"weight of {name!r}", weight) for name, weight in weights.items()}
     total = sum(exact.values())
     return {name: float(weight / total) for name, weight in exact.items()}
 
 
 def exactly(what: str, value: Weight) -> Fraction:
-    """A positive number as a fraction; 0.1 is a tenth.
+    """Return a positive number as a fraction; 0.1 is a tenth.
 
     Raises:
-        ConfigError: `value` is no positive, finite number.
+        ConfigError: `value` isn't a positive, finite number.
     """
     if isinstance(value, np.generic):
         value = value.item()

@@ -1,4 +1,4 @@
-"""Schedules streams one after another: other weights, another window length, another data set from a position on."""
+"""Streams one after another: other weights, window lengths or data from a position on."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Stages(BranchingStream):
             is None for the last stage, and only there.
 
     Raises:
-        ConfigError: there is no stage, n is invalid, a source is passed instead of a stream, or lanes differ.
+        ConfigError: `stages` is empty, n is invalid, a source is passed instead of a stream, or lanes differ.
 
     Attributes:
         borders: first position of each stage except the first.

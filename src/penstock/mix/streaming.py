@@ -1,4 +1,4 @@
-"""The sample order of a MosaicML Streaming run, as a stream over any sources that know their shards."""
+"""Sample order of a MosaicML Streaming run, as a stream over any sources with shards."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class StreamingOrder(StreamNode):
         self._epochs = StreamingEpochs(run, derived=self._derived)
         self.prefetch = prefetch_of(self._source)
         if not run.needs_state:
-            _ = self._epochs.sizes  # arguments that don't fit are refused here
+            _ = self._epochs.sizes  # invalid arguments raise an error here
 
     @property
     def schema(self) -> Schema:
@@ -250,7 +250,7 @@ class StreamingOrder(StreamNode):
             first_nodes=loaded.initial_physical_nodes,
         )
         epochs = StreamingEpochs(run, loaded.epoch, loaded.sample_in_epoch, self._derived)
-        _ = epochs.sizes  # a state that does not fit is refused, and changes nothing
+        _ = epochs.sizes  # an invalid state raises an error here, and changes nothing
         self._epochs = epochs
 
     def state_dict(self, consumed: int = 0) -> dict[str, Any]:
@@ -276,17 +276,17 @@ class StreamingOrder(StreamNode):
 
 
 def with_substitutes(source: Source[Any], ids: IntArray) -> IntArray:
-    """int64[k]: the same ids, but where a sample is excluded that of the one that stands in for it."""
+    """Return int64[k]: the ids, with excluded samples replaced by their substitutes."""
     return ids if excluded_of(source) is None else Sequential(source).resolve(ids) % len(source)
 
 
 def number_of(value: int | str | None) -> int | None:
     """Return a number of samples; text such as "1.5k" counts thousands, millions, billions or trillions.
 
-    Digits after the last sample are cut off, by the arithmetic of streaming: "0.0015k" is 1. None for nothing.
+    Fractions of a sample are truncated, as in streaming: "0.0015k" is 1. None stays None.
 
     Raises:
-        ConfigError: not such a number.
+        ConfigError: the text isn't such a number.
     """
     if not value:
         return None
@@ -313,7 +313,7 @@ def _weighted(source: Any) -> tuple[tuple[Source[Sample], ...], list[Weight]]:
 
 
 def _cluster(world: tuple[int, int, int], batch: int, copies: int) -> Cluster:
-    """The ranks that read apart, as the original counts them with replication."""
+    """Return the cluster of independently reading ranks, as the original counts them with replication."""
     if len(world) != 3:
         raise ConfigError("world must be (nodes, ranks_per_node, workers_per_rank)", found=repr(world))
     nodes, ranks_per_node, workers = map(operator.index, world)

@@ -2,7 +2,7 @@
 
 `[a, b]` is two numbers of samples, `[a, "end"]`, or two percentages as text; start inclusive, end exclusive. The inner
 range counts first, and a range of a range is merged before anything is rounded: 50 % of 50 % is 25 % of the whole.
-Samples in `[0, n)` that a percentage means: `floor(n · ratio)`, in the arithmetic of 64-bit floats, as Energon has it.
+A percentage of `[0, n)` is `floor(n · ratio)` samples, in the arithmetic of 64-bit floats, as in Energon.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Bound: TypeAlias = int | str
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The part of a source that a subset is.
+    """Part of a source selected by a subset.
 
     Attributes:
-        source: of which it is a part.
-        start: first sample, counted with those that the source leaves out.
-        stop: where it ends; None for the end.
+        source: the whole source.
+        start: first sample, including excluded ones in the count.
+        stop: end of the range; None for the end of the source.
         ratio: the part of that range.
     """
 
@@ -38,7 +38,7 @@ class Chosen:
     ratio: tuple[float, float] = (0.0, 1.0)
 
     def range_in(self, size: int) -> tuple[int, int]:
-        """First and last place, the latter not included, of `size` places."""
+        """Return the first and the end place of `size` places."""
         stop = size if self.stop is None else self.stop
         if not 0 <= self.start <= stop <= size:
             raise ConfigError(
@@ -50,15 +50,15 @@ class Chosen:
 
 @runtime_checkable
 class _Excluding(Protocol):
-    """A source that leaves out samples of its split, whose places subsets count all the same."""
+    """Source with excluded samples, which still count in subsets."""
 
     @property
     def split_size(self) -> int:
-        """Samples of the split, those left out included."""
+        """Samples of the split, including excluded ones."""
         ...
 
     def kept_before(self, place: int, /) -> int:
-        """How many samples before `place` of the split are in the source; `place` is in `[0, split_size]`."""
+        """Return how many samples before `place` of the split aren't excluded; `place` is in `[0, split_size]`."""
         ...
 
 
@@ -91,10 +91,10 @@ def subset(source: Source[Any], bounds: Sequence[Bound]) -> TakenSource[Any]:
 
 
 def part_of(chosen: Chosen) -> TakenSource[Any]:
-    """The part of a source, which can be made smaller by `subset`.
+    """Return the part of a source, which can be made smaller by `subset`.
 
     Raises:
-        ConfigError: it is not inside of the source.
+        ConfigError: the part isn't inside the source.
     """
     whole = chosen.source
     if isinstance(whole, _Excluding):

@@ -1,1 +1,1 @@
-"""Base classes of sources and streams that are made of others."""
+"""Base classes of sources and streams that are built on others."""

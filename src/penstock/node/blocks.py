@@ -1,8 +1,9 @@
-"""Where storage blocks begin: an array, or arithmetic where nearly all are of one size.
+"""Starts of storage blocks: an array, or arithmetic if nearly all blocks have one size.
 
-A source that knows no blocks is cut into even ones. At 10^12 samples these are 2.4·10^8, and an array of where they
-begin would be 2 GB in every process. So sources made of others pass on what they know as `storage_blocks()`, and
-`block_starts`, the array that `SupportsBlocks` asks for, is made of that for those who want it.
+A source without blocks is cut into even ones. At 10^12 samples these are 2.4·10^8, and an array of their starts would
+be
+2 GB in every process. So sources built on others pass on `storage_blocks()`, from which `block_starts`, the array of
+`SupportsBlocks`, is made on request.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from penstock.types import IntArray
 
 EVEN_BLOCK = 4096
 _RUN_BLOCKS = 1 << 16
-_MOST_ODD = 4  # one block in so many: beyond that an array takes no more memory
+_MOST_ODD = 4  # one block in this many: beyond that an array takes no more memory
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredBlocks:
-    """Blocks as an array of where they begin.
+    """Blocks as an array of their starts.
 
     Attributes:
         array: int64[count + 1]: first sample of each, and the number of samples.
@@ -43,35 +44,35 @@ class StoredBlocks:
 
     @property
     def size(self) -> int:
-        """Samples of all."""
+        """Total number of samples."""
         return int(self.array[-1])
 
     def starts(self) -> IntArray:
-        """int64[count + 1]: first sample of each, and the number of samples."""
+        """Return int64[count + 1]: first sample of each, and the number of samples."""
         return self.array
 
     def start_of(self, block: Any) -> Any:
-        """int64[k]: first sample of each of some blocks."""
+        """Return int64[k]: the first sample of each of some blocks."""
         return self.array[block]
 
     def block_of(self, index: Any) -> Any:
-        """int64[k]: the block that holds each of some samples."""
+        """Return int64[k]: the block of each of some samples."""
         return np.searchsorted(self.array, index, side="right") - 1
 
     def digest(self) -> str:
-        """16 hex digits of the borders."""
+        """Return 16 hex digits of the digest of the borders."""
         return hashlib.blake2b(self.array.astype("<i8").tobytes(), digest_size=8).hexdigest()
 
 
 class EvenBlocks:
-    """Blocks of which nearly all hold `even` samples, by arithmetic; the others are listed.
+    """Blocks that nearly all have `even` samples, by arithmetic; the others are listed.
 
-    Memory: 40 bytes a block of another size.
+    Memory: 40 bytes per block of another size.
 
     Args:
-        even: samples of a block, 1 or more.
+        even: samples per block, at least 1.
         count: number of blocks.
-        odd: int64[k]: numbers of the blocks of other sizes, rising.
+        odd: int64[k]: numbers of the blocks of other sizes, ascending.
         sizes: int64[k]: their samples.
     """
 
@@ -82,7 +83,7 @@ class EvenBlocks:
         self.count = count
         self.odd = odd
         self.sizes = sizes
-        # What the odd blocks before the i-th hold beyond `even` each; below 0 where they are shorter.
+        # Samples of the odd blocks before the i-th beyond `even` each; negative if they are shorter.
         self._surplus = np.append(0, np.cumsum(sizes - even))
         self.size = count * even + int(self._surplus[-1])
         self._begins = odd * even + self._surplus[:-1]
@@ -93,7 +94,7 @@ class EvenBlocks:
         return (EvenBlocks, (self.even, self.count, self.odd, self.sizes))
 
     def starts(self) -> IntArray:
-        """int64[count + 1]: first sample of each, and the number of samples."""
+        """Return int64[count + 1]: first sample of each, and the number of samples."""
         starts = np.empty(self.count + 1, np.int64)
         at = 0
         for run in self.runs():
@@ -102,7 +103,7 @@ class EvenBlocks:
         return starts
 
     def runs(self) -> Iterator[IntArray]:
-        """`starts()` in runs."""
+        """Yield `starts()` in runs."""
         begin = 0
         for first in range(0, self.count, _RUN_BLOCKS):
             sizes = np.full(min(_RUN_BLOCKS, self.count - first), self.even, np.int64)
@@ -114,20 +115,20 @@ class EvenBlocks:
         yield np.array([begin], np.int64)
 
     def start_of(self, block: Any) -> Any:
-        """int64[k]: first sample of each of some blocks."""
+        """Return int64[k]: the first sample of each of some blocks."""
         return block * self.even + self._surplus[np.searchsorted(self.odd, block)]
 
     def block_of(self, index: Any) -> Any:
-        """int64[k]: the block that holds each of some samples."""
-        last = np.searchsorted(self._begins, index, side="right")  # of the odd blocks: how many begin up to there
+        """Return int64[k]: the block of each of some samples."""
+        last = np.searchsorted(self._begins, index, side="right")  # number of odd blocks that start up to there
         return self._after[last] + np.maximum((index - self._ends[last]) // self.even, -1)
 
     def digest(self) -> str:
-        """16 hex digits of the borders: those of the array. Takes about 20 ns a block, and is kept."""
+        """Return 16 hex digits of the digest of the borders. Takes about 20 ns per block, and is cached."""
         return _digest(self.even, self.count, self.odd.tobytes(), self.sizes.tobytes())
 
     def cut(self, start: int, stop: int) -> Blocks:
-        """The blocks inside `[start, stop)`, counted from `start`; cut ones at both ends."""
+        """Return the blocks inside `[start, stop)`, counted from `start`; cut ones at both ends."""
         if start >= stop:
             return StoredBlocks(np.zeros(1, np.int64))
         first, last = int(self.block_of(start)), int(self.block_of(stop - 1))
@@ -147,7 +148,7 @@ Blocks: TypeAlias = StoredBlocks | EvenBlocks
 
 
 def even_blocks(size: int, block_size: int = EVEN_BLOCK) -> EvenBlocks:
-    """`size` samples in even blocks, the last of which may be shorter."""
+    """Return even blocks of `size` samples, the last of which may be shorter."""
     count = -(-size // block_size)
     rest = size - (count - 1) * block_size if count else block_size
     odd = np.array([count - 1] if rest != block_size else [], np.int64)
@@ -155,14 +156,14 @@ def even_blocks(size: int, block_size: int = EVEN_BLOCK) -> EvenBlocks:
 
 
 def blocks_of(source: Source[Any], block_size: int | None = None) -> Blocks:
-    """The source's own blocks, or even ones.
+    """Return the source's own blocks, or even ones.
 
     Args:
         source: any source.
-        block_size: samples of an even block, whatever the source says; 4,096 where it says nothing.
+        block_size: samples per even block, instead of the source's own blocks; 4,096 for sources without blocks.
 
     Raises:
-        ConfigError: a block size below 1.
+        ConfigError: the block size is below 1.
     """
     if block_size is not None:
         if block_size < 1:
@@ -174,7 +175,7 @@ def blocks_of(source: Source[Any], block_size: int | None = None) -> Blocks:
 
 
 def own_blocks(source: Source[Any]) -> Blocks | None:
-    """Return the blocks that a source knows; None if it knows none."""
+    """Return a source's own blocks, if it has any."""
     known = capability(source, "storage_blocks")
     if known is not None:
         return known()
@@ -188,7 +189,7 @@ def preferred_mode(*sources: Any) -> str:
 
 
 def joined(parts: Iterable[Blocks]) -> Blocks:
-    """Blocks one after another."""
+    """Return the concatenated blocks."""
     parts = list(parts)
     count = sum(part.count for part in parts)
     evens = {part.even for part in parts if isinstance(part, EvenBlocks)}
@@ -209,7 +210,7 @@ def joined(parts: Iterable[Blocks]) -> Blocks:
 
 
 def without_empty(blocks: Blocks) -> StoredBlocks:
-    """The same blocks but for those that hold nothing."""
+    """Return the blocks without empty ones."""
     return StoredBlocks(np.unique(blocks.starts()))
 
 

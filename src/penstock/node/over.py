@@ -1,8 +1,9 @@
-"""Bases of sources and streams that are made of others: a class adds its kind, its parameters and what it changes.
+"""Bases of sources and streams built on others: a class adds its kind, its parameters and its changes.
 
 Fingerprint, recipe, summary, printing and capabilities follow from the bases. A capability that is None is not
-supported, which makes isinstance() of its Protocol false. Objects that only implement a Protocol of `penstock.abc`
-are asked for optional attributes by `capability`, and nowhere else.
+supported, which makes isinstance() of its Protocol false. Optional attributes of foreign objects, which only implement
+a
+Protocol of `penstock.abc`, are read by `capability`, and nowhere else.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from penstock.types import Batch, IntArray, Location, Place, Schema
 T = TypeVar("T")
 
 OPEN = Schema((), open=True)
-"""Schema of samples whose fields are only known once they are made."""
+"""Schema of samples with unknown fields until they are made."""
 
 
 class Finder(Protocol):
@@ -43,12 +44,12 @@ class Finder(Protocol):
         ...
 
     def positions(self, stream: Any, stop: int) -> Iterator[int]:
-        """Yield the positions below `stop` whose sample is or contains the document, ascending."""
+        """Yield the ascending positions below `stop` of samples that are or contain the document."""
         ...
 
 
 class Node:
-    """Source or stream of ours.
+    """Source or stream of Penstock.
 
     Attributes:
         kind: name in recipes and fingerprints.
@@ -71,7 +72,7 @@ class Node:
         return {}
 
     def identity(self) -> tuple[Any, ...]:
-        """Return what the fingerprint is a digest of."""
+        """Return the values that the fingerprint is a digest of."""
         children = (child.fingerprint for child in self.children().values())
         return (self.version or self.kind, *self.own().values(), *children)
 
@@ -102,19 +103,19 @@ class Node:
 
 
 class SourceNode(Node):
-    """Source of ours."""
+    """Source of Penstock."""
 
     def __len__(self) -> int:
         raise TypeError(type(self).__name__)
 
     def find(self, finder: Finder) -> IntArray | None:
-        """Return the samples that are or contain a document, int64[k]; None if only the samples' own keys tell."""
+        """Return the samples that are or contain a document, int64[k]; None if only the samples' keys identify it."""
         del finder
         return None
 
 
 class SourceOver(SourceNode, Generic[T]):
-    """Source made of samples of another one."""
+    """Source built on another one."""
 
     def __init__(self, source: Source[T]) -> None:
         self.source = source
@@ -148,7 +149,7 @@ class Reindexed(SourceOver[T]):
         return samples_of(self.source, self.source_index(as_indices(indices, len(self))))
 
     def place_of(self, index: int, /) -> Place:
-        """Return what the source knows of the place of sample `index`."""
+        """Return the source's place of sample `index`."""
         return place_of(self.source, self.source_index(as_index(index, len(self))))
 
 
@@ -261,7 +262,7 @@ class ChangedView(Changes, View[Any]):
 
 
 class StreamNode(Node):
-    """Stream of ours."""
+    """Stream of Penstock."""
 
     expect_lanes: Any = None
 
@@ -271,13 +272,13 @@ class StreamNode(Node):
         return self
 
     def find(self, finder: Finder, stop: int) -> Iterator[int] | None:
-        """Yield the positions below `stop` whose sample is or contains a document; None if all must be searched."""
+        """Yield the positions below `stop` of samples with a document; None if all must be searched."""
         del finder, stop
         return None
 
 
 class StreamOver(StreamNode, Generic[T]):
-    """Stream made of another one: by default its samples, at its positions."""
+    """Stream built on another one: by default its samples, at its positions."""
 
     def __init__(self, stream: Stream[T]) -> None:
         self.stream = stream
@@ -343,7 +344,7 @@ class StreamOver(StreamNode, Generic[T]):
         return self.over(self.stream.seeded(seed)) if isinstance(self.stream, Seedable) else self
 
     def find(self, finder: Finder, stop: int) -> Iterator[int]:
-        """Yield the positions below `stop` whose sample is or contains a document."""
+        """Yield the positions below `stop` of samples that are or contain a document."""
         return finder.positions(self.stream, stop)
 
 
@@ -359,7 +360,7 @@ class MovedStream(StreamOver[T]):
         return int(self.inner(np.array([as_position(position)], np.int64))[0])
 
     def position_of(self, inner: int, /) -> int | None:
-        """Return the position of the stream's position `inner`; None if there is none."""
+        """Return the position of the stream's position `inner`, if it has one."""
         raise TypeError(type(self).__name__)
 
     def __getitem__(self, position: int, /) -> T:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 UNNAMED = ("source", "stream")
-"""Names of only children, which are no part of a path."""
+"""Names of only children, which aren't part of a path."""
 
 
 def children_of(node: Any) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def leaves(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, .
 
 
 def descend(node: Any, path: Sequence[str], has_arrived: Callable[[Any], bool]) -> Any:
-    """Follow a path, and only children, until it ends at a node for which `has_arrived`; None if it leads nowhere."""
+    """Follow a path, and only children, to a node for which `has_arrived` is true, if it exists."""
     names = list(path)
     while names or not has_arrived(node):
         children = children_of(node)

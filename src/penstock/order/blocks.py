@@ -2,12 +2,12 @@
 
 `blocks-1`, for an epoch of n samples in B blocks:
 
-1. the blocks are permuted by (seed, epoch); laid end to end they are the epoch's tape;
+1. the blocks are permuted by (seed, epoch); concatenated, they are the epoch's tape;
 2. each lane takes its contiguous part of the tape (`lanes.py`);
 3. a lane's part is cut into windows of equal length (one sample more or less), about `open_blocks` mean blocks
    long, and each window is permuted by (seed, epoch, lane, window).
 
-So while a lane is in one window, only the blocks under that window are read, and every step has an inverse.
+While a lane is in one window, only the blocks under that window are read, and every step has an inverse.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from penstock.types import IntArray
 VERSION = "blocks-1"
 OPEN_BLOCKS = 16
 MOST_TAPES = 4
-_LISTED_BLOCKS = 1 << 16  # up to so many, even blocks are listed too: a look is faster than arithmetic
+_LISTED_BLOCKS = 1 << 16  # up to this many, even blocks are listed too: a look-up is faster than arithmetic
 
 
 @dataclass(frozen=True, slots=True)
 class Tape:
-    """The blocks of one epoch in their order.
+    """Blocks of one epoch in order.
 
     Attributes:
-        epoch: which.
-        key: of the permutation of the blocks.
-        blocks: in the order of the tape: where the j-th begins and ends on it.
-        numbers: int64[B]: the block that comes j-th; None where that is computed.
+        epoch: number of the epoch.
+        key: key of the permutation of the blocks.
+        blocks: in the order of the tape: start and end of the j-th block on it.
+        numbers: int64[B]: the j-th block; None if computed on demand.
     """
 
     epoch: int
@@ -48,22 +48,21 @@ class Tape:
     numbers: IntArray | None
 
     def numbers_of(self, turns: IntArray) -> IntArray:
-        """int64[k]: the blocks that come at these turns."""
+        """Return int64[k]: the blocks at these turns."""
         return permute(turns, self.blocks.count, self.key) if self.numbers is None else self.numbers[turns]
 
     def number_of(self, turn: int) -> int:
-        """The block that comes at a turn."""
         return permute_one(turn, self.blocks.count, self.key) if self.numbers is None else int(self.numbers[turn])
 
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """For each of k places in lanes: the window around it. int64[k] each.
+    """Windows around k places in lanes, int64[k] each.
 
     Attributes:
-        number: of the window in its lane.
+        number: number of the window in its lane.
         start: first place of the window in its lane.
-        size: places of the window.
+        size: number of places in the window.
     """
 
     number: IntArray
@@ -208,7 +207,7 @@ class BlockOrder:
         return self._blocks.start_of(tape.numbers_of(turn)) + on_tape - tape.blocks.start_of(turn)
 
     def _mix(self, place: IntArray, lane_size: IntArray, lane: IntArray, epoch: int, *, inverse: bool) -> IntArray:
-        """int64[k]: places in their lanes, moved inside their windows."""
+        """Return int64[k]: places in their lanes, moved inside their windows."""
         windows = _windows(place, lane_size, self._windows_per_lane)
         keys = subkeys(subkeys(subkey(self._window_key, epoch), lane), windows.number)
         move = unpermute if inverse else permute
@@ -255,7 +254,7 @@ def _tape_of(blocks: Blocks, epoch: int, key: int) -> Tape:
 
 
 def _windows(place: IntArray, lane_size: IntArray, count: int) -> _Windows:
-    """The windows around `place` in lanes of `lane_size`, each cut into `count`."""
+    """Return the windows around `place` in lanes of `lane_size`, each cut into `count`."""
     share = lane_size // count
     extra = lane_size - share * count
     # The first `extra` windows have one place more than the others.
@@ -269,7 +268,7 @@ def _windows(place: IntArray, lane_size: IntArray, count: int) -> _Windows:
 
 
 def _window_one(place: int, lane_size: int, count: int) -> tuple[int, int, int]:
-    """`_windows` for one place: number, start, size."""
+    """Return `_windows` for one place: number, start, size."""
     share, extra = divmod(lane_size, count)
     border = extra * (share + 1)
     number = place // (share + 1) if place < border else extra + (place - border) // share

@@ -1,4 +1,4 @@
-"""Fisher–Yates walks as peers do them, in vectorised stretches.
+"""Fisher–Yates walks as in the peers, in vectorised stretches.
 
 A walk swaps places i and j(i), one i after another. Swaps of a stretch that touch no place twice can be done at once;
 with uniform j a stretch is about the square root of the places left. So a walk over n places takes about 2·√n numpy
@@ -23,7 +23,7 @@ def swap_walk(values: NDArray[Any], first: int, targets: IntArray, *, descending
     Args:
         values: any[n].
         first: place of step 0.
-        targets: int64[k], any places. Stretches are long where they are uniform over many.
+        targets: int64[k], any places. Stretches are long if they are uniform over many places.
         descending: the walk goes down from `first`.
     """
     step, done = 0, len(targets)
@@ -44,7 +44,7 @@ def swap_walk(values: NDArray[Any], first: int, targets: IntArray, *, descending
 
 
 def _free_steps(own: IntArray, wanted: IntArray, descending: bool) -> int:
-    """How many first steps touch no place twice."""
+    """Return how many first steps touch no place twice."""
     free = len(wanted)
     # Several steps want the same place: the later one has to wait.
     order = np.argsort(wanted, kind="stable")

@@ -1,9 +1,9 @@
-"""Maps the positions of an epoch to lanes, and lanes to their parts of the epoch's tape.
+"""Assignment of an epoch's positions to lanes, and of lanes to parts of the epoch's tape.
 
 Position p is lane `p mod lanes`. The *tape* of an epoch is its n samples in some order; lane after lane takes a
-contiguous part of it, exactly as long as the number of positions that the epoch gives to that lane. So whatever
-the order of the tape, positions and places on the tape are in one-to-one relation, for every n and every number
-of lanes.
+contiguous part of it, exactly as long as the number of positions that the epoch gives to that lane. So positions and
+places on the tape
+are in one-to-one relation, for every order of the tape, every n and every number of lanes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from penstock.types import IntArray
 
 @dataclass(frozen=True, slots=True)
 class LanePlaces:
-    """Where positions of one epoch are: int64[k] each.
+    """Places of the positions of one epoch: int64[k] each.
 
     Attributes:
-        start: place on the tape at which the position's lane begins.
+        start: start of the position's lane on the tape.
         place: place inside the lane's part of the tape.
         size: length of the lane's part.
         lane: the lane.
@@ -34,13 +34,13 @@ class LanePlaces:
 
 
 def check_lanes(lanes: int) -> None:
-    """Refuse a number of lanes below 1."""
+    """Raise an error for a number of lanes below 1."""
     if lanes < 1:
         raise ConfigError("a stream needs at least one lane", found=lanes, expected="1 or more")
 
 
 def lane_places(positions: IntArray, size: int, lanes: int) -> LanePlaces:
-    """Where `positions` (int64[k], of any epochs) stand in their lanes, for epochs of `size` samples."""
+    """Return the places of `positions` (int64[k], of any epochs) in their lanes, for epochs of `size` samples."""
     within = positions % size
     first_lane = (positions - within) % lanes
     lane = positions % lanes
@@ -49,7 +49,7 @@ def lane_places(positions: IntArray, size: int, lanes: int) -> LanePlaces:
 
 
 def lane_place_one(position: int, size: int, lanes: int) -> tuple[int, int, int, int]:
-    """`lane_places` for one position: start, place, size, lane."""
+    """Return `lane_places` for one position: start, place, size, lane."""
     within = position % size
     lane, first_lane = position % lanes, (position - within) % lanes
     start = _start_one(lane, first_lane, size, lanes)
@@ -57,19 +57,19 @@ def lane_place_one(position: int, size: int, lanes: int) -> tuple[int, int, int,
 
 
 def tape_starts(epoch: int, size: int, lanes: int) -> IntArray:
-    """int64[lanes + 1]: where each lane begins on the tape of `epoch`, and `size` at the end."""
+    """Return int64[lanes + 1]: the start of each lane on the tape of `epoch`, and `size` at the end."""
     first_lane = np.full(lanes + 1, epoch * size % lanes, dtype=np.int64)
     return _starts(np.arange(lanes + 1, dtype=np.int64), first_lane, size, lanes)
 
 
 def positions_at(lane: IntArray, place: IntArray, epoch: int, size: int, lanes: int) -> IntArray:
-    """int64[k]: the positions of `epoch` that are `place` in `lane`."""
+    """Return int64[k]: the positions of `epoch` at `place` in `lane`."""
     begin = epoch * size
     return begin + (lane - begin % lanes) % lanes + place * lanes
 
 
 def _starts(lane: IntArray, first_lane: IntArray, size: int, lanes: int) -> IntArray:
-    # An epoch begins in lane `first_lane`, so the `size % lanes` lanes from there on, in a circle, have one more.
+    # An epoch begins in lane `first_lane`, so the next `size % lanes` lanes, cyclically, have one more.
     share, extra = divmod(size, lanes)
     ahead = lane - first_lane
     longer = np.clip(ahead, 0, extra) + np.clip(ahead + lanes, 0, extra) - np.minimum(lanes - first_lane, extra)

@@ -1,4 +1,4 @@
-"""The endless stream over one source by an order that `Shuffle` and `Sequential` return."""
+"""Endless stream over one source by an order, as returned by `Shuffle` and `Sequential`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_ATTEMPTS = 1 << 16
 
 
 class SizedOrder(Order, Protocol):
-    """An order that knows its epoch and can be written down."""
+    """Order with a known epoch size and serializable parameters."""
 
     @property
     def size(self) -> int:
@@ -40,22 +40,22 @@ class SizedOrder(Order, Protocol):
 
 @runtime_checkable
 class _Passes(Protocol):
-    """A source whose later passes hold other samples than its first: fractions of what it draws from.
+    """Source with different samples in later passes: fractions of its children.
 
-    Place v is sample `v mod len(self)` of pass `v // len(self)`. Law: for `v < len(self)` each method gives what
-    its counterpart of `Source` gives.
+    Place v is sample `v mod len(self)` of pass `v // len(self)`. For `v < len(self)`, each method returns the same as
+    its counterpart in `Source`.
     """
 
     def pass_samples(self, places: IntArray, /) -> list[Any]:
-        """The samples at `places`: int64[k], in that order."""
+        """Return the samples at `places` (int64[k]), in that order."""
         ...
 
     def pass_batch(self, places: IntArray, /) -> Batch:
-        """Columns of the samples at `places`: int64[k], in that order."""
+        """Return the samples at `places` (int64[k]) as columns, in that order."""
         ...
 
     def pass_location(self, place: int, /) -> Location:
-        """Where the sample at `place` comes from; its `position` is `place`."""
+        """Return the origin of the sample at `place`; its `position` is `place`."""
         ...
 
     def find_in_pass(self, finder: Finder, number: int, /) -> IntArray:
@@ -110,7 +110,7 @@ class OrderedStream(StreamNode, Generic[T]):
         self._written = dict(written or {})
         self._passes = source if isinstance(source, _Passes) else None
         self._excluded = excluded_of(source) if self._passes is None else None
-        # An optional power: None stands for "not supported".
+        # An optional capability: None stands for "not supported".
         self.prefetch = self._prefetch if prefetch_of(source) is not None else None
 
     @property
@@ -267,7 +267,7 @@ class OrderedStream(StreamNode, Generic[T]):
             prefetch(batches, whole=whole and self._whole_blocks)
 
     def _with_substitutes(self, positions: IntArray, indices: IntArray) -> IntArray:
-        """The same indices, but where a sample is excluded: there that of its substitute and `size`."""
+        """Return the indices, with each excluded sample replaced by its substitute plus `size`."""
         taken: Any = self._excluded
         taken_out = np.flatnonzero(np.isin(indices, taken))
         if not taken_out.size:
@@ -292,5 +292,5 @@ class OrderedStream(StreamNode, Generic[T]):
         return begin + place + (place >= position - begin)
 
     def _begin(self, position: int) -> int:
-        """First position of the epoch around `position`."""
+        """Return the first position of the epoch around `position`."""
         return position - position % self.size

@@ -1,15 +1,15 @@
-"""A keyed bijection on `[0, n)` as arithmetic: nothing is stored, each place is computed alone.
+"""Keyed bijection on `[0, n)` by arithmetic: nothing is stored, and places are computed independently.
 
 `feistel-1`, for n > 64: write x as `left · b + right`, where b = ⌈√n⌉ and a·b is the smallest multiple of b
-that is not below n (a one more if both were odd: else only even permutations would come out). Eight times, in
-turn, one half moves on by a hash of the other half and a round key: `left += F(right) mod a`, then
-`right += F(left) mod b`. That is a bijection on `[0, a·b)` for any F. A result of n or more goes through again
-until it is below n (cycle walking); fewer than one in √n does.
+that is not below n (a one more if both were odd, because otherwise all permutations are even). Eight times,
+alternately, a hash of one half and a round key is added to the other half: `left += F(right) mod a`, then
+`right += F(left) mod b`. That is a bijection on `[0, a·b)` for any F. A result of n or more is permuted again
+until it is below n (cycle walking); fewer than one in √n is.
 
-For n ≤ 64 a Feistel network reaches too few of the n! permutations, so those are made by sorting: place i holds
+For n ≤ 64 a Feistel network reaches too few of the n! permutations, so they are computed by sorting: place i has
 the i-th smallest of n hashes.
 
-The vectorised and the scalar functions give equal outputs. Memory is O(1): arrays are worked on in pieces of
+The vectorised and the scalar functions give equal outputs. Memory is O(1): arrays are processed in pieces of
 8,192 places.
 """
 
@@ -49,7 +49,7 @@ U64Array: TypeAlias = NDArray[np.uint64]
 
 
 def permute(values: IntArray, n: int, keys: Keys) -> IntArray:
-    """int64[k]: where each of `values` goes under the permutation of `[0, n)` with its key.
+    """Return int64[k]: the image of each of `values` under the permutation of `[0, n)` with its key.
 
     Args:
         values: int64[k], each in `[0, n)`; not checked.
@@ -60,12 +60,12 @@ def permute(values: IntArray, n: int, keys: Keys) -> IntArray:
 
 
 def unpermute(values: IntArray, n: int, keys: Keys) -> IntArray:
-    """int64[k]: the inverse of `permute`, with the same arguments."""
+    """Return int64[k]: the inverse of `permute`, with the same arguments."""
     return _in_pieces(values, n, keys, inverse=True)
 
 
 def permute_one(value: int, n: int, key: int) -> int:
-    """`permute` for one value, in Python integers."""
+    """Return `permute` for one value, in Python integers."""
     if n <= SORTED_UP_TO:
         return _sorted_places_one(n, key)[value]
     a, b = _shape(n)
@@ -81,13 +81,12 @@ def permute_one(value: int, n: int, key: int) -> int:
 
 
 def subkeys(key: Keys, counters: IntArray) -> U64Array:
-    """uint64[k]: a key for each counter (epoch, lane, window, …), hashed from its key."""
+    """Return uint64[k]: a key for each counter (epoch, lane, window, …), hashed from its key."""
     base = np.uint64(key) if isinstance(key, int) else key
     return _mix(_mix(counters.astype(np.uint64) * np.uint64(GOLDEN) + np.uint64(HASH_1)) ^ base)
 
 
 def subkey(key: int, counter: int) -> int:
-    """`subkeys` for one counter."""
     return _mix_one(_mix_one(counter * GOLDEN + HASH_1) ^ key)
 
 
@@ -149,7 +148,7 @@ class GlobalOrder:
 
 
 def size_of(source: Any) -> int:
-    """`len(source)`; raises `ConfigError` for a stream, which has no end."""
+    """Return `len(source)`; raise `ConfigError` for a stream, which has no end."""
     if is_stream(source) or is_lane_stream(source):
         raise ConfigError(
             "a stream is endless and already has an order",
@@ -161,7 +160,7 @@ def size_of(source: Any) -> int:
 
 
 def check_size(size: int) -> None:
-    """Refuse a source that has no samples, or more than can be numbered."""
+    """Raise an error for a source without samples, or with too many to number."""
     if size < 1:
         raise ConfigError("an empty source can't be ordered", found=f"{size} samples", expected="at least 1")
     if size > MAX_SIZE:
@@ -188,7 +187,6 @@ def _mix(x: U64Array) -> U64Array:
 
 
 def _hash_one(half: int, key: int) -> int:
-    """32 bits from 32 and a key."""
     x = (half * HASH_1 + key) & MASK
     return (((x ^ (x >> 32)) * HASH_2) & MASK) >> 32
 
@@ -250,7 +248,7 @@ def _backward(values: U64Array, shape: tuple[int, int], keys: list[Any]) -> U64A
 
 
 def _hash(half: U64Array, key: Any, size: np.uint64, out: U64Array, spare: U64Array) -> U64Array:
-    """uint64[k] in `[0, size)`: `_hash_one` scaled down; into `out`."""
+    """Return uint64[k] in `[0, size)`: `_hash_one` scaled down, stored in `out`."""
     np.multiply(half, np.uint64(HASH_1), out=out)
     out += key
     np.right_shift(out, np.uint64(32), out=spare)
@@ -263,9 +261,9 @@ def _hash(half: U64Array, key: Any, size: np.uint64, out: U64Array, spare: U64Ar
 
 
 def _add(half: U64Array, moved: U64Array, size: np.uint64, spare: U64Array) -> None:
-    """`half = (half + moved) mod size`, where neither is above `size`."""
+    """Compute `half = (half + moved) mod size` in place; neither may be above `size`."""
     half += moved
-    np.subtract(half, size, out=spare)  # wraps to a huge number where nothing is to be taken off
+    np.subtract(half, size, out=spare)  # wraps to a huge number if smaller than `size`
     np.minimum(half, spare, out=half)
 
 

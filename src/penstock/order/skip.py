@@ -1,4 +1,4 @@
-"""Leaves some positions of a stream out, such as the batches of a loss spike."""
+"""Removal of positions from a stream, such as the batches of a loss spike."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Skip(MovedStream[T]):
         self.ranges = _merged(_pairs(ranges))
         bounds = np.array(self.ranges, dtype=np.int64).reshape(-1, 2)
         self._lost = np.concatenate([[0], np.cumsum(bounds[:, 1] - bounds[:, 0])])
-        # From outer position `_moves[j]` on, j + 1 ranges lie before.
+        # From outer position `_moves[j]` on, j + 1 ranges are before it.
         self._moves = bounds[:, 0] - self._lost[:-1]
         self._lanes = stream.lanes if not (self._lost % stream.lanes).any() else 1
         # Ranks read whole lanes of the stream only if the lanes stay whole.
@@ -121,7 +121,7 @@ def _pair(item: Any) -> tuple[int, int]:
 
 
 def _merged(pairs: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """Sorted, disjoint, not even touching, none empty."""
+    """Return the ranges sorted, disjoint, not touching, without empty ones."""
     merged: list[tuple[int, int]] = []
     for start, stop in sorted(pairs):
         if merged and start <= merged[-1][1]:

@@ -1,4 +1,4 @@
-"""A contiguous part of a source."""
+"""Contiguous part of a source."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class TakenSource(View[T]):
 
     @cached_property
     def _source_blocks(self) -> IntArray:
-        """int64[n_blocks]: the source's block of which each block is a part."""
+        """int64[n_blocks]: the source's block that contains each block."""
         return blocks_of(self.source).block_of(self.block_starts[:-1] + self.start)
 
 
@@ -233,7 +233,7 @@ class TakenTokens(TakenSource[Sample]):
         return TakenTokens(source, self.start, self.stop), taken
 
     def _stored_tokens(self) -> tuple[TakenTokens, Hidden]:
-        """Return the tokens as they are stored, for borders alone, and which of them are hidden."""
+        """Return the stored tokens, only for borders, and which of them are hidden."""
         return self._as_stored
 
     def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:

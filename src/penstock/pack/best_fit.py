@@ -1,11 +1,9 @@
-"""Packs whole documents into windows: best-fit decreasing, planned once from lengths alone.
+"""Packing of whole documents into windows: best-fit decreasing, planned once from lengths.
 
-A document longer than the window is cut into whole windows and a rest, truncated, or dropped; every other one stays
-whole. Pieces are placed
-from the longest on, each into the window with the least space left that still holds it: see `penstock.pack.placing`.
-
-The plan is three arrays: 12 bytes a piece and 8 bytes a window, mapped where the source keeps such things. No token is
-copied.
+A document longer than the window is cut into whole windows and a rest, truncated, or dropped; all others stay whole.
+Pieces are placed from the longest on, each into the window with the least sufficient space: see
+`penstock.pack.placing`. The plan is three arrays: 12 bytes per piece and 8 bytes per window, mapped if the source has a
+cache. No token is copied.
 """
 
 from __future__ import annotations
@@ -39,7 +37,7 @@ Long: TypeAlias = Literal["keep", "truncate", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which pieces of documents each window holds.
+    """Pieces of documents in each window.
 
     Attributes:
         window_starts: int64[n_windows + 1]: first piece of each window.
@@ -102,35 +100,35 @@ class BestFit:
 
 
 def plan_windows(doc_starts: IntArray, length: int, new: New = in_memory, long: Long = "keep") -> Plan:
-    """The plan for documents that lie at `doc_starts` (int64[n_docs + 1]) and windows of `length` tokens.
+    """Return the plan for documents at `doc_starts` (int64[n_docs + 1]) and windows of `length` tokens.
 
-    Memory: that of `penstock.pack.placing`, and of `new`: 32 bytes a piece and 12 bytes a window while it is made.
+    Memory: that of `penstock.pack.placing`, and of `new`: 32 bytes per piece and 12 bytes per window during planning.
     """
     placed = place(lambda: _pieces_in_runs(doc_starts, length, long), length, new)
     return Plan(placed.starts, placed.values, placed.lengths)
 
 
 def _pieces_in_runs(doc_starts: IntArray, length: int, long: Long) -> Iterator[tuple[IntArray, IntArray]]:
-    """First token and length of every piece, in the order of the data."""
+    """Yield the first token and the length of every piece, in the order of the data."""
     for first in range(0, len(doc_starts) - 1, RUN_PIECES):
         borders = np.asarray(doc_starts[first : first + RUN_PIECES + 1], np.int64)
         if long != "keep":
             yield _whole_pieces(borders, length, long)
         elif borders[-1] - borders[0] <= RUN_PIECES * length:
             yield _pieces(borders, length)
-        else:  # few documents may be many pieces
+        else:  # few documents may have many pieces
             yield from _cut_pieces(borders, length)
 
 
 def _whole_pieces(doc_starts: IntArray, length: int, long: Long) -> tuple[IntArray, IntArray]:
-    """First token and length of one piece per document; longer ones are truncated or left out."""
+    """Return the first token and the length of one piece per document; longer ones are truncated or dropped."""
     starts, lengths = doc_starts[:-1], np.diff(doc_starts)
     chosen = lengths > 0 if long == "truncate" else (lengths > 0) & (lengths <= length)
     return starts[chosen], np.minimum(lengths[chosen], length)
 
 
 def _cut_pieces(borders: IntArray, length: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """The same for documents that together hold more tokens than a run of windows."""
+    """Yield the same for documents that together have more tokens than a run of windows."""
     counts = np.cumsum(-(-np.diff(borders) // length))
     start = 0
     while start < len(counts):
@@ -146,7 +144,7 @@ def _cut_pieces(borders: IntArray, length: int) -> Iterator[tuple[IntArray, IntA
 
 
 def _pieces(doc_starts: IntArray, length: int) -> tuple[IntArray, IntArray]:
-    """First token and length of every piece of some documents."""
+    """Return the first token and the length of every piece of some documents."""
     starts, lengths = doc_starts[:-1], np.diff(doc_starts)
     filled = lengths > 0
     if not filled.all():
@@ -285,7 +283,7 @@ class PackedWindows(TokenWindows):
         return Plan(*kept(derived, names, make))
 
     def _pieces_of(self, indices: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray, NDArray[np.bool_]]:
-        """Row, column, first token and length of each piece in windows, and whether its document goes on after it."""
+        """Return row, column, first token and length of each piece, and whether its document continues after it."""
         plan = self.plan
         first = np.asarray(plan.window_starts[indices])
         counts = np.asarray(plan.window_starts[indices + 1]) - first

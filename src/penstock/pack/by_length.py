@@ -1,7 +1,7 @@
-"""Packs samples into groups of bounded length: best-fit decreasing, planned once from lengths alone, as in `BestFit`.
+"""Packing of samples into groups of bounded length: best-fit decreasing, as in `BestFit`.
 
-For samples whose lengths are known before they are read: a column, media metadata, an array. Where a length is known
-only after cooking, `PackStream` packs on the fly.
+For samples with lengths known before reading: from a column, media metadata, or an array. If a length is only known
+after cooking, use `PackStream`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.types import Batch, IntArray, Sample, Schema
 VERSION = "pack-by-length-1"
 
 Lengths: TypeAlias = IntArray | Sequence[int] | Callable[[Any], int]
-"""int64[n_samples], or a pure function of a sample: that reads every sample once a host."""
+"""int64[n_samples], or a pure function of a sample, which reads every sample once per host."""
 
 _READ_AT_ONCE = 4096
 
@@ -147,13 +147,13 @@ class PackByLength(SourceOver[Any]):
         starts, order, _ = self._found()
         return np.sort(np.asarray(order[int(starts[index]) : int(starts[index + 1])]))
 
-    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:  # groups never read blocks whole
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:  # groups never read whole blocks
         if (prefetch := prefetch_of(self.source)) is not None:
             for batch in batches.tolist():
                 prefetch(np.concatenate([self._left(index) for index in batch])[None])
 
     def _left(self, index: int) -> IntArray:
-        """The members of a group without those that are taken out; all of them where nothing else is left."""
+        """Return the members of a group without excluded ones; all of them if nothing else is left."""
         members, gone = self.members(index), excluded_of(self.source)
         if gone is None:
             return members
@@ -161,7 +161,7 @@ class PackByLength(SourceOver[Any]):
         return left if len(left) else members
 
     def __getstate__(self) -> dict[str, Any]:
-        # A plan that is kept is mapped by who unpickles this.
+        # A cached plan is mapped again after unpickling.
         return self.__dict__ if self._derived is None else {**self.__dict__, "_plan": None}
 
     def _merged(self, samples: list[Any]) -> Sample:
@@ -171,7 +171,7 @@ class PackByLength(SourceOver[Any]):
         return {name: [sample.get(name) for sample in samples] for name in names}
 
     def _found(self) -> tuple[IntArray, IntArray, IntArray]:
-        """First member of each group, int64[n + 1]; the members; and the groups' lengths."""
+        """Return the first member of each group, int64[n + 1]; the members; and the groups' lengths."""
         if self._plan is None:
             self._plan = self._made() if self._derived is None else self._kept(self._derived)
         return self._plan
@@ -209,7 +209,7 @@ class PackByLength(SourceOver[Any]):
         return starts, order, costs
 
     def _measured(self, measure: Callable[[Any], int]) -> IntArray:
-        count, stored = len(self.source), getattr(self.source, "stored_source", self.source)  # nothing moves
+        count, stored = len(self.source), getattr(self.source, "stored_source", self.source)  # indices stay the same
         found = np.empty(count, np.int64)
         for start in range(0, count, _READ_AT_ONCE):
             indices = np.arange(start, min(start + _READ_AT_ONCE, count), dtype=np.int64)
@@ -231,7 +231,7 @@ def _checked(lengths: NDArray[Any], count: int) -> IntArray:
 
 
 def _fitting(lengths: IntArray, room: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """The samples that are not longer than `room`, in runs, and their lengths."""
+    """Yield the samples not longer than `room`, in runs, and their lengths."""
     for first in range(0, len(lengths), RUN_PIECES):
         some = lengths[first : first + RUN_PIECES]
         inside = np.flatnonzero(some <= room)

@@ -1,7 +1,7 @@
-"""Cuts the run of all tokens into windows of a fixed length, across documents.
+"""Windows of a fixed length, cut from all tokens across documents.
 
-Window i starts at token `i · stride`, where `stride = length - overlap`; its place follows from i alone, so
-nothing is planned or stored. Tokens after the last whole window are left out.
+Window i starts at token `i · stride`, where `stride = length - overlap`. It follows from i, so nothing is planned or
+stored. Tokens after the last whole window aren't used.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Windows(TokenWindows):
         needs = packing.labels == "start-zero" and has_input_planes(source)
         self._needs_starts = packing.labels is not None and (needs or needs_starts(packing.names, packing.labels))
         self._eos_id = _checked_eos(source, packing.eos_id) if self._needs_starts else None
-        # Looked up once: a failed lookup of an attribute takes as long as reading a window.
+        # Looked up once: a failed attribute lookup takes as long as reading a window.
         self._is_plain = packing.labels is None and not planes_of(source)
 
     @property
@@ -205,7 +205,7 @@ class Windows(TokenWindows):
         start, stop = self._range(index)
         try:
             documents = self.documents_of(index)
-        except ConfigError:  # raw tokens without borders: their ranges are known all the same
+        except ConfigError:  # raw tokens without borders: their ranges are still known
             documents = None
         return Place(documents=documents, extents=token_extents(self.source, start, stop))
 
@@ -239,7 +239,7 @@ class Windows(TokenWindows):
 
     @property
     def _borders(self) -> dict[str, str]:
-        """What recipes and fingerprints say of document borders that version 0.2.0 found by another rule."""
+        """Parts of recipes and fingerprints for document borders that version 0.2.0 found by another rule."""
         if not self._needs_starts or had_eos_borders(self.source) == (self._eos_id is not None):
             return {}
         return {"borders": "index" if self._eos_id is None else "eos"}
@@ -306,7 +306,7 @@ class Windows(TokenWindows):
     def _document_starts(
         self, source: TokenSource, starts: IntArray, blocks: TokenArray, exact: IntArray | None
     ) -> BoolArray:
-        """bool as `blocks`: first tokens of documents; the first column is exact only with `exact`."""
+        """Return bool as `blocks`: first tokens of documents; the first column is exact only with `exact`."""
         eos_id = self._eos_id
         if eos_id is None:
             return document_flags(source, starts, blocks.shape[1])
@@ -317,7 +317,7 @@ class Windows(TokenWindows):
 
 
 def documents_between(source: TokenSource, start: int, stop: int) -> tuple[tuple[int, int, int], ...]:
-    """`(document, start, stop)` of each document with tokens in `[start, stop)`, counted from its own first token."""
+    """Return `(document, start, stop)` of each document in `[start, stop)`, counted from its own first token."""
     before, borders = borders_around(source, start, stop)
     first = int(np.searchsorted(borders, start, side="right")) - 1
     last = int(np.searchsorted(borders, stop, side="left"))
@@ -337,7 +337,7 @@ def _checked_eos(source: TokenSource, eos_id: int | None) -> int | None:
 
 
 def _checked_fields(asked: Sequence[str], labels: Labels | None) -> tuple[str, ...]:
-    """The names as a tuple; raises `ConfigError` where the labels don't have them."""
+    """Return the names as a tuple; raise `ConfigError` for names that the labels don't have."""
     if labels is None:
         hint = "Also pass labels=. Without labels a window only has tokens"
         raise ConfigError("fields= selects columns of labels", found="no labels", hint=hint)

@@ -1,14 +1,14 @@
-"""Documents rearranged for filling in the middle: a part is moved to the end, behind what stands around it.
+"""Documents rearranged for filling in the middle: a part is moved to the end, after its context.
 
 | form | document |
 |---|---|
-| as it was | `text` EOS |
+| unchanged | `text` EOS |
 | prefix, suffix, middle | PRE `prefix` SUF `suffix` MID `middle` EOS |
 | suffix, prefix, middle | PRE SUF `suffix` MID `prefix` `middle` EOS |
 
-Which form a document has and where it is cut are hashes of seed and document number: nothing is drawn in turn, so any
-token can be read alone, and a run that resumes reads the same. Both cuts are uniform over the borders of the
-document's tokens, its EOS and BOS left out; parts may be empty. Forms and ids are those of the paper on filling in the
+The form of a document and its cuts are hashes of seed and document number, without sequential state: any token
+can be read independently, and a resumed run reads the same. Both cuts are uniform over the borders of the
+document's tokens, except EOS and BOS; parts may be empty. Forms and ids are those of the paper on filling in the
 middle (Bavarian et al. 2022) and of StarCoder.
 """
 
@@ -118,7 +118,7 @@ class FillInTheMiddle(SourceOver[Sample]):
 
     @property
     def schema(self) -> Schema:
-        """That of the source."""
+        """Schema of the source."""
         return self.source.schema
 
     def identity(self) -> tuple[Any, ...]:
@@ -137,12 +137,12 @@ class FillInTheMiddle(SourceOver[Sample]):
 
     @property
     def eos_id(self) -> int | None:
-        """That of the source."""
+        """EOS id of the source."""
         return self.source.eos_id
 
     @property
     def tokenizer_digest(self) -> str | None:
-        """That of the source."""
+        """Tokenizer digest of the source."""
         return capability(self.source, "tokenizer_digest")
 
     @property
@@ -224,7 +224,7 @@ class FillInTheMiddle(SourceOver[Sample]):
         return FormerRule({}, ("bos_id",), change)
 
     def _moved_bos(self) -> bool:
-        """Whether a document that is rearranged begins with BOS; looks at 2^16 of them at most."""
+        """Return whether a rearranged document begins with BOS; checks at most 2^16 of them."""
         starts = self.source.doc_starts
         chosen = np.flatnonzero((self._forms != _AS_IT_WAS) & (np.diff(starts) > 0))
         chosen = chosen[:: -(-len(chosen) // _MOST_LOOKED_AT) or 1]
@@ -232,11 +232,11 @@ class FillInTheMiddle(SourceOver[Sample]):
 
     @property
     def _bos(self) -> dict[str, int | None]:
-        """What the recipe says of BOS: nothing if none is recorded or given."""
+        """BOS id in the recipe; empty if none is recorded or passed."""
         return {} if self.bos_id is None and self._recorded_bos is None else {"bos_id": self.bos_id}
 
     def _hash(self, documents: NDArray[Any], what: str) -> NDArray[np.uint64]:
-        """uint64[k]: a hash of seed, document and what it is for."""
+        """Return uint64[k]: a hash of seed, document and purpose."""
         key = np.uint64(derive_key(self.seed, VERSION, what))
         with np.errstate(over="ignore"):
             mixed = documents.astype(np.uint64) * np.uint64(_GOLDEN) + key
@@ -245,7 +245,7 @@ class FillInTheMiddle(SourceOver[Sample]):
             return mixed ^ (mixed >> np.uint64(31))
 
     def _forms_of(self, documents: NDArray[Any]) -> NDArray[np.uint8]:
-        """uint8[k]: the form of each document."""
+        """Return uint8[k]: the form of each document."""
         chosen, begins = (
             (self._hash(documents, what) >> np.uint64(11)) * 2.0**-53 < share
             for what, share in (("form", self.rate), ("suffix first", self.spm_rate))
@@ -276,7 +276,7 @@ class FillInTheMiddle(SourceOver[Sample]):
         return np.concatenate([stored[:begin], *parts, stored[body:]])
 
     def _look_at(self, index: int, stored: TokenArray) -> None:
-        """Warn of a document that holds one of the three tokens."""
+        """Warn about a document that contains one of the three tokens."""
         if self._has_warned:
             return
         held = (stored == self.prefix_id) | (stored == self.middle_id) | (stored == self.suffix_id)
@@ -301,7 +301,7 @@ class FillInTheMiddle(SourceOver[Sample]):
                 parts.append(self._document(index)[max(0, start - low) : stop - low])
                 index += 1
                 continue
-            end = index + 1  # a run of documents that are as they were is one read
+            end = index + 1  # a run of unchanged documents is one read
             while end < last and self._forms[end] == _AS_IT_WAS:
                 end += 1
             shift = int(of_source[index]) - low
@@ -313,7 +313,7 @@ class FillInTheMiddle(SourceOver[Sample]):
 
 
 def _recorded_bos(source: Any) -> int | None:
-    """The BOS id that `pack` recorded; None if there is none, or sources differ."""
+    """Return the BOS id that `pack` recorded; None if there is none, or sources differ."""
     manifest = capability(source, "manifest")
     if isinstance(manifest, Manifest):
         found = manifest.options.get("bos_id")

@@ -1,4 +1,4 @@
-"""Makes what a model trains on from runs of tokens: inputs, targets, masks, segments, for whole batches at a time."""
+"""Training columns from runs of tokens: inputs, targets, masks, segments, for whole batches."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _READ_TOKENS = 1 << 20
 
 
 def starts_after(blocks: TokenArray, eos_id: int, first: bool | BoolArray = True) -> BoolArray:
-    """bool[k, n]: whether each token of `blocks` (uint[k, n]) follows an EOS token.
+    """Return bool[k, n]: whether each token of `blocks` (uint[k, n]) follows an EOS token.
 
     Args:
         blocks: windows of tokens.
         eos_id: the id that ends a document.
-        first: bool[k] for the first token of each window, whose predecessor `blocks` does not hold.
+        first: bool[k] for the first token of each window: its predecessor isn't in `blocks`.
     """
     starts = np.empty(blocks.shape, dtype=np.bool_)
     np.equal(blocks[:, :-1], eos_id, out=starts[:, 1:])
@@ -43,16 +43,16 @@ def starts_after(blocks: TokenArray, eos_id: int, first: bool | BoolArray = True
 
 
 def shifted(blocks: TokenArray, starts: BoolArray | None, names: Collection[str] = SHIFT, new: New = np.empty) -> Batch:
-    """Columns of k windows of L tokens, each token's target being the next one.
+    """Return the columns of k windows of L tokens; each token's target is the next one.
 
     Args:
         blocks: uint[k, L + 1]; tokens, inputs and targets are views of it.
-        starts: bool[k, L + 1]: whether each token is the first of a document; None where no name `needs_starts`.
+        starts: bool[k, L + 1]: whether each token is the first of a document; None if no name `needs_starts`.
         names: columns to make, of `SHIFT`.
-        new: makes the memory of columns.
+        new: allocates the columns.
 
     Returns:
-        tokens, inputs, targets uint[k, L]; loss_mask bool[k, L], false where the target opens another document;
+        tokens, inputs, targets uint[k, L]; loss_mask bool[k, L], false if the target starts another document;
         and the columns of `segments`.
     """
     inputs = blocks[:, :-1]
@@ -67,13 +67,13 @@ def shifted(blocks: TokenArray, starts: BoolArray | None, names: Collection[str]
 def start_zero(
     blocks: TokenArray, starts: BoolArray | None, names: Collection[str] = START_ZERO, new: New = np.empty
 ) -> Batch:
-    """Columns of k windows of L tokens, each of which is a target; the input before a document's first token is 0.
+    """Return the columns of k windows of L targets; the input before a document's first token is 0.
 
     Args:
         blocks: uint[k, L].
-        starts: bool[k, L]: whether each token is the first of a document; None where no name `needs_starts`.
+        starts: bool[k, L]: whether each token is the first of a document; None if no name `needs_starts`.
         names: columns to make, of `START_ZERO`.
-        new: makes the memory of columns.
+        new: allocates the columns.
 
     Returns:
         tokens, inputs, targets uint[k, L]; loss_mask bool[k, L], all true; is_seq_start bool[k, L] = `starts`;
@@ -93,7 +93,7 @@ def start_zero(
 
 
 def needs_starts(names: Collection[str], kind: str) -> bool:
-    """Whether columns with these names can be made only where documents are known; `kind` is that of the labels."""
+    """Return whether columns with these names require document borders; `kind` is that of the labels."""
     free = {"tokens", "targets", "inputs" if kind == "shift" else "loss_mask"}
     return not free.issuperset(names)
 
@@ -101,13 +101,13 @@ def needs_starts(names: Collection[str], kind: str) -> bool:
 def segments(
     starts: BoolArray, used: IntArray | None = None, names: Collection[str] = SEGMENTS, new: New = np.empty
 ) -> Batch:
-    """Where documents lie in k windows of L tokens. The first token of a window always begins a segment.
+    """Return the segments of k windows of L tokens. The first token of a window always starts a segment.
 
     Args:
         starts: bool[k, L]: whether each token is the first of a document.
         used: int64[k]: tokens before the padding; all L by default.
-        names: columns to make; names of other columns are passed over.
-        new: makes the memory of columns.
+        names: columns to make; other names are ignored.
+        new: allocates the columns.
 
     Returns:
         segment_ids int32[k, L] from 1, 0 on padding; positions int32[k, L] from 0 in each segment, 0 on padding;
@@ -156,7 +156,7 @@ def segments(
 
 
 def _borders(columns: NDArray[np.int32], row: IntArray, ends: IntArray) -> list[NDArray[np.int32]]:
-    """A list of int32[n + 1]: for each row the columns at which its segments begin, and its end."""
+    """Return a list of int32[n + 1]: for each row the starts of its segments, and its end."""
     joined = np.empty(len(columns) + len(ends), dtype=np.int32)
     joined[np.arange(len(columns)) + row] = columns
     stops = np.cumsum(np.bincount(row, minlength=len(ends))) + np.arange(len(ends))
@@ -166,7 +166,7 @@ def _borders(columns: NDArray[np.int32], row: IntArray, ends: IntArray) -> list[
 
 
 def first_row(batch: Batch) -> Sample:
-    """The sample of a batch of one."""
+    """Return the sample of a batch of one."""
     sample = {name: column[0] for name, column in batch.items()}
     if "max_seqlen" in sample:
         sample["max_seqlen"] = int(sample["max_seqlen"])
@@ -178,7 +178,7 @@ def count_without_targets(windows: Source[Any], length: int) -> int:
 
     Args:
         windows: windows with labels.
-        length: tokens of a window.
+        length: tokens per window.
     """
     at_once = max(1, _READ_TOKENS // length)
     count = 0
@@ -197,7 +197,7 @@ def require_labels(labels: str | None) -> None:
 
 
 def fields(dtype: str, length: int, *, start_zero: bool) -> tuple[Field, ...]:
-    """Schema of labelled windows of `length` tokens."""
+    """Return the schema of labelled windows of `length` tokens."""
     shape = (length,)
     window = (("tokens", dtype), ("inputs", dtype), ("targets", dtype), ("loss_mask", "bool"))
     window += (("is_seq_start", "bool"),) if start_zero else ()
@@ -210,10 +210,10 @@ def fields(dtype: str, length: int, *, start_zero: bool) -> tuple[Field, ...]:
 
 
 def mask_between(targets: NDArray[np.integer[Any]], begin_id: int, end_id: int) -> BoolArray:
-    """bool[k, L] or bool[L]: which targets lie strictly between a begin marker and the end marker after it.
+    """Return bool[k, L] or bool[L]: which targets are between a begin marker and the next end marker.
 
-    A begin marker without an end keeps everything up to the end of its row. Where one of the markers is in no row at
-    all, nothing is kept.
+    A begin marker without an end keeps everything up to the end of its row. If one of the markers is missing in all
+    rows, nothing is kept.
 
     Args:
         targets: int[k, L], or int[L].
@@ -221,7 +221,7 @@ def mask_between(targets: NDArray[np.integer[Any]], begin_id: int, end_id: int) 
         end_id: the id that closes it.
 
     Raises:
-        ConfigError: both ids are equal, or markers of a row do not take turns, a begin marker first.
+        ConfigError: both ids are equal, or the markers of a row don't alternate, starting with a begin marker.
     """
     if begin_id == end_id:
         raise ConfigError("the markers must differ", found=f"id {begin_id} for both")
@@ -233,7 +233,7 @@ def mask_between(targets: NDArray[np.integer[Any]], begin_id: int, end_id: int) 
     steps[..., 1:] += begins[..., :-1]
     depth = np.cumsum(steps, axis=-1, dtype=np.int32)
     wrong = (depth < 0) | (depth > 1)
-    # A second begin directly before an end: the two steps fall on one place and cancel.
+    # A second begin directly before an end: both changes are at one place and cancel.
     wrong[..., 1:] |= begins[..., :-1] & ends[..., 1:] & (depth[..., :-1] == 1)
     if wrong.any():
         *row, place = np.argwhere(wrong)[0].tolist()

@@ -1,8 +1,8 @@
-"""Cuts blocks of a fixed length that each begin with a document, as Modalities' Megatron packing does.
+"""Blocks of a fixed length that each begin with a document, as in Modalities' Megatron packing.
 
-A block begins at a document's first token and takes whole documents until one does not fit; of that one it holds the
-beginning. The next block begins with that document again, or, where a block starts with a document longer than itself,
-with the document after it. The last documents, too short for a block, are left out.
+A block begins at a document's first token and takes whole documents until one doesn't fit, of which it contains the
+beginning. The next block begins with that document again or, if a block starts with a document longer than itself, with
+the document after it. The last documents, too short for a block, aren't used.
 """
 
 from __future__ import annotations
@@ -184,14 +184,14 @@ class MegatronWindows(TokenWindows):
 
 
 def block_starts(doc_starts: IntArray, length: int, read_tokens: int) -> IntArray:
-    """int64[n_blocks]: first token of each block.
+    """Return int64[n_blocks]: first token of each block.
 
-    One pass over the index in chunks: 8 bytes a block, and a few MB.
+    One pass over the index in chunks: 8 bytes per block, and a few MB.
 
     Args:
         doc_starts: int64[n_docs + 1], as of a `TokenSource`.
-        length: tokens of a block.
-        read_tokens: tokens that must be there from a block's start on: `length`, or more.
+        length: tokens per block.
+        read_tokens: required tokens from a block's start on: `length`, or more.
     """
     # Blocks can only begin at these documents: the last ones are too short.
     n_able = int(np.searchsorted(doc_starts, doc_starts[-1] - read_tokens, side="right"))
@@ -200,7 +200,7 @@ def block_starts(doc_starts: IntArray, length: int, read_tokens: int) -> IntArra
     while doc < n_able:
         first, stop = doc, min(doc + _CHUNK_DOCS, n_able)
         starts = doc_starts[first:stop]
-        # The document that overflows a block that starts here; an empty one before it holds none of its tokens.
+        # The document that overflows a block starting here; an empty one before it contains none of its tokens.
         overflow = np.searchsorted(doc_starts, starts + length, side="right") - 1
         after = np.searchsorted(doc_starts, starts, side="right")
         following = np.where(doc_starts[overflow] > starts, overflow, after).tolist()

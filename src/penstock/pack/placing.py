@@ -1,16 +1,16 @@
-"""Best-fit decreasing by lengths alone, for as many pieces as a disk holds.
+"""Best-fit decreasing by lengths, for as many pieces as fit on a disk.
 
-Pieces are placed from the longest on, in the order of the data among equals, each into the window with the least space
-left that still holds it. Pieces of one length are placed together, so it takes one step for each pair of length and
-space left that occurs, not for each piece, and a step is a run: so many pieces, one or more to each of so many windows
-in turn. What is as large as the data are arrays that `new` gives, which may be mapped files. They are filled in runs:
+Pieces are placed from the longest on, in the order of the data among equals, each into the window with the least
+sufficient space. Pieces of one length are placed together: there is one step per existing pair of length and remaining
+space, not per piece. A step places one or more pieces in each of several consecutive windows. Arrays as large as the
+data are allocated by `new`, possibly as mapped files. They are filled in runs:
 
-1. how many pieces there are of each length: a first pass over the data, in no memory;
-2. the steps, and with them how many pieces each window holds, and where it begins;
-3. the pieces by their rank: a second pass, in which each length goes on where it stopped before;
+1. the number of pieces of each length: a first pass over the data, without memory;
+2. the steps, which determine the number of pieces in each window, and its start;
+3. the pieces by rank: a second pass, in which each length continues at its last rank;
 4. step by step, each piece to its place in its window.
 
-Memory: 32 bytes a step, 16 bytes a length that occurs, and about 20 MB.
+Memory: 32 bytes per step, 16 bytes per existing length, and about 20 MB.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from penstock._kinds import Derived
 from penstock.types import IntArray
 
 RUN_PIECES = 1 << 18
-"""Pieces that are looked at together."""
+"""Pieces that are processed together."""
 
 Runs: TypeAlias = Callable[[], Iterator[tuple[IntArray, IntArray]]]
-"""Gives the pieces, run by run, each time it is called: int64[k] values, and their lengths, 1 or more."""
+"""Yields the pieces, run by run, each time it is called: int64[k] values, and their lengths, 1 or more."""
 
 New: TypeAlias = Callable[[int, str], NDArray[Any]]
-"""An array of so many zeros, of a dtype."""
+"""Allocator of arrays of zeros: (size, dtype) → array."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Which pieces each window holds.
+    """Pieces in each window.
 
     Attributes:
         starts: int64[n_windows + 1]: first piece of each window.
@@ -54,17 +54,16 @@ class Placed:
 
 
 def in_memory(count: int, dtype: str) -> NDArray[Any]:
-    """An array of zeros in memory."""
     return np.zeros(count, dtype)
 
 
 def new_of(derived: Derived | None) -> New:
-    """Where arrays of a plan are while it is made: mapped, if what keeps it offers that."""
+    """Return the allocator of arrays for planning: mapped, if the cache supports it."""
     return getattr(derived, "scratch", in_memory)
 
 
 def kept(derived: Derived, names: Sequence[tuple[str, str]], make: Callable[[], Sequence[NDArray[Any]]]) -> list[Any]:
-    """Arrays under keys, each with its dtype; what is missing is made once for all of them, and kept in runs."""
+    """Return cached arrays by key and dtype; missing ones are computed together, and stored in runs."""
     made: list[Sequence[NDArray[Any]]] = []
 
     def array_of(number: int) -> NDArray[Any]:
@@ -84,7 +83,7 @@ def kept(derived: Derived, names: Sequence[tuple[str, str]], make: Callable[[], 
 
 
 def place(runs: Runs, capacity: int, new: New = in_memory) -> Placed:
-    """The windows of `capacity` for pieces of 1 to `capacity`."""
+    """Return the windows of `capacity` for pieces of 1 to `capacity`."""
     present, counts = _counted(runs())
     steps = _Steps(present[::-1].tolist(), counts[::-1].tolist(), capacity)
     starts, filled = steps.borders(new)
@@ -102,7 +101,7 @@ def place(runs: Runs, capacity: int, new: New = in_memory) -> Placed:
 
 
 def _counted(runs: Iterator[tuple[IntArray, IntArray]]) -> tuple[IntArray, IntArray]:
-    """The lengths that occur, rising, and how many pieces there are of each."""
+    """Return the existing lengths, ascending, and the number of pieces of each."""
     present, counts = np.empty(0, np.int64), np.empty(0, np.int64)
     for _, lengths in runs:
         more, how_many = np.unique(lengths, return_counts=True)
@@ -114,9 +113,9 @@ def _counted(runs: Iterator[tuple[IntArray, IntArray]]) -> tuple[IntArray, IntAr
 
 
 def _ranked(runs: Iterator[tuple[IntArray, IntArray]], present: IntArray, counts: IntArray, new: New) -> IntArray:
-    """The values from the longest piece on, in the order of the data among equals."""
+    """Return the values from the longest piece on, in the order of the data among equals."""
     ranked = new(int(counts.sum()), "int64")
-    next_rank = np.cumsum(counts[::-1])[::-1] - counts  # of each length: how many are longer
+    next_rank = np.cumsum(counts[::-1])[::-1] - counts  # for each length: how many are longer
     for values, lengths in runs:
         order = np.argsort(lengths, kind="stable")
         which, first, how_many = np.unique(lengths[order], return_index=True, return_counts=True)
@@ -127,10 +126,10 @@ def _ranked(runs: Iterator[tuple[IntArray, IntArray]], present: IntArray, counts
 
 
 class _Steps:
-    """The steps of placing: `(length, rank, first window, pieces in each window, pieces)`.
+    """Steps of placing: `(length, rank, first window, pieces in each window, pieces)`.
 
     Args:
-        lengths: the lengths that occur, falling.
+        lengths: the existing lengths, descending.
         counts: pieces of each.
         capacity: size of an empty window.
     """
@@ -138,7 +137,7 @@ class _Steps:
     def __init__(self, lengths: list[int], counts: list[int], capacity: int) -> None:
         self._flat = array("q")
         self._rank = 0
-        rooms: dict[int, deque[tuple[int, int]]] = {}  # room left → runs of windows with that room
+        rooms: dict[int, deque[tuple[int, int]]] = {}  # remaining room → runs of windows with that room
         occupied = 0  # bit r: some window has room r
         n_windows = 0
         for length, count in zip(lengths, counts, strict=True):
@@ -175,7 +174,7 @@ class _Steps:
             yield flat[at], flat[at + 1], flat[at + 2], flat[at + 3], flat[at + 4]
 
     def borders(self, new: New) -> tuple[IntArray, NDArray[np.int32]]:
-        """First piece of each window, and their number in the end; and int32[n_windows] of zeros."""
+        """Return the first piece of each window, with the total at the end; and int32[n_windows] of zeros."""
         starts, filled = new(self.n_windows + 1, "int64"), new(self.n_windows, "int32")
         for _, _, window, each, count in self:
             _add(filled, window, each, count)
@@ -191,7 +190,7 @@ class _Steps:
 
 
 def _add(filled: NDArray[np.int32], window: int, each: int, count: int) -> None:
-    """Add the pieces of a step to what its windows hold."""
+    """Add the pieces of a step to its windows."""
     full, rest = divmod(count, each)
     filled[window : window + full] += each
     if rest:
@@ -199,7 +198,7 @@ def _add(filled: NDArray[np.int32], window: int, each: int, count: int) -> None:
 
 
 def _keep(rooms: dict[int, deque[tuple[int, int]]], occupied: int, room: int, run: tuple[int, int]) -> int:
-    """Add a run of windows with `room` left; returns the new `occupied`."""
+    """Add a run of windows with `room` left; return the new `occupied`."""
     if room == 0 or run[0] == run[1]:
         return occupied
     rooms.setdefault(room, deque()).append(run)

@@ -1,4 +1,4 @@
-"""Makes one window of each document: cut, or padded at the end."""
+"""One window per document: cut, or padded at the end."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class WholeDocuments(TokenWindows):
 
     @staticmethod
     def _moved(values: NDArray[Any], read: IntArray) -> NDArray[Any]:
-        """[k, length]: of the tokens one earlier, 0 first and in the padding behind `read`: int64[k] values."""
+        """Return [k, length]: values of the previous token, 0 first and in the padding after `read`: int64[k]."""
         columns = np.arange(values.shape[1])
         return np.where((columns > 0) & (columns < read[:, None]), np.roll(values, 1, axis=1), values.dtype.type(0))
 
@@ -157,7 +157,7 @@ class WholeDocuments(TokenWindows):
         starts: IntArray,
         read: IntArray,
     ) -> NDArray[Any]:
-        """As `blocks`: `read` values from each of `starts`, then what `blocks`, of one value, hold already."""
+        """Return `blocks` filled with `read` values from each of `starts`; the rest keeps its constant value."""
         width = blocks.shape[1]
         fits = starts + width <= self.source.num_tokens
         rows = np.flatnonzero(fits)

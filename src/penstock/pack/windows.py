@@ -41,7 +41,7 @@ class TokenWindows(SourceOver[Sample]):
         self.title = type(packing).__name__
 
     def require_pad_id(self, pad_id: int) -> None:
-        """Raise `ConfigError` if `pad_id` is no id of the source's dtype."""
+        """Raise `ConfigError` if `pad_id` isn't an id of the source's dtype."""
         largest = int(np.iinfo(self.source.dtype).max)
         if pad_id > largest:
             raise ConfigError("pad_id is out of range for the tokens", found=pad_id, expected=f"0 to {largest}")

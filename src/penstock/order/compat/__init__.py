@@ -1,4 +1,4 @@
-"""The peers' own orders, bit for bit: those of Modalities, seqax and MosaicML Streaming.
+"""Bit-exact orders of the peers: Modalities, seqax and MosaicML Streaming.
 
-Each is a walk over a whole epoch, made once and then read; the laws of `penstock.order` don't hold for them.
+Each is a walk over a whole epoch, computed once and then read; they don't have the guarantees of `penstock.order`.
 """

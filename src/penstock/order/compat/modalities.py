@@ -1,10 +1,10 @@
-"""The orders of Modalities, bit for bit, without torch and without lists of Python integers.
+"""Bit-exact orders of Modalities, without torch and without lists of Python integers.
 
-Three walks stand behind them, all over a table of places: `torch.randperm` (its samplers), Python's `random.shuffle`
+They use three walks over a table of places: `torch.randperm` (its samplers), Python's `random.shuffle`
 (`shuffle_tokenized_data`, `shuffle_jsonl_data`) and numpy's shuffle of a list (its shuffled chunks). Random words are
 drawn in chunks, and the walk is done in vectorised stretches. Checked against torch 2.13, Python 3.11 and numpy 2.4.
 
-Memory: 4 bytes a place (8 from 2^32 places on), and a few MB.
+Memory: 4 bytes per place (8 from 2^32 places on), and a few MB.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from penstock.types import IntArray
 
 VERSION = "modalities-1"
 
-# Below this many places torch draws one 32-bit word a step, from it on two.
+# Below this many places torch draws one 32-bit word per step, from it on two.
 TORCH_WIDE = ((1 << 32) - 1) // 20
 
 _CHUNK = 1 << 16
@@ -37,14 +37,11 @@ Words = Callable[[int], NDArray[np.uint32]]
 """The next k words of 32 bits of a generator."""
 
 Values = Callable[[NDArray[np.uint32], int], IntArray]
-"""Words (one or two a value) and a number of bits → candidates of so many bits, int64."""
-
-
-# --- shuffles of lists -----------------------------------------------------------------------------------------------
+"""Words (one or two per value) and a number of bits → candidates with that many bits, int64."""
 
 
 def python_shuffle(n: int, seed: int) -> NDArray[Any]:
-    """uint32[n] (int64 from 2^32 on): `list(range(n))` after `random.Random(seed).shuffle`.
+    """Return uint32[n] (int64 from 2^32 on): `list(range(n))` after `random.Random(seed).shuffle`.
 
     Args:
         n: number of places.
@@ -57,14 +54,14 @@ def python_shuffle(n: int, seed: int) -> NDArray[Any]:
 
 
 def numpy_list_shuffle(n: int, seed: int) -> NDArray[Any]:
-    """uint32[n] (int64 from 2^32 on): `list(range(n))` after `numpy.random.default_rng(seed).shuffle`.
+    """Return uint32[n] (int64 from 2^32 on): `list(range(n))` after numpy's `default_rng(seed).shuffle`.
 
     Args:
         n: number of places.
         seed: 0 or more.
 
     Raises:
-        ConfigError: a negative seed, which numpy does not take.
+        ConfigError: the seed is negative, which numpy doesn't support.
     """
     places = _identity(n)
     for first, targets in numpy_targets(n - 1, seed):
@@ -73,7 +70,7 @@ def numpy_list_shuffle(n: int, seed: int) -> NDArray[Any]:
 
 
 def python_targets(last: int, seed: int) -> Iterator[tuple[int, IntArray]]:
-    """Runs of `(i, targets)` for the places i = `last`, `last` - 1, …, 1, as `random.Random(seed).shuffle` draws them.
+    """Yield runs of `(i, targets)` for i = `last` … 1, as drawn by `random.Random(seed).shuffle`.
 
     A target is `getrandbits(k)` with the k bits of i + 1, drawn again while it is above i.
     """
@@ -91,7 +88,7 @@ def python_targets(last: int, seed: int) -> Iterator[tuple[int, IntArray]]:
 
 
 def numpy_targets(last: int, seed: int) -> Iterator[tuple[int, IntArray]]:
-    """Runs of `(i, targets)` for the places i = `last`, `last` - 1, …, 1, as numpy draws them for a list.
+    """Yield runs of `(i, targets)` for i = `last` … 1, as drawn by numpy for a list.
 
     A target is the low bits of the next word, as many as i has, drawn again while it is above i; words are the
     halves of PCG64's output, the lower one first.
@@ -115,7 +112,7 @@ def numpy_targets(last: int, seed: int) -> Iterator[tuple[int, IntArray]]:
 
 
 def _targets(words: Words, values: Values, last: int, *, bits_above: int) -> Iterator[tuple[int, IntArray]]:
-    """Targets in `[0, i]` for i = `last` … 1: candidates of as many bits as `i + bits_above` has, the first fitting."""
+    """Yield targets in `[0, i]` for i = `last` … 1: candidates with the bits of `i + bits_above`, the first fitting."""
     rest = np.empty(0, dtype=np.uint32)
     i = last
     while i > 0:
@@ -127,7 +124,7 @@ def _targets(words: Words, values: Values, last: int, *, bits_above: int) -> Ite
             rest = np.concatenate([rest, words(_CHUNK * width)])
         candidates = values(rest[: count * width], bits)
         taken = _fitting(candidates, i + 1)[:steps_of_these_bits]
-        # Words behind the last step of these bits belong to the next ones.
+        # Words after the last step of these bits belong to the next ones.
         used = int(taken[-1]) + 1 if len(taken) == steps_of_these_bits else count
         rest = rest[used * width :]
         if len(taken):
@@ -136,21 +133,18 @@ def _targets(words: Words, values: Values, last: int, *, bits_above: int) -> Ite
 
 
 def _fitting(candidates: IntArray, bound: int) -> IntArray:
-    """int64[k]: which candidates are taken, where each one taken lowers the bound for the next by 1."""
+    """Return int64[k]: the accepted candidates; each one lowers the bound for the next by 1."""
     fits = candidates < bound
     while True:
-        # A candidate's bound depends on those before it alone, so the first ones are right after each round.
+        # A candidate's bound depends only on its predecessors, so the first ones are right after each round.
         again = candidates < bound - (np.cumsum(fits) - fits)
         if np.array_equal(again, fits):
             return np.flatnonzero(fits)
         fits = again
 
 
-# --- torch.randperm --------------------------------------------------------------------------------------------------
-
-
 def torch_randperm(n: int, seed: int, *, wide_from: int = TORCH_WIDE) -> NDArray[Any]:
-    """uint32[n] (int64 from 2^32 on): `torch.randperm(n)` of a CPU generator after `manual_seed(seed)`.
+    """Return uint32[n] (int64 from 2^32 on): `torch.randperm(n)` of a CPU generator after `manual_seed(seed)`.
 
     Args:
         n: number of places.
@@ -158,7 +152,7 @@ def torch_randperm(n: int, seed: int, *, wide_from: int = TORCH_WIDE) -> NDArray
         wide_from: the number of places from which torch uses its other algorithm; only tests change it.
 
     Raises:
-        ConfigError: a seed that torch does not take.
+        ConfigError: torch doesn't support the seed.
     """
     seed = operator.index(seed)
     if not -(1 << 63) <= seed < 1 << 64:
@@ -199,20 +193,17 @@ def _identity(n: int) -> NDArray[Any]:
     return np.arange(n, dtype=np.uint32 if n < 1 << 32 else np.int64)
 
 
-# --- the samplers' order ---------------------------------------------------------------------------------------------
-
-
 def modalities_order(n: int, seed: int, epoch: int = 0, derived: Derived | None = None) -> NDArray[Any]:
-    """uint32[n] (int64 from 2^32 on): the shuffled order of Modalities' samplers, read-only.
+    """Return uint32[n] (int64 from 2^32 on): the shuffled order of Modalities' samplers, read-only.
 
     Args:
         n: samples of the dataset.
-        seed: the sampler's; it counts `seed + epoch` alone, as the original does.
-        epoch: the sampler's.
-        derived: keeps the order in a mapped file, made once a host; without it, in this process.
+        seed: seed of the sampler; only `seed + epoch` matters, as in the original.
+        epoch: epoch of the sampler.
+        derived: stores the order in a mapped file, once per host; by default it is kept in this process.
 
     Raises:
-        ConfigError: a seed that torch does not take.
+        ConfigError: torch doesn't support the seed.
     """
     dtype = "uint32" if n < 1 << 32 else "int64"
     total = seed + epoch
@@ -220,26 +211,26 @@ def modalities_order(n: int, seed: int, epoch: int = 0, derived: Derived | None 
         order = torch_randperm(n, total)
         order.flags.writeable = False
         return order
-    # The low 32 bits decide all, and are part of a file's name.
+    # Only the low 32 bits matter, and are part of a file's name.
     key = f"{VERSION}-{n}-{total & 0xFFFFFFFF}"
     return derived.array(key, dtype, lambda: torch_randperm(n, total))
 
 
 @dataclass(frozen=True, slots=True)
 class RankShare:
-    """What one rank reads of an epoch, as Modalities' resumable sampler divides it.
+    """One rank's samples of an epoch, as divided by Modalities' resumable sampler.
 
-    The first `skip` places of the order are left out. Of the others rank r takes every `world`-th, from the r-th on.
-    Where they can't be shared evenly, the last ones are dropped, or the order's first places are taken again.
+    The first `skip` places of the order are skipped. Rank r takes every `world`-th of the others, from the r-th on.
+    If they can't be divided evenly, the last ones are dropped, or the order's first places are repeated.
 
     Attributes:
         n: samples of the dataset.
         rank, world: data-parallel rank and number of ranks.
-        drop_last: drop rather than take again.
+        drop_last: drop samples instead of repeating some.
         skip: global samples consumed before.
 
     Raises:
-        ConfigError: a rank outside `[0, world)`, or a `skip` outside `[0, n]`.
+        ConfigError: the rank is outside `[0, world)`, or `skip` outside `[0, n]`.
     """
 
     n: int
@@ -259,7 +250,7 @@ class RankShare:
         return left // self.world if self.drop_last else -(-left // self.world)
 
     def places(self, start: int = 0, stop: int | None = None) -> IntArray:
-        """int64[stop - start]: places in the order of the rank's samples `[start, stop)`."""
+        """Return int64[stop - start]: places in the order of the rank's samples `[start, stop)`."""
         start, stop, _ = slice(start, stop).indices(len(self))
         places = self.rank + np.arange(start, stop, dtype=np.int64) * self.world
         left = self.n - self.skip
@@ -267,13 +258,13 @@ class RankShare:
 
 
 class ModalitiesOrder:
-    """The order of Modalities' samplers as an endless one: epoch e is `torch.randperm` from `seed + e`.
+    """Order of Modalities' samplers, endless: epoch e is `torch.randperm` from `seed + e`.
 
-    An `Order` but for its memory: 4 bytes a sample and epoch, in mapped files where `derived` is given.
+    An `Order` except for its memory: 4 bytes per sample and epoch, in mapped files with `derived`.
 
     Attributes:
         size: samples of an epoch.
-        seed: the sampler's.
+        seed: seed of the sampler.
         version: name of the arithmetic.
     """
 
@@ -291,7 +282,7 @@ class ModalitiesOrder:
         return (ModalitiesOrder, (self.size, self.seed, self._derived))
 
     def order(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: index at each position."""
+        """Return int64[k]: the index at each position."""
         positions = as_positions(positions)
         indices = np.empty(len(positions), dtype=np.int64)
         epochs = positions // self.size
@@ -306,7 +297,7 @@ class ModalitiesOrder:
         return int(self._of_epoch(epoch)[place])
 
     def inverse(self, indices: IntArray, epoch: int, /) -> IntArray:
-        """int64[k]: positions in `epoch` at which `indices` come; takes 8 bytes a sample while it runs."""
+        """Return int64[k]: the positions of `indices` in `epoch`; uses 8 bytes per sample while it runs."""
         epoch = as_position(epoch)
         places = np.empty(self.size, dtype=np.int64)
         places[self._of_epoch(epoch)] = np.arange(self.size)
@@ -319,7 +310,7 @@ class ModalitiesOrder:
     def _of_epoch(self, epoch: int) -> NDArray[Any]:
         known = self._epochs
         if epoch not in known:
-            # Two epochs are kept: batches cross from one into the next.
+            # Two epochs are kept: batches span both.
             latest = list(known.items())[-1:]
             known = {**dict(latest), epoch: modalities_order(self.size, self.seed, epoch, self._derived)}
             self._epochs = known
@@ -327,14 +318,14 @@ class ModalitiesOrder:
 
 
 def ModalitiesShuffle(source: Source[T], seed: int, derived: Derived | None = None) -> OrderedStream[T]:
-    """An endless stream of `source` in the order of a shuffled Modalities run.
+    """Return an endless stream of `source` in the order of a shuffled Modalities run.
 
-    Position p of an epoch holds what that run read as the epoch's p-th sample, over all ranks.
+    Position p of an epoch is the p-th sample of that epoch in the run, over all ranks.
 
     Args:
-        source: at least one sample.
-        seed: the sampler's.
-        derived: keeps each epoch's order in a mapped file, made once a host.
+        source: source with at least one sample.
+        seed: seed of the sampler.
+        derived: stores each epoch's order in a mapped file, once per host.
 
     Raises:
         ConfigError: the source is empty.

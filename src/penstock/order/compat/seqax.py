@@ -1,8 +1,8 @@
-"""The order of seqax's ShufflingLoader, bit for bit, without its buffers.
+"""Bit-exact order of seqax's ShufflingLoader, without its buffers.
 
 Sequences are cut into read blocks, blocks are shuffled, and assigned to streams; each stream fills one buffer after
-another with so many of its blocks, and shuffles what is in it. Batches take the same number of rows from each stream.
-So the sequence of row b in step s follows from numbers alone:
+another with its blocks, and shuffles the buffer's sequences. Batches take the same number of rows from each stream.
+So the sequence of row b in step s is computed as follows:
 
 1. `blocks = sequences // Q`, rounded down to a multiple of the streams N; `order = permutation(seed, blocks)`.
 2. Row b belongs to stream `t = b // (B / N)`, and is its k-th sequence: `k = s · (B / N) + b mod (B / N)`.
@@ -10,8 +10,8 @@ So the sequence of row b in step s follows from numbers alone:
 4. `place = permutation(seed + 1 + m · N + t, sequences in the buffer)[q]`.
 5. `block = order[(m · R + place // Q) · N + t]`, and the sequence is `block · Q + place mod Q`.
 
-Checked against the loader itself (seqax 42cf9af). Memory: 4 bytes a sequence (8 from 2^32 on), mapped where a
-`Derived` is given, and 40 bytes a sequence of one buffer while it is made.
+Checked against the loader itself (seqax 42cf9af). Memory: 4 bytes per sequence (8 from 2^32 on), mapped with
+a `Derived`, and 40 bytes per sequence of one buffer during the computation.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 def seqax_permutation(seed: int, n: int) -> NDArray[Any]:
-    """uint32[n] (int64 from 2^32 on): the walk from the last place to the first, by the raw words of Philox.
+    """Return uint32[n] (int64 from 2^32 on): the walk from the last place to the first, by raw Philox words.
 
     Args:
         seed: 0 or more.
@@ -55,17 +55,17 @@ def seqax_permutation(seed: int, n: int) -> NDArray[Any]:
 
 @dataclass(frozen=True, slots=True)
 class SeqaxParams:
-    """What the loader is given, under its own names.
+    """Arguments of the loader, under its own names.
 
     Attributes:
         batch: rows of a global batch.
         streams: the largest number of hosts that a run may have; divides `batch`.
         read_blocks_per_shuffle_buffer: R.
         sequences_per_read_block: Q.
-        seed: of the run.
+        seed: seed of the run.
 
     Raises:
-        ConfigError: a number below 1, or streams that don't divide the batch.
+        ConfigError: a number is below 1, or the streams don't divide the batch.
     """
 
     batch: int
@@ -85,26 +85,26 @@ class SeqaxParams:
             raise ConfigError("streams must divide the batch", found=f"{self.streams} streams, batch {self.batch}")
 
     def read_blocks(self, sequences: int) -> int:
-        """Read blocks in use: whole ones, as many for each stream."""
+        """Return the number of read blocks in use: whole ones, equally many per stream."""
         blocks = sequences // self.sequences_per_read_block
         return blocks - blocks % self.streams
 
     def steps(self, sequences: int) -> int:
-        """Steps of the one pass that the loader makes."""
+        """Return the number of steps in the loader's single pass."""
         return self.read_blocks(sequences) * self.sequences_per_read_block // self.batch
 
 
 def seqax_order(sequences: int, params: SeqaxParams) -> NDArray[Any]:
-    """uint32[steps · batch] (int64 from 2^32 sequences on): the sequence of each row of each step.
+    """Return uint32[steps · batch] (int64 from 2^32 sequences on): the sequence of each row of each step.
 
-    Takes about 0.1 µs a sequence, once.
+    Takes about 0.1 µs per sequence, once.
 
     Args:
         sequences: windows of the dataset, or its documents.
         params: as in the run.
 
     Raises:
-        ConfigError: not one read block for each stream, or 2^32 blocks and more.
+        ConfigError: there is less than one read block per stream, or there are 2^32 blocks or more.
     """
     blocks, steps = params.read_blocks(sequences), params.steps(sequences)
     if not 0 < blocks < 1 << 32:
@@ -123,7 +123,7 @@ def seqax_order(sequences: int, params: SeqaxParams) -> NDArray[Any]:
 
 
 def _stream_sequences(order: IntArray, params: SeqaxParams, stream: int, count: int, dtype: type) -> NDArray[Any]:
-    """[count]: the first sequences of one stream, buffer after buffer."""
+    """Return [count]: the first sequences of one stream, buffer after buffer."""
     size, per_buffer = params.sequences_per_read_block, params.read_blocks_per_shuffle_buffer
     own = order[stream :: params.streams]
     out = np.empty(count, dtype)
@@ -143,13 +143,13 @@ def _stream_sequences(order: IntArray, params: SeqaxParams, stream: int, count: 
 class SeqaxPass(Reindexed[T]):
     """`source` in the order of a seqax run: one pass, row b of step s at `s · batch + b`.
 
-    Sequences that don't fill a block for each stream, or a last batch, are never visited, as in the original. With
+    Sequences that don't fill a block per stream, or a last batch, are never visited, as in the original. With
     `Loader(…, global_batch=batch)` the batches are seqax's.
 
     Args:
         source: windows (`Chunk` with `labels="start-zero"`), or documents.
         params: as in the run.
-        derived: keeps the order in a mapped file, made once a host.
+        derived: stores the order in a mapped file, once per host.
 
     Raises:
         ConfigError: the source is too small.
@@ -176,7 +176,7 @@ class SeqaxPass(Reindexed[T]):
         return self._steps
 
     def sequences(self, step: int) -> IntArray:
-        """int64[batch]: indices in `source` of the rows of a step."""
+        """Return int64[batch]: indices in `source` of the rows of a step."""
         batch = self.params.batch
         step = as_index(step, self._steps)
         return self._order()[step * batch : (step + 1) * batch].astype(np.int64)
@@ -201,14 +201,14 @@ class SeqaxPass(Reindexed[T]):
 
     @property
     def excluded_indices(self) -> IntArray | None:
-        """Rows whose sample is excluded, int64[k] ascending; None without an exclude list."""
+        """Rows with excluded samples, int64[k] ascending; None without an exclude list."""
         found = excluded_of(self.source)
         return None if found is None else np.flatnonzero(np.isin(self._order(), found))
 
     def find(self, finder: Finder) -> IntArray:
         return np.flatnonzero(np.isin(self._order(), finder.indices(self.source)))
 
-    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:  # a pass never reads blocks whole
+    def _prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:  # a pass never reads whole blocks
         source: Any = self.source
         source.prefetch(self.source_index(batches))
 

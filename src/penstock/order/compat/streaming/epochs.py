@@ -1,10 +1,10 @@
-"""A run of MosaicML Streaming as an endless order: position → sample over all epochs, from any saved state on.
+"""Runs of MosaicML Streaming as endless orders: position → sample over all epochs, from any saved state on.
 
-Positions count samples in the order in which the run reads them: global batch after global batch, and in each the
-first sample of every rank, the second of every rank, … So rank r of W reads the positions `p ≡ r (mod W)`. Padding
-holds no position: where the original's last batches are short, the next epoch follows at once.
+Positions count samples in the order of reading: global batch after global batch, and in each the first sample of every
+rank, the second of every rank, … So rank r of W reads the positions `p ≡ r (mod W)`. Padding has no position: if the
+original's last batches are short, the next epoch follows immediately.
 
-An epoch is made at its first use, once a host where a `Derived` is given, and mapped: 4 bytes a sample (8 from 2^32
+An epoch is computed at its first use, once per host with a `Derived`, and mapped: 4 bytes per sample (8 from 2^32
 samples on). Two epochs are kept at a time.
 """
 
@@ -26,14 +26,14 @@ from penstock.order.compat.streaming.one_epoch import VERSION, StreamingRun, epo
 from penstock.order.compat.streaming.partition import padding_of
 from penstock.types import IntArray
 
-# Epochs of fewer samples are made in memory: that takes less time than a file does.
+# Short epochs are computed in memory, which is faster than a file.
 KEPT_FROM = 1 << 20
 
 _NEEDED = ("epoch", "sample_in_epoch", "num_canonical_nodes", "shuffle_seed")
 
 
 class NoState(ResumeMismatch, KeyError):
-    """A state that lacks an entry: the original's `KeyError`."""
+    """State with a missing entry: the original's `KeyError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +41,11 @@ class StreamingState:
     """The original's state of a run.
 
     Attributes:
-        epoch: the running one.
-        sample_in_epoch: samples of it that were read, over all ranks.
-        num_canonical_nodes: of the run.
-        shuffle_seed: of the run.
-        initial_physical_nodes: nodes that the run began with; None in old states.
+        epoch: the current epoch.
+        sample_in_epoch: samples of the epoch that were read, over all ranks.
+        num_canonical_nodes: canonical nodes of the run.
+        shuffle_seed: seed of the run.
+        initial_physical_nodes: nodes at the start of the run; None in old states.
     """
 
     epoch: int
@@ -56,10 +56,10 @@ class StreamingState:
 
 
 def decode_state(state: Any) -> StreamingState:
-    """Check the form of a state of the original.
+    """Return the state of the original after checking its form.
 
     Raises:
-        NoState: it is none.
+        NoState: it isn't such a state.
     """
     if not isinstance(state, Mapping) or any(key not in state for key in _NEEDED):
         found = sorted(map(str, state)) if isinstance(state, Mapping) else type(state).__name__
@@ -86,23 +86,23 @@ class _Epoch:
     """One epoch.
 
     Attributes:
-        ids: its grid end to end.
-        gaps: int64[n_padding]: for each place of padding, how many places before it hold a sample.
+        ids: its concatenated grid.
+        gaps: int64[n_padding]: number of samples before each padding place.
     """
 
     ids: NDArray[Any]
     gaps: IntArray
 
     def at(self, places: IntArray) -> IntArray:
-        """int64[k]: the samples at places that don't count padding."""
+        """Return int64[k]: the samples at places that don't count padding."""
         return self.ids[places + np.searchsorted(self.gaps, places, side="right")].astype(np.int64)
 
 
 class StreamingEpochs:
-    """The samples of a run by position. Threads may share it; picklable; usable after fork.
+    """Samples of a run by position. Threads may share it; picklable; usable after fork.
 
     Attributes:
-        run: everything that decides its epochs.
+        run: everything that determines its epochs.
         epoch: the epoch of position 0.
         drop_first: samples of that epoch that were read before position 0.
     """
@@ -122,10 +122,10 @@ class StreamingEpochs:
 
     @property
     def sizes(self) -> tuple[int, int]:
-        """Samples left of the first epoch, and samples of every later one.
+        """Remaining samples of the first epoch, and samples of every later one.
 
         Raises:
-            ConfigError: arguments that don't fit each other or the data, or an epoch without a whole batch.
+            ConfigError: the arguments don't match each other or the data, or an epoch has no whole batch.
         """
         if self._sizes is None:
             first, later = epoch_samples(self.run, self.drop_first), epoch_samples(self.run)
@@ -135,7 +135,7 @@ class StreamingEpochs:
         return self._sizes
 
     def place(self, position: int) -> tuple[int, int]:
-        """Epoch of a position, and its place among what is read of that epoch."""
+        """Return the epoch of a position, and its place among the samples read of that epoch."""
         position = as_position(position)
         first, size = self.sizes
         if position < first:
@@ -144,7 +144,7 @@ class StreamingEpochs:
         return self.epoch + 1 + later, place
 
     def order(self, positions: IntArray, /) -> IntArray:
-        """int64[k]: the sample at each position."""
+        """Return int64[k]: the sample at each position."""
         positions = as_positions(positions)
         first, size = self.sizes
         behind = positions - first
@@ -157,16 +157,16 @@ class StreamingEpochs:
         return out
 
     def order_one(self, position: int, /) -> int:
-        """The sample at `position`."""
+        """Return the sample at `position`."""
         epoch, place = self.place(position)
         return int(self._of_epoch(epoch).at(np.array([place]))[0])
 
     def grid(self, epoch: int, drop_first: int = 0) -> NDArray[Any]:
-        """[steps, ranks]: an epoch with its padding; see `partition`.
+        """Return [steps, ranks]: an epoch with its padding; see `partition`.
 
         Args:
-            epoch: from 0.
-            drop_first: samples left out at its start.
+            epoch: number of the epoch, from 0.
+            drop_first: samples to skip at its start.
         """
         ranks = self.run.cluster.ranks
         if drop_first == self._drop_first(epoch):
@@ -174,7 +174,7 @@ class StreamingEpochs:
         return epoch_grid(self.run, epoch, drop_first)
 
     def params(self) -> dict[str, Any]:
-        """Everything that decides the order, as plain JSON; `shards` is a digest of their sizes."""
+        """Return everything that determines the order, as plain JSON; `shards` is a digest of their sizes."""
         run = self.run
         sizes = [np.asarray(shards, dtype="<i8").tobytes() for shards in run.shards]
         shards = hashlib.blake2b(b"".join(sizes), digest_size=8).hexdigest()
@@ -205,7 +205,7 @@ class StreamingEpochs:
     def _of_epoch(self, epoch: int) -> _Epoch:
         known = self._epochs
         if epoch not in known:
-            # Two epochs are kept: batches cross from one into the next.
+            # Two epochs are kept: batches span both.
             latest = list(known.items())[-1:]
             known = {**dict(latest), epoch: self._make(epoch)}
             self._epochs = known

@@ -1,16 +1,16 @@
-"""The sample orders of MosaicML Streaming, bit for bit: one epoch of a run, for its seed, nodes, ranks and workers.
+"""Bit-exact sample orders of MosaicML Streaming: one epoch of a run, for its seed, nodes, ranks and workers.
 
 An epoch is drawn from the shards (`sampling`), shuffled (`shuffle`) and assigned to
-nodes and ranks (`partition`). How streams share batches is decided here:
+nodes and ranks (`partition`). How streams share batches is determined here:
 
 * `random`: all streams are shuffled and assigned as one.
-* `stratified`: each global batch holds the same number of samples of each stream; the scarcest one ends the epoch.
-* `per_stream`: each global batch is of one stream; the streams' batches come in random turns.
+* `stratified`: each global batch has the same number of samples of each stream; the smallest one ends the epoch.
+* `per_stream`: each global batch is of one stream; the streams' batches are randomly interleaved.
 * `device_per_stream`: each batch of a rank is of one stream.
 
-The last three drop what does not fill a batch, and begin a resumed epoch at a whole global batch.
+The last three drop incomplete batches, and begin a resumed epoch at a whole global batch.
 
-Memory while an epoch is made: 8 bytes a sample and a few MB, 12 where streams are drawn in part or shared out by
+Memory during the computation of an epoch: 8 bytes per sample and a few MB, 12 if streams are sampled in part or by
 batches (twice that from 2^32 samples on). Checked against streaming 0.13.0.
 """
 
@@ -44,24 +44,24 @@ _CHUNK = 1 << 20
 
 
 class TooSmall(ConfigError):
-    """A stream that has no sample in a global batch."""
+    """Stream without a sample in a global batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamingRun:
-    """Everything that decides a run's epochs, as the original resolves its arguments.
+    """Everything that determines a run's epochs, as resolved by the original from its arguments.
 
     Attributes:
-        cluster: nodes, ranks, workers and batch; with replication, those of the ranks that read apart.
-        shards: of each stream, int64[shards]: samples.
-        shares: what an epoch takes of each stream.
-        canonical_nodes: parts that are shuffled apart.
-        block_size: of the shuffles that work in blocks.
-        seed: the run's.
+        cluster: nodes, ranks, workers and batch; with replication, those of independently reading ranks.
+        shards: shards of each stream, int64[shards]: samples.
+        shares: samples of each stream per epoch.
+        canonical_nodes: independently shuffled parts.
+        block_size: block size of the block-wise shuffles.
+        seed: seed of the run.
         shuffle: whether ids are shuffled at all.
         shuffle_algo, batching_method, partition_algo, sampling_method, sampling_granularity: as in the original.
-        first_nodes: nodes that the run began with, where it is a resumed one.
-        paths: of the streams, for errors; "" if a stream has none.
+        first_nodes: nodes at the start of a resumed run.
+        paths: paths of the streams, for errors; "" if a stream has none.
     """
 
     cluster: Cluster
@@ -102,37 +102,37 @@ class StreamingRun:
 
     @property
     def needs_state(self) -> bool:
-        """Whether these numbers of nodes can only be right once a resumed run has said how it began."""
+        """Whether these numbers of nodes are only valid with a resumed run's original numbers."""
         nodes = self.cluster.nodes
         uneven = max(nodes, self.canonical_nodes) % min(nodes, self.canonical_nodes) != 0
         return uneven and self.first_nodes is None
 
     @property
     def relaxed(self) -> bool:
-        """Whether the global batches of another number of nodes are kept."""
+        """Whether the global batches of another number of nodes are preserved."""
         return is_relaxed(self.partition_algo, self.canonical_nodes, self.cluster.nodes, self.first_nodes)
 
 
 def epoch_grid(run: StreamingRun, epoch: int, drop_first: int = 0) -> NDArray[Any]:
-    """[steps, ranks]: the samples of an epoch as `partition` lays them out, padded to whole batches.
+    """Return [steps, ranks]: the samples of an epoch in the layout of `partition`, padded to whole batches.
 
     Args:
         run: the run.
-        epoch: from 0.
-        drop_first: samples of the epoch that were read before, all ranks together.
+        epoch: number of the epoch, from 0.
+        drop_first: samples of the epoch that were read before, over all ranks.
 
     Raises:
-        ConfigError: arguments that don't fit each other or the data.
+        ConfigError: the arguments don't match each other or the data.
     """
     grid = _GRIDS[run.batching_method](run, epoch, drop_first)
     return padded(grid, run.cluster.batch * run.cluster.workers)
 
 
 def epoch_samples(run: StreamingRun, drop_first: int = 0) -> int:
-    """Samples of an epoch over all ranks, padding not counted; arithmetic alone.
+    """Return the samples of an epoch over all ranks, without padding, by arithmetic only.
 
     Raises:
-        ConfigError: arguments that don't fit each other or the data.
+        ConfigError: the arguments don't match each other or the data.
     """
     cluster = run.cluster
     if run.batching_method == "random":
@@ -151,7 +151,7 @@ def epoch_samples(run: StreamingRun, drop_first: int = 0) -> int:
 
 
 def stratified_parts(run: StreamingRun) -> list[int]:
-    """Samples of each stream in a global batch of `stratified`.
+    """Return the samples of each stream in a global batch of `stratified`.
 
     Raises:
         ConfigError: a stream has no sample in it.
@@ -159,7 +159,7 @@ def stratified_parts(run: StreamingRun) -> list[int]:
     whole = run.cluster.global_batch
     wanted = whole * run.shares.proportions
     parts = np.array([int(share) for share in run.shares.proportions * whole], dtype=np.int64)
-    # The default sort, as there: streams with equal remainders are taken in its order.
+    # The default sort, as in the original: streams with equal remainders are in its order.
     parts[np.flip(np.argsort(wanted - parts))[: whole - int(parts.sum())]] += 1
     if (parts < 1).any():
         stream = int(np.flatnonzero(parts < 1)[0])
@@ -172,13 +172,10 @@ def stratified_parts(run: StreamingRun) -> list[int]:
     return parts.tolist()
 
 
-# --- the four ways to fill batches -----------------------------------------------------------------------------------
-
-
 def _random(run: StreamingRun, epoch: int, drop_first: int) -> NDArray[Any]:
     _check_drop_first(run, drop_first)
     streams = range(len(run.shards))
-    # Without a name here, the ids are free as soon as they are assigned.
+    # Without a name here, the ids are freed as soon as they are assigned.
     if run.relaxed:
         return grid_of(_relaxed(run, _ordered(run, streams, epoch, run.block_size), drop_first))
     return partition(_ordered(run, streams, epoch, run.block_size), run.canonical_nodes, run.cluster, drop_first)
@@ -227,7 +224,8 @@ def _device_per_stream(run: StreamingRun, epoch: int, drop_first: int) -> NDArra
     nodes = [
         np.concatenate([of_stream[node] for of_stream in batches])[_turns(counts, rng)] for node in range(cluster.nodes)
     ]
-    # Nodes take turns batch by batch, as there: the batches of one node go to ranks of all. Padding is never none.
+    # Nodes alternate batch by batch, as in the original: the batches of one node go to ranks of all. There is always
+    # padding.
     ids = np.stack(nodes, axis=1).reshape(-1, cluster.batch)
     count = sum(counts)
     whole = padded(ids, (count + cluster.ranks - count % cluster.ranks) * cluster.nodes)
@@ -242,11 +240,8 @@ _GRIDS: dict[str, Callable[[StreamingRun, int, int], NDArray[Any]]] = {
 }
 
 
-# --- streams ---------------------------------------------------------------------------------------------------------
-
-
 def _ordered(run: StreamingRun, streams: range, epoch: int, block_size: int) -> NDArray[Any]:
-    """any[n]: the samples that an epoch takes of some streams, in the order in which it takes them."""
+    """Return any[n]: the samples that an epoch takes from some streams, in order."""
     drawn = _drawn(run, streams, epoch)
     ids, n = drawn.ids, int(drawn.units.sum())
     if not run.shuffle:
@@ -286,7 +281,7 @@ def _relaxed(run: StreamingRun, ids: NDArray[Any], drop_first: int) -> NDArray[A
 
 
 def _first_ranks(run: StreamingRun) -> int:
-    """Ranks of the cluster that samples are first assigned to."""
+    """Return the number of ranks of the cluster that samples are first assigned to."""
     nodes = run.first_nodes if run.relaxed and run.first_nodes else run.cluster.nodes
     ranks = nodes * run.cluster.ranks_per_node
     if run.cluster.global_batch % ranks:
@@ -299,7 +294,7 @@ def _first_ranks(run: StreamingRun) -> int:
 
 
 def _steps(run: StreamingRun, n: int, drop_first: int = 0) -> int:
-    """Samples of each of those ranks."""
+    """Return the number of samples of each of those ranks."""
     cluster = run.cluster
     first = Cluster(_first_ranks(run) // cluster.ranks_per_node, cluster.ranks_per_node, 1, 1)
     return steps_of(n, run.canonical_nodes, first, drop_first)
@@ -318,7 +313,7 @@ def _stratified_samples(run: StreamingRun, stream: int) -> int:
 
 
 def _device_batches(run: StreamingRun, stream: int) -> int:
-    """Batches of a stream on each node."""
+    """Return the number of batches of a stream on each node."""
     parts, ranks = run.canonical_nodes, run.cluster.ranks_per_node
     if parts % run.cluster.nodes:
         raise ConfigError(
@@ -356,7 +351,7 @@ def _path(run: StreamingRun, stream: int) -> str | None:
 
 @contextlib.contextmanager
 def _naming(run: StreamingRun, stream: int) -> Generator[None]:
-    """Name the stream in errors about its samples alone."""
+    """Name the stream in errors that only concern its samples."""
     try:
         yield
     except ConfigError as error:
@@ -366,11 +361,8 @@ def _naming(run: StreamingRun, stream: int) -> Generator[None]:
         raise
 
 
-# --- batches ---------------------------------------------------------------------------------------------------------
-
-
 def _grid_of_global_batches(run: StreamingRun, batches: NDArray[Any], drop_first: int) -> NDArray[Any]:
-    """The grid of global batches `[k, ranks · batch]`, without those that were read before."""
+    """Return the grid of global batches `[k, ranks · batch]`, without those that were read before."""
     cluster = run.cluster
     left = batches[drop_first // cluster.global_batch :]
     return grid_of(left.reshape(-1, cluster.ranks, cluster.batch))
@@ -381,7 +373,7 @@ def _turn_rng(run: StreamingRun, epoch: int) -> np.random.Generator:
 
 
 def _turns(counts: Sequence[int], rng: np.random.Generator) -> IntArray:
-    """int64[sum]: which batch comes when: streams in random turns, each one's batches in their order."""
+    """Return int64[sum]: the stream of each batch: streams in random order, each one's batches in their order."""
     streams = np.repeat(np.arange(len(counts)), counts)
     rng.shuffle(streams)
     turns = np.empty(len(streams), dtype=np.int64)

@@ -1,7 +1,7 @@
-"""How MosaicML Streaming assigns an epoch's samples to nodes and ranks, bit for bit.
+"""Bit-exact assignment of an epoch's samples to nodes and ranks, as in MosaicML Streaming.
 
-An epoch is a *grid* here, `[steps, ranks]`: row s holds what each rank reads as its s-th sample, ranks counted over all
-nodes. Rank r's batch g is `grid[g·B : (g + 1)·B, r]`, and worker `g mod W` reads it. Laid end to end, the grid is the
+An epoch is a *grid* here, `[steps, ranks]`: row s has the s-th sample of each rank, with ranks counted over all
+nodes. Rank r's batch g is `grid[g·B : (g + 1)·B, r]`, and worker `g mod W` reads it. The concatenated grid is the
 order in which the run reads samples; Penstock's loader gives rank r of W positions `p ≡ r (mod W)`, which is column r.
 
 The original's shape `[nodes, ranks, workers, batches, batch]` is another view of the same grid: see `as_original`.
@@ -9,13 +9,13 @@ The original's shape `[nodes, ranks, workers, batches, batch]` is another view o
 `orig`, for n ids over C canonical nodes and P nodes:
 
 1. id `floor(c·n / C)` begins row c; all rows have ceil(n / C) columns, shorter ones repeat their last id.
-2. Where C < P, rows grow to a multiple of P / C, by a repeat of earlier columns.
+2. If C < P, rows grow to a multiple of P / C, by repeating earlier columns.
 3. Columns are read one after another; place j of that sequence goes to node `j mod P`.
 4. Each node's ids are assigned to its ranks in turn, a few earlier ones repeated to make them even, and filled up with
    padding to whole batches for every worker.
 
-`relaxed` is `orig`, but when a run goes on with a number of nodes that neither divides C nor is divided by it: then the
-global batches of the first number of nodes are kept, and assigned again.
+`relaxed` is `orig` unless a run resumes with a number of nodes that neither divides C nor is divided by it. Then the
+global batches of the original number of nodes are preserved, and assigned again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.errors import ConfigError
 from penstock.order.compat.streaming.shuffle import UnknownAlgorithm
 from penstock.types import IntArray
 
-# Rows of the matrix of canonical nodes that are filled at a time, so that they stay in the processor's cache.
+# Rows of the matrix of canonical nodes that are filled at a time, so that they stay in the CPU's cache.
 _ROWS = 1 << 14
 
 
@@ -41,9 +41,9 @@ class Cluster:
 
     Attributes:
         nodes: physical nodes.
-        ranks_per_node: data-parallel ranks of each.
-        workers: of each rank; 1 where the rank reads by itself.
-        batch: samples of a rank's batch.
+        ranks_per_node: data-parallel ranks per node.
+        workers: workers per rank; 1 if the rank reads itself.
+        batch: samples per batch of a rank.
     """
 
     nodes: int
@@ -63,15 +63,15 @@ class Cluster:
 
 
 def padding_of(dtype: np.dtype[Any]) -> Any:
-    """The value that stands for padding: -1, or the largest one of an unsigned type."""
+    """Return the padding value: -1, or the largest value of an unsigned type."""
     return np.iinfo(dtype).max if dtype.kind == "u" else -1
 
 
 def steps_of(n: int, canonical_nodes: int, cluster: Cluster, drop_first: int = 0) -> int:
-    """Samples of a rank in an epoch of n ids, padding not counted.
+    """Return the samples of a rank in an epoch of n ids, without padding.
 
     Raises:
-        ConfigError: numbers of nodes that don't divide.
+        ConfigError: the numbers of nodes don't divide each other.
     """
     _check_nodes(canonical_nodes, cluster.nodes)
     total = canonical_nodes * _columns(n, canonical_nodes, cluster.nodes)
@@ -80,18 +80,18 @@ def steps_of(n: int, canonical_nodes: int, cluster: Cluster, drop_first: int = 0
 
 
 def partition(ids: NDArray[Any], canonical_nodes: int, cluster: Cluster, drop_first: int = 0) -> NDArray[Any]:
-    """[steps, ranks]: the grid of `orig` without padding.
+    """Return [steps, ranks]: the grid of `orig` without padding.
 
-    Takes as much memory again as `ids`, twice where there are several canonical nodes and several nodes with ranks.
+    Takes as much memory again as `ids`, twice with several canonical nodes and several nodes with ranks.
 
     Args:
         ids: uint32[n] or int64[n], in the order of the epoch; at least one.
         canonical_nodes: parts of the ids, each read from its start.
         cluster: nodes and ranks.
-        drop_first: samples left out at the start, rounded down to a multiple of the nodes.
+        drop_first: samples to skip at the start, rounded down to a multiple of the nodes.
 
     Raises:
-        ConfigError: numbers of nodes that don't divide, or too few ids for them.
+        ConfigError: the numbers of nodes don't divide each other, or there are too few ids.
     """
     nodes, ranks = cluster.nodes, cluster.ranks_per_node
     _check_nodes(canonical_nodes, nodes)
@@ -108,7 +108,7 @@ def partition(ids: NDArray[Any], canonical_nodes: int, cluster: Cluster, drop_fi
 def relaxed_batches(
     ids: NDArray[Any], canonical_nodes: int, cluster: Cluster, drop_first: int, first_nodes: int
 ) -> NDArray[Any]:
-    """[batches, ranks, batch]: the global batches of `first_nodes` nodes, assigned to the cluster; padding inside.
+    """Return [batches, ranks, batch]: the global batches of `first_nodes` nodes for the cluster, with padding.
 
     The first nodes' ranks must divide the global batch.
     """
@@ -120,10 +120,10 @@ def relaxed_batches(
 
 
 def is_relaxed(algo: str, canonical_nodes: int, nodes: int, first_nodes: int | None) -> bool:
-    """Whether `relaxed` differs from `orig` here.
+    """Return whether `relaxed` differs from `orig` here.
 
     Raises:
-        ConfigError: an unknown algorithm.
+        ConfigError: the algorithm is unknown.
     """
     if algo not in ("orig", "relaxed"):
         raise UnknownAlgorithm("unknown partition_algo", found=repr(algo), expected="'orig' or 'relaxed'")
@@ -131,12 +131,12 @@ def is_relaxed(algo: str, canonical_nodes: int, nodes: int, first_nodes: int | N
 
 
 def grid_of(batches: NDArray[Any]) -> NDArray[Any]:
-    """[batches · batch, ranks]: the grid of `[batches, ranks, batch]`."""
+    """Return [batches · batch, ranks]: the grid of `[batches, ranks, batch]`."""
     return batches.transpose(0, 2, 1).reshape(-1, batches.shape[1])
 
 
 def padded(grid: NDArray[Any], multiple: int) -> NDArray[Any]:
-    """The grid with rows of padding up to a multiple."""
+    """Return the grid with rows of padding up to a multiple."""
     missing = -len(grid) % multiple
     if not missing:
         return grid
@@ -144,7 +144,7 @@ def padded(grid: NDArray[Any], multiple: int) -> NDArray[Any]:
 
 
 def as_original(grid: NDArray[Any], cluster: Cluster) -> IntArray:
-    """int64[nodes, ranks, workers, batches, batch]: a padded grid in the original's shape, with -1 as padding."""
+    """Return int64[nodes, ranks, workers, batches, batch]: a padded grid in the original's shape, padded with -1."""
     shape = (-1, cluster.workers, cluster.batch, cluster.nodes, cluster.ranks_per_node)
     ids = grid.astype(np.int64)
     ids[grid == padding_of(grid.dtype)] = -1
@@ -152,13 +152,13 @@ def as_original(grid: NDArray[Any], cluster: Cluster) -> IntArray:
 
 
 def _columns(n: int, canonical_nodes: int, nodes: int) -> int:
-    """Ids of each canonical node, with repeats."""
+    """Return the number of ids per canonical node, including repeats."""
     columns = -(-n // canonical_nodes)
     return columns + -columns % (nodes // canonical_nodes) if canonical_nodes < nodes else columns
 
 
 def _matrix(ids: NDArray[Any], canonical_nodes: int, nodes: int) -> NDArray[Any]:
-    """[columns, canonical_nodes]: each canonical node's ids, down a column."""
+    """Return [columns, canonical_nodes]: each canonical node's ids, down a column."""
     n, width = len(ids), _columns(len(ids), canonical_nodes, nodes)
     if n < canonical_nodes or n == canonical_nodes < nodes:
         return np.resize(ids, (canonical_nodes, width)).T
@@ -188,7 +188,7 @@ def _matrix(ids: NDArray[Any], canonical_nodes: int, nodes: int) -> NDArray[Any]
 
 
 def _repeated(n: int, ranks: int, missing: int) -> NDArray[Any] | slice:
-    """Which of n rows come again at the end, so that ranks have equally many."""
+    """Return which of n rows are repeated at the end, so that ranks have equally many."""
     if ranks + missing - 1 <= n:
         return slice(n - ranks - missing + 1, n - ranks + 1)
     return np.resize(np.arange(n), missing)

@@ -1,8 +1,8 @@
-"""How MosaicML Streaming weights its streams and draws an epoch's samples from their shards, bit for bit.
+"""Bit-exact weights of streams and sampling of an epoch from their shards, as in MosaicML Streaming.
 
-A stream is known by the sizes of its shards alone. Ids count over all streams, one after another.
+A stream is defined by the sizes of its shards. Ids count over all streams, one after another.
 
-Memory: 4 bytes a sample (8 from 2^32 on) for the drawn ids, and as much a pick while a fraction of a stream is drawn.
+Memory: 4 bytes per sample (8 from 2^32 on) for the drawn ids, and as much per pick while part of a stream is drawn.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _PICKS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """How much of a stream an epoch takes; at most one is given.
+    """Amount of a stream per epoch; at most one is set.
 
     Attributes:
         proportion: share of the epoch, relative to the other streams' proportions.
-        repeat: times that the stream is taken.
+        repeat: number of times that the stream is taken.
         choose: samples that are taken.
     """
 
@@ -43,17 +43,16 @@ class Weight:
                 raise ConfigError(f"{name} can't be negative", found=value, expected="0 or more")
 
     def as_dict(self) -> dict[str, float | int | None]:
-        """The three by name."""
         return {"proportion": self.proportion, "repeat": self.repeat, "choose": self.choose}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shares:
-    """What an epoch takes of each stream.
+    """Samples of each stream per epoch.
 
     Attributes:
         choose: int64[streams]: samples.
-        proportions: float64[streams]: shares of the epoch as batches are divided by them.
+        proportions: float64[streams]: shares of the epoch, by which batches are divided.
     """
 
     choose: IntArray
@@ -70,10 +69,10 @@ class Drawn:
     """Samples of an epoch before they are shuffled.
 
     Attributes:
-        units: int64[k]: sizes of the runs that are shuffled as one: shards, or what is taken of them at a time.
+        units: int64[k]: sizes of the runs that are shuffled as one: shards, or parts of them.
         ids: uint32[n] (int64 from 2^32 - 1 samples on): the samples, run after run; None for `first`, `first` + 1, …
-        first: the first sample where `ids` is None.
-        dtype: of ids.
+        first: the first sample if `ids` is None.
+        dtype: dtype of ids.
     """
 
     units: IntArray
@@ -83,16 +82,16 @@ class Drawn:
 
 
 def shares_of(sizes: IntArray, weights: Sequence[Weight], epoch_size: int | None, seed: int) -> Shares:
-    """Samples that an epoch takes of each stream.
+    """Return the samples of each stream per epoch.
 
     Args:
         sizes: int64[streams]: samples of each, at least 1.
-        weights: of each: all by proportion, or none.
+        weights: weight of each: all by proportion, or none.
         epoch_size: samples of an epoch, by proportions or without weights; by default all.
-        seed: decides which streams get the samples left by rounding.
+        seed: determines which streams get the samples lost by rounding.
 
     Raises:
-        ConfigError: proportions and others mixed, an epoch size beside `repeat` or `choose`, an epoch of nothing.
+        ConfigError: proportions are mixed with others, an epoch size with `repeat` or `choose`, or the epoch is empty.
     """
     relative = [weight.proportion is not None for weight in weights]
     if any(relative) != all(relative):
@@ -125,17 +124,17 @@ def drawn_ids(
     changes: bool,
     balanced: bool,
 ) -> Drawn:
-    """The samples that an epoch takes of some streams.
+    """Return the samples that an epoch takes from some streams.
 
     Args:
-        shards: of each stream, int64[shards]: samples.
+        shards: shards of each stream, int64[shards]: samples.
         chosen: samples taken of each stream.
         streams: the streams to draw from, one after another.
-        granularity: samples of a shard taken at a time, where a part of a stream is taken.
-        seed: the run's.
-        epoch: counts in as `seed + epoch`.
-        changes: whether the shards that a part is taken from change with the epoch.
-        balanced: whether the samples of a shard taken in part do.
+        granularity: samples of a shard taken at a time, for streams taken in part.
+        seed: seed of the run.
+        epoch: used as `seed + epoch`.
+        changes: whether the shards of a part change with the epoch.
+        balanced: whether the samples of a shard taken in part change.
     """
     rng = np.random.default_rng(seed + epoch if balanced else seed)
     offsets = np.concatenate([[0], np.cumsum([int(sizes.sum()) for sizes in shards])]).tolist()
@@ -162,16 +161,16 @@ def drawn_ids(
 
 
 def chosen_of_shards(sizes: IntArray, choose: int, granularity: int, seed: int) -> IntArray:
-    """int64[shards]: samples taken of each shard of a stream.
+    """Return int64[shards]: samples taken of each shard of a stream.
 
     Args:
-        sizes: int64[shards]: samples of each; one at least in all.
-        choose: samples taken in all.
+        sizes: int64[shards]: samples of each; at least one in total.
+        choose: samples taken in total.
         granularity: samples taken of one shard at a time.
-        seed: decides which.
+        seed: determines which.
 
     Raises:
-        ConfigError: a granularity below 1.
+        ConfigError: the granularity is below 1.
     """
     if granularity < 1:
         raise ConfigError("unknown sampling_granularity", found=granularity, expected="1 or more")
@@ -200,7 +199,7 @@ def chosen_of_shards(sizes: IntArray, choose: int, granularity: int, seed: int) 
 
 
 def _last_picks(sizes: IntArray, picks: IntArray, granularity: int) -> IntArray:
-    """int64[shards]: samples of each shard's last pick."""
+    """Return int64[shards]: samples of each shard's last pick."""
     last = sizes - (picks - 1) * granularity
     # In the original, an empty shard writes a full pick over the last one of the shard before it.
     last[:-1][sizes[1:] == 0] = granularity

@@ -1,9 +1,10 @@
-"""The five shuffles of MosaicML Streaming, bit for bit, in a fraction of their memory.
+"""Bit-exact versions of the five shuffles of MosaicML Streaming, in a fraction of their memory.
 
-All work on *units*: runs of consecutive ids, one a shard (or one a piece of a shard that is taken several times).
-Random numbers come from `numpy.random.default_rng` in the same order as there. Checked against streaming 0.13.0.
+All work on *units*: runs of consecutive ids, one per shard (or per piece of a shard that is taken several times).
+Random numbers come from `numpy.random.default_rng` in the same order as in the original. Checked against streaming
+0.13.0.
 
-Memory: 4 bytes an id (8 from 2^32 ids on), twice that for `py2s`; `py1e` adds 32 bytes an id for about two blocks.
+Memory: 4 bytes per id (8 from 2^32 ids on), twice that for `py2s`; `py1e` adds 32 bytes per id for about two blocks.
 """
 
 from __future__ import annotations
@@ -21,29 +22,29 @@ from penstock.types import IntArray
 
 Rng = np.random.Generator
 
-# py1e: at least so many ids are placed before those that can't move any more are sorted out.
+# py1e: minimum number of placed ids before those that can't move any more are removed.
 _FEWEST_PLACED = 1 << 20
 
 
 class UnknownAlgorithm(ConfigError, KeyError):
-    """A name that no algorithm has: the original's `KeyError`."""
+    """Unknown algorithm; the original's `KeyError`."""
 
 
 def shuffled_ids(
     algo: str, unit_sizes: IntArray, canonical_nodes: int, seed: int, epoch: int, block_size: int
 ) -> NDArray[Any]:
-    """uint32[n] (int64 from 2^32 on): all ids in the order in which an epoch takes them.
+    """Return uint32[n] (int64 from 2^32 on): all ids in the order of an epoch.
 
     Args:
         algo: `naive`, `py1s`, `py2s`, `py1br` or `py1e`.
         unit_sizes: int64[k]: ids of each unit.
-        canonical_nodes: number of parts that are shuffled apart.
+        canonical_nodes: number of independently shuffled parts.
         seed: 0 or more.
-        epoch: counts into the seed as `seed + epoch`, as in the original.
+        epoch: used as `seed + epoch`, as in the original.
         block_size: about how far `py1br` and `py1e` move an id.
 
     Raises:
-        ConfigError: an unknown algorithm, a block too small, or (`py1e`) a part without ids.
+        ConfigError: the algorithm is unknown, the block is too small, or (`py1e`) a part has no ids.
     """
     if algo not in SHUFFLES:
         raise UnknownAlgorithm("unknown shuffle_algo", found=repr(algo), expected=", ".join(SHUFFLES))
@@ -66,7 +67,7 @@ class _Spans:
     Attributes:
         begins: first id of each run.
         sizes: ids of each run.
-        parts: runs `[parts[p], parts[p + 1])` are those of part p.
+        parts: runs `[parts[p], parts[p + 1])` belong to part p.
     """
 
     begins: IntArray
@@ -74,14 +75,14 @@ class _Spans:
     parts: IntArray
 
     def shuffle_part(self, part: int, rng: Rng) -> None:
-        """Put the runs of one part in another order."""
+        """Shuffle the runs of one part."""
         here = slice(self.parts[part], self.parts[part + 1])
         order = _shuffled_range(self.parts[part + 1] - self.parts[part], rng)
         self.begins[here] = self.begins[here][order]
         self.sizes[here] = self.sizes[here][order]
 
     def starts(self) -> IntArray:
-        """int64[k + 1]: place of each run's first id, and the number of ids."""
+        """Return int64[k + 1]: place of each run's first id, and the number of ids."""
         return np.concatenate([[0], np.cumsum(self.sizes)])
 
 
@@ -158,9 +159,9 @@ def _py1e(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int, block_si
 def _spread(ids: NDArray[Any], sizes: list[int], block_size: int, rng: Rng) -> None:
     """Move each id by a random shift of up to about half a block, in place.
 
-    An id's key is its place and a shift; ids are sorted by key. No later id has a key below its run's start less the
-    largest shift, so what is below that is final. Two equal keys, of which there is about one in 10^8 ids, may come in
-    either order; in the original that depends on the processor.
+    An id's key is its place and a shift; ids are sorted by key. No later id has a key below its run's start minus the
+    largest shift, so smaller keys are final. Equal keys, about one in 10^8 ids, may be in
+    either order; in the original that depends on the CPU.
     """
     low, high = int(0.75 * block_size), int(1.25 * block_size)
     largest_shift = high / 2
@@ -197,11 +198,8 @@ SHUFFLES: dict[str, Callable[[IntArray, int, int, int, int], NDArray[Any]]] = {
 }
 
 
-# --- runs ------------------------------------------------------------------------------------------------------------
-
-
 def _assigned(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int) -> tuple[Rng, _Spans]:
-    """The units in the run's order, assigned to parts, in the epoch's order inside each; and the epoch's generator."""
+    """Return the epoch's generator, and the units assigned to parts, in the epoch's order within each."""
     order = _shuffled_range(len(sizes), np.random.default_rng(seed))
     spans = _cut(_Spans(_begins(sizes)[order], sizes[order], np.empty(0, np.int64)), canonical_nodes)
     rng = np.random.default_rng(seed + epoch)
@@ -211,7 +209,7 @@ def _assigned(sizes: IntArray, canonical_nodes: int, seed: int, epoch: int) -> t
 
 
 def _cut(spans: _Spans, parts: int) -> _Spans:
-    """The runs assigned to parts of equal size (one id more or less), cut where a part ends inside one."""
+    """Return the runs assigned to parts of equal size (within one id), split at the ends of parts."""
     ends = np.cumsum(spans.sizes)
     total = int(ends[-1]) if len(ends) else 0
     part_ends = np.array([total * (part + 1) // parts for part in range(parts)], dtype=np.int64)
@@ -233,7 +231,7 @@ def _begins(sizes: IntArray) -> IntArray:
 
 
 def _filled(spans: _Spans) -> NDArray[Any]:
-    """The ids of all runs, one after another."""
+    """Return the ids of all runs, one after another."""
     starts = spans.starts()
     ids = np.empty(int(starts[-1]), dtype=_dtype(int(starts[-1])))
     for begin, (start, stop) in zip(spans.begins.tolist(), pairwise(starts.tolist()), strict=True):
