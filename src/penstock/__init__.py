@@ -78,14 +78,14 @@ def load_ipython_extension(shell: object) -> None:
 
 
 def unload_ipython_extension(shell: object) -> None:
-    """The opposite: `%unload_ext penstock`."""
+    """Undo `load_ipython_extension`: `%unload_ext penstock`."""
     from penstock.view.notebook import unload
 
     unload(shell)
 
 
 class _Facade(ModuleType):
-    """Keeps the name of a function from going to the submodule of the same name when that is imported."""
+    """Module class that protects a function from the submodule of the same name, which an import would assign."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if not (isinstance(value, ModuleType) and name in __dir__()):

@@ -1,4 +1,4 @@
-"""`penstock` and `python -m penstock`: begins before anything of weight is imported, so that an interrupt is heard."""
+"""Entry point of `penstock` and `python -m penstock`: starts before heavy imports, so that interrupts are handled."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def main() -> NoReturn:
         from penstock.cli.main import main as run
 
         run()
-    except KeyboardInterrupt:  # while imports ran, or again while the first was answered
+    except KeyboardInterrupt:  # during imports, or again during the first interrupt
         os.write(2, b"\npenstock: stopped\n")
         os._exit(_INTERRUPTED)
-    finally:  # what only ends may be interrupted without a word
+    finally:  # an interrupt at the end needs no message
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 

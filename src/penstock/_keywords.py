@@ -1,6 +1,7 @@
-"""What public functions take by name and pass on, so that an editor lists it and a type checker knows it.
+"""Keyword arguments that public functions pass on, listed for editors and type checkers.
 
-They say `**options: Unpack[Opening]`. A test holds these against `penstock.open` and the writers of all formats.
+Functions declare `**options: Unpack[Opening]`. A test compares these with `penstock.open` and with
+the writers of all formats.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from penstock.types import ReadMode
 
 
 class Opening(TypedDict, total=False):
-    """What `penstock.open` takes of a source, but for its format, and how images are decoded."""
+    """Options of `penstock.open`, except the format and the decoding of images."""
 
     split: str | None
     flavor: str
@@ -67,7 +68,7 @@ class Purging(TypedDict, total=False):
 
 
 class Reshaping(Opening, total=False):
-    """What the verbs on whole datasets take besides: of tars, how they are cut."""
+    """Further options of verbs on whole datasets, such as the sizes of tars."""
 
     maxcount: int | None
     maxsize: int | None
@@ -77,7 +78,7 @@ class Reshaping(Opening, total=False):
 
 
 class _Writers(TypedDict, total=False):
-    """What writers of the formats that come with Penstock take, but for columns; each takes some of it."""
+    """Options of the writers of all built-in formats, except columns; each writer supports some of them."""
 
     token_bytes: int | None
     vocab_size: int | None
@@ -110,14 +111,14 @@ class _Writers(TypedDict, total=False):
 
 
 class Writing(_Writers, total=False):
-    """What `penstock.create` takes; formats of plug-ins take what they say."""
+    """Options of `penstock.create`; formats of plug-ins define their own."""
 
     columns: Any
     planes: Mapping[str, str] | None
 
 
 class Converting(_Writers, total=False):
-    """What `penstock.convert` takes besides: of the source as `Opening`, of the target as `Writing`."""
+    """Further options of `penstock.convert`: of the source as `Opening`, of the target as `Writing`."""
 
     source_split: str | None
     source_separator: str | None
@@ -140,7 +141,7 @@ class Converting(_Writers, total=False):
 
 
 class Preparing(TypedDict, total=False):
-    """What `penstock.prepare` takes besides: as `penstock.prepare.energon.run.prepare_webdataset`."""
+    """Further options of `penstock.prepare`, as of `penstock.prepare.energon.run.prepare_webdataset`."""
 
     split_ratio: Mapping[str, float] | Sequence[float] | str | None
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
@@ -160,9 +161,9 @@ class Preparing(TypedDict, total=False):
 
 
 def were_given(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that differ from their defaults, which are None or False for all but `planes`.
+    """Return the options that differ from their defaults, None or False except for `planes`.
 
-    0 is a value, such as of `eos_id`; so is `excludes=False`.
+    0 is a value, for example of `eos_id`; so is `excludes=False`.
     """
     return {name: value for name, value in options.items() if _was_given(name, value)}
 

@@ -1,7 +1,7 @@
-"""What can be set, in one table: by the command line, else by environment variables, else in a settings file.
+"""All settings in one table: command-line options, else environment variables, else a settings file.
 
-The settings file is `PENSTOCK_SETTINGS`, else `penstock/settings.toml` in `$XDG_CONFIG_HOME` or `~/.config`; an empty
-`PENSTOCK_SETTINGS` is none at all. It is read once a process.
+The settings file is `PENSTOCK_SETTINGS`, else `penstock/settings.toml` in `$XDG_CONFIG_HOME` or `~/.config`. An empty
+`PENSTOCK_SETTINGS` disables it. It is read once per process.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _TYPES: Mapping[Kind, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One thing that can be set.
+    """One setting.
 
     Attributes:
         variable: the environment variable.
-        sets: what it sets.
-        key: in the settings file; None for what is read by others, or is a secret.
-        option: of the command line, which comes first.
-        kind: of its value in the file.
-        choices: values that it may have, where they are few.
+        sets: description of its effect.
+        key: key in the settings file; None for secrets and variables of other software.
+        option: command-line option, which has priority.
+        kind: type of its value in the file.
+        choices: allowed values, if they are few.
     """
 
     variable: str
@@ -88,18 +88,18 @@ SETTINGS: tuple[Setting, ...] = (
 )  # fmt: skip
 
 SECRETS = frozenset({"PENSTOCK_URL_AUTH"})
-"""Of these it is said alone whether they are set."""
+"""Settings for which only their existence is shown."""
 
 _BY_VARIABLE = {one.variable: one for one in SETTINGS}
 
 
 def setting(variable: str) -> str | None:
-    """What is set, by the environment or in the file; None where neither says anything, or a flag is off.
+    """Return the value in the environment or the settings file; None if unset, or if a flag is off.
 
     Raises:
-        ConfigError: a value that can't be, or a settings file with an unknown key.
-        NotFound: `PENSTOCK_SETTINGS` names no file.
-        FormatError: the settings file is no TOML.
+        ConfigError: the value is invalid, or the settings file has an unknown key.
+        NotFound: `PENSTOCK_SETTINGS` isn't an existing file.
+        FormatError: the settings file isn't TOML.
     """
     value, where = said_by(variable)
     choices = _BY_VARIABLE[variable].choices
@@ -109,7 +109,7 @@ def setting(variable: str) -> str | None:
 
 
 def said_by(variable: str) -> tuple[str | None, str | None]:
-    """`(value, who says it)`: `"the environment"`, or the path of the settings file; Nones where nobody does.
+    """Return `(value, origin)`: origin is `"the environment"`, or the path of the settings file; Nones if unset.
 
     Raises as `setting`.
     """
@@ -123,7 +123,7 @@ def said_by(variable: str) -> tuple[str | None, str | None]:
 
 
 def settings_path() -> str | None:
-    """Where the settings file is, or would be; None for none."""
+    """Return the path of the settings file, which may not exist; None if disabled."""
     given = os.environ.get(FILE_VARIABLE)
     if given is not None:
         return os.path.expanduser(given) or None
@@ -132,14 +132,13 @@ def settings_path() -> str | None:
 
 
 def has_settings_file() -> bool:
-    """Whether there is one."""
     path = settings_path()
     return path is not None and os.path.exists(path)
 
 
 @cache
 def _read(path: str, is_named: bool) -> Mapping[str, str]:
-    """What a settings file says, as the variables would; nothing where none is there, unless it was named."""
+    """Return the settings in a file by variable; empty if the file doesn't exist, unless it was named explicitly."""
     try:
         with open(path, "rb") as file:
             data = file.read(_MOST_BYTES + 1)
@@ -151,7 +150,7 @@ def _read(path: str, is_named: bool) -> Mapping[str, str]:
         return {}
     if len(data) > _MOST_BYTES:
         raise FormatError("not a settings file", path=path, found="more than 1 MiB")
-    import tomllib  # needed where there is a file alone
+    import tomllib  # only needed with a file
 
     try:
         found = tomllib.loads(data.decode())
@@ -162,7 +161,7 @@ def _read(path: str, is_named: bool) -> Mapping[str, str]:
 
 
 def _text(path: str, key: str, value: Any, known: Mapping[str, Setting]) -> str | None:
-    """A value of the file, as its variable would say it; None for a flag that is off."""
+    """Return a value of the file as text, like its variable; None for a flag that is off."""
     one = known.get(key)
     if one is None:
         close = nearest(key, known)

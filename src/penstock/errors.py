@@ -91,20 +91,20 @@ class PenstockError(Exception):
         if details:
             text += ": " + ", ".join(details)
         if self.hint is not None:
-            # A command in a hint names the same path as the message does.
+            # A command in a hint uses the same path as the message.
             hint = self.hint if self.path is None or given is None else self.hint.replace(self.path, given)
             text += f". {shortened_part(hint)}"
         return redact(printable(text))
 
     def __setattr__(self, name: str, value: object) -> None:
-        # No field holds the secrets of a URL, whoever sets it; neither does what another library says.
+        # Secrets of URLs are removed from all fields, also from messages of other libraries.
         if name == "found" and isinstance(value, Exception):
             value = str(value)
         super().__setattr__(name, redact(value) if isinstance(value, str) else value)
 
     def __reduce__(self) -> tuple[object, ...]:
-        # Errors cross process borders in preparations: keyword fields must survive pickling.
-        # `path` is named because ImportError keeps one of its own, outside of `__dict__`.
+        # Errors cross process borders in preparations: keyword fields must survive pickling. `path` is explicit because
+        # ImportError has its own, outside of `__dict__`.
         return (_rebuild, (type(self), self.what, {**self.__dict__, "path": self.path}))
 
 
@@ -152,13 +152,13 @@ class Truncated(FormatError):
 
 
 class Corrupt(FormatError):
-    """A value in a file contradicts another value, or its format.
+    r"""A value in a file contradicts another value, or its format.
 
     Examples:
         >>> from pathlib import Path
         >>> import penstock as ps
         >>> from penstock.errors import Corrupt
-        >>> written = Path("bad.jsonl").write_text('{"text": "a"}\\nnot JSON\\n')
+        >>> written = Path("bad.jsonl").write_text('{"text": "a"}\nnot JSON\n')
         >>> try:
         ...     ps.index("bad.jsonl")
         ... except Corrupt as error:

@@ -108,7 +108,7 @@ class Finding:
         code: stable name, `"<format>.<problem>"`.
         severity: `"error"` or `"warning"`. Only errors make the command `verify` exit with status 1.
         path: file with the problem.
-        offset_bytes: offset in that file; None if there is none.
+        offset_bytes: offset in that file, if known.
         found: the actual content.
         expected: the expected content.
         fix: what to do, with a command if there is one.
@@ -313,7 +313,7 @@ class AVMetadata:
     audio_num_samples: int | None = None
 
 
-# Not frozen: one is made for every sample, and freezing takes four times as long as the rest of it.
+# Not frozen: one is created for every sample, and freezing takes four times as long as the rest.
 @redacted_repr
 @dataclass(slots=True, unsafe_hash=True)
 class SourceInfo:
@@ -339,7 +339,7 @@ class SourceInfo:
     file_names: tuple[str, ...]
 
     def __reduce__(self) -> tuple[object, ...]:
-        # One goes with every sample between processes: the way of frozen dataclasses takes four times as long.
+        # One is sent with every sample between processes: pickling of frozen dataclasses takes four times as long.
         return (SourceInfo, (self.dataset_path, self.index, self.shard_name, self.file_names))
 
 

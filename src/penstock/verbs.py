@@ -138,11 +138,11 @@ def info(path: str | os.PathLike[str], *, format: str | None = None, **options: 
     from penstock.check import summarise
     from penstock.formats._invalid_lines import skipping_invalid_lines
 
-    with skipping_invalid_lines():  # the lines are named once
+    with skipping_invalid_lines():  # to name invalid lines once
         found = summarise(path, format=format, **options)
         if "tokens" in found:
             return found
-        from penstock.view.facts.lengths import lengths_of  # these import what runs need
+        from penstock.view.facts.lengths import lengths_of  # these import the modules of runs
         from penstock.view.facts.opening import open_target
         from penstock.view.facts.parts import parts_of_samples
 
@@ -312,7 +312,7 @@ def purge(target: Given, output: Given, *, excludes: Given | None = None, **opti
 
 
 def plan(recipe: Given, *, steps: int | None = None, **options: Unpack[Running]) -> dict[str, Any]:
-    """Return what a run over a recipe will read, like `penstock plan --json`.
+    """Return the planned reads of a run over a recipe, like `penstock plan --json`.
 
     Args:
         recipe: recipe or metadataset.
@@ -404,7 +404,14 @@ def stage(
         hosts: number of hosts of the run.
         host: number of this host, from 0.
         steps: number of steps of the run; by default until every source has been read once.
-        split, mode, global_batch, seed, world, lanes, trust, follow_links: as on the command line.
+        split: split of a metadataset or dataset.
+        mode: mode of a metadataset: `"train"` or `"val"`.
+        global_batch: samples per step.
+        seed: seed of the order, if the recipe has none.
+        world: number of data-parallel ranks; by default one per host.
+        lanes: lanes of the order, if the recipe has none.
+        trust: import functions named by the recipe, and run code that comes with the data.
+        follow_links: read datasets through links that lead out of their directories.
 
     Raises:
         ConfigError: the hosts don't divide the ranks, or the cache is too small.

@@ -1,7 +1,7 @@
-"""What a store, source, stream or writer may add to be faster or safer; each says what is gained by it.
+"""Optional capabilities of stores, sources, streams and writers, each with its gain.
 
-Callers check for them by `isinstance`, or by the attribute. A method that is None means "not supported": so a wrapper
-declares what the wrapped object can't do.
+Callers check for them by `isinstance`, or by the attribute. A method that is None means "not supported", so that a
+wrapper can disable capabilities that the wrapped object lacks.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class SupportsPrefetch(Protocol):
     def prefetch(self) -> Callable[..., None] | None:
         """Function `prefetch(batches, *, whole=False)` that accepts hints about the next reads.
 
-        It is None or missing if hints have no use.
+        It may be missing or None if hints have no use.
 
         Args:
             batches: int64[n, k]: numbers from `resolve`, or indices of a source, in batches that are read one by one.

@@ -1,4 +1,4 @@
-"""Datasets: sources of samples, and how documents become windows."""
+"""Datasets: sources of samples, and packers from documents to windows."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TokenSource(Source[Sample], Protocol):
 
     @property
     def eos_id(self) -> int | None:
-        """Id that ends every document; None if there is none or it is unknown."""
+        """Id that ends every document; None if documents have no such id or it is unknown."""
         ...
 
     def tokens(self, start: int, stop: int) -> TokenArray:

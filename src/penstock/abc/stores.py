@@ -29,7 +29,7 @@ class Staged(Protocol):
     """
 
     path: str
-    """The final path."""
+    """Final path of the file."""
 
     def write(self, data: Buffer) -> int:
         """Append, and return the number of bytes written (always all)."""
@@ -85,7 +85,7 @@ class Store(Protocol):
         """Return the bytes `[start, start + length)`, fewer only at the end of the file.
 
         Raises:
-            NotFound: there is no such file.
+            NotFound: the file doesn't exist.
         """
         ...
 
@@ -109,7 +109,7 @@ class Store(Protocol):
         """Yield all files below the directory `prefix`, in byte order of their paths, except staged ones.
 
         Raises:
-            NotFound: there is no such directory.
+            NotFound: the directory doesn't exist.
         """
         ...
 

@@ -39,8 +39,8 @@ def cook(x: Source[Any] | Stream[Any], cookers: GivenCookers, *, seed: int = 0) 
     """Apply cook functions to the samples of a source or a stream, such as crude Energon samples.
 
     The first cooker with `has_subflavors` that match the sample's `__subflavors__` is used. Its function gets the
-    auxiliary stores of the sample's dataset by name, and `primary` and `rng` if it has such parameters. `rng` is a numpy
-    Generator made from (seed, position), so a sample is the same after resuming and for any number of workers and
+    auxiliary stores of the sample's dataset by name, and `primary` and `rng` if it has such parameters. `rng` is a
+    numpy Generator made from (seed, position), so a sample is the same after resuming and for any number of workers and
     ranks, and differs between the epochs of a stream. The function's input contains `__restore_key__`, `("cook",
     position)`: the function may copy it, and `restore` makes the cooked sample again from it.
 

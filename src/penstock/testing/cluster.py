@@ -1,4 +1,4 @@
-"""One small corpus, worked on by different executors and read from different stores: the results are the same.
+"""Tests of executors and stores: work on a small corpus gives the same results with all of them.
 
 class TestMyCluster(ClusterSuite):
     @pytest.fixture(scope="module")
@@ -10,7 +10,7 @@ class TestMyCluster(ClusterSuite):
     def disturb(self):
         kill_a_node()  # at each third of a case's tasks
 
-Give `bucket`, a fixture of the URL of an empty folder in an object store, for inputs from there too.
+Define the fixture `bucket`, the URL of an empty directory in an object store, for inputs from there too.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ _ON_DISK = {"tars", "files"}
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """What a case reads: a folder or URL that holds `a.jsonl`, `b.jsonl`, `t.pbin` and the datasets `mds` and `tars`.
+    """Input of a case: a directory or URL with `a.jsonl`, `b.jsonl`, `t.pbin` and the datasets `mds` and `tars`.
 
     Attributes:
-        root: where it is.
-        tokenizer: a file of this machine.
+        root: its location.
+        tokenizer: a local file.
     """
 
     root: str
@@ -54,7 +54,7 @@ class Corpus:
 
 
 Run = Callable[..., object]
-"""A verb: `(corpus, output, executor, workers)`, and by name how it takes part in shared work."""
+"""Verb: `(corpus, output, executor, workers)`, and keyword arguments for a part of a distributed job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,12 @@ class Case:
     """One piece of work.
 
     Attributes:
-        name: of the case.
-        run: does it.
-        output: what it makes, below a folder of its own.
-        reads: where its input may lie: `"disk"`, `"s3"`.
-        shared: it takes `part=` and `finish=`, and its output may lie where its input does.
-        lies: what of the corpus is the output before the work, which adds to it.
+        name: name of the case.
+        run: function that runs it.
+        output: its output, in a separate directory.
+        reads: possible locations of its input: `"disk"`, `"s3"`.
+        shared: whether it takes `part=` and `finish=`, and allows its output next to its input.
+        lies: part of the corpus that is the initial output, to which the work adds.
     """
 
     name: str
@@ -137,11 +137,11 @@ CASES = (
 
 
 class ClusterSuite:
-    """Inherit, and give the fixture `executor`; see the top of this module.
+    """Tests of an executor: inherit the class and define the fixture `executor`; see the module.
 
     Attributes:
         cases: the work.
-        least_tasks: that a case has, so that there is something to disturb.
+        least_tasks: minimum number of tasks of a case, so that there is something to disturb.
 
     Examples:
         >>> import pytest
@@ -172,13 +172,13 @@ class ClusterSuite:
     @pytest.fixture(scope="module")
     @classmethod
     def bucket(cls) -> str | None:
-        """URL of an empty folder of an object store; None where there is none."""
+        """Return the URL of an empty directory in an object store; None if there is none."""
         return None
 
     @pytest.fixture(scope="module")
     @classmethod
     def corpora(cls, tmp_path_factory: pytest.TempPathFactory, bucket: str | None) -> dict[str, Corpus]:
-        """Where the corpus lies → the corpus."""
+        """Return location → corpus."""
         folder = tmp_path_factory.mktemp("corpus")
         tokenizer = write_tokenizer(folder / "tokenizer.json")
         write_corpus(folder / "data")
@@ -189,7 +189,7 @@ class ClusterSuite:
         return found
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """One test a case and place."""
+        """Generate one test per case and location."""
         if "case" in metafunc.fixturenames:
             pairs = [(case, place) for case in self.cases for place in case.reads]
             names = [f"{case.name}-{place}" for case, place in pairs]
@@ -210,7 +210,7 @@ class ClusterSuite:
         assert (watched.count, watched.acted) == (counted.count, len(thirds)), "the executor received the same tasks"
 
     def test_an_array(self, case: Case, place: str, corpora: dict[str, Corpus], tmp_path: Path) -> None:
-        """Five shares: one is killed, one comes twice, one is missing, and the end does what is left."""
+        """Run five parts: one is killed, one runs twice, one is missing, and the finalize step completes the work."""
         if not case.shared or place not in corpora:
             pytest.skip("it isn't distributed, or no object store")
         expected = _digest(case, corpora, "disk", tmp_path / "inline", "inline", 1)
@@ -229,17 +229,16 @@ class ClusterSuite:
 
 
 class _Killed:
-    """An executor whose process is stopped when its first task is done."""
+    """Executor whose process is killed after its first task."""
 
     def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        """See `penstock.abc.Executor`."""
         yield from map(fn, itertools.islice(tasks, 1))
         raise KeyboardInterrupt
 
 
 @dataclass(slots=True)
 class Watched:
-    """An executor that counts results, and does something when some are there."""
+    """Executor that counts results, and calls a function at certain counts."""
 
     executor: Executor
     at: set[int] = field(default_factory=set[int])
@@ -248,7 +247,6 @@ class Watched:
     acted: int = 0
 
     def map(self, fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterator[Any]:
-        """See `penstock.abc.Executor`."""
         for result in self.executor.map(fn, tasks):
             self.count += 1
             yield result
@@ -258,17 +256,17 @@ class Watched:
 
 
 def _begin(case: Case, corpora: dict[str, Corpus], folder: Path | str) -> str:
-    """Where the output of a case goes in an empty folder; what it adds to lies there then."""
+    """Return the output of a case in an empty directory, with its initial contents."""
     output = f"{folder}/{case.output}"
     if case.lies is not None:
         lies = Path(corpora["disk"].root, case.lies)
-        copy = upload if "://" in output else shutil.copytree  # which keeps times: some metadata hold them
+        copy = upload if "://" in output else shutil.copytree  # preserves times: some metadata contains them
         copy(lies, output)
     return output
 
 
 def _digest(case: Case, corpora: dict[str, Corpus], place: str, folder: Path, executor: Any, workers: int) -> str:
-    """Do the work in an empty folder, in the store where it adds to what lies there, and give one digest of it all."""
+    """Run the work in an empty directory or store, and return one digest of all its files."""
     folder.mkdir()
     far = f"{corpora[place].root}-{folder.parent.name}-{folder.name}"
     root = folder if place == "disk" or case.lies is None else far
@@ -279,7 +277,7 @@ def _digest(case: Case, corpora: dict[str, Corpus], place: str, folder: Path, ex
 
 
 def digest_of(folder: Path) -> str:
-    """One digest of the names and bytes of all files in a folder; of a sqlite file its rows count."""
+    """Return one digest of the names and bytes of all files in a directory; for sqlite files, of their rows."""
     found = hashlib.sha256()
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         data = _rows(path) if path.suffix == ".sqlite" else path.read_bytes()
@@ -296,11 +294,8 @@ def _rows(path: Path) -> bytes:
         connection.close()
 
 
-# --- the corpus ----------------------------------------------------------------------------------------------------
-
-
 def write_corpus(folder: Path) -> None:
-    """Lines of JSON, an MDS dataset, tars and small media, the same each time."""
+    """Write JSON lines, an MDS dataset, tars and small media, always the same."""
     from penstock.formats import create
 
     folder.mkdir()
@@ -334,7 +329,7 @@ def _wav(number: int) -> bytes:
 
 
 def write_tokenizer(path: Path) -> Path:
-    """A tokenizer of bytes."""
+    """Write a tokenizer of bytes."""
     alphabet = require("tokenizers.pre_tokenizers", extra="tokenize").ByteLevel.alphabet()
     vocab = {token: number for number, token in enumerate([_EOS, *sorted(alphabet)])}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -355,7 +350,7 @@ def write_tokenizer(path: Path) -> Path:
 
 
 def upload(folder: Path, url: str) -> None:
-    """Copy a corpus into a store, but for what cases read on a disk alone."""
+    """Copy a corpus into a store, except for data that cases only read from a disk."""
     store, root = resolve(url)
     names = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
     for name in (name for name in names if name.parts[0] not in _ON_DISK):
@@ -365,7 +360,7 @@ def upload(folder: Path, url: str) -> None:
 
 
 def download(url: str, folder: Path) -> None:
-    """Copy all that lies below a URL."""
+    """Download all files below a URL."""
     store, root = resolve(url)
     for path in store.list(root):
         target = folder / path.removeprefix(f"{root}/")

@@ -1,4 +1,4 @@
-"""Runs a check in another context: in a forked child, in threads, on a pickled copy."""
+"""Checks in another context: in a forked child, in threads, on a pickled copy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_S = 60
 
 
 def in_a_fork(check: Callable[[], None]) -> None:
-    """Run `check` in a forked child; fails where it fails there, dies, or takes longer than a minute."""
+    """Run `check` in a forked child; fail if it fails there, dies, or takes longer than a minute."""
     pid = os.fork()
     if pid == 0:
         status = 1
@@ -28,12 +28,12 @@ def in_a_fork(check: Callable[[], None]) -> None:
 
 
 def in_threads(check: Callable[[int], None], count: int = 8) -> None:
-    """Run `check(number)` in `count` threads at once; raises what one of them raises."""
+    """Run `check(number)` in `count` threads at once; raise the error of one of them."""
     with ThreadPoolExecutor(count) as pool:
         for done in [pool.submit(check, number) for number in range(count)]:
             done.result()
 
 
 def pickled_copy(value: T) -> T:
-    """The copy that another process would get."""
+    """Return the copy that another process would get."""
     return pickle.loads(pickle.dumps(value))  # noqa: S301 (our own object, made on this line)

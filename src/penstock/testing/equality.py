@@ -1,4 +1,4 @@
-"""Compares samples by content, whatever their values are."""
+"""Comparison of samples by content, for values of any type."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def same(left: Any, right: Any) -> bool:
 
 
 def same_samples(left: Sequence[Sample], right: Sequence[Sample]) -> bool:
-    """Whether two runs of samples are the same, one by one."""
+    """Return whether two lists of samples are the same, one by one."""
     return len(left) == len(right) and all(map(same, left, right))
 
 
 def batch_row(batch: Batch, row: int) -> Sample:
-    """Sample `row` of a batch. A field that the sample lacked is None in its column, and None here."""
+    """Return sample `row` of a batch. A field that is missing in the sample is None in its column, and None here."""
     return {name: column[row] for name, column in batch.items()}
 
 
 def row_matches(batch: Batch, row: int, sample: Sample) -> bool:
-    """Whether row `row` of `batch` is `sample`; a field that only other rows have must be None."""
+    """Return whether row `row` of `batch` is `sample`; a field that only other rows have must be None."""
     found = batch_row(batch, row)
     return sample.keys() <= found.keys() and all(same(value, sample.get(name)) for name, value in found.items())

@@ -1,4 +1,4 @@
-"""The laws of `penstock.abc.Executor`, as a suite that the tests of each executor inherit.
+"""Tests of `penstock.abc.Executor`, as a suite that the tests of each executor inherit.
 
 class TestMine(ExecutorSuite):
     kills = True  # tasks run in other processes
@@ -8,7 +8,7 @@ class TestMine(ExecutorSuite):
         with make(2, ()) as made:
             yield made
 
-What runs in the workers is in this module: they must be able to import it.
+Functions for the workers are in this module: they must be able to import it.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ MOST_TAKEN = 5000
 
 @dataclass(frozen=True, slots=True)
 class Deadly:
-    """A task that kills the process that it runs in, as often as `times` says.
+    """Task that kills its process, `times` times.
 
     Attributes:
-        folder: where each run leaves a file.
+        folder: directory in which each run creates a file.
         number: its result.
-        times: how many of its runs end in a death.
+        times: how many of its runs kill the process.
     """
 
     folder: str
@@ -50,12 +50,12 @@ class Deadly:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name in errors."""
         return f"{self.folder}/input, bytes {self.number} to {self.number + 1}"
 
 
 def run_deadly(task: Deadly) -> int:
-    """The number of a task, unless this is a run that ends in a death."""
+    """Return the number of a task, unless this run kills the process."""
     runs = 0
     while True:
         with contextlib.suppress(FileExistsError):
@@ -68,49 +68,49 @@ def run_deadly(task: Deadly) -> int:
 
 
 def raise_corrupt(number: int) -> int:
-    """A number, but for 3, which is an error."""
+    """Return a number, except for 3, which raises an error."""
     if number == 3:
         raise Corrupt("the input is damaged", path="a.gz", offset_bytes=number)
     return number
 
 
 def raise_odd(number: int) -> int:
-    """An error whose copy can't be made."""
+    """Raise an error that can't be copied."""
     raise Odd(number, "two arguments")
 
 
 def give_lambda(number: int) -> Any:
-    """A result that can't be pickled."""
+    """Return a result that can't be pickled."""
     return lambda: number
 
 
 def give_unreadable(number: int) -> Any:
-    """A result whose copy can't be made."""
+    """Return a result that can't be unpickled."""
     return Unreadable()
 
 
 def sleep_then_give(task: tuple[float, int]) -> int:
-    """A number after some seconds."""
+    """Return a number after some seconds."""
     time.sleep(task[0])
     return task[1]
 
 
 class Odd(Exception):
-    """An error with two arguments, of which pickle keeps one."""
+    """Error with two arguments, of which pickle preserves one."""
 
     def __init__(self, number: int, why: str) -> None:
         super().__init__(f"{number} is odd")
 
 
 class Unreadable:
-    """What can be pickled, and not read back."""
+    """Object that can be pickled, but not unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return operator.truediv, (1, 0)
 
 
 class Endless:
-    """Numbers as tasks, and how many were taken."""
+    """Endless numbers as tasks, with a count of the taken ones."""
 
     def __init__(self) -> None:
         self.taken = 0
@@ -122,11 +122,11 @@ class Endless:
 
 
 class ExecutorSuite:
-    """Inherit, and give the fixture `executor`: one with two workers, closed after the test.
+    """Tests of an executor: inherit the class and define the fixture `executor`, with two workers.
 
     Attributes:
-        kills: tasks run in processes that may be killed: the laws of deaths hold.
-        sends: functions, tasks and results cross to other processes.
+        kills: tasks run in processes that may be killed: tests of dead workers run.
+        sends: functions, tasks and results are sent to other processes.
 
     Examples:
         >>> import pytest

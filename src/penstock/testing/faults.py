@@ -1,7 +1,7 @@
-"""Stores that inject faults: they fail, tear, fill up or kill at the n-th file operation.
+"""Stores that inject faults: the n-th file operation fails, tears a write, fills the disk, or kills the process.
 
-`LocalStore` makes every system call through an `os` module that it is given. `FaultyOs` is such a module. So one loop
-covers every place at which a writer can be interrupted:
+`LocalStore` makes every system call through an `os` module that can be replaced, such as by `FaultyOs`. One loop
+covers every point at which a writer can be interrupted:
 
     total = count_operations(lambda store: write_dataset(store))
     for n in range(1, total + 1):
@@ -26,13 +26,14 @@ from penstock.store import local
 from penstock.store.local import LocalStore
 
 FaultMode = Literal["raise", "tear", "short", "enospc", "kill", "tear-kill"]
-"""What happens at the n-th operation.
+"""Fault at the n-th operation.
 
 - `raise`: it fails with `errno` and does nothing (a `close` does close).
 - `tear`: a write writes its first half, then fails with `errno`; anything else as `raise`.
-- `short`: a read or a write moves half of what was asked and says so: no error, a caller has to go on.
-- `enospc`: the disk is full from here on: whatever needs space fails, the rest works.
-- `kill`, `tear-kill`: as `raise` and `tear`, but the process is killed in place of the error.
+- `short`: a read or a write transfers half of the requested bytes and returns their number, without an error: the
+  caller has to continue.
+- `enospc`: the disk is full from here on: operations that need space fail, the others work.
+- `kill`, `tear-kill`: as `raise` and `tear`, but the process is killed instead of the error.
 """
 
 _MOVING = {"write": 1, "pwrite": 1, "copy_file_range": 2, "pread": 1, "read": 1}  # name → which argument is the amount
@@ -40,7 +41,7 @@ _WRITING = frozenset({"write", "pwrite", "copy_file_range"})
 _SPACE = _WRITING | {"mkdir", "link", "symlink", "ftruncate", "posix_fallocate"}
 _CHANGING = frozenset({"fsync", "fdatasync", "rename", "replace", "unlink", "remove", "rmdir"})
 COUNTED = frozenset(_MOVING) | _SPACE | _CHANGING | {"open", "close"}
-"""The functions of `os` that count as file operations; everything else passes through."""
+"""Functions of `os` that count as file operations; everything else passes through."""
 
 
 class FaultyOs:
@@ -77,7 +78,7 @@ class FaultyOs:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The copy in another process counts for itself, from 0.
+        # The copy in another process counts its own operations, from 0.
         return (FaultyOs, (self.fail_at, self.mode, self.errno))
 
     @property
@@ -144,7 +145,7 @@ class FaultStore(LocalStore):
 
 
 def places_of(mode: FaultMode, calls: Sequence[str]) -> list[int]:
-    """The operations, from 1, at which `mode` does something of its own; elsewhere it is like another, or nothing."""
+    """Return the operations, from 1, at which `mode` differs from other modes and has an effect."""
     special: dict[FaultMode, frozenset[str]] = {
         "tear": _WRITING,
         "tear-kill": _WRITING,
@@ -179,7 +180,7 @@ def count_operations(work: Callable[[FaultStore], object]) -> int:
 
 @contextlib.contextmanager
 def faults_everywhere(faults: FaultyOs) -> Generator[FaultyOs]:
-    """Inside the block every new `LocalStore()` of this process goes through `faults`, locks included.
+    """Route every new `LocalStore()` of this process through `faults` inside the block, including locks.
 
     For code that opens its own store, such as `penstock.create` and `penstock.prepare`. Not for use by several threads.
 

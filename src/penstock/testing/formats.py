@@ -1,4 +1,4 @@
-"""The laws of `penstock.abc.Format` and `Writer`, as a suite that the tests of each format inherit.
+"""Tests of `penstock.abc.Format` and `Writer`, as a suite that the tests of each format inherit.
 
     class TestMine(FormatSuite):
         format = "mine"
@@ -7,7 +7,7 @@
         example = [{"text": "a"}, {"text": "b"}, {"text": "c"}]
         other = [{"text": "d"}]
 
-What a format may leave out is an attribute, said once in the class.
+Optional features of a format are attributes of the class.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ GARBAGE = (
 
 
 class Failed(Exception):
-    """What a test raises inside a `with` block."""
+    """Error that a test raises inside a `with` block."""
 
 
 class FormatSuite(SourceLaws):
@@ -131,38 +131,38 @@ class FormatSuite(SourceLaws):
 
     @property
     def the_format(self) -> Format:
-        """From the registry."""
+        """The format, from the registry."""
         return get_format(self.format)
 
     # --- fixtures ------------------------------------------------------------------------------------------------
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
-        """Where the dataset of a test is: alone in a folder, which is not there yet."""
+        """Return the path of the dataset of a test, in a separate directory that doesn't exist yet."""
         return tmp_path / "data" / f"set{self.suffix}"
 
     @pytest.fixture
     def dataset(self, path: Path) -> Path:
-        """The path of a dataset that holds `example`."""
+        """Return the path of a dataset that contains `example`."""
         self.write(path, self.example)
         return path
 
     @pytest.fixture
     def source(self, dataset: Path) -> Source[Sample]:
-        """That dataset, opened."""
+        """Return that dataset, opened."""
         return self.open(dataset)
 
     @pytest.fixture
     def expected(self) -> list[Sample]:
-        """What it holds."""
+        """Return the samples of the dataset."""
         return self.example
 
     @pytest.fixture
     def fresh(self, tmp_path: Path) -> Iterator[Path]:
-        """Paths for further datasets, each alone in its folder."""
+        """Return paths for further datasets, each in a separate directory."""
         return (tmp_path / f"fresh-{number}" / f"set{self.suffix}" for number in itertools.count())
 
-    # --- what comes back -----------------------------------------------------------------------------------------
+    # --- reading back ---
 
     def test_round_trip(self, fresh: Iterator[Path]) -> None:
         @for_all(self.samples)
@@ -291,7 +291,7 @@ class FormatSuite(SourceLaws):
         before = files_in(dataset.parent)
         with pytest.raises(ConfigError) as caught:
             self.write(dataset, self.other)
-        standing = caught.value.found or caught.value.path  # found is that of its files which is there
+        standing = caught.value.found or caught.value.path  # found is that of the existing file
         assert str(standing) in map(str, dataset.parent.iterdir())
         assert files_in(dataset.parent) == before
 
@@ -427,7 +427,7 @@ class FormatSuite(SourceLaws):
         assert not self.the_format.sniff(store, str(folder / "missing")).matches
 
     def test_sniff_reads_little(self, fresh: Iterator[Path]) -> None:
-        for count in (10_000, 50_000, 200_000):  # of what is small or compressed it takes many
+        for count in (10_000, 50_000, 200_000):  # small or compressed data needs many
             path = next(fresh)
             self.write(path, (self.example * (count // len(self.example) + 1))[:count])
             if sum(map(os.path.getsize, data_files(path.parent))) > 2 * SNIFF_BYTES:
@@ -484,7 +484,7 @@ class FormatSuite(SourceLaws):
             raise Failed
 
     def _is_refused_or_found(self, path: Path, what: str, *, also_warned: bool = False) -> None:
-        """A damaged `dataset`: never wrong data in silence, and whatever is found is said in full."""
+        """Check that a damaged dataset never gives wrong data silently, and that findings have all fields."""
         read: list[list[Sample] | None] = []
         error = refusal(lambda: read.append(read_all(lambda: self.open(path))))
         for depth in DEPTHS:

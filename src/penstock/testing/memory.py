@@ -1,4 +1,4 @@
-"""Datasets in memory, for tests and experiments: they obey the same laws as files do."""
+"""Datasets in memory, for tests and experiments, with the same guarantees as files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class MemorySource:
 
     @property
     def schema(self) -> Schema:
-        """As given."""
+        """Schema of the samples."""
         return self._schema
 
     @property
@@ -160,7 +160,7 @@ class MemoryTokens:
         self._doc_starts: IntArray = np.cumsum([0, *(len(array) for array in arrays)], dtype=np.int64)
         self._eos_id = eos_id
         self.tokenizer_digest = tokenizer_digest
-        # None makes isinstance(…, SupportsDocumentFlags) say no.
+        # None makes isinstance(…, SupportsDocumentFlags) false.
         self.gather_starts = self._gather_starts if start_flags else None
         for array in (self._tokens, self._doc_starts):
             array.flags.writeable = False
@@ -193,7 +193,7 @@ class MemoryTokens:
 
     @property
     def eos_id(self) -> int | None:
-        """As given."""
+        """EOS id, if documents have one."""
         return self._eos_id
 
     def __len__(self) -> int:
@@ -223,7 +223,7 @@ class MemoryTokens:
         return out
 
     def _gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document."""
+        """Return bool[len(starts), length]: whether each token of each window is the first of a document."""
         first = np.zeros(self.num_tokens, dtype=np.bool_)
         first[self._doc_starts[:-1][np.diff(self._doc_starts) > 0]] = True
         return np.lib.stride_tricks.sliding_window_view(first, length)[as_indices(starts, self.num_tokens - length + 1)]
@@ -251,7 +251,7 @@ def _narrowest(ids: IntArray, eos_id: int | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """`value` as plain JSON, with a mark of its type where JSON has none."""
+    """Return `value` as plain JSON, with its type if it isn't a JSON type."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

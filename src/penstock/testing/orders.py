@@ -1,4 +1,4 @@
-"""The laws of `penstock.abc.Order`, as a suite.
+"""Tests of `penstock.abc.Order`, as a suite.
 
 class TestMyOrder(OrderLaws):
     golden = {(10, 7, 0): [3, 1, …]}
@@ -23,7 +23,7 @@ from penstock.types import IntArray
 
 
 def epoch_positions(n: int, epoch: int) -> IntArray:
-    """int64[n]: all positions of one epoch."""
+    """Return int64[n]: all positions of one epoch."""
     return np.arange(epoch * n, (epoch + 1) * n, dtype=np.int64)
 
 
@@ -129,7 +129,7 @@ class OrderLaws:
 
     def test_seeds_and_epochs(self) -> None:
         n = 1000
-        # Seed 1 in epoch 0 and seed 0 in epoch 1 must not be one order either: seeds are hashed, not added.
+        # Seed 1 in epoch 0 and seed 0 in epoch 1 must differ too: seeds are hashed, not added.
         asked = [(0, 0), (1, 0), (2**64, 0), (0, 1), (1, 1), (-1, 2)]
         orders = [self.make(n, seed).order(epoch_positions(n, epoch)).tobytes() for seed, epoch in asked]
         if self.shuffles:

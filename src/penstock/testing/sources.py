@@ -1,4 +1,4 @@
-"""The laws of `penstock.abc.Source` and `TokenSource`, as suites.
+"""Tests of `penstock.abc.Source` and `TokenSource`, as suites.
 
 class TestMySource(SourceLaws):
     @pytest.fixture
@@ -36,7 +36,7 @@ SCREEN_LINES = 24
 
 
 def check_reads(source: Source[Any], expected: Sequence[Sample], seed: int = 0) -> None:
-    """Some single samples and some batches, by chance."""
+    """Check some random samples, single and in batches."""
     rng = np.random.default_rng(seed)
     for index in rng.integers(0, len(expected), 20).tolist():
         assert same(source[index], expected[index])
@@ -46,7 +46,7 @@ def check_reads(source: Source[Any], expected: Sequence[Sample], seed: int = 0) 
 
 
 def _check_place(source: SupportsPlaces, index: int) -> None:
-    """Its file ranges lie in their files, and its key is the sample's."""
+    """Check that file ranges are inside their files, and that the key is the sample's."""
     place = source.place_of(index)
     for extent in place.extents or ():
         assert extent.offset_bytes >= 0
@@ -233,7 +233,7 @@ class TokenSourceLaws(SourceLaws):
 
     @pytest.fixture
     def stored(self, expected: Sequence[Sample]) -> Any:
-        """All tokens in order, uint[num_tokens]."""
+        """Return all tokens in order, uint[num_tokens]."""
         return np.concatenate([sample["tokens"] for sample in expected])
 
     def test_counts(self, source: TokenSource, expected: Sequence[Sample], stored: Any) -> None:

@@ -1,4 +1,4 @@
-"""The laws of `penstock.abc.Store`, as a suite that the tests of each store inherit.
+"""Tests of `penstock.abc.Store`, as a suite that the tests of each store inherit.
 
 class TestMyStore(StoreSuite):
     @pytest.fixture
@@ -9,7 +9,7 @@ class TestMyStore(StoreSuite):
     def root(self, tmp_path):
         return "a/folder/in/it"
 
-A store that is only read has `writes = False` and its own `put`, which makes a file behind the store's back.
+A read-only store has `writes = False` and its own `put`, which creates a file without the store.
 """
 
 from __future__ import annotations
@@ -32,19 +32,18 @@ BIG_BYTES = (5 << 20) + 3
 
 
 def put(store: Store, path: str, data: bytes, *, overwrite: bool = False) -> None:
-    """Write one file."""
     staged = store.stage(path, overwrite=overwrite)
     staged.write(data)
     staged.commit()
 
 
 def files_under(store: Store, root: str) -> list[str]:
-    """Paths of all visible files under `root`; none where it is not there."""
+    """Return the paths of all visible files under `root`; empty if it doesn't exist."""
     return list(store.list(root)) if store.is_folder(root) else []
 
 
 def _writing(test: Callable[..., None]) -> Callable[..., None]:
-    """A law of stores that write."""
+    """Mark a test of stores that write."""
 
     @functools.wraps(test)
     def law(self: StoreSuite, *arguments: Any, **named: Any) -> None:

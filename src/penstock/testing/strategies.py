@@ -52,7 +52,7 @@ def token_documents(
     min_tokens: int = 0,
     eos_id: int | None = None,
 ) -> list[TokenArray]:
-    """Documents as uint[n_tokens], the smallest and the largest id among them; with `eos_id` each ends in it once.
+    """Return documents as uint[n_tokens], including the extreme ids; with `eos_id` each ends in it once.
 
     Examples:
         >>> from penstock.testing.strategies import for_all, token_documents
@@ -71,7 +71,7 @@ def token_documents(
 
 
 def token_samples(**options: Any) -> SearchStrategy[list[Sample]]:
-    """Samples of a token source: `{"tokens": uint[n_tokens]}`; options of `token_documents`.
+    """Return samples of a token source: `{"tokens": uint[n_tokens]}`; options of `token_documents`.
 
     Examples:
         >>> import numpy as np
@@ -84,7 +84,7 @@ def token_samples(**options: Any) -> SearchStrategy[list[Sample]]:
 
 
 def texts(max_size: int = 30) -> SearchStrategy[str]:
-    """Text of any script, with the line ends and separators that are not `\\n`, and without lone surrogates.
+    r"""Return text of any script, with the line ends and separators other than `\n`, without lone surrogates.
 
     Examples:
         >>> from penstock.testing.strategies import for_all, texts
@@ -97,7 +97,7 @@ def texts(max_size: int = 30) -> SearchStrategy[str]:
 
 
 def json_values() -> SearchStrategy[Any]:
-    """Values that come back from JSON as they went in.
+    """Return values that a JSON round trip preserves.
 
     Examples:
         >>> import json
@@ -117,7 +117,7 @@ def json_values() -> SearchStrategy[Any]:
 
 
 def json_samples(min_size: int = 0, max_size: int = 12) -> SearchStrategy[list[Sample]]:
-    """Samples of a JSONL file: objects with a `text` and now and then other fields.
+    """Return samples of a JSONL file: objects with a `text` and sometimes other fields.
 
     Examples:
         >>> from penstock.testing.strategies import for_all, json_samples
@@ -130,7 +130,7 @@ def json_samples(min_size: int = 0, max_size: int = 12) -> SearchStrategy[list[S
 
 
 def positions(limit: int, max_size: int = 50) -> SearchStrategy[Any]:
-    """int64[k]: positions or indices in `[0, limit)`, with repeats, the first and the last among them.
+    """Return int64[k]: positions or indices in `[0, limit)`, with repeats, including the first and the last.
 
     Examples:
         >>> from penstock.testing.strategies import for_all, positions

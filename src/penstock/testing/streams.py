@@ -1,4 +1,4 @@
-"""The laws of `penstock.abc.Stream`, as a suite.
+"""Tests of `penstock.abc.Stream`, as a suite.
 
 class TestMyStream(StreamLaws):
     def make(self):
@@ -25,12 +25,12 @@ from penstock.types import Batch, IntArray, Location
 
 
 def batches_equal(left: Batch, right: Batch) -> bool:
-    """Whether two batches hold the same columns."""
+    """Return whether two batches have the same columns."""
     return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
 
 
 def innermost(stream: Any, path: tuple[str, ...]) -> Any:
-    """The source that a position comes from: the children named in `path`, and the only child where none is named."""
+    """Return the source of a position: by the children named in `path`, and only children."""
     for name in path:
         while name not in stream.children():
             stream = _only_child(stream)
@@ -41,7 +41,7 @@ def innermost(stream: Any, path: tuple[str, ...]) -> Any:
 
 
 def check_stream(stream: Stream[Any], twin: Stream[Any], seed: int = 0) -> None:
-    """Some positions by chance, single and as a batch, against an equal stream."""
+    """Check some random positions, single and as a batch, against an equal stream."""
     asked = np.random.default_rng(seed).integers(0, 10_000, 20)
     batch = stream.get_batch(asked)
     for row, position in enumerate(asked.tolist()):
@@ -180,7 +180,7 @@ class StreamLaws:
         if isinstance(stream, Seedable):
             filled, other = stream.seeded(5), stream.seeded(6)
             assert filled.fingerprint == stream.seeded(5).fingerprint
-            # Nothing is open in it any more.
+            # The copy has no open files.
             again: Any = filled
             assert again.seeded(7).fingerprint == filled.fingerprint
             assert (other.fingerprint == filled.fingerprint) == (filled.fingerprint == stream.fingerprint)
@@ -192,7 +192,7 @@ class StreamLaws:
                 try:
                     stands_in = [stream.substitute(position, attempt) for attempt in range(2)]
                 except ConfigError:
-                    continue  # a child with too few samples says so
+                    continue  # too few samples are an error of the child
                 assert len({position, *stands_in}) == 3
                 assert stands_in == [twin.substitute(position, attempt) for attempt in range(2)]
                 assert {stream.locate(one).path for one in stands_in} == {stream.locate(position).path}
@@ -200,7 +200,7 @@ class StreamLaws:
 
 def _only_child(node: Any) -> Any:
     children = node.children()
-    # Beside `stream` or `source` stand stores of files, which no position comes from.
+    # Next to `stream` or `source` are stores of files, which aren't sources of positions.
     for name in ("stream", "source"):
         if name in children:
             return children[name]

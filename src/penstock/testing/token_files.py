@@ -1,4 +1,4 @@
-"""Folders of token files for tests, made as `penstock pack … -o FOLDER/` makes them, in one process."""
+"""Directories of token files for tests, as written by `penstock pack … -o FOLDER/`, in one process."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ def write_token_files(
     side: bool = True,
     recorded: bool = True,
 ) -> Path:
-    """Make a folder of token files.
+    """Create a directory of token files.
 
     Args:
-        folder: which; made where it is missing.
+        folder: the directory; created if missing.
         files: documents of each file.
-        format: of the files.
-        options: of their writer, beside `token_bytes=2` where it has a width.
-        joined: digests are of version 2; else of version 1.
-        side: write the folder's side file.
-        recorded: side files of files hold the digests that the index has; else those of version 1.
+        format: format of the files.
+        options: options of their writer, in addition to `token_bytes=2` if it has a width.
+        joined: whether digests are of version 2; else of version 1.
+        side: whether to write the directory's side file.
+        recorded: whether side files of files have the digests of the index; else those of version 1.
     """
     folder.mkdir(parents=True, exist_ok=True)
     given: dict[str, Any] = {**({} if format == "flat-tokens" else {"token_bytes": 2}), **(options or {})}

@@ -1,4 +1,4 @@
-"""The laws of token formats: those of all formats and of all token sources, and a few of their own.
+"""Tests of token formats: those of all formats and of all token sources, and further ones.
 
 class TestMine(TokenFormatSuite):
     format = "mine"
@@ -37,7 +37,7 @@ PICKLED_BYTES = 20_000
 
 
 def as_samples(documents: list[list[int]], dtype: str = "uint16") -> list[Sample]:
-    """Documents as samples."""
+    """Return documents as samples."""
     return [{"tokens": np.array(document, dtype)} for document in documents]
 
 
@@ -184,7 +184,7 @@ class TokenFormatSuite(TokenSourceLaws, FormatSuite):
             for number, sample in enumerate(self.example):
                 part.write_bytes(b"skipped" + sample["tokens"].astype("<u2").tobytes() + b"after")
                 lengths = np.array([len(sample["tokens"])], np.int64)
-                largest = None if number % 2 else int(sample["tokens"].max())  # None: the writer looks
+                largest = None if number % 2 else int(sample["tokens"].max())  # None: the writer computes it
                 writer.write_part(str(part), 7, lengths, largest)
             writer.commit()
             assert files_in(path.parent) == files_in(plain.parent)

@@ -1,4 +1,4 @@
-"""A web server on this machine that serves ranges and injects faults."""
+"""Local web server that serves ranges and injects faults."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import Any, Literal, Self
 from urllib.parse import unquote
 
 Fault = Literal["500", "503", "429", "403", "drop", "truncate", "hang", "slow", "whole", "corrupt", ""]
-"""What an answer to a GET does: a status; half of the body, then the connection ends; a body announced as half; no byte
-for `hang_s`; a body that takes `hang_s`, in ten pieces; the whole file for a range; one byte changed; nothing."""
+"""Response to a GET: a status; half of the body, then a closed connection; a body announced as half; no byte for
+`hang_s`; a body that takes `hang_s`, in ten pieces; the whole file for a range; one byte changed; nothing."""
 
 Etags = Literal["all", "none", "whole", "weak"]
-"""Which answers name a version (ETag): all; none; those of whole files and of HEAD; all, a weak one to HEAD."""
+"""Responses with a version (ETag): all; none; those of whole files and of HEAD; all, a weak one to HEAD."""
 
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 _STATUSES = ("500", "503", "429", "403")
 
 
 class FileServer:
-    """Serves `files` over HTTP/1.1 on a free port while it is entered.
+    """Server of `files` over HTTP/1.1 on a free port, inside a `with` block.
 
     Args:
         files: path, such as `"folder/a.bin"`, → bytes; may change.
 
     Attributes:
-        url: of the server, without a slash at its end.
-        faults: of the next GETs, in order; then there are none.
-        always: the fault of every GET that has none of its own.
-        auth: `"user:password"` that every request must give, or None.
-        delay_s: before each answer.
-        hang_s: how long `"hang"` keeps silent, and `"slow"` takes.
-        etags: which answers name the version of their file.
+        url: URL of the server, without a trailing slash.
+        faults: faults of the next GETs, in order.
+        always: fault of every other GET.
+        auth: required `"user:password"`, or None.
+        delay_s: delay before each response.
+        hang_s: duration of `"hang"` and `"slow"`.
+        etags: which responses have the version of their file.
         log: (method, path, range or None) of each request.
 
     Examples:
@@ -92,7 +92,7 @@ class _Server(http.server.ThreadingHTTPServer):
     owner: FileServer
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that go away are what is tested here."""
+        """Ignore clients that disconnect, which is part of the tests."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -156,7 +156,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if etags == "none" or (etags == "whole" and is_range):
             return {}
         weak = "W/" if etags == "weak" and self.command == "HEAD" else ""
-        return {"ETag": f'{weak}"{hash(data):x}"'}  # which Python computes once
+        return {"ETag": f'{weak}"{hash(data):x}"'}  # computed once by Python
 
     def _head(self, status: int, length_bytes: int, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
