@@ -172,7 +172,7 @@ class Location:
         key: the sample's key, if its source has keys.
         documents: for token windows `(document, start, stop)`: document numbers with the range of the document's own
             tokens in the window; None if documents are unknown.
-        extents: file ranges of the sample, if the source knows them.
+        extents: file ranges of the sample, if known.
         instead_of: index of the order's sample, if that sample is excluded and `index` is its substitute.
 
     Examples:
@@ -200,7 +200,7 @@ class Place:
     Attributes:
         key: the sample's key, if its source has keys.
         documents: for token windows `(document, start, stop)`, as in `Location`.
-        extents: file ranges of the sample, if the source knows them.
+        extents: file ranges of the sample, if known.
 
     Examples:
         >>> import penstock as ps
@@ -234,7 +234,7 @@ class Manifest:
         parts: name → manifest of parts that are written one after another, such as splits.
         fingerprints: digest of the format's own index → fingerprint of the data with that index, for samples in several
             files: remote data then needs no sampling.
-        starts: start of each 4,096th document, encoded as text, for formats whose index doesn't provide it.
+        starts: start of each 4,096th document, encoded as text, for formats without starts in their index.
         tool: name and version of the writing tool.
         planes: plane name → digest of its file; None if unknown, as in side files written before 0.3. Not part of the
             fingerprint.
