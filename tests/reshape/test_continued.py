@@ -134,3 +134,24 @@ def test_nothing_of_another_commands_killed_run_is_published(sources: Path, tmp_
     ps.filter(sources / "a.mds", target, where="n % 2 == 0")
     assert [path for path in target.iterdir() if path.is_dir()] == []
     ps.filter(sources / "a.mds", target, where="n % 3 == 0", overwrite=True)
+
+
+def test_another_command_removes_what_an_interrupted_one_left(sources: Path, tmp_path: Path) -> None:
+    """An interrupt leaves staged files for the same command; here one of another format writes the output."""
+
+    def stop(done: int, _text: str) -> None:
+        if done > NUM_ROWS * 3 // 8:
+            raise KeyboardInterrupt
+
+    for number, name in enumerate(("a.pbin", "a.mds")):
+        target = tmp_path / str(number) / "out"
+        if os.fork() == 0:
+            try:
+                ps.filter(sources / "a.jsonl", target, where="n % 2 == 0", to="jsonl", progress=stop)
+            except KeyboardInterrupt:
+                os._exit(9)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+        assert [path for path in target.parent.iterdir() if path.name.startswith(".out.idx.")]
+        ps.filter(sources / name, target, indices=range(0, NUM_ROWS, 2))
+        assert [path.name for path in target.parent.iterdir() if path.name.startswith(".")] == []

@@ -172,6 +172,7 @@ class LocalStaged:
         self._close()
         if self._inside:
             return
+        _sweep_indexes(self._os, self.path)
         sync_folder(self._os, os.path.dirname(os.path.abspath(self.path)))
         for folder in self._folders:
             sync_folder(self._os, os.path.dirname(folder))
@@ -363,6 +364,7 @@ class LocalStagedFolder:
             self.abort()
             raise
         try:
+            _sweep_indexes(self._os, target)
             for folder in (target, *self._made):
                 sync_folder(self._os, os.path.dirname(folder))
         finally:
@@ -387,6 +389,14 @@ class LocalStagedFolder:
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._os.close(fd)
+
+
+def _sweep_indexes(os_module: Any, path: str) -> None:
+    """Remove line indexes that an interrupted writer of JSONL staged for `path`: the data may have another format."""
+    folder, name = os.path.split(os.path.abspath(path))
+    for stem in {name, os.path.splitext(name)[0]}:
+        for suffix in (".idx", ".idx.next"):
+            take_leftovers(os_module, folder, stem + suffix, keep=False)
 
 
 def _publish_folder(
