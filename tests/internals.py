@@ -94,12 +94,11 @@ formats.samples.webdataset.braces: BraceBudget=Budget collapse_braces=collapse e
 formats.samples.webdataset.nvmeta: Info Splits read_info read_splits split_shards
 formats.samples.webdataset.shards: ShardTable
 formats.samples.webdataset.source: open_raw
-formats.shards.find_index: read_index
+formats.shards.find_index: numeric_order parse_shard_name read_index
 formats.shards.index_json: INDEX_NAME encode_index encode_merged parse_index
 formats.shards.json_shards: decoder=_decoder
 formats.shards.mds: MDS_FORMAT=FORMAT
 formats.shards.merge: ShardPart=Part copy_shards merge_index
-formats.shards.names: numeric_order parse_shard_name
 formats.shards.writer: ShardWriter parse_size
 formats.tables.arrow: block_starts
 formats.tables.hf: HfBlocks load_blocks

@@ -97,9 +97,7 @@ DOORS: dict[str, set[str]] = {
         "folder.source",
         "folder.writer",
         "webdataset.dataset_yaml",
-        "webdataset.ends",
         "webdataset.details",
-        "webdataset.field_types",
         "webdataset.find",
         "webdataset.manifest",
         "webdataset.members",
@@ -115,7 +113,7 @@ DOORS: dict[str, set[str]] = {
         "webdataset.writer",
     },
     "tables": {"arrow", "hf", "lines", "parquet"},
-    "jsonl": {"build", "decompress", "energon", "index", "owner", "scan", "source", "text"},
+    "jsonl": {"build", "decompress", "energon", "index", "scan", "source", "text"},
 }
 """Family of formats → its modules that others may import."""
 

@@ -68,7 +68,7 @@ KNOWN: dict[str, str] = {
     "formats/_unrecognised.py": _LOOKED_AT,
     "formats/jsonl/build.py": _BESIDE,
     "formats/jsonl/energon.py": _LAST_NAME,
-    "formats/jsonl/owner.py": _BESIDE,
+    "formats/jsonl/index.py": _BESIDE,
     "formats/jsonl/several.py": "sorts paths, and asks what several have in common: URLs of one store too",
     "formats/jsonl/text.py": _BESIDE,
     "formats/samples/folder/check.py": _SCRATCH,

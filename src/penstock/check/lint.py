@@ -23,10 +23,9 @@ from penstock.formats.jsonl.build import IndexedLines
 from penstock.formats.jsonl.text import compression_of
 from penstock.formats.samples.folder.source import FolderSource
 from penstock.formats.samples.webdataset.dataset_yaml import typed_view
-from penstock.formats.samples.webdataset.field_types import wrong_fields
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, meta_path, read_splits
 from penstock.formats.samples.webdataset.source import open_raw
-from penstock.formats.samples.webdataset.typed import TypedSource
+from penstock.formats.samples.webdataset.typed import TypedSource, wrong_fields
 from penstock.store.place import Place, dataset_at
 from penstock.types import Finding, OpenOptions, Sample
 

@@ -38,8 +38,7 @@ from penstock.formats.jsonl.energon import (
     read_energon_index,
     scan_energon,
 )
-from penstock.formats.jsonl.index import load_lines
-from penstock.formats.jsonl.owner import require_own_index
+from penstock.formats.jsonl.index import load_lines, require_own_index
 from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store._files import named

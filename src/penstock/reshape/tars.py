@@ -24,7 +24,6 @@ from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.formats import get_format
 from penstock.formats._door import open_at
 from penstock.formats._manifest import Provenance
-from penstock.formats.samples.webdataset.ends import require_ended
 from penstock.formats.samples.webdataset.find import find_readable_shards
 from penstock.formats.samples.webdataset.manifest import require_as_recorded
 from penstock.formats.samples.webdataset.nvmeta import (
@@ -36,7 +35,14 @@ from penstock.formats.samples.webdataset.nvmeta import (
     read_splits,
     split_shards,
 )
-from penstock.formats.samples.webdataset.shards import ShardTable, key_prefix, repeated_key, require_content, scan_shard
+from penstock.formats.samples.webdataset.shards import (
+    ShardTable,
+    key_prefix,
+    repeated_key,
+    require_content,
+    require_ended,
+    scan_shard,
+)
 from penstock.reshape.outputs import Output, Written
 from penstock.reshape.reorder import Announce, ShuffleCost, cost_of_samples
 from penstock.reshape.tar_job import FORMAT, Deal, TarJob, TarSamples

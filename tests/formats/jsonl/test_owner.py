@@ -13,7 +13,7 @@ import pytest
 
 import penstock as ps
 from penstock.errors import ConfigError
-from penstock.formats.jsonl import owner
+from penstock.formats.jsonl import index
 from penstock.prepare.jsonl_index import build_index
 from penstock.testing.datasets import files_in
 
@@ -97,7 +97,7 @@ def test_an_index_that_can_not_be_read_is_nobodys_to_replace(tmp_path: Path, mon
     def refuse(*_: object) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), "a.idx")
 
-    monkeypatch.setattr(owner, "decode_index", refuse)
+    monkeypatch.setattr(index, "decode_index", refuse)
     with pytest.raises(OSError, match=r"a\.idx"):
         build_index(tmp_path / "a.out", overwrite=True)
     assert files_in(tmp_path) == before

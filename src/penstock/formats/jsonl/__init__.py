@@ -14,11 +14,11 @@ v0.3.2 the length counted characters, and a `0d` at the end was left out too. Na
 Limits: files below 2^63 bytes. Checked against Modalities 0.5.0.
 
 Files: `scan` lines and their validity · `build` the index made · `index` read and checked against its file ·
-`source` · `writer` · `check` · `repair` · `energon` the same by Energon's rules · `several` files as one dataset, whose
+`source` · `writer` · `check` and repair · `energon` the same by Energon's rules · `several` files as one dataset, whose
 `text` is one run of bytes · `decompress` gzip and zstd.
 
 Others go through the registry; what indexes, packs and cuts lines may import `build`, `decompress`, `energon`, `index`,
-`owner`, `scan`, `source` and `text`.
+`scan`, `source` and `text`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,14 @@ from collections.abc import Sequence
 
 from penstock.errors import NotFound, Unsupported
 from penstock.formats.jsonl.build import index_path_for
-from penstock.formats.jsonl.check import NO_INDEX, check_file, check_jsonl
+from penstock.formats.jsonl.check import (
+    NO_INDEX,
+    check_file,
+    check_jsonl,
+    repair_jsonl,
+    sweep_jsonl,
+    write_jsonl_manifest,
+)
 from penstock.formats.jsonl.energon import (
     EnergonJsonlSource,
     check_energon,
@@ -36,7 +43,6 @@ from penstock.formats.jsonl.energon import (
     energon_index_path,
     repair_energon,
 )
-from penstock.formats.jsonl.repair import repair_jsonl, sweep_jsonl, write_jsonl_manifest
 from penstock.formats.jsonl.source import JsonlSource, open_jsonl
 from penstock.formats.jsonl.text import COMPRESSED, compression_of
 from penstock.formats.jsonl.writer import create_jsonl

@@ -1,20 +1,30 @@
-"""Check a JSONL file, its index and its side file. Never writes."""
+"""Check a JSONL file, its index and its side file; repair the index, and write side files."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
 
+import penstock
+from penstock.codec.pickles import PairListEncoder
 from penstock.errors import FormatError, UnsafeData, Unsupported
 from penstock.formats._findings import Problem, by_place, limited
-from penstock.formats._manifest import DATA, side_path
-from penstock.formats._side_checks import check_files, check_side_file
-from penstock.formats.jsonl.build import RANGE_BYTES, current_index, cut, index_path_for, require_separate_lines
+from penstock.formats._manifest import DATA, file_digests, side_path
+from penstock.formats._side_checks import check_files, check_side_file, repaired
+from penstock.formats.jsonl.build import (
+    RANGE_BYTES,
+    IndexedLines,
+    current_index,
+    cut,
+    index_path_for,
+    require_separate_lines,
+    write_index,
+)
 from penstock.formats.jsonl.decompress import reader_of
 from penstock.formats.jsonl.index import (
     decode_index,
@@ -27,13 +37,14 @@ from penstock.formats.jsonl.index import (
     spread,
 )
 from penstock.formats.jsonl.scan import Fault, LineRange, fault_of, scan_lines
-from penstock.formats.jsonl.source import require_flavor
+from penstock.formats.jsonl.source import open_jsonl, require_flavor
 from penstock.formats.jsonl.text import compression_of, scan_compressed
 from penstock.formats.kit import finding_of
 from penstock.store.base import Store
 from penstock.store.place import Place
-from penstock.store.side_file import file_facts
-from penstock.types import Depth, Finding, IntArray, OpenOptions
+from penstock.store.put import aborting
+from penstock.store.side_file import file_binding, file_facts, is_next, replace_side_file, sweep_next
+from penstock.types import Action, Depth, Finding, IntArray, Manifest, OpenOptions
 
 NO_INDEX = "jsonl.no-index"
 _SAMPLE_LINES = 1024
@@ -187,3 +198,77 @@ def _faulty_entries(store: Store, path: str, lines: IntArray) -> Iterator[Proble
 def _invalid(path: str, fault: Fault) -> Problem:
     fix = f"Fix it, or skip invalid lines: `penstock index {path} --on-error skip --overwrite`"
     return problem("invalid-line", "a line that is not valid JSON", path, fault.offset_bytes, fault.reason, fix)
+
+
+_INDEX_CODES = ("jsonl.index", "jsonl.unsafe-index")
+_CHARACTERS = "jsonl.index-counts-characters"
+
+
+def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
+    """Rebuild a wrong index; the old one is kept as `<index>.bak`. Invalid lines are skipped and counted.
+
+    If the only fault is lengths in characters, the entries are kept in their order, and extended to the ends of their
+    lines. Memory: 32 bytes per line.
+    """
+    wrong = [one.code for one in findings if one.severity == "error" and one.code.startswith(_INDEX_CODES)]
+    if not wrong:
+        return []
+    index_path = index_path_for(path)
+    longer = _to_line_ends(store, path, index_path) if set(wrong) == {_CHARACTERS} else None
+    if longer is not None:
+        what = f"convert lengths from characters to bytes: extend {len(longer)} entries to the ends of their lines"
+        make = functools.partial(_write_pairs, store, longer, index_path)
+        return [repaired(store, _CHARACTERS, index_path, what, make, write=write)]
+
+    def rebuild() -> str:
+        lines = IndexedLines(store, path, store.size(path), skip_faulty=True)
+        write_index(lines, store, index_path, overwrite=True)
+        what = f"rebuilt the index: {lines.num_lines} lines"
+        if lines.num_dropped:
+            what += f", {lines.num_dropped} invalid lines skipped (first: line {lines.dropped[0].line})"
+        return what
+
+    what = "rebuild the index from the lines of the file"
+    return [repaired(store, wrong[0], index_path, what, rebuild, write=write)]
+
+
+def sweep_jsonl(store: Store, path: str, index_path: str, *, write: bool) -> list[Action]:
+    """Complete or remove what a writer left that was killed while it replaced a file."""
+    side = side_path(path)
+    belongs = is_next(store, side, lambda: file_facts(store, path, "jsonl"))
+    return sweep_next(store, "jsonl.next", [index_path, side], belongs, write=write)
+
+
+def _to_line_ends(store: Store, path: str, index_path: str) -> IntArray | None:
+    """Return int64[k, 2], the entries of an index as whole lines; None if one doesn't begin a line."""
+    starts = decode_index(store, index_path)[:, 0]
+    lines = np.concatenate([*IndexedLines(store, path, store.size(path), validate=False)])
+    places = np.minimum(np.searchsorted(lines[:, 0], starts), len(lines) - 1)
+    return lines[places] if np.array_equal(lines[places, 0], starts) else None
+
+
+def _write_pairs(store: Store, pairs: IntArray, index_path: str) -> None:
+    encoder = PairListEncoder()
+    with aborting(store.stage(index_path, overwrite=True)) as staged:
+        staged.write(encoder.encode(pairs))
+        staged.write(encoder.finish())
+        staged.commit()
+
+
+def write_jsonl_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
+    """Count and digest a JSONL file, and write its side file; return the path of that.
+
+    Raises:
+        FormatError: the index doesn't fit, or can't be made; or the existing side file differs, and `replace` is false.
+    """
+    size_bytes = store.size(path)
+    manifest = Manifest(
+        format="jsonl",
+        num_samples=len(open_jsonl(store, path, options)),
+        size_bytes=size_bytes,
+        block_digests={DATA: file_digests(store, path)},
+        binding=file_binding(store, path),
+        tool=f"penstock {penstock.__version__}",
+    )
+    replace_side_file(store, side_path(path), manifest, replace=replace)
+    return side_path(path)

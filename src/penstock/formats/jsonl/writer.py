@@ -18,8 +18,7 @@ from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_wit
 from penstock.formats._writers import BaseWriter, require_known, require_open, rows_of
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.energon import StartsEncoder, energon_index_path, read_energon_index
-from penstock.formats.jsonl.index import decode_index
-from penstock.formats.jsonl.owner import own_index_of_other_flavor, require_own_index
+from penstock.formats.jsonl.index import decode_index, own_index_of_other_flavor, require_own_index
 from penstock.formats.jsonl.source import require_flavor
 from penstock.formats.jsonl.text import compression_of
 from penstock.store.base import Store

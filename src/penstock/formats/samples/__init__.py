@@ -10,8 +10,7 @@
 
 The two formats do not import each other. Others go through the registry; what prepares, checks and rewrites data may
 import `media_index`, `sqlite`, `folder.files`, `folder.source`, `folder.writer`, and of tars `webdataset.dataset_yaml`,
-`webdataset.details`, `webdataset.ends`,
-`webdataset.field_types`, `webdataset.find`, `webdataset.key_index`, `webdataset.manifest`, `webdataset.members`,
+`webdataset.details`, `webdataset.find`, `webdataset.key_index`, `webdataset.manifest`, `webdataset.members`,
 `webdataset.nvmeta`, `webdataset.sample_types`, `webdataset.shards`, `webdataset.source`, `webdataset.splits`,
 `webdataset.sqlite_index`, `webdataset.tar_write`, `webdataset.typed` and `webdataset.writer`.
 """

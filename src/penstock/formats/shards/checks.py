@@ -22,9 +22,8 @@ from penstock.formats._modes import way_to_read
 from penstock.formats._side_checks import RESTORE, check_block_digests, check_bytes, check_names, check_side_file
 from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
-from penstock.formats.shards.find_index import folder_of, read_index, split_folders, unlisted_shards
+from penstock.formats.shards.find_index import folder_of, read_index, shards_in, split_folders, unlisted_shards
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
-from penstock.formats.shards.names import shards_in
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.store.base import Store
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished

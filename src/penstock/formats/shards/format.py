@@ -13,10 +13,9 @@ from penstock.errors import Unsupported
 from penstock.formats import get_format
 from penstock.formats.shards.checks import check_shards, dataset_folders
 from penstock.formats.shards.codecs import CODECS, registered_name
-from penstock.formats.shards.find_index import folder_of, index_folder, own_files, splits_in
+from penstock.formats.shards.find_index import folder_of, has_shards, index_folder, own_files, splits_in
 from penstock.formats.shards.index_json import FORMATS, INDEX_NAME
 from penstock.formats.shards.index_table import open_index
-from penstock.formats.shards.names import has_shards
 from penstock.formats.shards.repair import repair_shards
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
 from penstock.formats.shards.source import CodecMaker, ShardSource

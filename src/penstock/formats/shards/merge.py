@@ -14,7 +14,7 @@ from penstock._secrets import redact
 from penstock.codec.hashes import BlockHasher
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated
 from penstock.formats.shards.files import Folder
-from penstock.formats.shards.find_index import folder_of, read_index, unlisted_shards
+from penstock.formats.shards.find_index import folder_of, numeric_order, read_index, unlisted_shards
 from penstock.formats.shards.index_json import (
     INDEX_NAME,
     Layout,
@@ -25,7 +25,6 @@ from penstock.formats.shards.index_json import (
     encode_merged,
     parse_index,
 )
-from penstock.formats.shards.names import numeric_order
 from penstock.formats.shards.output import open_output
 from penstock.formats.shards.side import SIDE_NAME
 from penstock.store.base import Store

@@ -16,7 +16,7 @@ from penstock.errors import Corrupt, MissingExtra, NotFound, PenstockError, Trun
 from penstock.formats._manifest import file_digests
 from penstock.formats._side_checks import not_mended, repaired, side_file_replaced
 from penstock.formats.shards.files import offset_table
-from penstock.formats.shards.find_index import folder_of, split_folders
+from penstock.formats.shards.find_index import folder_of, numeric_order, parse_shard_name, shards_in, split_folders
 from penstock.formats.shards.index_json import (
     INDEX_NAME,
     SEPARATORS,
@@ -28,7 +28,6 @@ from penstock.formats.shards.index_json import (
     encode_merged,
     parse_index,
 )
-from penstock.formats.shards.names import numeric_order, parse_shard_name, shards_in
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
 from penstock.store.base import Store
 from penstock.store.put import put

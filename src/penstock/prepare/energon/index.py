@@ -30,7 +30,6 @@ from penstock.errors import Corrupt, PrepareError
 from penstock.formats.samples import media_index
 from penstock.formats.samples.media_index import MediaRow, decode_metadata, encode_metadata
 from penstock.formats.samples.sqlite import connect, system_errors
-from penstock.formats.samples.webdataset.ends import require_ended
 from penstock.formats.samples.webdataset.key_index import KEYS, entries_of, read_run, sorted_entries, write_keys
 from penstock.formats.samples.webdataset.members import Rows, encode_members, linked_rows
 from penstock.formats.samples.webdataset.nvmeta import MEMBERS, SQLITE, UUID
@@ -39,6 +38,7 @@ from penstock.formats.samples.webdataset.shards import (
     index_path,
     require_content,
     require_distinct,
+    require_ended,
     require_text,
     scan_shard,
 )

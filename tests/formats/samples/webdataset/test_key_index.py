@@ -253,7 +253,7 @@ def test_what_is_left_out_of_a_shard_needs_no_other_one(tmp_path: Path, monkeypa
         scanned.append(Path(path).name)
         return scan_shard(store, path)
 
-    monkeypatch.setattr("penstock.formats.samples.webdataset.keys.scan_shard", scan)
+    monkeypatch.setattr("penstock.formats.samples.webdataset.lookup.scan_shard", scan)
     source: Any = ps.open(root, raw=True, split="train")
     assert [source.key_of(index) for index in range(4, 6)] == ["k1_1", "k1_3"]
     assert scanned == ["s_1.tar"]
@@ -268,7 +268,7 @@ def test_a_derived_index_is_made_once(tmp_path: Path, monkeypatch: pytest.Monkey
     def fail(*_: Any) -> None:
         raise PenstockError("scanned again")
 
-    monkeypatch.setattr("penstock.formats.samples.webdataset.keys.scan_shard", fail)
+    monkeypatch.setattr("penstock.formats.samples.webdataset.lookup.scan_shard", fail)
     again: Any = ps.open(root, raw=True, split="train")
     assert again.index_of("k2_0") == 8
     os.utime(root / "s_2.tar", (1, 1))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import penstock
 from penstock.errors import Corrupt, FormatError, Unsupported
 from penstock.formats.samples.webdataset import tar, tar_blocks
-from penstock.formats.samples.webdataset.names import split_name
+from penstock.formats.samples.webdataset.samples import split_name
 from penstock.formats.samples.webdataset.shards import encode_index, index_path, scan_shard
 from penstock.formats.samples.webdataset.sqlite_index import decode_table, encode_table
 from penstock.formats.samples.webdataset.tar_write import END, encode_headers, padding

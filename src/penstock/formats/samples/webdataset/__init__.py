@@ -2,7 +2,7 @@
 
 | place | content |
 |---|---|
-| `**/*.tar` | shards: the members `<key>.<part>` that follow each other make one sample; see `names`, `tar` |
+| `**/*.tar` | shards: the members `<key>.<part>` that follow each other make one sample; see `samples`, `tar` |
 | `<shard>.tar.idx` | where each sample begins; see `shards` |
 | `.nv-meta/.info.json`, `.info.yaml` | shards and their numbers of samples; see `nvmeta` |
 | `.nv-meta/split.yaml`, `split.json` | splits and what they leave out |
@@ -14,26 +14,56 @@
 
 Limits: names up to 1 MiB; shards of any size. Checked against megatron-energon 7.4.1, and against what 2.3 to 7.3 left.
 
-Files: `tar` headers · `names` keys and parts · `shards` the table of a shard · `braces`, `splits`, `nvmeta` the lists ·
-`sqlite_index` the index made · `lookup` the index read · `key_index`, `keys` keys without it ·
-`open_shards`, `samples`, `places`, `source` reading.
+Files: `tar` headers · `shards` the table of a shard · `braces`, `splits`, `nvmeta` the lists · `sqlite_index` the index
+made · `lookup` samples by key · `key_index` keys without that index · `open_shards`, `samples`, `source`, `typed`
+reading.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Sequence
 
+from penstock.abc import Source
+from penstock.errors import ConfigError, Unsupported
 from penstock.formats.samples.webdataset.check import check_webdataset
 from penstock.formats.samples.webdataset.manifest import own_files, write_webdataset_manifest
-from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
-from penstock.formats.samples.webdataset.opening import open_webdataset
+from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
 from penstock.formats.samples.webdataset.repair import repair_webdataset
+from penstock.formats.samples.webdataset.source import open_raw
 from penstock.formats.samples.webdataset.writer import create_webdataset, rehearse_webdataset
 from penstock.store.base import Store
-from penstock.types import Action, Finding, OpenOptions, Sniff, Traits
+from penstock.types import Action, Finding, OpenOptions, Sample, Sniff, Traits
 
 _MOST_LOOKED_AT = 1000
+
+
+def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
+    """Open a prepared WebDataset, as its `dataset.yaml` says or raw; reads only files of `.nv-meta`."""
+    if options.raw:
+        return open_raw(store, path, options)
+    if not store.exists(meta_path(path, DATASET_YAML)):
+        if options.decode is not None:
+            what = "decode needs a dataset.yaml: without one, samples are stored bytes"
+            raise ConfigError(what, path=path, hint=f"`penstock prepare {path}` creates one. Or decode in ps.Crude")
+        return open_raw(store, path, options)
+    # Slow, and not for all.
+    from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml, splits_of, typed_view
+
+    said = read_dataset_yaml(store, path)
+    if said.subset is not None:
+        hint = "Read it with a `metadataset` node in a recipe, or with get_train_dataset"
+        raise Unsupported("dataset.yaml sets the part of the split to read", path=said.path, found="subset", hint=hint)
+    if said.split_part is not None and options.split not in (None, said.split_part):
+        hint = "Use that split, or remove the key"
+        found = f"split_part: {said.split_part}"
+        raise Unsupported(
+            "dataset.yaml sets a different split", path=said.path, found=found, expected=options.split, hint=hint
+        )
+    options = dataclasses.replace(options, split=said.split_part or options.split)
+    raw = open_raw(store, path, dataclasses.replace(options, columns=None), splits_of(store, path, said))
+    return typed_view(raw, store, raw.path, options, found=said)
 
 
 class _Webdataset:

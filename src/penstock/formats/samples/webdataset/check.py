@@ -35,7 +35,6 @@ from penstock.formats.samples.webdataset.check_index import (
     check_tar_indexes,
 )
 from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml
-from penstock.formats.samples.webdataset.ends import end_problem
 from penstock.formats.samples.webdataset.find import find_tars
 from penstock.formats.samples.webdataset.manifest import missing_file, missing_files, side_path, webdataset_facts
 from penstock.formats.samples.webdataset.members import Members, read_members
@@ -59,7 +58,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 )
 from penstock.formats.samples.webdataset.open_shards import OpenShards
 from penstock.formats.samples.webdataset.samples import parse
-from penstock.formats.samples.webdataset.shards import ShardTable, scan_shard
+from penstock.formats.samples.webdataset.shards import ShardTable, end_problem, scan_shard
 from penstock.formats.samples.webdataset.source import unmatched_exclusions
 from penstock.store.base import Store
 from penstock.types import Depth, Finding, OpenOptions

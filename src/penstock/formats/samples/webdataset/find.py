@@ -11,8 +11,8 @@ import numpy as np
 from penstock._pool import Pool
 from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, stored_keys
-from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import SHARD_SUFFIXES
+from penstock.formats.samples.webdataset.samples import split_name
 from penstock.formats.samples.webdataset.shards import index_path
 from penstock.formats.samples.webdataset.tar import End, Member, next_member, plain_name, reading, scan_file
 from penstock.formats.samples.webdataset.tar_blocks import Run

@@ -1,18 +1,43 @@
-"""Samples out of ranges of a shard.
+"""Parse samples from ranges of a shard, and split names of members into the key of a sample and the name of a part.
 
 What is parsed is `(key, names, parts)`: the sample's key, the full names of its members in order, and part → content.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from penstock.errors import Corrupt
-from penstock.formats.samples.webdataset.names import split_name
+from penstock.formats.samples.leftovers import LEFTOVER_NAMES, is_leftover
 from penstock.formats.samples.webdataset.tar import Member, next_member, plain_member, reading, require_plain
 from penstock.formats.samples.webdataset.tar_blocks import BLOCK_BYTES
 from penstock.store.base import Store
+
+# A folder part does not reach across a line end, as in the original; without a match there, an earlier slash may do.
+_KEY_AND_PART = re.compile(r"((?:.*/)?[^.]+)\.([^/]*)\Z")
+_META = re.compile(r"__[^/]*__(?:/|\n?\Z)")
+
+
+def split_name(name: str, *, leftovers: bool = False) -> tuple[str, str] | None:
+    """`(key, part)` of a member's name; None for a member that does not count.
+
+    The key ends before the first dot after the last slash: `d.v2/a.b.txt` is `("d.v2/a", "b.txt")`. Members of a
+    folder `__…__` at the top are notes of the tool that packed the shard. Leftovers (see `leftovers`) don't count
+    either, except with `leftovers`, which is Energon's rule.
+    """
+    base = name.rfind("/") + 1
+    dot = name.find(".", base)
+    if dot > base and not name.startswith("__") and "\n" not in name and not name.endswith(LEFTOVER_NAMES):
+        return name[:dot], name[dot + 1 :]
+    if not leftovers and is_leftover(name):
+        return None
+    found = _KEY_AND_PART.match(name)
+    if found is None or _META.match(name):
+        return None
+    return found[1], found[2]
+
 
 Parsed: TypeAlias = tuple[str, tuple[str, ...], dict[str, bytes]]
 """Key, names of the members, and part → content."""

@@ -13,10 +13,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.errors import ConfigError, Corrupt, Unsupported
+from penstock.errors import ConfigError, Corrupt, Truncated, Unsupported
+from penstock.formats._findings import Problem
 from penstock.formats.samples.leftovers import is_leftover
-from penstock.formats.samples.webdataset.names import split_name
-from penstock.formats.samples.webdataset.tar import End, Member, plain_name, require_plain, scan_file
+from penstock.formats.samples.webdataset.samples import split_name
+from penstock.formats.samples.webdataset.tar import (
+    MOST_PADDING_BYTES,
+    End,
+    Member,
+    plain_name,
+    read_tail,
+    require_plain,
+    scan_file,
+)
 from penstock.formats.samples.webdataset.tar_blocks import Run
 from penstock.store.base import Store
 from penstock.types import IntArray
@@ -306,3 +315,42 @@ def index_path(shard: str) -> str:
 def encode_index(offsets: IntArray) -> bytes:
     """The bytes of an index."""
     return offsets.astype("=u8").tobytes()
+
+
+_FETCH = "Download or pack this shard again"
+
+
+def end_problem(store: Store, path: str, table: ShardTable) -> Problem | None:
+    """Return the problem with the end of a scanned shard, if there is one; one small read unless there is.
+
+    Only data after the mark is an error: tars that other tools made without a mark may be whole.
+    """
+    if table.end is None:
+        return None
+    end_bytes = table.end.offset_bytes
+    if not table.end.is_marked:
+        what = "no end-of-archive mark: the shard may be truncated"
+        return Problem("webdataset.no-end", Truncated, path, what, _FETCH, end_bytes, severity="warning")
+    size_bytes, first_bytes = read_tail(store, path, end_bytes)
+    if first_bytes is not None:
+        what = "data after the end-of-archive mark, where tar readers stop"
+        fix = f"{_FETCH} (`tar -A` joins tars, `cat` doesn't), or omit the shard: `penstock prepare --exclude`"
+        found = f"the mark at byte {end_bytes}, data starting at byte {first_bytes}"
+        return Problem(
+            "webdataset.after-end", Corrupt, path, what, fix, first_bytes, found, "zeros to the end of the file"
+        )
+    if size_bytes > MOST_PADDING_BYTES:
+        what = "too many zeros after the end-of-archive mark: the shard may be damaged"
+        found, expected = f"{size_bytes} bytes", f"at most {MOST_PADDING_BYTES}"
+        return Problem(
+            "webdataset.after-end", Corrupt, path, what, _FETCH, end_bytes, found, expected, severity="warning"
+        )
+    return None
+
+
+def require_ended(store: Store, path: str, table: ShardTable) -> Problem | None:
+    """Raise `Corrupt` for data after the end-of-archive mark; return any other problem with the end."""
+    problem = end_problem(store, path, table)
+    if problem is not None and problem.severity == "error":
+        raise problem.error()
+    return problem

@@ -13,15 +13,13 @@ from penstock.errors import Corrupt, NotFound
 from penstock.formats._sources import StoredSource
 from penstock.formats.samples.webdataset.details import dataset_details
 from penstock.formats.samples.webdataset.key_index import KeyPlace
-from penstock.formats.samples.webdataset.keys import Keys
-from penstock.formats.samples.webdataset.lookup import SqliteIndex
+from penstock.formats.samples.webdataset.lookup import Keys, SqliteIndex
 from penstock.formats.samples.webdataset.manifest import (
     recorded_as,
     require_as_recorded,
     shards_digest,
     side_path,
 )
-from penstock.formats.samples.webdataset.names import split_name
 from penstock.formats.samples.webdataset.nvmeta import (
     INFO_JSON,
     SPLIT_JSON,
@@ -39,8 +37,8 @@ from penstock.formats.samples.webdataset.nvmeta import (
     unmatched_text,
 )
 from penstock.formats.samples.webdataset.open_shards import OpenShards
-from penstock.formats.samples.webdataset.places import SplitPlaces
-from penstock.formats.samples.webdataset.samples import Parsed, Range, members_between, parse
+from penstock.formats.samples.webdataset.samples import Parsed, Range, members_between, parse, split_name
+from penstock.formats.samples.webdataset.splits import SplitPlaces
 from penstock.store.base import Store
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.side_file import recorded_fingerprints

@@ -28,8 +28,7 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.shards import PREFIX_KEYS, ShardTable, TableBuilder, encode_index, index_path
 from penstock.formats.samples.webdataset.splits import SPLITS, by_ratio
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
-from penstock.formats.samples.webdataset.tar_write import END, encode_headers, padding
-from penstock.formats.samples.webdataset.values import encode_sample
+from penstock.formats.samples.webdataset.tar_write import END, encode_headers, encode_sample, padding
 from penstock.store._remote_staged import scratch_file
 from penstock.store.base import StagedFolder, Store
 from penstock.store.local import LocalStaged
