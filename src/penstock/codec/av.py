@@ -63,7 +63,6 @@ class _Frames:
     Attributes:
         starts: presentation times of all frames, in order.
         keys: times of the key frames.
-        end: end of the last frame.
         is_decoded: the times are those of decoded frames, not of packets.
     """
 
@@ -79,12 +78,7 @@ class _Frames:
 
 
 class AVDecoder:
-    """One encoded audio or video file in memory. Picklable, and stateless except for its index of frames.
-
-    Args:
-        data: bytes of the file.
-        most_bytes: limit on the decoded result of one call.
-    """
+    """One encoded audio or video file in memory. Picklable, and stateless except for its index of frames."""
 
     __slots__ = ("_data", "_frames", "_most_bytes")
 

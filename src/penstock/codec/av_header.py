@@ -135,14 +135,7 @@ def _main_streams(container: Any) -> list[Any]:
 
 @dataclass(slots=True)
 class _Length:
-    """Length of one stream.
-
-    Attributes:
-        seconds: from its first frame to the end of its last.
-        count: video frames, or audio samples.
-        size: width and height of decoded frames.
-        problem: what is wrong with the stream.
-    """
+    """Length of one stream."""
 
     seconds: float | None
     count: int | None

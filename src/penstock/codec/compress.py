@@ -102,12 +102,6 @@ def decompress(data: Buffer, family: str, *, limit_bytes: int, path: str | None 
 
     Memory: the output, at most `limit_bytes` and a step of 1 MiB, and the decoder's own window (128 MiB at most).
 
-    Args:
-        data: the whole compressed file.
-        family: one of `FAMILIES`.
-        limit_bytes: limit on the decompressed size.
-        path: the file, for errors.
-
     Raises:
         TooLarge: the content is larger than `limit_bytes`.
         Truncated: the data ends inside a member or frame.

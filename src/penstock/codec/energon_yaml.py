@@ -39,10 +39,6 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 def load(data: bytes | str, path: str) -> Any:
     """Return the value of a YAML document: dicts, lists, str, int, float, bool and None; None if empty.
 
-    Args:
-        data: the document, in UTF-8.
-        path: file name, for messages.
-
     Raises:
         FormatError: the data isn't YAML, has several documents, or is nested too deep. The message has the line.
     """

@@ -34,10 +34,6 @@ def parse_access(text: str) -> Access:
 def parse_field_map(fields: object, path: str | None = None) -> dict[str, Access]:
     """Parse a field map in the form of `dataset.yaml`.
 
-    Args:
-        fields: field → text.
-        path: the file, for the error.
-
     Raises:
         ConfigError: the field map isn't a mapping of texts.
     """
@@ -61,10 +57,6 @@ def parts_of(fields: FieldMap) -> frozenset[str]:
 
 def apply(fields: FieldMap, parts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of one sample.
-
-    Args:
-        fields: the field map.
-        parts: part → decoded value.
 
     Raises:
         Corrupt: the sample lacks a field; the message names it.

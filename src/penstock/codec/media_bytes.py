@@ -25,7 +25,6 @@ class MediaBytes:
     """One media file.
 
     Attributes:
-        size_bytes: size of the file.
         head: its first bytes, at most the whole file.
         more: `more(start_bytes, length_bytes)` reads the others, fewer only at the end.
     """

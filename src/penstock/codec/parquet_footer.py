@@ -42,9 +42,6 @@ class ColumnChunk:
     """One column of a row group.
 
     Attributes:
-        column: name of the top-level column.
-        type: physical type.
-        num_values: values, nulls included.
         stored_bytes, uncompressed_bytes: size in the file, and decompressed.
         dictionary_offset_bytes: offset of the dictionary page; None without one.
         shares_prefixes: values may repeat the beginnings of earlier ones (`DELTA_BYTE_ARRAY`).

@@ -131,11 +131,7 @@ def array_options(decode: str | None) -> DecodeOptions | None:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Placeholder of a part that would run code; it must not be used.
-
-    Attributes:
-        error: raised when the part is accessed.
-    """
+    """Placeholder of a part that would run code; it must not be used."""
 
     error: UnsafeData
 
@@ -147,11 +143,6 @@ def suffix_of(part: str) -> str:
 
 def decode_part(part: str, data: bytes, how: DecodeOptions) -> Any:
     """Return the value of a part.
-
-    Args:
-        part: its name in the sample, such as `"jpg"` or `"detail.json"`.
-        data: as stored.
-        how: options.
 
     Raises:
         FormatError: the data doesn't match the name.

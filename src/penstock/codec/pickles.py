@@ -84,11 +84,6 @@ def decode_pairs(buffer: NDArray[np.uint8], *, path: str, offset_bytes: int = 0)
 
     Memory: 16 bytes per pair, so at most 4 times the buffer, or 24 times if the list has repeated tuples.
 
-    Args:
-        buffer: uint8[n_bytes], such as a mapped file.
-        path: file that the bytes come from, for errors.
-        offset_bytes: offset of the buffer in that file, for errors.
-
     Raises:
         UnsafeData: an opcode that would run code.
         Truncated: the pickle ends early.

@@ -141,12 +141,7 @@ def rng_of(seed: int, position: int) -> np.random.Generator:
 
 @dataclass(frozen=True, slots=True)
 class Cookers:
-    """Choice of cook functions; the first that matches takes a sample.
-
-    Attributes:
-        all: cookers in the order in which they are tried.
-        extra: further stores that functions may take by name.
-    """
+    """Choice of cook functions; the first that matches takes a sample."""
 
     all: tuple[Cooker, ...]
     extra: Mapping[str, Any] = field(default_factory=dict[str, Any])

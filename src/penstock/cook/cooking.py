@@ -85,13 +85,7 @@ class Cooks(Protocol):
 
 
 class CookerDispatch:
-    """Cooking by the first cooker that matches, bound once per dataset and subflavors.
-
-    Args:
-        cookers: cookers to choose from.
-        seed: seed of `rng`.
-        below: source of samples without their own dataset.
-    """
+    """Cooking by the first cooker that matches, bound once per dataset and subflavors."""
 
     def __init__(self, cookers: Cookers, seed: int, below: Any) -> None:
         self.cookers = cookers

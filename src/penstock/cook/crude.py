@@ -22,7 +22,6 @@ class Origin:
     """Dataset of a raw sample.
 
     Attributes:
-        subflavors: subflavors of every sample.
         aux: name → store.
         primary: store of the dataset itself, if it has files by name.
         kind: type name of samples that are already typed; None for crude ones.

@@ -24,9 +24,6 @@ R = TypeVar("R")
 class CheckedExecutor:
     """Wrapper that numbers the tasks of another executor and checks the numbers of its results.
 
-    Args:
-        executor: executor that runs the tasks; the caller opens and closes it.
-
     Raises:
         ConfigError: the executor has no `map`, or is a class.
     """

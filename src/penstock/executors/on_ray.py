@@ -111,10 +111,6 @@ class RayExecutor:
 
         Nodes that join later are checked by their first task, until this executor is closed.
 
-        Args:
-            reads: files and directories of this machine that are read.
-            writes: paths that are written; a small hidden file is put into each of their directories.
-
         Raises:
             ConfigError: a node has no or other files at a path; the message names both.
         """
@@ -252,15 +248,7 @@ class LookedAt:
 
 
 def run_task(fn: Function, task: Any, version: str, folder: str, before: LookedAt) -> Answer:
-    """Run a task in a worker: `(result, None)`, or `(None, error)`, because errors of tasks are results.
-
-    Args:
-        fn: function of the task.
-        task: the task.
-        version: Penstock version of the driver.
-        folder: working directory of the driver; relative paths start there.
-        before: checks for nodes that joined later.
-    """
+    """Run a task in a worker: `(result, None)`, or `(None, error)`, because errors of tasks are results."""
     if version != __version__:
         hint = "Install the same version on every node"
         return None, ConfigError(

@@ -163,7 +163,6 @@ class _Worker:
         held: tasks sent without a result so far, with their numbers; None if nobody waits for the result.
         is_ready: whether it has started to serve.
         bad_starts: consecutive processes that never did.
-        pickled: pickle of its current function.
     """
 
     connection: Connection = field(init=False)

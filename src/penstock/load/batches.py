@@ -27,12 +27,10 @@ class Cursor:
 
     Attributes:
         task: the task since the loader was last moved; a new object after each move.
-        number: number of the next batch in the task.
         ended: an iterator has reached the end of the pass.
         closed: reading has ended for good.
         places: positions of the rank's lanes at batch `number`; None for streams with global positions.
         step_places: lane positions after the last complete step.
-        running: the running pipeline.
         taken: process → its thread that is taking a batch. Two at once would lose and duplicate batches.
     """
 
@@ -208,12 +206,6 @@ class ReadAhead:
     """Pipeline that takes whole batches from the workers in turn, so nothing needs sorting.
 
     Memory: the prefetched batches of all workers, and the delivered one.
-
-    Args:
-        task: the task.
-        first: number of the first batch.
-        workers: number of workers, at least 1.
-        start: starts the workers.
     """
 
     def __init__(self, task: ReadTask, first: int, workers: int, start: WorkersFactory) -> None:

@@ -28,9 +28,6 @@ class CreditWindow:
     wakes only when half of these bytes are consumed.
 
     One thread produces, another consumes.
-
-    Args:
-        prefetch: results that may always be ahead.
     """
 
     def __init__(self, prefetch: int) -> None:

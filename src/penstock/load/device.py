@@ -38,10 +38,6 @@ class ToDevice:
 
     Ids are copied in their stored width and become signed on the device. Arrays that are views of one block are copied
     once.
-
-    Args:
-        ids: converts token ids to a signed dtype.
-        device: the target device, such as `"cuda"`.
     """
 
     def __init__(self, ids: ToSignedIds, device: Any) -> None:

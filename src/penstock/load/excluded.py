@@ -82,10 +82,6 @@ def explain_excluded(run: Any, limit: int) -> dict[str, Any]:
 
     A step counts if the list at that time didn't have the sample, or if that list is unknown.
 
-    Args:
-        run: run of a state; see `explain.run_of`.
-        limit: maximum number of rows.
-
     Raises:
         ConfigError: no state, or a stream that packs on the fly.
         NotFound: nothing is excluded.

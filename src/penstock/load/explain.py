@@ -48,12 +48,6 @@ class Run:
 def run_of(data: Any, global_batch: int | None, world: int | None, state: Mapping[str, Any] | None) -> Run:
     """Return the run of a stream, by its state or in one shape from the beginning.
 
-    Args:
-        data: a stream, or a source that is read once.
-        global_batch: samples per step; by default that of the state.
-        world: data-parallel ranks, likewise.
-        state: result of `state_dict`.
-
     Raises:
         ConfigError: there is neither a state nor a global batch.
         ResumeMismatch: the state is of another stream.
@@ -77,12 +71,6 @@ def run_of(data: Any, global_batch: int | None, world: int | None, state: Mappin
 
 def explain_step(run: Run, step: int, rank: int | None = None, world: int | None = None) -> dict[str, Any]:
     """Return the samples of one step in position order, of all ranks or one.
-
-    Args:
-        run: see `run_of`.
-        step: number of the step, from 0.
-        rank: only those of this data-parallel rank: the positions p with p mod world = rank.
-        world: number of ranks; by default that of the run at this step.
 
     Raises:
         ConfigError: the step or rank doesn't exist.
@@ -289,12 +277,6 @@ class Output(NamedTuple):
 
 def outputs_at(data: LaneStream[Any], positions: Iterable[int], places: Places, consumed: int) -> list[Output]:
     """Return the outputs at ascending global positions, in that order.
-
-    Args:
-        data: the lane stream.
-        positions: positions in the global order.
-        places: places of lanes after `consumed` outputs; missing lanes are walked from the beginning.
-        consumed: see `places`.
 
     Raises:
         ConfigError: the stream doesn't record the inputs of its outputs.

@@ -40,7 +40,6 @@ class OneOf:
     """Sample of one dataset, even if other datasets have the same name.
 
     Attributes:
-        name: name for messages.
         index_in: returns its index in a source; None for sources of other datasets and for nodes above sources.
     """
 
@@ -73,11 +72,6 @@ Wanted: TypeAlias = str | OneOf
 
 def positions_of(data: Any, key: Wanted, stop: int) -> Positions:
     """Return the ascending positions below `stop` of samples that are or contain a document.
-
-    Args:
-        data: a stream, or a source that is read once.
-        key: key of the sample; number of the document if samples are token windows.
-        stop: end of the search.
 
     Raises:
         ConfigError: the stream packs on the fly, so it has no positions.
@@ -211,22 +205,13 @@ def documents_of(source: Any, key: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """Input rows of a run's documents; each row map is read once.
-
-    Attributes:
-        data: the stream or source of the run.
-    """
+    """Input rows of a run's documents; each row map is read once."""
 
     data: Any
     _maps: dict[int, RowMap | None] = field(default_factory=dict[int, RowMap | None])
 
     def of(self, path: Sequence[str], documents: Sequence[int]) -> list[str | None] | None:
-        """Return the input rows of documents; None without a row map.
-
-        Args:
-            path: names of the children that lead to their source.
-            documents: their numbers in the source.
-        """
+        """Return the input rows of documents; None without a row map."""
         source = descend(self.data, path, is_token_source)
         if source is None:
             return None

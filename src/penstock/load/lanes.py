@@ -37,8 +37,6 @@ class LaneTask:
         data: the lane stream.
         first_position: global number of the rank's first output.
         stride: world size; it divides the lanes.
-        batch_size: samples per batch of this rank.
-        micro_batches: batches of this rank per step.
         places: places of the rank's lanes at the first batch.
         collate: converts columns to the delivered batch; runs in the calling thread.
         num_batches: None: endless.
@@ -108,12 +106,6 @@ class LaneBatches:
     """Pipeline of batches in order, each with the lanes' places after it.
 
     Memory: the prefetched parts of batches, and the stream's state for a window of each of the rank's lanes.
-
-    Args:
-        task: the task.
-        first: number of the first batch.
-        workers: number of workers, at least 1; at most one per lane of the rank is started.
-        start: starts the workers.
     """
 
     def __init__(self, task: LaneTask, first: int, workers: int, start: WorkersFactory) -> None:
@@ -146,14 +138,6 @@ def walk(
     data: LaneStream[Any], lane: int, window: int, offset: int, wait: Wait, delivered: int
 ) -> Iterator[tuple[Any, tuple[int, int]]]:
     """Yield the outputs of a lane from (window, offset) on without end, each with the place after it.
-
-    Args:
-        data: the lane stream.
-        lane: number of the lane.
-        window: window of the next output.
-        offset: delivered outputs of the window.
-        wait: waits before a retry.
-        delivered: all delivered outputs of the lane.
 
     Raises:
         ResumeMismatch: the window gives fewer outputs than were delivered before.

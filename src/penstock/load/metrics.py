@@ -20,7 +20,6 @@ class SourceMetrics:
     """How much of one source was read, over all ranks.
 
     Attributes:
-        samples: samples delivered so far.
         epochs: passes over the source so far.
         tokens: tokens in these samples, if all samples have equally many; None if unknown.
     """
@@ -35,17 +34,13 @@ class Metrics:
     """Statistics of a loader since it was created, with seconds and bytes of this rank.
 
     Attributes:
-        step: number of complete steps delivered.
         consumed: global samples of these steps.
         batches: number of iterations.
-        samples: samples of this rank.
         size_bytes: bytes of the arrays and byte strings in the batches.
         substituted: unreadable samples that were replaced.
-        waiting_seconds: time the caller waited for batches.
         training_seconds: time between batches.
         ready: batches, or parts of them, that are prefetched and ready now.
         stages: stage → seconds in the workers: `order`, `read`, `collate`, and functions by name.
-        workers: number of workers.
         sources: path in the tree → how much of the source was read, if that is known without reading data.
     """
 

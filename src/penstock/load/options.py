@@ -20,19 +20,7 @@ Tail = Literal["pad", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Checked arguments of a loader.
-
-    Attributes:
-        data: a stream or a lane stream, or a source with `tail`.
-        global_batch: samples per step over all ranks.
-        rank: data-parallel rank.
-        world: number of data-parallel ranks.
-        micro_batch: samples per iteration of this rank.
-        tail: treatment of the last, short batch of a pass.
-        collate: converts columns to the delivered batch.
-        on_error: treatment of unreadable samples.
-        substitute_limit: largest share of a child's positions that may be replaced.
-    """
+    """Checked arguments of a loader."""
 
     data: Any
     global_batch: int
@@ -120,13 +108,6 @@ def data_parallel(
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[int, int]:
     """Return (rank, world): the arguments, else from the torch mesh or group, else from RANK and WORLD_SIZE.
-
-    Args:
-        rank: number of this process among those that read different data.
-        world: number of these processes.
-        mesh: one-dimensional torch `DeviceMesh`, such as `mesh["dp"]`.
-        group: torch `ProcessGroup`.
-        environ: environment variables.
 
     Raises:
         ConfigError: several of the three are given, one of rank and world is missing, or they contradict each other.

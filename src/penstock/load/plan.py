@@ -36,11 +36,8 @@ class SourcePlan:
 
     Attributes:
         path: its place in the printed tree.
-        samples: number of samples in the source.
-        reads: samples read in the run.
         epochs: reads / samples.
         repeats: how often its most frequently read sample is read again.
-        share: share of the run's samples.
         tokens: tokens read in the run, without padding; None if samples hold no tokens.
         padding: share of padding in token windows, estimated from some samples; None if samples hold no tokens.
         size_bytes: bytes read, estimated from some samples; None if their location is unknown.
@@ -107,13 +104,6 @@ def plan(
     opened_seconds: float = 0.0,
 ) -> dict[str, Any]:  # fmt: skip
     """Return the predicted reads of a run over a stream, or of one pass over a source.
-
-    Args:
-        data: stream or source.
-        global_batch: samples per step.
-        world: data-parallel ranks.
-        steps: steps of the run; by default until every source was read once.
-        opened_seconds: time that opening took; the time of the first samples is added.
 
     Raises:
         ConfigError: steps without a global batch, or a batch size that isn't divisible by the ranks.

@@ -49,12 +49,6 @@ class ProcessWorkers:
     Memory: `workers · (prefetch + 2)` results in reused anonymous memory, in addition to those that the
     caller holds; of small results up to 256 KiB per worker, and one more.
 
-    Args:
-        producer: produces the results; pickled once.
-        workers: number of processes, at least 1.
-        prefetch: results that each process may be ahead, at least 1.
-        timeout_seconds: how long to wait for a result; None: forever.
-
     Raises:
         ConfigError: the producer can't be pickled, for example because of a lambda; or the running script has no
             main guard.

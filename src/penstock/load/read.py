@@ -42,7 +42,6 @@ class ReadTask:
         data: a stream, or a source for one pass.
         first_position: global position of the rank's first sample.
         stride: world size.
-        batch_size: samples per batch of this rank.
         num_batches: length of the pass in batches; None for an endless stream.
         num_samples: length of the source in a pass; later positions are repeats. None for a stream.
         collate: converts columns to the delivered batch.

@@ -27,12 +27,7 @@ _ELSEWHERE = "Stage data whose samples are in files, or download them another wa
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """File that will be read.
-
-    Attributes:
-        size_bytes: size according to its index; None without an index.
-        hashes: algorithm → hex digest in its index.
-    """
+    """File that will be read."""
 
     size_bytes: int | None
     hashes: Mapping[str, str]
@@ -49,14 +44,6 @@ def stage(
 
     Host h of H has the ranks `[h · W / H, (h + 1) · W / H)`, and rank r of W reads the positions `p ≡ r (mod W)`. Files
     are copied whole and checked against their index. Memory: a few MB, and the file names.
-
-    Args:
-        data: stream, or a source that is read once.
-        hosts: number of hosts.
-        host: number of this host, from 0.
-        world: data-parallel ranks; by default one per host.
-        global_batch: samples per step; required with `steps`.
-        steps: of the run; by default until every source was read once.
 
     Raises:
         ConfigError: the ranks aren't divisible by the hosts, positions or locations are unknown before reading, or the

@@ -43,7 +43,6 @@ class State:
         recipe: see `Description`.
         children: see `Description`.
         consumed: global samples delivered.
-        step: steps finished.
         history: stretches of the run.
         accepted: previously accepted differences: (consumed, name, old, new).
         reads: place in the tree → the child's own positions read, if known.
@@ -133,11 +132,6 @@ def differences(state: State, data: Any, description: Description) -> list[Diffe
     """Return the differences between a stream and that of a state, which may be one of version 0.2.0.
 
     A rule that changed since is a separate difference if it changes samples of this data, and ignored otherwise.
-
-    Args:
-        state: the decoded state.
-        data: the current stream.
-        description: description of the current stream.
     """
     found = compare(state, description)
     if not found:
@@ -153,11 +147,6 @@ def differences(state: State, data: Any, description: Description) -> list[Diffe
 
 def check(differences: Iterable[Difference], accept: Iterable[str], description: Description) -> list[Difference]:
     """Return the differences if all of them are accepted.
-
-    Args:
-        differences: result of `compare`.
-        accept: a child's place in the tree, its last part or a part of the tree above it, or `"recipe"`, `"order"`.
-        description: description of the current stream.
 
     Raises:
         ResumeMismatch: a difference isn't accepted; the message names it.

@@ -79,12 +79,6 @@ class ThreadWorkers:
     """Worker threads. They hold no reference to this object: deleting it ends them.
 
     Memory: `workers · prefetch` results; of small results up to 256 KiB per worker, and one more.
-
-    Args:
-        producer: produces the results.
-        workers: number of threads, at least 1.
-        prefetch: results that each thread may be ahead, at least 1.
-        timeout_seconds: how long to wait for a result; None: forever.
     """
 
     def __init__(self, producer: Producer, workers: int, prefetch: int, timeout_seconds: float | None) -> None:

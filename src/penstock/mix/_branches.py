@@ -55,12 +55,7 @@ Split: TypeAlias = Callable[[IntArray], tuple[NDArray[Any], IntArray]]
 
 
 class Branches:
-    """Children of a stream, read together.
-
-    Attributes:
-        streams: the children, by number.
-        prefetch: passes on hints of resolved positions; None if no child takes hints.
-    """
+    """Children of a stream, read together."""
 
     def __init__(self, streams: Sequence[Stream[Any]], split: Split) -> None:
         self.streams = tuple(streams)
@@ -160,12 +155,6 @@ class Branches:
 
 class BranchingStream(StreamNode):
     """Stream that takes the sample at each position from one of several streams.
-
-    Args:
-        what: name of such a stream in errors.
-        lanes: number of lanes, also of the children.
-        streams: name → child.
-        split: see `Split`.
 
     Raises:
         ConfigError: a child has another number of lanes.

@@ -26,7 +26,6 @@ class Chosen:
     """Part of a source selected by a subset.
 
     Attributes:
-        source: the whole source.
         start: first sample, including excluded ones in the count.
         stop: end of the range; None for the end of the source.
         ratio: the part of that range.

@@ -36,8 +36,6 @@ class Tape:
     """Blocks of one epoch in order.
 
     Attributes:
-        epoch: number of the epoch.
-        key: key of the permutation of the blocks.
         blocks: in the order of the tape: start and end of the j-th block on it.
         numbers: int64[B]: the j-th block; None if computed on demand.
     """
@@ -57,13 +55,7 @@ class Tape:
 
 @dataclass(frozen=True, slots=True)
 class _Windows:
-    """Windows around k places in lanes, int64[k] each.
-
-    Attributes:
-        number: number of the window in its lane.
-        start: first place of the window in its lane.
-        size: number of places in the window.
-    """
+    """Windows around k places in lanes, int64[k] each."""
 
     number: IntArray
     start: IntArray

@@ -24,7 +24,6 @@ class LanePlaces:
         start: start of the position's lane on the tape.
         place: place inside the lane's part of the tape.
         size: length of the lane's part.
-        lane: the lane.
     """
 
     start: IntArray

@@ -174,12 +174,7 @@ def first_row(batch: Batch) -> Sample:
 
 
 def count_without_targets(windows: Source[Any], length: int) -> int:
-    """Return how many windows have a `loss_mask` without a single target.
-
-    Args:
-        windows: windows with labels.
-        length: tokens per window.
-    """
+    """Return how many windows have a `loss_mask` without a single target."""
     at_once = max(1, _READ_TOKENS // length)
     count = 0
     for start in range(0, len(windows), at_once):

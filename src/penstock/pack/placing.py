@@ -126,13 +126,7 @@ def _ranked(runs: Iterator[tuple[IntArray, IntArray]], present: IntArray, counts
 
 
 class _Steps:
-    """Steps of placing: `(length, rank, first window, pieces in each window, pieces)`.
-
-    Args:
-        lengths: the existing lengths, descending.
-        counts: pieces of each.
-        capacity: size of an empty window.
-    """
+    """Steps of placing: `(length, rank, first window, pieces in each window, pieces)`."""
 
     def __init__(self, lengths: list[int], counts: list[int], capacity: int) -> None:
         self._flat = array("q")

@@ -23,10 +23,6 @@ Labels = Literal["shift", "start-zero"]
 class TokenWindows(SourceOver[Sample]):
     """Windows of a token source.
 
-    Args:
-        source: token source.
-        packing: the packer.
-
     Raises:
         ConfigError: `source` isn't a token source, or the packer's `pad_id` doesn't fit its ids.
     """

@@ -31,15 +31,7 @@ WITH_REPLACEMENT = 1 << 16
 
 
 class Builder:
-    """Builder of sources and streams from nodes.
-
-    Args:
-        code: functions and types named by the files.
-        options: options for opening datasets.
-        lanes: lanes of streams.
-        each: applied to every dataset and join.
-        multiplier: applied to every stream of a dataset or join, in addition to its own.
-    """
+    """Builder of sources and streams from nodes."""
 
     def __init__(
         self, code: Code, options: OpenOptions, lanes: int, each: Each | None, multiplier: Multiplier = 1

@@ -119,11 +119,6 @@ class Budget:
     def read(self, path: str, what: str, files: tuple[str, ...]) -> Any:
         """Return the plain data of a YAML or JSON file, which must not be modified.
 
-        Args:
-            path: file or URL.
-            what: kind of file, for errors.
-            files: files that lead to this one.
-
         Raises:
             NotFound: the file doesn't exist.
             FormatError: the file isn't YAML or JSON, or is nested too deep.

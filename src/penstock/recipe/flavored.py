@@ -13,12 +13,7 @@ FIELD = "__subflavors__"
 
 
 class Flavored(ChangedView):
-    """Source that adds `subflavors` to samples, which override their own.
-
-    Attributes:
-        source: the source.
-        subflavors: plain JSON.
-    """
+    """Source that adds `subflavors` to samples, which override their own."""
 
     kind, title = "subflavors", "Subflavors"
 

@@ -55,7 +55,6 @@ class Kind:
     Attributes:
         make: function that builds the node.
         required: key → its schema.
-        optional: the same for optional keys.
         derived: keys that follow from the others.
         one_of: exactly one of these keys is required.
     """

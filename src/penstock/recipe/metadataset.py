@@ -50,12 +50,9 @@ class _Above:
     """Values that a node inherits.
 
     Attributes:
-        path: path of the file.
-        split: name of the enclosing split.
         subflavors: subflavors of the outer levels, which win.
         ranges: subsets of the outer levels, the innermost first.
         multiplier: product over the outer levels.
-        files: the outer files, and this one.
         budget: limits of the whole recipe.
     """
 
@@ -70,11 +67,6 @@ class _Above:
 
 def read_metadataset(path: str | os.PathLike[str], split: str, budget: Budget | None = None) -> Node:
     """Read one split of a metadataset, without opening its datasets.
-
-    Args:
-        path: YAML file or URL.
-        split: name of the split.
-        budget: limits of the enclosing recipe, if there is one.
 
     Raises:
         NotFound: the file doesn't exist.

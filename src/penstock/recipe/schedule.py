@@ -41,11 +41,6 @@ def length_of(given: Any, context: Context, what: str) -> int | None:
 def scheduled(context: Context, streams: Mapping[str, Any], node: Mapping[str, Any]) -> Stages:
     """Return the stages of a blend's schedule.
 
-    Args:
-        context: context of the node.
-        streams: the children.
-        node: full node of a blend, with `schedule`.
-
     Raises:
         ConfigError: there are weights next to the schedule, no seed, lanes, or weights that don't name each child.
     """

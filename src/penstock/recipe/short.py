@@ -38,12 +38,6 @@ _PER_DATASET = ("subset", _FILL_IN, "window")
 def expand(value: Any, path: str | None, at: str = "", taken: tuple[str, ...] = ()) -> Any:
     """Expand a short node; full nodes stay as they are, but their children may be short.
 
-    Args:
-        value: value in the file.
-        path: path of the file.
-        at: location in the file, for messages.
-        taken: additional keys that were already read.
-
     Raises:
         ConfigError: a key is unknown, or several forms are combined.
     """

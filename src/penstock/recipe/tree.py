@@ -24,7 +24,6 @@ class Leaf:
     Attributes:
         path: path of the dataset, absolute or a URL.
         split: its split; a JSONL file has none.
-        subflavors: merged subflavors of all levels.
         ranges: subsets of all levels.
         aux: name → (path, whether it is a directory of files).
         dataset_config: file in `.nv-meta` that replaces `dataset.yaml`.
@@ -48,13 +47,10 @@ class Joined:
 
     Attributes:
         members: datasets by name; in a list "0", "1", …
-        named: whether the names are from the file.
         how: rule of each further member.
         joiner: `module.name` of the joiner; for a class `module.Class.from_joined`.
-        subflavors: subflavors of the joined samples.
         ranges: subsets of the joined rows.
         multiplier: as in `Leaf`.
-        path: path of the file with the join.
     """
 
     members: Mapping[str, Leaf]
@@ -74,7 +70,6 @@ class Mixed:
     Attributes:
         kind: `"blend"` (weights) or `"blend_epochized"` (repetitions).
         children: (name, weight or repetitions, node).
-        path: path of the file with the mix.
     """
 
     kind: MixKind

@@ -42,12 +42,7 @@ _ON_DISK = {"tars", "files"}
 
 @dataclass(frozen=True, slots=True)
 class Corpus:
-    """Input of a case: a directory or URL with `a.jsonl`, `b.jsonl`, `t.pbin` and the datasets `mds` and `tars`.
-
-    Attributes:
-        root: its location.
-        tokenizer: a local file.
-    """
+    """Input of a case: a directory or URL with `a.jsonl`, `b.jsonl`, `t.pbin` and the datasets `mds` and `tars`."""
 
     root: str
     tokenizer: Path
@@ -62,9 +57,7 @@ class Case:
     """One piece of work.
 
     Attributes:
-        name: name of the case.
         run: function that runs it.
-        output: its output, in a separate directory.
         reads: possible locations of its input: `"disk"`, `"s3"`.
         shared: whether it takes `part=` and `finish=`, and allows its output next to its input.
         lies: part of the corpus that is the initial output, to which the work adds.

@@ -36,13 +36,7 @@ MOST_TAKEN = 5000
 
 @dataclass(frozen=True, slots=True)
 class Deadly:
-    """Task that kills its process, `times` times.
-
-    Attributes:
-        folder: directory in which each run creates a file.
-        number: its result.
-        times: how many of its runs kill the process.
-    """
+    """Task that kills its process, `times` times."""
 
     folder: str
     number: int

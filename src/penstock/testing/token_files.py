@@ -37,17 +37,7 @@ def write_token_files(
     side: bool = True,
     recorded: bool = True,
 ) -> Path:
-    """Create a directory of token files.
-
-    Args:
-        folder: the directory; created if missing.
-        files: documents of each file.
-        format: format of the files.
-        options: options of their writer, in addition to `token_bytes=2` if it has a width.
-        joined: whether digests are of version 2; else of version 1.
-        side: whether to write the directory's side file.
-        recorded: whether side files of files have the digests of the index; else those of version 1.
-    """
+    """Create a directory of token files."""
     folder.mkdir(parents=True, exist_ok=True)
     given: dict[str, Any] = {**({} if format == "flat-tokens" else {"token_bytes": 2}), **(options or {})}
     make = functools.partial(_write_file, folder, format=format, options=given, joined=joined, recorded=recorded)

@@ -68,11 +68,6 @@ class Tree:
 def build_tree(rows: Iterator[Row], *, by_sample: bool = False, of: Place | None = None) -> Tree:
     """Return the tree of all parts. Memory: about 500 bytes per part.
 
-    Args:
-        rows: the parts, those of a sample in order.
-        by_sample: one directory per sample.
-        of: the dataset, for errors.
-
     Raises:
         UnsafeData: a key leads out of the directory.
         ConfigError: a name is invalid for files, or names both a file and a directory.
@@ -122,13 +117,7 @@ def dataset_rows(dataset: Place) -> Iterator[Row]:
 
 
 class Files:
-    """FUSE operations by paths in the mounted directory; see `mfusepy.Operations`.
-
-    Args:
-        tree: tree of the files.
-        shards: shards by number.
-        time_s: modification time of all files: that of the dataset.
-    """
+    """FUSE operations by paths in the mounted directory; see `mfusepy.Operations`."""
 
     def __init__(self, tree: Tree, shards: list[Place], time_s: float) -> None:
         self._tree = tree
@@ -230,15 +219,6 @@ def mount(
     ready: Callable[[], None] | None = None,
 ) -> None:
     """Mount a WebDataset at an empty directory until it is unmounted; with `detach` in the background.
-
-    Args:
-        path: the dataset.
-        mountpoint: an empty local directory.
-        by_sample: one directory per sample instead of one file per part.
-        detach: serve in a separate process, and return once it is mounted.
-        follow_links: read files through links that lead out of the dataset's directory.
-        excludes: exclude list; by default the local one next to the dataset.
-        ready: called before mounting, after all checks.
 
     Raises:
         MissingExtra: mfusepy is not installed.

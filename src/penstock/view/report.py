@@ -158,13 +158,7 @@ def report(
 
 
 def page(title: str, kind: str, body: Iterable[Child]) -> bytes:
-    """Return a whole page.
-
-    Args:
-        title: subject: a path.
-        kind: kind of the subject.
-        body: sections.
-    """
+    """Return a whole page."""
     name = title.rstrip("/").rpartition("/")[2] or title
     head = tag(
         "head",

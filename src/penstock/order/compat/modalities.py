@@ -41,12 +41,7 @@ Values = Callable[[NDArray[np.uint32], int], IntArray]
 
 
 def python_shuffle(n: int, seed: int) -> NDArray[Any]:
-    """Return uint32[n] (int64 from 2^32 on): `list(range(n))` after `random.Random(seed).shuffle`.
-
-    Args:
-        n: number of places.
-        seed: any integer.
-    """
+    """Return uint32[n] (int64 from 2^32 on): `list(range(n))` after `random.Random(seed).shuffle`."""
     places = _identity(n)
     for first, targets in python_targets(n - 1, seed):
         swap_walk(places, first, targets, descending=True)
@@ -55,10 +50,6 @@ def python_shuffle(n: int, seed: int) -> NDArray[Any]:
 
 def numpy_list_shuffle(n: int, seed: int) -> NDArray[Any]:
     """Return uint32[n] (int64 from 2^32 on): `list(range(n))` after numpy's `default_rng(seed).shuffle`.
-
-    Args:
-        n: number of places.
-        seed: 0 or more.
 
     Raises:
         ConfigError: the seed is negative, which numpy doesn't support.
@@ -261,11 +252,6 @@ class ModalitiesOrder:
     """Order of Modalities' samplers, endless: epoch e is `torch.randperm` from `seed + e`.
 
     An `Order` except for its memory: 4 bytes per sample and epoch, in mapped files with `derived`.
-
-    Attributes:
-        size: samples of an epoch.
-        seed: seed of the sampler.
-        version: name of the arithmetic.
     """
 
     version = VERSION
@@ -321,11 +307,6 @@ def ModalitiesShuffle(source: Source[T], seed: int, derived: Derived | None = No
     """Return an endless stream of `source` in the order of a shuffled Modalities run.
 
     Position p of an epoch is the p-th sample of that epoch in the run, over all ranks.
-
-    Args:
-        source: source with at least one sample.
-        seed: seed of the sampler.
-        derived: stores each epoch's order in a mapped file, once per host.
 
     Raises:
         ConfigError: the source is empty.

@@ -39,12 +39,7 @@ T = TypeVar("T")
 
 
 def seqax_permutation(seed: int, n: int) -> NDArray[Any]:
-    """Return uint32[n] (int64 from 2^32 on): the walk from the last place to the first, by raw Philox words.
-
-    Args:
-        seed: 0 or more.
-        n: number of places.
-    """
+    """Return uint32[n] (int64 from 2^32 on): the walk from the last place to the first, by raw Philox words."""
     places = np.arange(n, dtype=np.uint32 if n < 1 << 32 else np.int64)
     if n:
         words = np.random.Philox(operator.index(seed)).random_raw(n)
@@ -56,13 +51,6 @@ def seqax_permutation(seed: int, n: int) -> NDArray[Any]:
 @dataclass(frozen=True, slots=True)
 class SeqaxParams:
     """Arguments of the loader, under its own names.
-
-    Attributes:
-        batch: rows of a global batch.
-        streams: the largest number of hosts that a run may have; divides `batch`.
-        read_blocks_per_shuffle_buffer: R.
-        sequences_per_read_block: Q.
-        seed: seed of the run.
 
     Raises:
         ConfigError: a number is below 1, or the streams don't divide the batch.
@@ -98,10 +86,6 @@ def seqax_order(sequences: int, params: SeqaxParams) -> NDArray[Any]:
     """Return uint32[steps · batch] (int64 from 2^32 sequences on): the sequence of each row of each step.
 
     Takes about 0.1 µs per sequence, once.
-
-    Args:
-        sequences: windows of the dataset, or its documents.
-        params: as in the run.
 
     Raises:
         ConfigError: there is less than one read block per stream, or there are 2^32 blocks or more.
@@ -145,11 +129,6 @@ class SeqaxPass(Reindexed[T]):
 
     Sequences that don't fill a block per stream, or a last batch, are never visited, as in the original. With
     `Loader(…, global_batch=batch)` the batches are seqax's.
-
-    Args:
-        source: windows (`Chunk` with `labels="start-zero"`), or documents.
-        params: as in the run.
-        derived: stores the order in a mapped file, once per host.
 
     Raises:
         ConfigError: the source is too small.

@@ -25,16 +25,7 @@ def sample(
     tokens: TokenRun | None = None,
     width: int = 1,
 ) -> Markup:
-    """Return a sample as a card.
-
-    Args:
-        shown: the sample.
-        title: title that replaces the index.
-        origin: origin of the sample in a batch.
-        thumbnails: thumbnails of its pictures.
-        tokens: tokens that replace its token panels.
-        width: 2 for a card as wide as the page.
-    """
+    """Return a sample as a card."""
     name = title or (f"#{count(shown.index)}" if shown.index is not None else "sample")
     head = [tag("b", name), tag("span", shown.key, class_="path") if shown.key else None]
     parts: list[Child] = []

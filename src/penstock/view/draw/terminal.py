@@ -19,12 +19,7 @@ _SHORT, _NUMBERS, _LINE = 60, 12, 200
 
 
 def window(run: TokenRun, *, color: bool) -> Iterator[str]:
-    """Yield a window as text: `▌` starts a document; tokens without loss are dim, or in `⟦ ⟧` without colours.
-
-    Args:
-        run: tokens of the window.
-        color: whether the terminal supports styles.
-    """
+    """Yield a window as text: `▌` starts a document; tokens without loss are dim, or in `⟦ ⟧` without colours."""
     facts = [plural(run.of, "token")]
     facts += [plural(run.documents, "document")] if run.documents is not None else []
     facts += [f"{count(run.counted)} in the loss"] if run.counted is not None else []
@@ -65,13 +60,7 @@ def line(shown: Panels) -> str:
 
 
 def sample(shown: Panels, width: int, drawn: Callable[[Panel], list[str]] | None = None) -> Iterator[str]:
-    """Yield a sample in lines: its key, the table of its parts, then their contents.
-
-    Args:
-        shown: the sample.
-        width: columns of the terminal.
-        drawn: returns the lines of a picture; None: no pictures.
-    """
+    """Yield a sample in lines: its key, the table of its parts, then their contents."""
     if shown.key is not None:
         yield printable(f"key  {shown.key}")
     if shown.error is not None:

@@ -27,12 +27,6 @@ def picture(data: bytes, way: Way, columns: int, rows: int) -> list[str]:
     """Return a picture as lines of a terminal; with a protocol, as a single line with its escape sequence.
 
     At most `columns * rows` cells.
-
-    Args:
-        data: bytes of a small picture file.
-        way: the protocol.
-        columns: maximum width in cells.
-        rows: maximum height in cells.
     """
     image: Any = require("PIL.Image", extra="media").open(io.BytesIO(data)).convert("RGB")
     if way == "blocks":

@@ -104,14 +104,7 @@ class BatchFacts:
 
 @dataclass(frozen=True, slots=True)
 class BatchComparison:
-    """Two batches side by side.
-
-    Attributes:
-        a, b: the batches.
-        rows: source, number of its samples in A and in B.
-        common: number of samples in both, with the same source and index.
-        only_in_a, only_in_b: number of samples in only one batch.
-    """
+    """Two batches side by side."""
 
     a: BatchFacts
     b: BatchFacts
@@ -137,17 +130,6 @@ def batch(
 
     Reads the shown samples, and the indexes of the others. Samples stored in more than 64 MiB (16 MiB if the run reads
     JSON) aren't read and show an error. Columns are derived from the first samples, at most 8 samples and 16 MiB.
-
-    Args:
-        run: the run.
-        step: number of the step, from 0.
-        rank: a data-parallel rank; None: all of them.
-        world: number of ranks; by default that of the run.
-        most: maximum number of shown samples, at most 64.
-        start: first shown sample of the batch.
-        show_all: include internal fields.
-        bounds: limits per sample.
-        strict: raise I/O errors.
 
     Raises:
         ConfigError: the step or rank doesn't exist, the batch size is unknown, or the step has more than 65,536

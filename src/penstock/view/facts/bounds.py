@@ -33,7 +33,6 @@ class Bounds:
 
     Attributes:
         panels: parts of a sample.
-        characters: characters of a text.
         nodes: values of a JSON document, including nested objects.
         deep: nesting depth of these values.
         items: numbers of an array, ids of a document.

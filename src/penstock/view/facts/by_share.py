@@ -34,7 +34,6 @@ class Line:
 
     Attributes:
         start_bytes: start in its file, or in the decompressed content.
-        length_bytes: its length.
         at_bytes: its offset for requests, counted over all stored files.
         sample: its content.
     """
@@ -47,14 +46,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive lines of one file.
-
-    Attributes:
-        path: path of the file.
-        lines: consecutive lines.
-        is_packed: whether the file is compressed: these are its first lines.
-        error: the reason for missing lines.
-    """
+    """Consecutive lines of one file."""
 
     path: str
     lines: tuple[Line, ...]

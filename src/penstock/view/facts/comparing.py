@@ -64,7 +64,6 @@ class Comparison:
         by: `"samples"` if samples were read, or `"side files"` if their digests are equal.
         num_a, num_b: number of samples; `only_in_a`, `only_in_b`: samples without a counterpart.
         fields: name, kind in A, kind in B.
-        differences: the first differences.
         num_reordered: differing positions if both contain the same samples in different orders.
     """
 

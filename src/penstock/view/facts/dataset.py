@@ -44,15 +44,7 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """Facts about tokens.
-
-    Attributes:
-        count: number of tokens.
-        token_bytes: width of an id.
-        max_token_id: the largest id, if recorded.
-        eos_id: id that ends documents, if known; `eos_rule`: the same in words.
-        tokenizer, tokenizer_digest: as recorded.
-    """
+    """Facts about tokens."""
 
     count: Figure
     token_bytes: int
@@ -69,8 +61,6 @@ class Overview:
 
     Attributes:
         name: its location, without secrets.
-        format: name of its format.
-        samples: number of samples.
         fields: fields of a sample; `is_open`: whether there may be others.
         tokens: None if samples aren't token documents.
         lengths: None if unknown.
@@ -102,12 +92,7 @@ class Overview:
 
 
 def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
-    """Return an overview of a dataset.
-
-    Args:
-        opened: the dataset.
-        fingerprint: include its fingerprint, which takes up to 64 reads if it isn't in the side file.
-    """
+    """Return an overview of a dataset."""
     source: Any = opened.source
     manifest = manifest_of(source)
     size_bytes = None if manifest is None else manifest.size_bytes
@@ -222,12 +207,7 @@ def _tokens(opened: Opened, manifest: Manifest | None, size_bytes: int | None) -
 
 
 def tokens_of(opened: Opened, size_bytes: int | None) -> Figure:
-    """Return the number of tokens, unless that takes a scan.
-
-    Args:
-        opened: a token dataset.
-        size_bytes: its size, if known: small datasets are scanned.
-    """
+    """Return the number of tokens, unless that takes a scan."""
     source: Any = opened.source
     try:
         found = at_hand(lambda: int(source.num_tokens), size_bytes)

@@ -40,7 +40,6 @@ class Disk:
     """Files of a dataset.
 
     Attributes:
-        size_bytes: total size.
         files: the first files, in byte order of their paths.
         of: number of files; None if not all were listed.
     """
@@ -83,13 +82,7 @@ class Shards:
 
 
 def disk_of_listed(place: Place, files: Sequence[str], stops: IntArray) -> Disk:
-    """Return the files of a dataset as listed at opening.
-
-    Args:
-        place: its location.
-        files: their paths.
-        stops: int64[n_files]: cumulative sizes.
-    """
+    """Return the files of a dataset as listed at opening."""
     shown = files[:MOST_FILES]
     sizes = np.diff(stops[: len(shown)], prepend=0).tolist()
     first = tuple(FileSize(_name_in(place, path), size) for path, size in zip(shown, sizes, strict=True))
@@ -97,14 +90,7 @@ def disk_of_listed(place: Place, files: Sequence[str], stops: IntArray) -> Disk:
 
 
 def disk_of(place: Place, format: str, source: Any, known_bytes: int | None) -> Disk:
-    """Return the files of a dataset.
-
-    Args:
-        place: its location.
-        format: its format.
-        source: the open source.
-        known_bytes: size from a side file.
-    """
+    """Return the files of a dataset."""
     most = MOST_FILES if place.is_local else MOST_REMOTE_FILES
     try:
         names = list(islice(_names(place, format), most + 1))

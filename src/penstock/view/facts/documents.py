@@ -24,12 +24,6 @@ def document_tokens(opened: Opened, index: int, start: int, most: int = MOST_TOK
 
     Without document borders, all tokens are one document, and the number is None. Reads only the shown tokens.
 
-    Args:
-        opened: a token dataset.
-        index: index of the document.
-        start: first shown token.
-        most: maximum number of shown tokens.
-
     Raises:
         ConfigError: the document doesn't exist.
     """

@@ -27,15 +27,7 @@ class Spot:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Findings with the same code and fix.
-
-    Attributes:
-        code: stable name.
-        severity: their severity.
-        count: their number.
-        fix: what to do, in words; a command if there is one.
-        places: the first 20 locations.
-    """
+    """Findings with the same code and fix."""
 
     code: str
     severity: Severity
@@ -46,13 +38,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Result of a check.
-
-    Attributes:
-        errors, warnings: numbers of findings.
-        kinds: errors first, in the order of the check; at most 200.
-        of: number of kinds.
-    """
+    """Result of a check."""
 
     errors: int
     warnings: int

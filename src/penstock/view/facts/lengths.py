@@ -41,7 +41,6 @@ class Lengths:
     Attributes:
         unit: `"tokens"`, or stored `"bytes"`.
         mean: mean of the examined samples; `quantiles`: share → length; `bins`: of lengths 0, 1, 2 to 3, 4 to 7, ….
-        how: how they were determined.
         estimated_from: number of examined samples, if not all; `of`: number of samples.
     """
 
@@ -55,14 +54,7 @@ class Lengths:
 
 
 def lengths_of(source: Any, count: int, *, size_bytes: int | None, is_local: bool) -> Lengths | None:
-    """Return the lengths of samples from an index; None if they are unknown without a scan.
-
-    Args:
-        source: the open source.
-        count: number of its samples.
-        size_bytes: size of its data.
-        is_local: whether extents of samples are available without a request.
-    """
+    """Return the lengths of samples from an index; None if they are unknown without a scan."""
     if not count:
         return None
     whole = stored(source)

@@ -91,11 +91,6 @@ def drawn(data: bytes, most_side: int, most_bytes: int = 1 << 15) -> bytes:
 
     Memory: the picture decoded, at most 4 times `MOST_PIXELS` bytes.
 
-    Args:
-        data: the file.
-        most_side: longer sides are scaled down to this.
-        most_bytes: limit on the JPEG; larger pictures are compressed more.
-
     Raises:
         TooLarge: the picture has too many pixels.
         Corrupt: the data is damaged, or isn't a picture.

@@ -55,13 +55,10 @@ class Opened:
     """A dataset to display.
 
     Attributes:
-        name: displayed name, without secrets.
         format: name of its format; the kind of the source if it isn't on disk.
         source: source of its samples; excluded samples raise `Excluded`.
         readers: sources for reading samples: the source, or one of decoded and one of stored columns.
         place: its location; None for an open source.
-        tokenizer: the chosen tokenizer.
-        options: options it was opened with.
         asked: the explicitly set ones of format, split, layout, eos_id, excludes, planes, flavor.
     """
 
@@ -221,16 +218,7 @@ def open_target(
 
 @dataclass(frozen=True)  # as above
 class OpenedRun:
-    """A run to display.
-
-    Attributes:
-        name: displayed name of its recipe, without secrets.
-        data: its stream, or a source that is read once.
-        global_batch: samples per step; None if unknown.
-        world: data-parallel ranks, likewise.
-        tokenizer: the chosen tokenizer.
-        state: a saved state of the run, which records the batch size of each step; None without one.
-    """
+    """A run to display."""
 
     name: str
     data: Any

@@ -50,8 +50,6 @@ class Panel:
         width, height: size of a picture or video, in pixels.
         seconds: duration of sound or a video; `frames`, `sample_rate`, `channels` likewise.
         dtype, shape: dtype and shape of an array or of tokens.
-        ids: first token ids.
-        tree: tree of a JSON value.
         note: further remark, such as a missing extra.
         fields: names under which Python returns a stored part, if they differ from its own.
     """
@@ -94,7 +92,6 @@ class Panels:
         of: number of the sample's fields, without hidden ones.
         hidden: number of hidden internal fields, which begin with `__`.
         error: error of the whole sample, if it can't be read.
-        is_excluded: whether it is excluded.
         of_is_least: whether there may be more than `of` fields, because counting all takes too long.
     """
 
@@ -124,13 +121,6 @@ def panels(
     """Return the panels of a sample; never raises because of the data.
 
     Memory: see `Bounds`; compressed parts are decompressed up to 16 MiB.
-
-    Args:
-        sample: field → value, as returned by a source; parts of tars as stored.
-        index: index of the sample, for the result.
-        show_all: include fields that begin with `__`, at the end.
-        decode: converts ids to text.
-        bounds: limits.
     """
     hidden = [name for name in sample if str(name).startswith("__") and name != KEY]
     inner = set(hidden)

@@ -23,13 +23,7 @@ MOST_KINDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of samples.
-
-    Attributes:
-        name: name of the part, such as `"jpg"`.
-        share: share of samples with the part.
-        mean_bytes: mean size; `share_of_bytes`: share of all contents.
-    """
+    """A part of samples."""
 
     name: str
     share: float
@@ -47,12 +41,7 @@ class Parts:
 
 
 def parts_of_samples(opened: Opened, count: int) -> Parts | None:
-    """Return the parts of the samples; None if their headers don't contain them.
-
-    Args:
-        opened: the dataset.
-        count: number of its samples.
-    """
+    """Return the parts of the samples; None if their headers don't contain them."""
     source: Any = stored(opened.source)
     if not isinstance(source, TellsParts) or opened.format != "webdataset" or not count:
         return None

@@ -11,12 +11,7 @@ from penstock.view.facts.media import thumbnail
 
 
 def small_picture(value: Any, most_side: int) -> bytes | None:
-    """Return a small JPEG of a stored or decoded picture; None if it isn't one, or has too many pixels.
-
-    Args:
-        value: bytes, a mapping with them, or an image of Pillow.
-        most_side: longer sides are scaled down to this.
-    """
+    """Return a small JPEG of a stored or decoded picture; None if it isn't one, or has too many pixels."""
     if isinstance(value, Mapping):
         value = value.get("bytes")
     if isinstance(value, bytes | bytearray | memoryview):

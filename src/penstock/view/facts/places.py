@@ -43,15 +43,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Location of a sample.
-
-    Attributes:
-        index: index of the sample.
-        key: key of the sample, if it has one.
-        ranges: ranges of files, at most 32; empty if unknown.
-        of: number of all ranges.
-        command: Penstock command that shows the sample.
-    """
+    """Location of a sample."""
 
     index: int
     key: str | None
@@ -72,14 +64,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Steps of a run that read a sample.
-
-    Attributes:
-        found: the first 100 steps.
-        steps: number of examined steps.
-        is_all: whether these are all steps.
-        is_drawn_from: whether the run reads the dataset at all.
-    """
+    """Steps of a run that read a sample."""
 
     found: tuple[Read, ...]
     steps: int

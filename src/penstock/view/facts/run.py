@@ -36,8 +36,6 @@ class Node:
         asked: its requested share of its parent; None if there isn't one.
         share: its exact share; None without siblings, or if they follow each other.
         until: end position of a stage; None for the last one and other nodes.
-        samples: number of samples of a source.
-        children: its children.
         of: number of all children.
     """
 
@@ -62,8 +60,6 @@ class Plan:
         global_batch, world: as requested.
         tokens, padding, size_bytes, requests, cache_bytes: totals; None if unknown.
         estimated: how padding, bytes and requests were estimated, in words; None if all samples were examined.
-        sources: reads per source.
-        warnings: warnings, in sentences.
     """
 
     samples: int
@@ -85,7 +81,6 @@ class Curve:
     """Reads of one source before each of the steps of `Curves`.
 
     Attributes:
-        path: path of the source.
         samples, epochs: so far.
         tokens: so far; None if samples have no fixed number of tokens.
         share: share of the samples since the previous step.
@@ -103,7 +98,6 @@ class Curves:
     """Reads over the steps of a run.
 
     Attributes:
-        steps: steps of the points, ascending.
         global_batch: samples per step, the last value if it changed.
         curves: curves of the sources, the most frequently read first; `of`: number of all sources.
         marks: step and name of the beginning of each stage.
@@ -153,11 +147,6 @@ def estimated(sources: Sequence[Mapping[str, Any]]) -> str | None:
 
 def curves(run: OpenedRun, steps: int | None = None, points: int = MOST_POINTS) -> Curves:
     """Return the reads of each source over the steps of a run, by arithmetic only.
-
-    Args:
-        run: the run.
-        steps: number of steps; by default until every source was read once.
-        points: maximum number of points.
 
     Raises:
         ConfigError: the batch size is unknown, or the stream packs on the fly, so that its steps are unknown in

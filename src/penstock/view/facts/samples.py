@@ -75,14 +75,6 @@ def sample_at(
 ) -> Panels:
     """Return the panels of a sample, including its errors.
 
-    Args:
-        opened: the dataset.
-        index: index of the sample.
-        show_all: include internal fields.
-        bounds: limits.
-        strict: raise I/O errors.
-        failed: called with the error of an unreadable sample.
-
     Raises:
         ConfigError: the dataset doesn't have this index.
     """

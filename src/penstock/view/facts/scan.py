@@ -46,7 +46,6 @@ class FoundAt:
     """Found sample.
 
     Attributes:
-        index: index of the sample.
         key: key of the sample, if it has one.
         snippet: its text, if it was read.
         unread_bytes: stored size of a sample that was skipped because of its size; else None.
@@ -80,13 +79,6 @@ def scan(opened: Opened, wish: Wish, start: int, seconds: float, *, follow_links
     """Return matching samples from `start` on, as many as are examined in some seconds.
 
     Memory: a run of samples of about 16 MiB. Local samples larger than `most_sample_bytes` are reported as skipped.
-
-    Args:
-        opened: the dataset.
-        wish: the search term.
-        start: first examined sample.
-        seconds: time limit; at least one run of samples is examined.
-        follow_links: as in `penstock.open`.
 
     Raises:
         ConfigError: the expression is invalid, or the data doesn't have the index or field.

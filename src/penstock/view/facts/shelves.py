@@ -55,7 +55,6 @@ class OnShelf:
     """A dataset below a directory.
 
     Attributes:
-        path: path relative to the directory.
         format: format of the dataset; `"recipe"` for a file that describes a run; None if it can't be opened.
         samples, tokens, size_bytes: None if not immediately known.
         splits: its splits, if its format has any.
@@ -73,13 +72,7 @@ class OnShelf:
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """Datasets below a directory.
-
-    Attributes:
-        name: name of the directory, without secrets.
-        datasets: datasets in byte order of their paths; at most 200.
-        is_cut: whether there may be more: too many, too deep, or too many names in a directory.
-    """
+    """Datasets below a directory."""
 
     name: str
     datasets: tuple[OnShelf, ...]

@@ -20,7 +20,6 @@ class Snippet:
     """Piece of one text of a sample.
 
     Attributes:
-        name: name of the field, with its parents.
         before, match, after: the text; without a search term, `match` is empty, and `before` is the beginning.
         is_cut: whether there is text before it; `goes_on`: after it.
     """
@@ -34,13 +33,7 @@ class Snippet:
 
 
 def snippet_at(opened: Opened, index: int, sought: str | None) -> Snippet | None:
-    """Return some text of a sample; None if it has none, is too large, or can't be read.
-
-    Args:
-        opened: the dataset.
-        index: index of the sample.
-        sought: search term; None: the beginning of its first text.
-    """
+    """Return some text of a sample; None if it has none, is too large, or can't be read."""
     try:
         sample = raw_sample(opened, index)
         if opened.is_tokens and opened.decode is not None:

@@ -33,7 +33,6 @@ class Token:
 
     Attributes:
         place: position in the document or window, from 0.
-        id: token id.
         text: text of its bytes; invalid UTF-8 bytes in hex with a backslash; empty without a tokenizer.
         is_text: whether its bytes are UTF-8.
         whole: for bytes that are only text together with the next tokens: the whole text on the first token, empty on
@@ -75,7 +74,6 @@ class TokenRun:
         tokens: tokens `[start, start + len)`.
         start: position of the first token.
         of: number of tokens in the document or window.
-        field: field of the sample with the ids.
         has_texts: whether a tokenizer is known.
         documents: number of documents in the window, if known; `padding`: number of padding tokens; `counted`: number
             of tokens in the loss.

@@ -36,12 +36,7 @@ class Limits:
 
 
 class Connections:
-    """Application that closes connections of clients that make it wait.
-
-    Args:
-        app: the wrapped application.
-        limits: limits of connections.
-    """
+    """Application that closes connections of clients that make it wait."""
 
     def __init__(self, app: App, limits: Limits | None = None) -> None:
         self._app = app

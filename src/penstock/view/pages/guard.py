@@ -79,13 +79,7 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Application protected by a token; see the module.
-
-    Args:
-        app: the wrapped application.
-        token: the first part of every path.
-        hosts: accepted host names.
-    """
+    """Application protected by a token; see the module."""
 
     def __init__(self, app: App, token: str, hosts: Hosts) -> None:
         self._app = app

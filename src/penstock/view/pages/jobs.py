@@ -31,16 +31,7 @@ _MOST_LINE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a job.
-
-    Attributes:
-        state: state of the job.
-        done, total, unit: so far, and in total, None if unknown.
-        seconds: since its start.
-        left_seconds: estimated remaining time, None if unknown.
-        result: the document that it printed, if it is done.
-        error: its message, if it failed.
-    """
+    """Progress of a job."""
 
     state: str
     done: int = 0

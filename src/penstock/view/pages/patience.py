@@ -36,9 +36,6 @@ class Late(Exception):
 class Patience:
     """Threads of a dataset.
 
-    Args:
-        name: name of the threads.
-
     Attributes:
         is_long: whether all of them wait for slow work: then no page waits.
     """
@@ -50,11 +47,6 @@ class Patience:
 
     async def within(self, seconds: float, key: Hashable, work: Callable[[], T]) -> T:
         """Return the result of `work`.
-
-        Args:
-            seconds: time limit.
-            key: key of the work: running work isn't started again.
-            work: function to run.
 
         Raises:
             Late: it takes longer, or queued work before it does.

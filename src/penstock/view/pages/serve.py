@@ -36,13 +36,6 @@ def view(
     more if
     many clients read large parts slowly.
 
-    Args:
-        given: paths and URLs of datasets, recipes and directories of them.
-        host: address to listen on; other hosts need the same token.
-        port: 0 for any free port.
-        settings: options for opening data.
-        ready: called with the address of the first page.
-
     Raises:
         MissingExtra: the packages of the extra `view` are not installed.
         NotFound: one of the paths doesn't exist.

@@ -70,7 +70,6 @@ class Target:
     """A dataset or a run.
 
     Attributes:
-        name: name in paths of pages.
         place: its location; passed to commands, and shown without secrets.
         title: displayed name: the last part of its path, or more in a catalog.
         kind: dataset or run.
@@ -104,10 +103,6 @@ class _Opening:
 
 class Targets:
     """All datasets and runs of a server.
-
-    Args:
-        given: paths and URLs.
-        settings: options for opening them.
 
     Raises:
         NotFound: one of them doesn't exist.

@@ -38,15 +38,7 @@ class NoState(ResumeMismatch, KeyError):
 
 @dataclass(frozen=True, slots=True)
 class StreamingState:
-    """The original's state of a run.
-
-    Attributes:
-        epoch: the current epoch.
-        sample_in_epoch: samples of the epoch that were read, over all ranks.
-        num_canonical_nodes: canonical nodes of the run.
-        shuffle_seed: seed of the run.
-        initial_physical_nodes: nodes at the start of the run; None in old states.
-    """
+    """The original's state of a run."""
 
     epoch: int
     sample_in_epoch: int
@@ -162,12 +154,7 @@ class StreamingEpochs:
         return int(self._of_epoch(epoch).at(np.array([place]))[0])
 
     def grid(self, epoch: int, drop_first: int = 0) -> NDArray[Any]:
-        """Return [steps, ranks]: an epoch with its padding; see `partition`.
-
-        Args:
-            epoch: number of the epoch, from 0.
-            drop_first: samples to skip at its start.
-        """
+        """Return [steps, ranks]: an epoch with its padding; see `partition`."""
         ranks = self.run.cluster.ranks
         if drop_first == self._drop_first(epoch):
             return self._of_epoch(epoch).ids.reshape(-1, ranks)

@@ -57,8 +57,6 @@ class StreamingRun:
         shares: samples of each stream per epoch.
         canonical_nodes: independently shuffled parts.
         block_size: block size of the block-wise shuffles.
-        seed: seed of the run.
-        shuffle: whether ids are shuffled at all.
         shuffle_algo, batching_method, partition_algo, sampling_method, sampling_granularity: as in the original.
         first_nodes: nodes at the start of a resumed run.
         paths: paths of the streams, for errors; "" if a stream has none.
@@ -115,11 +113,6 @@ class StreamingRun:
 
 def epoch_grid(run: StreamingRun, epoch: int, drop_first: int = 0) -> NDArray[Any]:
     """Return [steps, ranks]: the samples of an epoch in the layout of `partition`, padded to whole batches.
-
-    Args:
-        run: the run.
-        epoch: number of the epoch, from 0.
-        drop_first: samples of the epoch that were read before, over all ranks.
 
     Raises:
         ConfigError: the arguments don't match each other or the data.

@@ -37,14 +37,7 @@ _ROWS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes, ranks and batches of a run.
-
-    Attributes:
-        nodes: physical nodes.
-        ranks_per_node: data-parallel ranks per node.
-        workers: workers per rank; 1 if the rank reads itself.
-        batch: samples per batch of a rank.
-    """
+    """Nodes, ranks and batches of a run."""
 
     nodes: int
     ranks_per_node: int

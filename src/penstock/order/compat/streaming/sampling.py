@@ -72,7 +72,6 @@ class Drawn:
         units: int64[k]: sizes of the runs that are shuffled as one: shards, or parts of them.
         ids: uint32[n] (int64 from 2^32 - 1 samples on): the samples, run after run; None for `first`, `first` + 1, …
         first: the first sample if `ids` is None.
-        dtype: dtype of ids.
     """
 
     units: IntArray
