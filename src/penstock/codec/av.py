@@ -136,7 +136,6 @@ class AVDecoder:
             return video_stream(container) is not None
 
     def has_audio_stream(self) -> bool:
-        """Return whether there is sound."""
         with opened(media_bytes(self._data)) as container:
             return audio_stream(container) is not None
 

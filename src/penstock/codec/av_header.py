@@ -135,8 +135,6 @@ def _main_streams(container: Any) -> list[Any]:
 
 @dataclass(slots=True)
 class _Length:
-    """Length of one stream."""
-
     seconds: float | None
     count: int | None
     size: tuple[int, int] | None = None

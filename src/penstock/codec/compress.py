@@ -139,8 +139,6 @@ class FrameCount:
 
 
 class _Output:
-    """Decompressed bytes with a limit."""
-
     __slots__ = ("_file", "_frames", "left_bytes", "limit_bytes")
 
     def __init__(self, limit_bytes: int) -> None:

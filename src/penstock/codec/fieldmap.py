@@ -27,7 +27,6 @@ _MISSES = (KeyError, IndexError, ValueError, TypeError)
 
 
 def parse_access(text: str) -> Access:
-    """Return the options of one value of a field map."""
     return tuple(_parse_option(option, text) for option in text.split(","))
 
 

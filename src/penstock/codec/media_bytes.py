@@ -64,7 +64,6 @@ class MediaBytes:
 
 
 def media_bytes(data: bytes) -> MediaBytes:
-    """Return a file in memory."""
     return MediaBytes(len(data), data, _nothing)
 
 

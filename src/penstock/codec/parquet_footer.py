@@ -218,7 +218,6 @@ class _Reader:
         return strings
 
     def skip(self, kind: int, depth: int = 0, *, is_item: bool = False) -> None:
-        """Skip a value of this type."""
         if depth > MOST_NESTING:
             raise ValueError("the footer is nested too deeply")
         if kind in _BOOLEANS:

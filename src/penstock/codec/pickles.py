@@ -152,7 +152,7 @@ def ends_like_pickle(tail: bytes) -> bool:
 
 
 class _RepeatedTuple(Exception):
-    """Signal for a repeated tuple in the list."""
+    pass
 
 
 class _Reader:

@@ -85,8 +85,6 @@ class Cooker:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Cook function with its arguments, for one dataset."""
-
     cook: CookFn
     name: str
     stores: Mapping[str, Any]
@@ -148,7 +146,6 @@ class Cookers:
 
     @staticmethod
     def of(given: CookFn | Cooker | Sequence[CookFn | Cooker]) -> Cookers:
-        """Return the choice from one or several functions or cookers."""
         several = given if isinstance(given, Sequence) else [given]
         if not several:
             raise ConfigError("no cook function", expected="one or more")

@@ -109,7 +109,6 @@ class CookerDispatch:
         return list(map(self, samples, positions))
 
     def bound(self, sample: Any) -> Bound:
-        """Return the bound function that cooks a sample."""
         origin = sample.origin if isinstance(sample, CrudeSample) else self._default
         subflavors = sample.get("__subflavors__")
         # The origin is stored too, so that its id isn't reused.
@@ -127,8 +126,6 @@ class CookerDispatch:
 
 
 class _Cooked(Changes):
-    """Base of sources and streams of cooked samples."""
-
     kind, title = "cook", "Cook"
     cooks: Cooks
 
@@ -248,7 +245,6 @@ class Held:
         self._ahead.prefetch(resolved.reshape(batches.shape), whole=whole)
 
     def samples(self, positions: IntArray) -> list[Any]:
-        """Return the samples at `positions`: int64[k]."""
         held: tuple[IntArray, IntArray] | None = getattr(self._local, "held", None)
         if held is not None and len(positions):
             known, resolved = held

@@ -90,7 +90,6 @@ class Books:
         self._again = deque(sorted(self._again, key=lambda one: one[0]))
 
     def is_due(self) -> bool:
-        """Return whether the next task in order has finished."""
         return self.turn in self._done or self.turn in self._failed
 
     def due(self) -> Iterator[Any]:

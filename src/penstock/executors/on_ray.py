@@ -177,7 +177,6 @@ class _Run:
     under_way: dict[Any, tuple[int, Any]] = field(default_factory=dict[Any, tuple[int, Any]])
 
     def feed(self) -> None:
-        """Dispatch tasks until enough are running."""
         self.most = self.most or self.count_most()
         while len(self.under_way) < self.most and self.books.has_task():
             place, task = self.books.next_task()

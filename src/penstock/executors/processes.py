@@ -192,8 +192,6 @@ class _Worker:
 
 
 class _Crew:
-    """Processes of an executor, and how they are started."""
-
     def __init__(self, preload: list[str]) -> None:
         self._preload = preload
         self._started: list[subprocess.Popen[bytes]] = []
@@ -272,7 +270,6 @@ class _Stopped:
     reported: set[int] = field(default_factory=set[int])
 
     def report(self) -> None:
-        """Log the stopped workers, each once."""
         stopped = set(_stopped_in(self.groups))
         for pid in sorted(stopped - self.reported):
             _log.warning("worker process %d is stopped and the job waits for it: `kill -CONT %d`", pid, pid)
@@ -302,7 +299,6 @@ class _Run:
         self._feed()
 
     def results(self) -> Iterator[Any]:
-        """Yield results in task order."""
         while True:
             for result in self.books.due():
                 yield result

@@ -52,8 +52,6 @@ def _tell(connection: Connection, word: str, data: bytes = b"") -> None:
 
 
 class _Server:
-    """Handler of messages."""
-
     def __init__(self) -> None:
         self._fn: Callable[[Any], Any] | None = None
         self._why: Exception = PrepareError("a task came before its function")

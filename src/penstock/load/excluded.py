@@ -37,7 +37,6 @@ def now_in_force(data: Any) -> dict[str, str]:
 
 
 def begin(data: Any, consumed: int) -> Rows:
-    """Return the rows of a run that starts here."""
     lists = now_in_force(data)
     return ((consumed, lists),) if lists else ()
 

@@ -89,8 +89,6 @@ def has_document(data: Any, key: Wanted) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """Search for one document: see `penstock.node.over.Finder`."""
-
     key: Wanted
 
     def positions(self, stream: Any, stop: int) -> Positions:

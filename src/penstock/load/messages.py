@@ -191,7 +191,6 @@ class Inbox:
         return [self._released.popleft() for _ in range(len(self._released))]
 
     def close(self) -> None:
-        """Release the unread messages."""
         while self._descriptors:
             os.close(self._descriptors.popleft())
         self._channel.close()

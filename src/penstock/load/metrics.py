@@ -94,7 +94,6 @@ class Meter:
     _delivered_at: float | None = None
 
     def delivered(self, batch: Any, seconds: Mapping[str, float], samples: int, asked_at: float) -> None:
-        """Count a delivered batch."""
         if self._delivered_at is not None:
             self.training_seconds += asked_at - self._delivered_at
         self._delivered_at = time.perf_counter()

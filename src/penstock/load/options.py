@@ -20,8 +20,6 @@ Tail = Literal["pad", "drop"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Checked arguments of a loader."""
-
     data: Any
     global_batch: int
     rank: int
@@ -47,7 +45,6 @@ class Options:
 
     @property
     def micro_batches(self) -> int:
-        """Iterations of this rank per step."""
         return self.global_batch // (self.world * self.micro_batch)
 
 

@@ -27,8 +27,6 @@ _ELSEWHERE = "Stage data whose samples are in files, or download them another wa
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """File that will be read."""
-
     size_bytes: int | None
     hashes: Mapping[str, str]
 

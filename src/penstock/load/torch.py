@@ -125,7 +125,6 @@ class TorchDataset:
         return self._to_tensors(self._data[as_index(index, self._length)])
 
     def __getitems__(self, indices: Sequence[int]) -> Rows:
-        """Return the samples at `indices`, read together."""
         places = as_indices(indices, self._length)
         if self._resolving is not None and len(places):
             columns = self._resolving.get_resolved(self._resolved(self._resolving, places))

@@ -55,8 +55,6 @@ Split: TypeAlias = Callable[[IntArray], tuple[NDArray[Any], IntArray]]
 
 
 class Branches:
-    """Children of a stream, read together."""
-
     def __init__(self, streams: Sequence[Stream[Any]], split: Split) -> None:
         self.streams = tuple(streams)
         self._split = split
@@ -80,7 +78,6 @@ class Branches:
         return self._gathered(owner, lambda child, rows: self.streams[child].get_batch(inner[rows]))
 
     def resolve(self, positions: IntArray) -> IntArray:
-        """Return int64[k]: a number per position, for `get_resolved`."""
         count = len(self.streams)
         owner, inner = self._split(positions)
         resolved = np.empty(positions.shape, dtype=np.int64)
@@ -92,12 +89,10 @@ class Branches:
         return resolved
 
     def resolved_batch(self, resolved: IntArray) -> Batch:
-        """Return the samples at resolved positions as columns."""
         owner, own = self._opened(resolved)
         return self._gathered(owner, lambda child, rows: self._ahead[child].batch(own[rows]))
 
     def resolved_samples(self, resolved: IntArray) -> list[Any]:
-        """Return the samples at resolved positions."""
         owner, own = self._opened(resolved)
         samples: list[Any] = [None] * len(resolved)
         places = np.arange(len(resolved))

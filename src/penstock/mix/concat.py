@@ -451,8 +451,6 @@ class ConcatTokens(ConcatSource):
 
 @dataclass(frozen=True, slots=True)
 class _JoinedPlane:
-    """Concatenated plane of several token sources."""
-
     name: str
     source: ConcatTokens
 

@@ -194,7 +194,6 @@ def _as_stream(child: Source[Any] | Stream[Any]) -> Stream[Any]:
 
 
 def _count(name: str, child: Any, repetitions: Weight) -> int:
-    """Return the number of samples of the child per pass."""
     size = _epoch_size(name, child)
     count = math.floor(size * exactly(f"number of repetitions of {name!r}", repetitions))
     if size and not count:

@@ -72,7 +72,6 @@ class BlockPlaces:
         return owner, own_place * self.lanes + lane
 
     def position_of(self, owner: int, inner: int) -> int:
-        """Return the position of position `inner` of child `owner`."""
         own_place, lane = divmod(inner, self.lanes)
         block, number = divmod(own_place, int(self.counts[owner]))
         begin = block * self.size

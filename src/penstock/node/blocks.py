@@ -39,12 +39,10 @@ class StoredBlocks:
 
     @property
     def count(self) -> int:
-        """Number of blocks."""
         return len(self.array) - 1
 
     @property
     def size(self) -> int:
-        """Total number of samples."""
         return int(self.array[-1])
 
     def starts(self) -> IntArray:
@@ -189,7 +187,6 @@ def preferred_mode(*sources: Any) -> str:
 
 
 def joined(parts: Iterable[Blocks]) -> Blocks:
-    """Return the concatenated blocks."""
     parts = list(parts)
     count = sum(part.count for part in parts)
     evens = {part.even for part in parts if isinstance(part, EvenBlocks)}

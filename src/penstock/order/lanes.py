@@ -33,7 +33,6 @@ class LanePlaces:
 
 
 def check_lanes(lanes: int) -> None:
-    """Raise an error for a number of lanes below 1."""
     if lanes < 1:
         raise ConfigError("a stream needs at least one lane", found=lanes, expected="1 or more")
 
@@ -48,7 +47,6 @@ def lane_places(positions: IntArray, size: int, lanes: int) -> LanePlaces:
 
 
 def lane_place_one(position: int, size: int, lanes: int) -> tuple[int, int, int, int]:
-    """Return `lane_places` for one position: start, place, size, lane."""
     within = position % size
     lane, first_lane = position % lanes, (position - within) % lanes
     start = _start_one(lane, first_lane, size, lanes)

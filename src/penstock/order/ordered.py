@@ -29,9 +29,7 @@ class SizedOrder(Order, Protocol):
     """Order with a known epoch size and serializable parameters."""
 
     @property
-    def size(self) -> int:
-        """Samples per epoch."""
-        ...
+    def size(self) -> int: ...
 
     def params(self) -> dict[str, Any]:
         """Return all parameters of the order except `size`, as plain JSON."""
@@ -292,5 +290,4 @@ class OrderedStream(StreamNode, Generic[T]):
         return begin + place + (place >= position - begin)
 
     def _begin(self, position: int) -> int:
-        """Return the first position of the epoch around `position`."""
         return position - position % self.size

@@ -246,8 +246,6 @@ class TakenTokens(TakenSource[Sample]):
 
 @dataclass(frozen=True, slots=True)
 class _TakenPlane:
-    """Plane of a part of the tokens."""
-
     plane: Plane
     source: TakenTokens
 

@@ -192,7 +192,6 @@ def require_labels(labels: str | None) -> None:
 
 
 def fields(dtype: str, length: int, *, start_zero: bool) -> tuple[Field, ...]:
-    """Return the schema of labelled windows of `length` tokens."""
     shape = (length,)
     window = (("tokens", dtype), ("inputs", dtype), ("targets", dtype), ("loss_mask", "bool"))
     window += (("is_seq_start", "bool"),) if start_zero else ()

@@ -184,7 +184,6 @@ class _Steps:
 
 
 def _add(filled: NDArray[np.int32], window: int, each: int, count: int) -> None:
-    """Add the pieces of a step to its windows."""
     full, rest = divmod(count, each)
     filled[window : window + full] += each
     if rest:

@@ -31,8 +31,6 @@ WITH_REPLACEMENT = 1 << 16
 
 
 class Builder:
-    """Builder of sources and streams from nodes."""
-
     def __init__(
         self, code: Code, options: OpenOptions, lanes: int, each: Each | None, multiplier: Multiplier = 1
     ) -> None:

@@ -180,7 +180,6 @@ def _open_file(path: str, options: Mapping[str, Any], deep: int, *, opening: _Op
 
 
 def make(context: Context, node: Any) -> Any:
-    """Return the source or stream that a node describes."""
     what = context.at or "the recipe"
     context.budget.count_node(context.file)
     if context.deep > MOST_NODES_DEEP:

@@ -13,7 +13,6 @@ FILE = "recipe.schema.json"
 
 
 def recipe_schema() -> dict[str, Any]:
-    """Return the schema of a recipe file or dict."""
     top = {
         "type": "object",
         "properties": {"penstock": {"const": VERSION}, "stream": NODE, "source": NODE, "batch": OF_BATCH},

@@ -137,14 +137,12 @@ def check_list(value: Any, what: str, path: str | None) -> list[Any]:
 
 
 def check_keys(value: dict[str, Any], known: Collection[str], what: str, path: str | None) -> None:
-    """Raise an error for unknown keys."""
     for key in value:
         if key not in known:
             raise unknown(key, known, f"{what} has an unknown key", path)
 
 
 def unknown(name: str, known: Collection[str], what: str, path: str | None) -> ConfigError:
-    """Return the error for a name that does not exist."""
     close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     hint = f"Did you mean {close[0]!r}?" if close else None
     return ConfigError(what, path=path, found=repr(name), expected=", ".join(known) or "none", hint=hint)

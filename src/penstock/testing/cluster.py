@@ -322,7 +322,6 @@ def _wav(number: int) -> bytes:
 
 
 def write_tokenizer(path: Path) -> Path:
-    """Write a tokenizer of bytes."""
     alphabet = require("tokenizers.pre_tokenizers", extra="tokenize").ByteLevel.alphabet()
     vocab = {token: number for number, token in enumerate([_EOS, *sorted(alphabet)])}
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
@@ -353,7 +352,6 @@ def upload(folder: Path, url: str) -> None:
 
 
 def download(url: str, folder: Path) -> None:
-    """Download all files below a URL."""
     store, root = resolve(url)
     for path in store.list(root):
         target = folder / path.removeprefix(f"{root}/")

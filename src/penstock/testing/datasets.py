@@ -44,7 +44,6 @@ def copy_of(folder: Path, target: Path) -> Path:
 
 
 def flip(path: Path, offset_bytes: int, mask: int = 0x10) -> None:
-    """Flip bits of one byte."""
     data = bytearray(path.read_bytes())
     data[offset_bytes] ^= mask
     path.write_bytes(data)

@@ -44,7 +44,6 @@ class Deadly:
 
     @property
     def described(self) -> str:
-        """Name in errors."""
         return f"{self.folder}/input, bytes {self.number} to {self.number + 1}"
 
 

@@ -25,7 +25,6 @@ from penstock.types import Batch, IntArray, Location
 
 
 def batches_equal(left: Batch, right: Batch) -> bool:
-    """Return whether two batches have the same columns."""
     return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
 
 

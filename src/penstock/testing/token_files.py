@@ -37,7 +37,6 @@ def write_token_files(
     side: bool = True,
     recorded: bool = True,
 ) -> Path:
-    """Create a directory of token files."""
     folder.mkdir(parents=True, exist_ok=True)
     given: dict[str, Any] = {**({} if format == "flat-tokens" else {"token_bytes": 2}), **(options or {})}
     make = functools.partial(_write_file, folder, format=format, options=given, joined=joined, recorded=recorded)

@@ -37,7 +37,6 @@ PICKLED_BYTES = 20_000
 
 
 def as_samples(documents: list[list[int]], dtype: str = "uint16") -> list[Sample]:
-    """Return documents as samples."""
     return [{"tokens": np.array(document, dtype)} for document in documents]
 
 

@@ -158,7 +158,6 @@ def report(
 
 
 def page(title: str, kind: str, body: Iterable[Child]) -> bytes:
-    """Return a whole page."""
     name = title.rstrip("/").rpartition("/")[2] or title
     head = tag(
         "head",

@@ -117,7 +117,6 @@ def decode_array(dtype: str | None, shape: Shape | None, data: Buffer) -> Any:
 
 
 def array_encoding(dtype: str | None, shape: Shape | None) -> str:
-    """Return the name of the encoding."""
     parts = ["ndarray", dtype, None if shape is None else ",".join(str(size) for size in shape)]
     return ":".join(part for part in parts if part)
 

@@ -79,7 +79,6 @@ def text_of(encoding: str, data: Buffer) -> str:
 
 
 def utf8(encoding: str, text: str) -> bytes:
-    """Return text as UTF-8."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:

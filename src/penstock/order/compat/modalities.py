@@ -268,7 +268,6 @@ class ModalitiesOrder:
         return (ModalitiesOrder, (self.size, self.seed, self._derived))
 
     def order(self, positions: IntArray, /) -> IntArray:
-        """Return int64[k]: the index at each position."""
         positions = as_positions(positions)
         indices = np.empty(len(positions), dtype=np.int64)
         epochs = positions // self.size
@@ -278,7 +277,6 @@ class ModalitiesOrder:
         return indices
 
     def order_one(self, position: int, /) -> int:
-        """Return the index at `position`."""
         epoch, place = divmod(as_position(position), self.size)
         return int(self._of_epoch(epoch)[place])
 

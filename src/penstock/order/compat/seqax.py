@@ -78,7 +78,6 @@ class SeqaxParams:
         return blocks - blocks % self.streams
 
     def steps(self, sequences: int) -> int:
-        """Return the number of steps in the loader's single pass."""
         return self.read_blocks(sequences) * self.sequences_per_read_block // self.batch
 
 
@@ -151,7 +150,6 @@ class SeqaxPass(Reindexed[T]):
 
     @property
     def steps(self) -> int:
-        """Steps of the pass."""
         return self._steps
 
     def sequences(self, step: int) -> IntArray:

@@ -12,8 +12,6 @@ _VOID = frozenset(("br", "hr", "img", "meta", "link", "rect", "line", "path", "p
 
 
 class Markup(str):
-    """HTML text."""
-
     __slots__ = ()
 
 

@@ -120,7 +120,6 @@ def legend(curves: Curves) -> Markup:
 
 
 def meter(part: float, whole: float = 1.0, label: str = "") -> Markup:
-    """Draw a bar for a table cell."""
     width = 100 * part / whole if whole else 0.0
     shape = tag("rect", class_="bar", x=0, y=0, width=_place(max(0.4, width) if part else 0), height=10)
     return tag("svg", tag("title", label) if label else None, shape, viewBox="0 0 100 10", preserveAspectRatio="none",

@@ -25,7 +25,6 @@ def sample(
     tokens: TokenRun | None = None,
     width: int = 1,
 ) -> Markup:
-    """Return a sample as a card."""
     name = title or (f"#{count(shown.index)}" if shown.index is not None else "sample")
     head = [tag("b", name), tag("span", shown.key, class_="path") if shown.key else None]
     parts: list[Child] = []

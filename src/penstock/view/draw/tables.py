@@ -108,14 +108,12 @@ def lengths(one: Lengths) -> Markup:
 
 
 def how_lengths(one: Lengths) -> str:
-    """Describe how lengths were determined."""
     if one.estimated_from is None:
         return f"of all {count(one.of)}, from the {one.how}" if one.how == "index" else f"of all {count(one.of)}"
     return f"estimated from {count(one.estimated_from)} of {short(one.of)}"
 
 
 def shards(one: Overview) -> Markup | None:
-    """Return the sizes of shards; unusual ones are named."""
     if one.shards is None:
         return None
     odd = [f"shard {count(number)} has {plural(samples, 'sample')}" for number, samples in one.shards.odd]

@@ -72,8 +72,6 @@ class BatchField:
 
 @dataclass(frozen=True, slots=True)
 class BatchSample:
-    """Sample of a batch: origin and contents."""
-
     origin: Origin
     sample: Panels
 
@@ -295,7 +293,6 @@ def _eos_ids(node: Any) -> set[int | None]:
 
 
 def _formats(node: Any) -> set[str]:
-    """Return the storage formats of a run's sources."""
     children = node.children()
     if not children:
         return {str(node.recipe().get("format", ""))}

@@ -44,8 +44,6 @@ class Split:
 
 @dataclass(frozen=True, slots=True)
 class TokenFacts:
-    """Facts about tokens."""
-
     count: Figure
     token_bytes: int
     max_token_id: int | None
@@ -92,7 +90,6 @@ class Overview:
 
 
 def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
-    """Return an overview of a dataset."""
     source: Any = opened.source
     manifest = manifest_of(source)
     size_bytes = None if manifest is None else manifest.size_bytes

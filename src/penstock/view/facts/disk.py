@@ -90,7 +90,6 @@ def disk_of_listed(place: Place, files: Sequence[str], stops: IntArray) -> Disk:
 
 
 def disk_of(place: Place, format: str, source: Any, known_bytes: int | None) -> Disk:
-    """Return the files of a dataset."""
     most = MOST_FILES if place.is_local else MOST_REMOTE_FILES
     try:
         names = list(islice(_names(place, format), most + 1))

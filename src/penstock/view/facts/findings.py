@@ -38,8 +38,6 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Result of a check."""
-
     errors: int
     warnings: int
     kinds: tuple[Kind, ...]

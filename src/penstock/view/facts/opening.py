@@ -218,8 +218,6 @@ def open_target(
 
 @dataclass(frozen=True)  # as above
 class OpenedRun:
-    """A run to display."""
-
     name: str
     data: Any
     global_batch: int | None

@@ -77,7 +77,6 @@ class Panel:
 
     @property
     def is_cut(self) -> bool:
-        """Whether there is more than is shown."""
         return self.shown is not None and self.of is not None and self.shown < self.of
 
 
@@ -106,7 +105,6 @@ class Panels:
 
     @property
     def more(self) -> int:
-        """Number of fields that aren't shown."""
         return self.of - len(self.panels)
 
 
@@ -144,7 +142,6 @@ def panel(name: Any, value: Any, *, decode: Decode | None = None, bounds: Bounds
 
 
 def error_panel(name: str, error: BaseException, size_bytes: int | None = None) -> Panel:
-    """Return the panel of an error in a part."""
     return Panel(name, "error", describe_error(error), size_bytes)
 
 

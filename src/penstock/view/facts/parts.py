@@ -23,8 +23,6 @@ MOST_KINDS = 200
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of samples."""
-
     name: str
     share: float
     mean_bytes: float

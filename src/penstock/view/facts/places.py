@@ -43,8 +43,6 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Location of a sample."""
-
     index: int
     key: str | None
     ranges: tuple[Range, ...]
@@ -54,8 +52,6 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Step that reads a sample."""
-
     step: int
     rank: int
     position: int
@@ -64,8 +60,6 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Reads:
-    """Steps of a run that read a sample."""
-
     found: tuple[Read, ...]
     steps: int
     is_all: bool

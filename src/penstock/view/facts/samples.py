@@ -159,7 +159,6 @@ def _typed(data: MediaBytes) -> Media:
 
 
 def file_name(part: str, media_type: str) -> str:
-    """Return the file name for saving a part."""
     plain = "".join(char if char.isalnum() or char in "-_." else "_" for char in part)[:80]
     return plain if "." in plain else plain + (mimetypes.guess_extension(media_type) or "")
 

@@ -20,8 +20,6 @@ _ROW = ("tokens", "inputs", "input_ids")
 
 
 class Texts(Protocol):
-    """Vocabulary of a tokenizer, id by id."""
-
     def bytes_of(self, token: int, /) -> bytes | None:
         """Return the bytes of an id; None for an unknown id."""
         ...

@@ -58,7 +58,6 @@ def _escape_controls(value: Any) -> Any:
 
 
 def render(template: str, facts: Mapping[str, Any]) -> str:
-    """Return the page or fragment of a template with facts."""
     return _templates().get_template(template).render(**facts)
 
 

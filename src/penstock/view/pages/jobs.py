@@ -31,8 +31,6 @@ _MOST_LINE = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a job."""
-
     state: str
     done: int = 0
     total: int | None = None
@@ -48,8 +46,6 @@ class Progress:
 
 
 class Jobs:
-    """Jobs of a server, by name."""
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._jobs: dict[tuple[str, ...], _Job] = {}

@@ -148,7 +148,6 @@ def handled(handler: Handler) -> Handler:
 
 
 def failed(request: Request, error: Exception) -> HTMLResponse:
-    """Return an error page."""
     status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, ConfigError) else 200
     fragment = "part" in request.query_params
     template = "_fault.html" if fragment else "fault.html"

@@ -136,7 +136,6 @@ class StreamingEpochs:
         return self.epoch + 1 + later, place
 
     def order(self, positions: IntArray, /) -> IntArray:
-        """Return int64[k]: the sample at each position."""
         positions = as_positions(positions)
         first, size = self.sizes
         behind = positions - first
@@ -149,7 +148,6 @@ class StreamingEpochs:
         return out
 
     def order_one(self, position: int, /) -> int:
-        """Return the sample at `position`."""
         epoch, place = self.place(position)
         return int(self._of_epoch(epoch).at(np.array([place]))[0])
 

@@ -37,8 +37,6 @@ _ROWS = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Nodes, ranks and batches of a run."""
-
     nodes: int
     ranks_per_node: int
     workers: int
@@ -46,12 +44,10 @@ class Cluster:
 
     @property
     def ranks(self) -> int:
-        """Ranks over all nodes."""
         return self.nodes * self.ranks_per_node
 
     @property
     def global_batch(self) -> int:
-        """Samples of a batch over all ranks."""
         return self.ranks * self.batch
 
 

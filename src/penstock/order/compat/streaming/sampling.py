@@ -60,7 +60,6 @@ class Shares:
 
     @property
     def epoch_size(self) -> int:
-        """Samples per epoch."""
         return int(self.choose.sum())
 
 

@@ -75,7 +75,6 @@ class _Spans:
     parts: IntArray
 
     def shuffle_part(self, part: int, rng: Rng) -> None:
-        """Shuffle the runs of one part."""
         here = slice(self.parts[part], self.parts[part + 1])
         order = _shuffled_range(self.parts[part + 1] - self.parts[part], rng)
         self.begins[here] = self.begins[here][order]
@@ -231,7 +230,6 @@ def _begins(sizes: IntArray) -> IntArray:
 
 
 def _filled(spans: _Spans) -> NDArray[Any]:
-    """Return the ids of all runs, one after another."""
     starts = spans.starts()
     ids = np.empty(int(starts[-1]), dtype=_dtype(int(starts[-1])))
     for begin, (start, stop) in zip(spans.begins.tolist(), pairwise(starts.tolist()), strict=True):
