@@ -166,6 +166,30 @@ MODULES: Mapping[str, str] = {
     ),
     "energon.task_encoder.cooking": "cookers: Cooker cooker; samples: basic_sample_keys",
     "energon.task_encoder.loader": "datasets: get_train_dataset get_val_dataset get_val_datasets",
+    "energon.wrappers": (
+        "walks: SavableDataset; wrapper_base: BaseWrapperDataset; wrapper_batches: BatchDataset GroupBatchDataset "
+        "MixBatchDataset PackingDataset ShuffleBufferDataset concat_pad generic_concat homogeneous_concat_mix; "
+        "wrapper_samples: BlendDataset ConcatDataset EpochizeDataset FilterDataset GcDataset IterMapDataset "
+        "LimitDataset LogSampleDataset MapDataset RepeatDataset"
+    ),
+    "energon.wrappers.base": "wrapper_base: BaseWrapperDataset",
+    "energon.wrappers.batch_dataset": "wrapper_batches: BatchDataset",
+    "energon.wrappers.blend_dataset": "wrapper_samples: BlendDataset",
+    "energon.wrappers.concat_dataset": "wrapper_samples: ConcatDataset",
+    "energon.wrappers.epochize_dataset": "wrapper_samples: EpochizeDataset",
+    "energon.wrappers.filter_dataset": "wrapper_samples: FilterDataset",
+    "energon.wrappers.gc_dataset": "wrapper_samples: GcDataset",
+    "energon.wrappers.group_batch_dataset": "wrapper_batches: GroupBatchDataset",
+    "energon.wrappers.iter_map_dataset": "wrapper_samples: IterMapDataset",
+    "energon.wrappers.limit_dataset": "wrapper_samples: LimitDataset",
+    "energon.wrappers.log_sample_dataset": "wrapper_samples: LogSampleDataset default_get_batch_keys",
+    "energon.wrappers.map_dataset": "wrapper_samples: MapDataset",
+    "energon.wrappers.mix_batch_dataset": (
+        "wrapper_batches: MixBatchDataset concat_pad generic_concat homogeneous_concat_mix"
+    ),
+    "energon.wrappers.packing_dataset": "wrapper_batches: PackingDataset",
+    "energon.wrappers.repeat_dataset": "wrapper_samples: RepeatDataset",
+    "energon.wrappers.shuffle_buffer_dataset": "wrapper_batches: ShuffleBufferDataset",
     "energon.wrappers.skip": "penstock.cook: SkipSample",
     "modalities.api": (
         "commands.data: FileExistencePolicy create_raw_data_index create_shuffled_dataset_chunk "

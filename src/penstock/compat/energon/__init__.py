@@ -94,24 +94,24 @@ if TYPE_CHECKING:
     from penstock.compat.energon.worker import WorkerConfig as WorkerConfig
     from penstock.compat.energon.worker import log_exception as log_exception
     from penstock.compat.energon.worker import reraise_exception as reraise_exception
-    from penstock.compat.energon.wrappers import BatchDataset as BatchDataset
-    from penstock.compat.energon.wrappers import BlendDataset as BlendDataset
-    from penstock.compat.energon.wrappers import ConcatDataset as ConcatDataset
-    from penstock.compat.energon.wrappers import EpochizeDataset as EpochizeDataset
-    from penstock.compat.energon.wrappers import FilterDataset as FilterDataset
-    from penstock.compat.energon.wrappers import GcDataset as GcDataset
-    from penstock.compat.energon.wrappers import GroupBatchDataset as GroupBatchDataset
-    from penstock.compat.energon.wrappers import IterMapDataset as IterMapDataset
-    from penstock.compat.energon.wrappers import LimitDataset as LimitDataset
-    from penstock.compat.energon.wrappers import LogSampleDataset as LogSampleDataset
-    from penstock.compat.energon.wrappers import MapDataset as MapDataset
-    from penstock.compat.energon.wrappers import MixBatchDataset as MixBatchDataset
-    from penstock.compat.energon.wrappers import PackingDataset as PackingDataset
-    from penstock.compat.energon.wrappers import RepeatDataset as RepeatDataset
-    from penstock.compat.energon.wrappers import ShuffleBufferDataset as ShuffleBufferDataset
-    from penstock.compat.energon.wrappers import concat_pad as concat_pad
-    from penstock.compat.energon.wrappers import generic_concat as generic_concat
-    from penstock.compat.energon.wrappers import homogeneous_concat_mix as homogeneous_concat_mix
+    from penstock.compat.energon.wrapper_batches import BatchDataset as BatchDataset
+    from penstock.compat.energon.wrapper_batches import GroupBatchDataset as GroupBatchDataset
+    from penstock.compat.energon.wrapper_batches import MixBatchDataset as MixBatchDataset
+    from penstock.compat.energon.wrapper_batches import PackingDataset as PackingDataset
+    from penstock.compat.energon.wrapper_batches import ShuffleBufferDataset as ShuffleBufferDataset
+    from penstock.compat.energon.wrapper_batches import concat_pad as concat_pad
+    from penstock.compat.energon.wrapper_batches import generic_concat as generic_concat
+    from penstock.compat.energon.wrapper_batches import homogeneous_concat_mix as homogeneous_concat_mix
+    from penstock.compat.energon.wrapper_samples import BlendDataset as BlendDataset
+    from penstock.compat.energon.wrapper_samples import ConcatDataset as ConcatDataset
+    from penstock.compat.energon.wrapper_samples import EpochizeDataset as EpochizeDataset
+    from penstock.compat.energon.wrapper_samples import FilterDataset as FilterDataset
+    from penstock.compat.energon.wrapper_samples import GcDataset as GcDataset
+    from penstock.compat.energon.wrapper_samples import IterMapDataset as IterMapDataset
+    from penstock.compat.energon.wrapper_samples import LimitDataset as LimitDataset
+    from penstock.compat.energon.wrapper_samples import LogSampleDataset as LogSampleDataset
+    from penstock.compat.energon.wrapper_samples import MapDataset as MapDataset
+    from penstock.compat.energon.wrapper_samples import RepeatDataset as RepeatDataset
     from penstock.cook import CrudeSample as CrudeSample
     from penstock.cook import SkipSample as SkipSample
 

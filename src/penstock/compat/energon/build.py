@@ -17,8 +17,7 @@ from penstock.compat.energon.stages import Lanes
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps
 from penstock.compat.energon.work import AnyEncoder, Work
 from penstock.compat.energon.worker import WorkerConfig
-from penstock.compat.energon.wrappers.epochize_dataset import EpochizeDataset
-from penstock.compat.energon.wrappers.limit_dataset import LimitDataset
+from penstock.compat.energon.wrapper_samples import EpochizeDataset, LimitDataset
 from penstock.errors import ConfigError
 from penstock.order import Sequential
 from penstock.recipe.build import multiplied, shuffled

@@ -7,10 +7,8 @@ from typing import Any
 
 from penstock.compat.energon.walks import SavableDataset
 from penstock.compat.energon.worker import WorkerConfig
-from penstock.compat.energon.wrappers.batch_dataset import BatchDataset
-from penstock.compat.energon.wrappers.group_batch_dataset import GroupBatchDataset
-from penstock.compat.energon.wrappers.map_dataset import MapDataset
-from penstock.compat.energon.wrappers.packing_dataset import PackingDataset
+from penstock.compat.energon.wrapper_batches import BatchDataset, GroupBatchDataset, PackingDataset
+from penstock.compat.energon.wrapper_samples import MapDataset
 from penstock.errors import ConfigError
 
 _Dataset = SavableDataset[Any]

@@ -26,10 +26,7 @@ from penstock.compat.energon.walked import Walked, join_walks
 from penstock.compat.energon.walks import SavableDataset
 from penstock.compat.energon.watchdog import Watchdog
 from penstock.compat.energon.worker import WorkerConfig, batch_index
-from penstock.compat.energon.wrappers.epochize_dataset import EpochizeDataset
-from penstock.compat.energon.wrappers.gc_dataset import GcDataset
-from penstock.compat.energon.wrappers.limit_dataset import LimitDataset
-from penstock.compat.energon.wrappers.log_sample_dataset import LogSampleDataset
+from penstock.compat.energon.wrapper_samples import EpochizeDataset, GcDataset, LimitDataset, LogSampleDataset
 from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.load import Loader, merge_states
