@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import GeneratorType
@@ -55,8 +56,8 @@ class BaseWrapperDataset(SavableDataset[T_sample]):
     def walk(self, lane: Lane, place: Place) -> Steps:
         return self._steps(lane, self._begin if place is None else place)
 
-    def _steps(self, lane: Lane, place: Place) -> Steps:
-        raise NotImplementedError
+    @abstractmethod
+    def _steps(self, lane: Lane, place: Place) -> Steps: ...
 
     def split(self, place: Place, part: int, parts: int) -> Place:
         return self._split(self._begin if place is None else place, part, parts)
