@@ -161,7 +161,7 @@ def drawn_picture(value: Any, way: Ask, columns: int, rows: int) -> list[str]:
     """A picture, stored or decoded, in lines; none where it is none."""
     from penstock.errors import PenstockError
     from penstock.view.draw.terminal_pictures import CELL_HEIGHT, CELL_WIDTH, picture
-    from penstock.view.facts.pictures import small_picture
+    from penstock.view.facts.media import small_picture
 
     try:
         data = None if value is None else small_picture(value, min(columns * CELL_WIDTH, 2 * rows * CELL_HEIGHT))

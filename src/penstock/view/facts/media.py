@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from typing import Any
 
 from penstock._optional import require
@@ -122,4 +123,19 @@ def _scaled(data: bytes, most_side: int, most_bytes: int) -> bytes:
         flat.save(out, "JPEG", quality=quality)
         if out.tell() <= most_bytes:
             break
+    return out.getvalue()
+
+
+def small_picture(value: Any, most_side: int) -> bytes | None:
+    """Return a small JPEG of a stored or decoded picture; None if it isn't one, or has too many pixels."""
+    if isinstance(value, Mapping):
+        value = value.get("bytes")
+    if isinstance(value, bytes | bytearray | memoryview):
+        return thumbnail(bytes(value), most_side)
+    if not (hasattr(value, "mode") and hasattr(value, "thumbnail")) or value.width * value.height > MOST_PIXELS:
+        return None
+    image = value.copy()
+    image.thumbnail((most_side, most_side))
+    out = io.BytesIO()
+    image.convert("RGB").save(out, "JPEG", quality=85)
     return out.getvalue()

@@ -17,8 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.view import facts
 from penstock.view.facts.batches import sample_of
-from penstock.view.facts.media import OTHER, drawn
-from penstock.view.facts.pictures import small_picture
+from penstock.view.facts.media import OTHER, drawn, small_picture
 from penstock.view.facts.samples import file_name
 from penstock.view.pages.in_hand import Busy, Held
 from penstock.view.pages.patience import WAIT_SECONDS
