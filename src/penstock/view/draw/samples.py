@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping
 from penstock.view.draw.markup import Child, Markup, tag
 from penstock.view.draw.words import count, plural, seconds, size
 from penstock.view.facts.batches import Origin
-from penstock.view.facts.json_tree import json_lines
-from penstock.view.facts.panel import Panel, Panels
+from penstock.view.facts.panel import Panel, Panels, json_lines
 from penstock.view.facts.token_run import Token, TokenRun
 
 Thumbnails = Mapping[str, bytes | str]

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 
 from penstock._printable import printable, printable_lines
 from penstock.view.draw.words import count, plural, seconds
-from penstock.view.facts.json_tree import JsonNode, json_lines
-from penstock.view.facts.panel import Panel, Panels
+from penstock.view.facts.panel import JsonNode, Panel, Panels, json_lines
 from penstock.view.facts.token_run import Token, TokenRun
 
 BEGINS, OFF, OFF_END = "▌", "⟦", "⟧"
