@@ -21,7 +21,7 @@ from penstock.cli._output import note
 from penstock.cli._samples import with_command_options
 
 if TYPE_CHECKING:
-    from penstock.view.draw.terminal_pictures import Way
+    from penstock.view.draw.terminal import Way
 
     Ask = Callable[[], Way]
 
@@ -160,7 +160,7 @@ def stored_pictures(opened: Any, index: int, way: Ask, columns: int, rows: int) 
 def drawn_picture(value: Any, way: Ask, columns: int, rows: int) -> list[str]:
     """A picture, stored or decoded, in lines; none where it is none."""
     from penstock.errors import PenstockError
-    from penstock.view.draw.terminal_pictures import CELL_HEIGHT, CELL_WIDTH, picture
+    from penstock.view.draw.terminal import CELL_HEIGHT, CELL_WIDTH, picture
     from penstock.view.facts.media import small_picture
 
     try:
