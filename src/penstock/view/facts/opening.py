@@ -10,6 +10,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from penstock._secrets import redact
 from penstock.abc import Source
 from penstock.check.summary import manifest_of
 from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, UnsafeData
-from penstock.formats import find_format, open_source
+from penstock.formats import SUFFIXES, find_format, open_source
 from penstock.formats._exclusions import stored
 from penstock.formats._invalid_lines import skipping_invalid_lines
 from penstock.load.explain import Run, run_of
@@ -30,6 +31,7 @@ from penstock.recipe import open_recipe, read_recipe
 from penstock.recipe.build import Mode
 from penstock.recipe.metadataset import is_metadataset
 from penstock.store.base import Store
+from penstock.store.find import peek_names
 from penstock.store.limited import read_document
 from penstock.store.place import Place, dataset_at, place_of
 from penstock.types import IntArray, OpenOptions, ReadMode
@@ -434,3 +436,26 @@ def _no_recipe(place: Place) -> FormatError | None:
     )
     what = "a .yaml or .json file that describes a run"
     return FormatError("not a recipe", path=place.path, expected=what, hint=hint)
+
+
+MOST_FILES = 1000
+_MOST_ENTRIES = 5000
+
+
+def first_files_of(folder: Place) -> Opened | None:
+    """Return the first JSONL files in a directory listing as one dataset, if any.
+
+    At most 1,000 of the first 5,000 names, without links. On a remote store this is one listing request.
+    """
+    try:
+        if not folder.is_folder():
+            return None
+        named = (one for one in peek_names(folder.store, folder.path, _MOST_ENTRIES) if one.endswith(SUFFIXES["jsonl"]))
+        found = islice((one for one in map(folder.child, named) if not one.is_link()), MOST_FILES)
+        files = [one.path for one in found]
+        if not files:
+            return None
+        source = open_source(files)
+    except (PenstockError, OSError):  # reported when all of it is opened
+        return None
+    return Opened(folder.shown, "jsonl-files", source, (source,), folder, None, {}, {})

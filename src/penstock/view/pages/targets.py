@@ -20,8 +20,7 @@ from penstock.errors import ConfigError, FormatError, NotFound, Unsupported
 from penstock.store.derived import NotAtHand, at_hand_only, require_long_work
 from penstock.store.place import Place, place_of
 from penstock.store.telling import told_to
-from penstock.view.facts.beginning import first_files_of
-from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
+from penstock.view.facts.opening import Opened, OpenedRun, first_files_of, is_recipe, open_run, open_target
 from penstock.view.facts.shelves import OnShelf, Shelf, shelf
 from penstock.view.pages.patience import SOON_SECONDS, WAIT_SECONDS, Late, Patience
 
