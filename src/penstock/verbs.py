@@ -144,7 +144,7 @@ def info(path: str | os.PathLike[str], *, format: str | None = None, **options: 
             return found
         from penstock.view.facts.lengths import lengths_of  # these import the modules of runs
         from penstock.view.facts.opening import open_target
-        from penstock.view.facts.parts import parts_of_samples
+        from penstock.view.facts.samples import parts_of_samples
 
         opened = open_target(path, **were_given({**options, "format": format}))
         is_local = opened.place is None or opened.place.is_local

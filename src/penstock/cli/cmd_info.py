@@ -72,7 +72,7 @@ def _of_parts(parts: dict[str, Any]) -> list[str]:
         (one["name"], f"{one['share']:.1%}", human_bytes(one["mean_bytes"]), f"{one['share_of_bytes']:.1%}")
         for one in parts["parts"][:_MOST_SHOWN]
     ]
-    from penstock.view.facts.parts import MOST_KINDS
+    from penstock.view.facts.samples import MOST_KINDS
 
     looked_at = parts["estimated_from"]
     how = f"from {looked_at:,} of {parts['of']:,} samples" if looked_at else f"of all {parts['of']:,} samples"

@@ -8,18 +8,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
+
 from penstock._borders import borders_of
 from penstock._numbers import count_in
 from penstock._places import extents_of, place_of
 from penstock._printable import recordable
 from penstock.abc import SupportsKeys
 from penstock.codec.media_bytes import MediaBytes, media_bytes, stored_media
-from penstock.errors import ConfigError, Excluded, NotFound, TooLarge
+from penstock.errors import ConfigError, Excluded, NotFound, PenstockError, TooLarge
 from penstock.formats._exclusions import stored
 from penstock.store.base import Store
 from penstock.types import Extent
 from penstock.view.facts.bounds import IN_LIST, MOST_NAME_CHARACTERS, Bounds, most_sample_bytes
-from penstock.view.facts.figures import is_of_the_disk
+from penstock.view.facts.figures import at_hand, is_of_the_disk
 from penstock.view.facts.media import HEAD_BYTES, OTHER, SHOWN_BY_BROWSERS, sniff_media
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.panel import Panel, Panels, describe_error, panel, panels, stored_panel
@@ -249,3 +251,56 @@ def _broken(opened: Opened, index: int, error: Exception, bounds: Bounds) -> Pan
 def _key(opened: Opened, index: int) -> str | None:
     key = place_of(opened.source, index).key
     return None if key is None else recordable(key[:MOST_NAME_CHARACTERS])
+
+
+LOOKED_AT, REMOTE_LOOKED_AT = 256, 16
+"""Limits on samples with headers to read, evenly spread; on a remote store each takes several requests."""
+
+MOST_KINDS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    name: str
+    share: float
+    mean_bytes: float
+    share_of_bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of a dataset's samples, the most frequent first; from some or all samples."""
+
+    parts: tuple[Part, ...]
+    estimated_from: int | None
+    of: int
+
+
+def parts_of_samples(opened: Opened, count: int) -> Parts | None:
+    """Return the parts of the samples; None if their headers don't contain them."""
+    source: Any = stored(opened.source)
+    if not isinstance(source, TellsParts) or opened.format != "webdataset" or not count:
+        return None
+    most = LOOKED_AT if opened.place is None or opened.place.is_local else REMOTE_LOOKED_AT
+    chosen = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64)).tolist()
+    counts: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    looked_at = 0
+    for index in chosen:
+        try:
+            found = at_hand(lambda index=index: source.parts_of(index, MOST_KINDS), None)
+        except PenstockError:  # damage is reported where the data is shown
+            continue
+        if found is None:
+            return None
+        looked_at += 1
+        for name, extent in dict(found[1]).items():
+            if name in counts or len(counts) < MOST_KINDS:
+                counts[name] = counts.get(name, 0) + 1
+                sizes[name] = sizes.get(name, 0) + extent.length_bytes
+    whole = sum(sizes.values()) or 1
+    made = [
+        Part(recordable(name[:MOST_NAME_CHARACTERS]), seen / looked_at, sizes[name] / seen, sizes[name] / whole)
+        for name, seen in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    ]
+    return Parts(tuple(made), looked_at if looked_at < count else None, count) if made else None
