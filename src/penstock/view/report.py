@@ -34,14 +34,13 @@ from penstock.view.draw.words import count, plural, share
 from penstock.view.facts.batches import BatchFacts, batch, sample_of, window_tokens
 from penstock.view.facts.bounds import Bounds
 from penstock.view.facts.dataset import Overview, overview
-from penstock.view.facts.documents import document_tokens
 from penstock.view.facts.figures import is_of_the_disk
 from penstock.view.facts.findings import health
 from penstock.view.facts.media import drawn
 from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
 from penstock.view.facts.panel import Panels, describe_error
 from penstock.view.facts.run import Curves, curves, plan_of, tree
-from penstock.view.facts.samples import media_of, sample_at
+from penstock.view.facts.samples import document_tokens, media_of, sample_at
 from penstock.view.facts.token_run import TokenRun
 
 MOST_EXAMPLES = 48

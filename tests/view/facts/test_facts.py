@@ -22,10 +22,10 @@ from penstock.types import Finding
 from penstock.view import facts
 from penstock.view.facts.batches import eos_id_of, origins_of, sample_of, window_tokens
 from penstock.view.facts.bounds import Bounds
-from penstock.view.facts.documents import document_tokens
 from penstock.view.facts.lengths import EXACT, chosen, lengths_of
 from penstock.view.facts.media import sniff_media
 from penstock.view.facts.panel import json_lines, json_tree, panel
+from penstock.view.facts.samples import document_tokens
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -18,9 +18,8 @@ from penstock.look.find import Wanted, hits_in
 from penstock.look.samples import Dataset
 from penstock.view.facts.bounds import MOST_NAME_CHARACTERS, most_sample_bytes
 from penstock.view.facts.dataset import numbered
-from penstock.view.facts.documents import raw_sample
 from penstock.view.facts.opening import Opened
-from penstock.view.facts.samples import index_of, stored_bytes
+from penstock.view.facts.samples import index_of, raw_sample, stored_bytes
 
 By = Literal["key", "index", "text", "where"]
 

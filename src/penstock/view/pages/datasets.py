@@ -14,8 +14,8 @@ from penstock.view import facts
 from penstock.view.draw.words import plural
 from penstock.view.facts.by_share import lines_at
 from penstock.view.facts.dataset import NO_INDEX, count_of, numbered
-from penstock.view.facts.documents import document_tokens, raw_sample
 from penstock.view.facts.panel import Panels
+from penstock.view.facts.samples import document_tokens, raw_sample
 from penstock.view.pages import runs
 from penstock.view.pages.jobs import Progress
 from penstock.view.pages.patience import WAIT_SECONDS, Late
