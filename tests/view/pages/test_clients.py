@@ -27,7 +27,7 @@ import penstock as ps
 from penstock.codec.media_bytes import media_bytes
 from penstock.view.facts.samples import Media
 from penstock.view.pages.connections import MOST_WAITING, Connections, Limits
-from penstock.view.pages.in_hand import Busy, InHand
+from penstock.view.pages.site import Busy, InHand
 
 PATIENCE_S = 60.0
 MOST_GROWTH_KIB = 48 << 10

@@ -19,10 +19,9 @@ from penstock.view import facts
 from penstock.view.facts.batches import sample_of
 from penstock.view.facts.media import OTHER, drawn, small_picture
 from penstock.view.facts.samples import file_name
-from penstock.view.pages.in_hand import Busy, Held
 from penstock.view.pages.patience import WAIT_SECONDS
 from penstock.view.pages.runs import asked_of, opened_as
-from penstock.view.pages.site import number_of, path_number_of, site_of, target_of, text_of
+from penstock.view.pages.site import Busy, Held, number_of, path_number_of, site_of, target_of, text_of
 
 _CHUNK_BYTES = 1 << 18
 _SMALL_BYTES = 1 << 26
