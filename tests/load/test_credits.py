@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.load.credits import AHEAD_BYTES, LEAST_BYTES, CreditWindow
+from penstock.load.workers import AHEAD_BYTES, LEAST_BYTES, CreditWindow
 
 
 @given(

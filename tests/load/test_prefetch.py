@@ -11,9 +11,8 @@ import pytest
 from penstock.errors import Corrupt
 from penstock.load.batches import ReadAhead
 from penstock.load.collate import collate_columns
-from penstock.load.credits import AHEAD_BYTES, LEAST_BYTES
 from penstock.load.read import ReadTask, read_batches
-from penstock.load.workers import ThreadWorkers
+from penstock.load.workers import AHEAD_BYTES, LEAST_BYTES, ThreadWorkers
 
 
 def task_of(source: Any, *, collate: Any = collate_columns, num_batches: int | None = 40) -> ReadTask:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.compat import energon as en
-from penstock.load.credits import LARGE, size_bytes
+from penstock.load.workers import LARGE, size_bytes
 
 Pair = namedtuple("Pair", "a b")
 

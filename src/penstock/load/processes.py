@@ -25,9 +25,8 @@ from weakref import WeakSet
 
 from penstock._ending import close_at_end, when_dropped
 from penstock.errors import ConfigError, PenstockError
-from penstock.load.credits import AHEAD_BYTES, LEAST_BYTES, CreditWindow
 from penstock.load.messages import NO_SIGNAL, Blocks, Inbox, send
-from penstock.load.workers import Producer, too_slow
+from penstock.load.workers import AHEAD_BYTES, LEAST_BYTES, CreditWindow, Producer, too_slow
 
 _START_WAIT_S = 120.0
 _CLOSE_WAIT_S = 1.0

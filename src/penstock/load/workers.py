@@ -6,16 +6,21 @@ ahead of its consumer, more if they are small: see `CreditWindow`.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, Protocol, TypeAlias
+from sys import getsizeof
+from typing import Any, Literal, Protocol, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from penstock._ending import Worker, has_ended
 from penstock.errors import PenstockError
-from penstock.load.credits import CreditWindow, size_bytes
 
 _CLOSE_WAIT_S = 1.0
 
@@ -147,3 +152,154 @@ def _work(made: Iterator[Any], credits: CreditWindow, results: _Results) -> None
             results.put((None, error, 0))
             return
         results.put((result, None, result_bytes))
+
+
+AHEAD_BYTES = 1 << 18
+"""Small results may be produced ahead up to this many bytes."""
+
+LEAST_BYTES = 1 << 12
+"""Minimum number of bytes that each result counts as."""
+
+
+class CreditWindow:
+    """Counter of produced and consumed results that blocks the producer while it is too far ahead.
+
+    The producer may be `prefetch` results ahead. It may be further ahead while the results take less than
+    `AHEAD_BYTES`, once the first one is consumed. Waking a thread costs as much as a small batch, so a blocked producer
+    wakes only when half of these bytes are consumed.
+
+    One thread produces, another consumes.
+    """
+
+    def __init__(self, prefetch: int) -> None:
+        self._prefetch = prefetch
+        # Each has one writer, so no lock is needed.
+        self._produced = self._produced_bytes = 0
+        self._consumed = self._consumed_bytes = 0
+        self._asleep = self._stopped = False
+        self._wakes: SimpleQueue[None] = SimpleQueue()
+
+    def wait(self) -> bool:
+        """Block until another result may be produced; return False once the window is closed."""
+        while not self._stopped:
+            if self._has_room(AHEAD_BYTES):
+                return True
+            self._asleep = True
+            # Checked again: a result consumed a moment ago woke nobody, because the producer wasn't waiting yet.
+            if not self._has_room(AHEAD_BYTES // 2) and not self._stopped:
+                self._wakes.get()
+            self._asleep = False
+        return False
+
+    def sleep(self, seconds: float) -> bool:
+        """Block for `seconds`, or until the window is closed; return whether it is."""
+        end_s = time.monotonic() + seconds
+        while not self._stopped and (left_s := end_s - time.monotonic()) > 0:
+            with contextlib.suppress(Empty):
+                self._wakes.get(timeout=left_s)
+        return self._stopped
+
+    @property
+    def num_produced(self) -> int:
+        """Number of results produced so far."""
+        return self._produced
+
+    def produced(self, result_bytes: int) -> int:
+        """Count a produced result; return the bytes that it counts as."""
+        counted_bytes = max(result_bytes, LEAST_BYTES)
+        self._produced += 1
+        self._produced_bytes += counted_bytes
+        return counted_bytes
+
+    def consumed(self, results: int, result_bytes: int) -> None:
+        """Count consumed results, and wake the producer once it has credits again."""
+        self._consumed += results
+        self._consumed_bytes += result_bytes
+        if self._asleep and self._has_room(AHEAD_BYTES // 2):
+            self._asleep = False
+            self._wakes.put(None)
+
+    def stop(self) -> None:
+        """Close the window: a blocked producer wakes and ends."""
+        self._stopped = True
+        self._wakes.put(None)
+
+    def _has_room(self, limit_bytes: int) -> bool:
+        if self._produced - self._consumed < self._prefetch:
+            return True
+        # Not before the first is consumed: its consumer would wait for the GIL, too.
+        return bool(self._consumed) and self._produced_bytes - self._consumed_bytes < limit_bytes
+
+
+LARGE = 1 << 40
+"""Size in bytes of objects that can't be measured: more than any limit."""
+
+_OBJECT_BYTES = 64
+_MOST_ITEMS, _MOST_DEEP = 1 << 10, 5
+_NUMBERS: frozenset[type] = frozenset({int, float, bool, type(None)})
+_TEXTS: frozenset[type] = frozenset({str, bytes})
+
+
+def size_bytes(value: Any) -> int:
+    """Return roughly how much memory a result holds, in bytes; `LARGE` if unknown.
+
+    Only arrays, tensors and texts are measured. Fields of dataclasses like `__key__` and `__sources__` don't count.
+    """
+    try:
+        return _size(value, 0)
+    except Exception:  # an object may raise anything when it is measured; the batch is still valid
+        return LARGE
+
+
+def _size(value: Any, deep: int) -> int:
+    kind = type(value)
+    if kind is list or kind is tuple:
+        return _of_items(value, deep)
+    if kind is dict:
+        return _of_items(list(value.values()), deep)
+    if kind in _TEXTS:
+        return getsizeof(value)
+    if kind in _NUMBERS:
+        return _OBJECT_BYTES
+    if isinstance(value, np.ndarray):
+        return _of_array(cast(NDArray[Any], value))
+    if isinstance(value, np.generic):
+        return _OBJECT_BYTES
+    if isinstance(value, dict):
+        return _of_items(list(cast("dict[Any, Any]", value).values()), deep)
+    storage = getattr(value, "untyped_storage", None)
+    if storage is not None:  # of a torch tensor: a view keeps all of it alive
+        return _OBJECT_BYTES + storage().nbytes()
+    names = _names(kind)
+    return LARGE if names is None else _of_items([getattr(value, name) for name in names], deep)
+
+
+def _of_array(array: NDArray[Any]) -> int:
+    if type(array) is not np.ndarray or array.dtype.hasobject:
+        return LARGE
+    base: Any = array.base
+    if base is None:
+        return _OBJECT_BYTES + array.nbytes
+    # A view keeps its whole base alive.
+    return _OBJECT_BYTES + base.nbytes if isinstance(base, np.ndarray) and base.base is None else LARGE
+
+
+def _of_items(items: Any, deep: int) -> int:
+    if deep == _MOST_DEEP or len(items) > _MOST_ITEMS:
+        return LARGE
+    kinds = set(map(type, items))
+    if kinds <= _TEXTS:
+        return sum(map(getsizeof, items))
+    if kinds <= _NUMBERS:
+        return _OBJECT_BYTES * len(items)
+    total = 0
+    for one in items:
+        total += _size(one, deep + 1)
+    return total
+
+
+@functools.lru_cache
+def _names(kind: Any) -> tuple[str, ...] | None:
+    if not dataclasses.is_dataclass(kind):
+        return None
+    return tuple(one.name for one in dataclasses.fields(kind) if not one.name.startswith("__"))
