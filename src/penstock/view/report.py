@@ -32,9 +32,8 @@ from penstock.view.draw.samples import sample as draw_sample
 from penstock.view.draw.samples import token_key
 from penstock.view.draw.words import count, plural, share
 from penstock.view.facts.batches import BatchFacts, batch, sample_of, window_tokens
-from penstock.view.facts.bounds import Bounds
+from penstock.view.facts.bounds import Bounds, is_of_the_disk
 from penstock.view.facts.dataset import Overview, overview
-from penstock.view.facts.figures import is_of_the_disk
 from penstock.view.facts.findings import health
 from penstock.view.facts.media import drawn
 from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.view.facts.figures import Figure
+from penstock.view.facts.bounds import Figure
 
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
 

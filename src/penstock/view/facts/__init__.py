@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.view.facts.bounds import IN_FULL as IN_FULL
     from penstock.view.facts.bounds import IN_LIST as IN_LIST
     from penstock.view.facts.bounds import Bounds as Bounds
+    from penstock.view.facts.bounds import Figure as Figure
     from penstock.view.facts.comparing import Comparison as Comparison
     from penstock.view.facts.comparing import FoundFacts as FoundFacts
     from penstock.view.facts.comparing import compare as compare
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from penstock.view.facts.comparing import found as found
     from penstock.view.facts.dataset import Overview as Overview
     from penstock.view.facts.dataset import overview as overview
-    from penstock.view.facts.figures import Figure as Figure
     from penstock.view.facts.findings import Health as Health
     from penstock.view.facts.findings import health as health
     from penstock.view.facts.opening import Opened as Opened

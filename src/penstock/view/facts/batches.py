@@ -15,8 +15,7 @@ from penstock.errors import ConfigError, TooLarge
 from penstock.load.explain import explain_step
 from penstock.load.history import stretch_of
 from penstock.order import Sequential
-from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, Bounds, most_sample_bytes
-from penstock.view.facts.figures import is_of_the_disk
+from penstock.view.facts.bounds import IN_LIST, MOST_JSON_BYTES, Bounds, is_of_the_disk, most_sample_bytes
 from penstock.view.facts.opening import OpenedRun
 from penstock.view.facts.panel import Panels, describe_error, panels
 from penstock.view.facts.token_run import MOST_TOKENS, TokenRun, tokens

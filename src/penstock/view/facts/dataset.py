@@ -20,8 +20,8 @@ from penstock.formats.samples.webdataset.manifest import manifest_of_tars
 from penstock.formats.samples.webdataset.nvmeta import read_info, read_splits, split_shards
 from penstock.store.place import Place
 from penstock.types import Field, Manifest
+from penstock.view.facts.bounds import Figure, at_hand
 from penstock.view.facts.disk import MOST_FILES, Disk, Shards, disk_of, disk_of_listed, shards_of
-from penstock.view.facts.figures import Figure, at_hand
 from penstock.view.facts.lengths import Lengths, lengths_of
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.panel import describe_error

@@ -15,7 +15,7 @@ from penstock.formats import files_at
 from penstock.formats._exclusions import stored
 from penstock.store.place import Place
 from penstock.types import IntArray
-from penstock.view.facts.figures import Figure
+from penstock.view.facts.bounds import Figure
 
 MOST_FILES, MOST_REMOTE_FILES = 1000, 32
 """Limits on the files whose sizes are requested; for remote data, each is a request."""

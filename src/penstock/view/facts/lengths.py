@@ -13,7 +13,7 @@ from penstock.check.summary import length_summary
 from penstock.errors import PenstockError
 from penstock.formats._exclusions import stored
 from penstock.types import Extent, IntArray
-from penstock.view.facts.figures import at_hand
+from penstock.view.facts.bounds import at_hand
 
 EXACT = 1 << 20
 """Up to this many samples, all lengths in an index are read."""

@@ -21,8 +21,7 @@ from penstock.errors import ConfigError, Excluded, NotFound, PenstockError, TooL
 from penstock.formats._exclusions import stored
 from penstock.store.base import Store
 from penstock.types import Extent
-from penstock.view.facts.bounds import IN_LIST, MOST_NAME_CHARACTERS, Bounds, most_sample_bytes
-from penstock.view.facts.figures import at_hand, is_of_the_disk
+from penstock.view.facts.bounds import IN_LIST, MOST_NAME_CHARACTERS, Bounds, at_hand, is_of_the_disk, most_sample_bytes
 from penstock.view.facts.media import HEAD_BYTES, OTHER, SHOWN_BY_BROWSERS, sniff_media
 from penstock.view.facts.opening import Opened
 from penstock.view.facts.panel import Panel, Panels, describe_error, panel, panels, stored_panel

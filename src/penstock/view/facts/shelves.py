@@ -21,9 +21,9 @@ from penstock.formats.samples.folder.files import MEDIA
 from penstock.store.derived import NotAtHand, at_hand_only
 from penstock.store.find import peek_names
 from penstock.store.place import Given, Place, place_of
+from penstock.view.facts.bounds import Figure
 from penstock.view.facts.dataset import Split, samples_of, side_file_of, splits_of, tokens_of
 from penstock.view.facts.disk import MOST_FILES, disk_of
-from penstock.view.facts.figures import Figure
 from penstock.view.facts.opening import RECIPES, Opened, open_target
 
 MOST_DEEP = 4
