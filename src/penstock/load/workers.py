@@ -1,4 +1,4 @@
-"""Workers that prefetch results: threads by default, processes for work that holds Python's lock.
+"""Workers that prefetch results: threads by default, processes for work that holds Python's lock; and flow control.
 
 A `Producer` yields the results of worker w. Both kinds keep each worker at most `prefetch` results
 ahead of its consumer, more if they are small: see `CreditWindow`.

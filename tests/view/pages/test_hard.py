@@ -30,7 +30,7 @@ from penstock.store import find, telling
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
 from penstock.view import facts
-from penstock.view.facts import beginning, bounds, figures, scan
+from penstock.view.facts import bounds, opening, scan
 from penstock.view.pages import datasets, targets
 from penstock.view.pages.patience import Late, Patience
 
@@ -233,7 +233,7 @@ def test_ranges_of_a_part(tmp_path: Path, pages: Ask) -> None:
 def test_without_an_index_by_share(tmp_path: Path, pages: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": f"line {n:04}"}) + "\n" for n in range(1000)) + "{broken\n")
-    monkeypatch.setattr(figures, "MOST_SCANNED_BYTES", 100)
+    monkeypatch.setattr(bounds, "MOST_SCANNED_BYTES", 100)
     client = pages(path)
     front = client.get("/").text
     assert "penstock index" in front
@@ -366,7 +366,7 @@ def test_many_files_are_asked_for_their_sizes_once(
 ) -> None:
     for number in range(count):
         (tmp_path / f"part-{number:04}.jsonl").write_text(f'{{"text": "line {number:04}"}}\n')
-    monkeypatch.setattr(figures, "MOST_SCANNED_BYTES", 10)
+    monkeypatch.setattr(bounds, "MOST_SCANNED_BYTES", 10)
     client = pages(tmp_path)
     assert "penstock index" in client.get("/").text
     name = next(iter(client.app.state.site.targets)).name  # type: ignore[attr-defined]
@@ -391,9 +391,9 @@ def test_a_folder_of_very_many_files_is_looked_at_while_it_is_listed(
         (tmp_path / f"part-{number:04}.jsonl").write_text(f'{{"text": "line {number:04}"}}\n')
     monkeypatch.setattr(find, "_MANY_FILES", 20)
     monkeypatch.setattr(telling, "_EVERY", 10)
-    monkeypatch.setattr(beginning, "MOST_FILES", 30)
+    monkeypatch.setattr(opening, "MOST_FILES", 30)
     monkeypatch.setattr(targets, "MOST_AT_ONCE", 10)
-    monkeypatch.setattr(figures, "MOST_SCANNED_BYTES", 10)
+    monkeypatch.setattr(bounds, "MOST_SCANNED_BYTES", 10)
     monkeypatch.setattr(datasets, "WAIT_SECONDS", 2 * HOLD_SECONDS)  # a page that waited would be the final one
     monkeypatch.setattr(targets, "WAIT_SECONDS", 2 * HOLD_SECONDS)
     listed, go, local_states = threading.Event(), threading.Event(), text._local_states
@@ -433,7 +433,7 @@ def test_links_out_of_a_folder_are_not_shown_while_it_is_listed(tmp_path: Path) 
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "a.jsonl").write_text('{"text": "theirs"}\n')
     (tmp_path / "data" / "b.jsonl").symlink_to(tmp_path / "secret.jsonl")
-    found = beginning.first_files_of(place_of(tmp_path / "data"))
+    found = opening.first_files_of(place_of(tmp_path / "data"))
     assert found is not None
     assert found.text_files is not None
     assert [Path(one).name for one in found.text_files[1]] == ["a.jsonl"]
@@ -448,7 +448,7 @@ def test_by_share_lines_of_several_files_and_the_beginnings_of_compressed_ones(
     (tmp_path / "c.jsonl.gz").write_bytes(b"no gzip at all")
     (tmp_path / "d.jsonl").write_text("")
     (tmp_path / "e.jsonl").write_text("".join(rows[50:]))
-    monkeypatch.setattr(figures, "MOST_SCANNED_BYTES", 10)
+    monkeypatch.setattr(bounds, "MOST_SCANNED_BYTES", 10)
     client = pages(tmp_path)
     page = client.get(f"/d/{tmp_path.name}/samples?at=0%25").text
     found = re.findall(r"line \d{4}", page)

@@ -177,7 +177,8 @@ _SIXEL_COLOURS = 255
 def picture(data: bytes, way: Way, columns: int, rows: int) -> list[str]:
     """Return a picture as lines of a terminal; with a protocol, as a single line with its escape sequence.
 
-    At most `columns * rows` cells.
+    At most `columns * rows` cells. kitty's protocol takes PNG in base64, 4,096 characters at a time; iTerm2's takes any
+    file, in one piece; sixel takes rows of six pixels, one colour of a palette at a time.
     """
     image: Any = require("PIL.Image", extra="media").open(io.BytesIO(data)).convert("RGB")
     if way == "blocks":

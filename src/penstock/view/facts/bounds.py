@@ -1,4 +1,4 @@
-"""Limits on everything that is shown. Cut values include their full size."""
+"""Limits on everything that is shown, and numbers with their origin. Cut values have their full size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Types of media, detected from their first bytes, never from names; and their headers, read without decoding."""
+"""Types of media, detected from their first bytes, never from names; their headers; and small pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Samples of an open dataset, one by one; unreadable samples show their error."""
+"""Samples of an open dataset, one by one, with their parts and tokens; unreadable samples show their error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Incremental search for samples: a scan can be continued from its end."""
+"""Incremental search for samples, with text excerpts of the hits: a scan can be continued from its end."""
 
 from __future__ import annotations
 
