@@ -176,9 +176,9 @@ reshape.shuffle: write_in_order
 reshape.split: chunk chunk_range part_counts split
 store._leftovers: KeptFiles=Kept nth_staged_name
 store._objects: Objects
-store._ranges: MOST_PARTS plan_requests
+store._requests: MOST_PARTS plan_requests
 store._remote_claims: RemoteClaim
-store._remote_options: RemoteOptions
+store._requests: RemoteOptions
 store._replaced: replaced_mark=mark_path
 store.cache: CachedStore
 store.compose: ObjectPart compose_client=_client

@@ -15,7 +15,7 @@ from penstock import _settings
 from penstock._settings import SETTINGS, said_by, setting
 from penstock.cli.main import main
 from penstock.errors import ConfigError, FormatError, NotFound, PenstockError
-from penstock.store._remote_options import RemoteOptions
+from penstock.store._requests import RemoteOptions
 from penstock.store.derived import cache_folder
 
 

@@ -20,7 +20,7 @@ from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, NotFound, Truncated, Unreachable
 from penstock.store import _copies
 from penstock.store._leftovers import sweep
-from penstock.store._remote_options import RemoteOptions
+from penstock.store._requests import RemoteOptions
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
 from penstock.store.remote import RemoteStore
@@ -296,7 +296,7 @@ def test_a_network_folder_is_refused(server: FileServer, tmp_path: Path, monkeyp
 
 COPY = """
 import sys
-from penstock.store._remote_options import RemoteOptions
+from penstock.store._requests import RemoteOptions
 from penstock.store.cache import CachedStore
 from penstock.store.remote import RemoteStore
 base, folder, sha1 = sys.argv[1:]

@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 from penstock.store import _credentials
 from penstock.store._credentials import s3_settings
 from penstock.store._objects import Objects
-from penstock.store._remote_options import RemoteOptions
+from penstock.store._requests import RemoteOptions
 
 NAMES = (
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"),

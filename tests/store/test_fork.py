@@ -69,7 +69,7 @@ FORKED = """
     import multiprocessing, os, pickle, sys
     from penstock.errors import NotFound, Unreachable, Truncated
     from penstock.store._fork_helper import HelperTransport, _helper, transport
-    from penstock.store._remote_options import RemoteOptions
+    from penstock.store._requests import RemoteOptions
     from penstock.store.remote import RemoteStore
 
     url = sys.argv[1]

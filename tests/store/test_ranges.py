@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.store._ranges import cut_answers, plan_requests
+from penstock.store._requests import cut_answers, plan_requests
 
 DATA = bytes(range(256)) * 4
 RANGES = st.lists(

@@ -16,7 +16,7 @@ import penstock as ps
 from penstock.abc import Store
 from penstock.errors import ConfigError, Denied, NotFound, Truncated, Unreachable, Unsupported
 from penstock.store import _remote_staged
-from penstock.store._remote_options import RemoteOptions
+from penstock.store._requests import RemoteOptions
 from penstock.store.cache import CachedStore
 from penstock.store.remote import RemoteStore, base_of
 from penstock.testing import FileServer

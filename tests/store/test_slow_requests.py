@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import Unreachable
 from penstock.store import _objects, _slow_requests
 from penstock.store._objects import Objects
-from penstock.store._remote_options import RemoteOptions
+from penstock.store._requests import RemoteOptions
 from penstock.store._slow_requests import SlowRequests
 from penstock.testing import FileServer
 from penstock.testing.web import Fault

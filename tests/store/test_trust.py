@@ -24,7 +24,7 @@ from penstock.codec import hashes as hashes_module
 from penstock.errors import ConfigError, Corrupt
 from penstock.store import _copies, _published
 from penstock.store._copies import NoCopy
-from penstock.store._remote_options import RemoteOptions
+from penstock.store._requests import RemoteOptions
 from penstock.store.cache import CachedStore
 from penstock.store.derived import DerivedCache
 from penstock.store.remote import Remote, RemoteStore

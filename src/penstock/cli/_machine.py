@@ -18,7 +18,7 @@ from penstock._secrets import redact
 from penstock._settings import SECRETS, SETTINGS, has_settings_file, said_by, settings_path
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats._plugged import of_plug_in
-from penstock.store._remote_options import RemoteOptions, whole_number
+from penstock.store._requests import RemoteOptions, whole_number
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
 from penstock.store.tidy import cache_use

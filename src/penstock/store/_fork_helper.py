@@ -24,7 +24,7 @@ from penstock import errors
 from penstock._buffers import byte_view
 from penstock.errors import PenstockError, Unreachable
 from penstock.store._objects import Objects, Reply, forked_after_use
-from penstock.store._remote_options import RemoteOptions
+from penstock.store._requests import RemoteOptions
 from penstock.store.base import Head, Range, RangesIgnored
 from penstock.types import Buffer
 

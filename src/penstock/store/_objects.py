@@ -28,7 +28,7 @@ from penstock._optional import require
 from penstock._pool import Pool
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
 from penstock.store._credentials import require_credentials, s3_settings
-from penstock.store._remote_options import RemoteOptions
+from penstock.store._requests import RemoteOptions
 from penstock.store._slow_requests import SlowRequests
 from penstock.store._turns import await_turn
 from penstock.store.base import Head, Range, RangesIgnored

@@ -21,11 +21,9 @@ from penstock.store._files import is_staged_name
 from penstock.store._fork_helper import Transport, transport
 from penstock.store._leftovers import is_staged_for, staged_start
 from penstock.store._objects import Reply
-from penstock.store._ranges import cut_answers, plan_requests
-from penstock.store._remote_options import RemoteOptions
 from penstock.store._remote_staged import RemoteStaged, publish
 from penstock.store._replaced import mark_of, mark_path
-from penstock.store._traffic import Counters, Traffic
+from penstock.store._requests import Counters, RemoteOptions, Traffic, cut_answers, plan_requests
 from penstock.store.base import Head, Range, RangesIgnored, Store, require_inside
 from penstock.store.local import output_exists
 from penstock.store.patterns import alternatives

@@ -1,0 +1,213 @@
+"""How requests to remote stores are made, and what can be set about it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+
+from penstock._buffers import byte_view
+from penstock._settings import said_by, setting
+from penstock.errors import ConfigError
+from penstock.store.base import Range
+from penstock.types import Buffer
+
+REQUEST_BYTES = 1 << 18
+"""What one request is worth: 256 KiB arrive in the time that a request waits for its first byte, with several at once.
+
+So a gap of this size between two ranges is cheaper to read than to leave out.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOptions:
+    """Settings of all requests; each field is a setting `PENSTOCK_REMOTE_<FIELD>` too.
+
+    Attributes:
+        gap_bytes: ranges that are at most so far apart are read by one request.
+        part_bytes: a longer read becomes several requests at once: one connection alone gets 50 to 100 MB/s.
+        requests: requests at once, a process.
+        tries: of one request, before its failure is an error.
+        backoff_s: before the second try; doubled each time up to 10 s, and shortened at random by up to a half.
+        timeout_s: without a byte, a try has failed.
+        deadline_s: without an answer in all tries, a request has failed; it starts again where the server answers.
+        spread_s: the hosts of a job make their first requests one after another within so long, or 10 ms a host where
+            that is less; 0: all at once.
+    """
+
+    gap_bytes: int = REQUEST_BYTES
+    part_bytes: int = 1 << 23
+    requests: int = 16
+    tries: int = 10
+    backoff_s: float = 0.1
+    timeout_s: float = 30.0
+    deadline_s: float = 120.0
+    spread_s: float = 10.0
+
+    @classmethod
+    def from_environment(cls) -> RemoteOptions:
+        """The options that are set; raises `ConfigError` for what is no number of the right kind."""
+        given = {}
+        for one in fields(cls):
+            name = f"PENSTOCK_REMOTE_{one.name.upper()}"
+            text, _ = said_by(name)
+            if text is not None:
+                given[one.name] = _number(name, text, whole=isinstance(one.default, int))
+        return cls(**given)
+
+
+def whole_number(name: str) -> int | None:
+    """The setting of this variable as a whole number; None where it is not set; raises `ConfigError`."""
+    text = setting(name)
+    return int(_number(name, text, whole=True)) if text else None
+
+
+def _number(name: str, text: str, *, whole: bool) -> float:
+    try:
+        value: float = int(text) if whole else float(text)
+    except ValueError:
+        value = -1
+    least = 0 if name.endswith("GAP_BYTES") or not whole else 1
+    if not least <= value <= sys.maxsize:  # also NaN and infinity
+        kind = "an integer" if whole else "a number"
+        raise ConfigError(f"invalid value for {name}", found=repr(text), expected=f"{kind} of at least {least}")
+    return value
+
+
+MOST_PARTS = 1 << 14
+
+
+def plan_requests(ranges: Sequence[Range], *, gap_bytes: int, part_bytes: int) -> list[Range]:
+    """The requests, in order of their place, that cover `(start_bytes, stop_bytes)` ranges.
+
+    Neighbours that are at most `gap_bytes` apart become one; what is longer than `part_bytes` becomes several, which
+    run at once. Empty ranges need none. There are never many more than `MOST_PARTS`: a size may be a lie.
+    """
+    runs: list[list[int]] = []
+    for start, stop in sorted(one for one in ranges if one[0] < one[1]):
+        if runs and start - runs[-1][1] <= gap_bytes:
+            runs[-1][1] = max(runs[-1][1], stop)
+        else:
+            runs.append([start, stop])
+    part_bytes = max(part_bytes, sum(stop - start for start, stop in runs) // MOST_PARTS)
+    return [(begin, min(begin + part_bytes, stop)) for start, stop in runs for begin in range(start, stop, part_bytes)]
+
+
+def cut_answers(ranges: Sequence[Range], requests: Sequence[Range], answers: Sequence[Buffer]) -> list[bytes]:
+    """One bytes object for each range, out of the answers to the requests that `plan_requests` gave for them."""
+    starts = [start for start, _ in requests]
+    views = [byte_view(answer) for answer in answers]
+    found: list[bytes] = []
+    for start, stop in ranges:
+        if start >= stop:
+            found.append(b"")
+            continue
+        at = bisect_right(starts, start) - 1
+        pieces: list[memoryview] = []
+        while start < stop:
+            begin, end = requests[at]
+            pieces.append(views[at][start - begin : min(stop, end) - begin])
+            start, at = min(stop, end), at + 1
+        found.append(bytes(pieces[0]) if len(pieces) == 1 else b"".join(pieces))
+    return found
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Requests and bytes of a store in this process.
+
+    Attributes:
+        requests: made, failed tries included.
+        fetched_bytes: received.
+        asked_bytes: requested from a cached store by its callers; more than `fetched_bytes` where copies answered.
+        copies: whole files that were fetched into the cache.
+    """
+
+    requests: int = 0
+    fetched_bytes: int = 0
+    asked_bytes: int = 0
+    copies: int = 0
+
+
+class Counters(threading.local):
+    """Traffic, counted by each thread for itself, so that no count is lost."""
+
+    def __init__(self, all_threads: list[Traffic]) -> None:
+        self.all_threads = all_threads
+        self.mine = Traffic()
+        all_threads.append(self.mine)
+
+    def total(self) -> Traffic:
+        """Over all threads of this process."""
+        names = Traffic.__slots__
+        return Traffic(**{name: sum(getattr(one, name) for one in self.all_threads) for name in names})
+
+
+_MOST_BEGUN = 64
+
+
+class Costs:
+    """Path → what its ranges cost so far, and what is to come of them; a request counts as `REQUEST_BYTES`."""
+
+    __slots__ = ("_coming", "_spent")
+
+    def __init__(self) -> None:
+        self._spent: dict[str, int] = {}
+        self._coming: dict[str, int] = {}
+
+    def hint(self, reads: Mapping[str, tuple[int, int]]) -> None:
+        """Count what will be read: path → number of requests, and bytes of all of them."""
+        for path, (requests, size_bytes) in reads.items():
+            self._coming[path] = self._coming.get(path, 0) + size_bytes + requests * REQUEST_BYTES
+
+    def is_hinted(self, path: str) -> bool:
+        """Whether more is said to come."""
+        return path in self._coming
+
+    def add(self, path: str, ranges: Sequence[Range]) -> int:
+        """Add ranges of a file to its sum; the sum, with what is to come."""
+        requests = plan_requests(ranges, gap_bytes=REQUEST_BYTES, part_bytes=1 << 62)
+        cost_bytes = sum(stop - start + REQUEST_BYTES for start, stop in requests)
+        self._spent[path] = self._spent.get(path, 0) + cost_bytes
+        if path in self._coming:
+            self._coming[path] = max(0, self._coming[path] - cost_bytes)
+        return self._spent[path] + self._coming.get(path, 0)
+
+    def forget(self, path: str) -> None:
+        """Count a file from the beginning."""
+        self._spent.pop(path, None)
+        self._coming.pop(path, None)
+
+    def clear(self) -> None:
+        """Count all files from the beginning."""
+        self._spent.clear()
+        self._coming.clear()
+
+
+class Beginnings:
+    """The first bytes of files, of those that were asked for last."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        self._held: OrderedDict[str, bytes] = OrderedDict()
+
+    def put(self, path: str, data: bytes) -> None:
+        """Keep the beginning of a file."""
+        self._held[path] = data
+        while len(self._held) > _MOST_BEGUN:
+            self._held.popitem(last=False)
+
+    def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
+        """The bytes of each range; None where they are not all in it."""
+        data = self._held.get(path)
+        if data is None or any(stop > len(data) for _, stop in ranges):
+            return None
+        return [data[start:stop] for start, stop in ranges]
+
+    def forget(self, path: str) -> None:
+        """Keep it no longer."""
+        self._held.pop(path, None)
