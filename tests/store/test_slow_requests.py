@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.errors import Unreachable
-from penstock.store import _objects, _slow_requests
-from penstock.store._objects import Objects
+from penstock.store import _objects
+from penstock.store._objects import Objects, SlowRequests
 from penstock.store._requests import RemoteOptions
-from penstock.store._slow_requests import SlowRequests
 from penstock.testing import FileServer
 from penstock.testing.web import Fault
 

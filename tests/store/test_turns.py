@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.store import _turns
 from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer
 

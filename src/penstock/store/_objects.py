@@ -12,27 +12,112 @@ from __future__ import annotations
 import base64
 import contextlib
 import functools
+import multiprocessing
 import os
 import re
 import secrets
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
-from penstock._ending import sleep
+from penstock._ending import Worker, has_ended, sleep
+from penstock._numbers import count_in
 from penstock._optional import require
 from penstock._pool import Pool
+from penstock._secrets import logger
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
 from penstock.store._credentials import require_credentials, s3_settings
 from penstock.store._requests import RemoteOptions
-from penstock.store._slow_requests import SlowRequests
-from penstock.store._turns import await_turn
 from penstock.store.base import Head, Range, RangesIgnored
 from penstock.types import Buffer
+
+_HOST_S = 0.01
+
+
+def host_of(environ: Mapping[str, str]) -> tuple[int, int]:
+    """(host, number of hosts) of this job, as torchrun, SLURM or Open MPI say; (0, 1) where nobody says it."""
+    for host, hosts in (("GROUP_RANK", "GROUP_WORLD_SIZE"), ("SLURM_NODEID", "SLURM_NNODES")):
+        found = _number(environ, host), _number(environ, hosts)
+        if 0 <= found[0] < found[1]:
+            return found
+    of_ranks = (
+        ("RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
+        ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+    )
+    for names in of_ranks:
+        rank, world, local = (_number(environ, name) for name in names)
+        if 0 <= rank < world and local > 0:
+            return rank // local, -(-world // local)
+    return 0, 1
+
+
+def delay_s(host: int, hosts: int, window_s: float) -> float:
+    """When the turn of a host comes: at `host / hosts` of the window, which is 10 ms a host where that is less."""
+    return min(window_s, _HOST_S * hosts) * host / hosts
+
+
+@functools.cache
+def await_turn(window_s: float) -> None:
+    """Wait for this host's turn, once a process; not in a worker, whose parent has waited, and not on one host."""
+    wait_s = delay_s(*host_of(os.environ), window_s)
+    if wait_s > 0 and multiprocessing.parent_process() is None:
+        sleep(wait_s)
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    number = count_in(environ.get(name, ""))
+    return -1 if number is None else number
+
+
+REPORT_AFTER_S = 10.0
+"""A request without an answer for so long is logged; then again each time that the wait has doubled."""
+
+_log = logger()
+
+
+class SlowRequests:
+    """The running requests of a process, watched by a thread that lives while there are any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: dict[int, tuple[str, float, float]] = {}
+        self._next = 0
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def waiting(self, url: str) -> Generator[None]:
+        """Watch a request for as long as the block runs."""
+        with self._lock:
+            number, self._next = self._next, self._next + 1
+            self._waiting[number] = (url, time.monotonic(), REPORT_AFTER_S)
+            if self._thread is None and not has_ended():
+                # Its sleep ends with the process.
+                self._thread = Worker(self._look, "penstock-slow-requests", stop=int, doing=lambda: "slow requests")
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._waiting[number]
+
+    def _look(self) -> None:
+        while not sleep(REPORT_AFTER_S / 10):
+            now = time.monotonic()
+            with self._lock:
+                late = {one: found for one, found in self._waiting.items() if now - found[1] >= found[2]}
+                for one, (url, since, report_after_s) in late.items():
+                    self._waiting[one] = (url, since, 2 * report_after_s)
+                if not self._waiting:
+                    self._thread = None
+                    return
+            for url, since, _ in late.values():
+                _log.warning("%s: no answer for %.0f s; still waiting", url, now - since)
+
 
 _MOST_WAIT_S = 10.0
 _PART_BYTES = 1 << 24
