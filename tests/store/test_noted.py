@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.store import _noted
 from penstock.store.cache import CachedStore
 from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer
