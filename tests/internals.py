@@ -177,7 +177,7 @@ reshape.split: chunk chunk_range part_counts split
 store._leftovers: KeptFiles=Kept nth_staged_name
 store._objects: Objects
 store._requests: MOST_PARTS plan_requests
-store._remote_claims: RemoteClaim
+store._remote_output: RemoteClaim
 store._requests: RemoteOptions
 store._replaced: replaced_mark=mark_path
 store.cache: CachedStore

@@ -12,7 +12,7 @@ import pytest
 import penstock as ps
 from penstock.errors import PrepareError
 from penstock.store._objects import Objects
-from penstock.store._remote_claims import RemoteClaim
+from penstock.store._remote_output import RemoteClaim
 from penstock.store.resolve import resolve
 
 NAMES = {"pbin": "set.pbin", "jsonl": "set.jsonl", "megatron": "set"}

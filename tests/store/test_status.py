@@ -18,7 +18,7 @@ from penstock.store.place import place_of
 _HIDING = {"exists", "lexists", "isdir", "isfile", "islink"}
 _MAY_HIDE = {
     "store/_credentials.py": "looks where the user's key file might be",
-    "store/_remote_claims.py": "a lock in the cache that can't be looked at is taken when it is held",
+    "store/_remote_output.py": "a lock in the cache that can't be looked at is taken when it is held",
     "store/_room.py": "of a copy in the cache",
     "store/derived.py": "of a file in the cache, which is computed again",
     "store/dry.py": "a rehearsal: the work itself says it",

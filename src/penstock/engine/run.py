@@ -22,7 +22,7 @@ from penstock.engine.options import Counter, RunOptions
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.formats import files_at, get_format, owned_by
 from penstock.store._files import named
-from penstock.store._remote_claims import forget_claim
+from penstock.store._remote_output import forget_claim
 from penstock.store.outputs import claimed, is_held, sweep_complete
 from penstock.store.place import Place
 from penstock.store.side_file import NEXT

@@ -14,7 +14,7 @@ from penstock.errors import ConfigError, NotFound, PenstockError, Unreachable
 from penstock.store._files import is_staged_name
 from penstock.store._leftovers import staged_name
 from penstock.store._objects import strong
-from penstock.store._remote_staged import RemoteStaged
+from penstock.store._remote_output import RemoteStaged
 from penstock.store._requests import cut_answers, plan_requests
 from penstock.store.base import Head, Range, require_inside
 from penstock.store.local import output_exists

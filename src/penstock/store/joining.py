@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from penstock.abc import Staged
-from penstock.store._remote_staged import publish, scratch_file
+from penstock.store._remote_output import publish, scratch_file
 from penstock.store.base import Store
 from penstock.store.compose import Extent, compose
 from penstock.store.local import LocalStaged, output_exists
