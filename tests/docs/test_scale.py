@@ -24,7 +24,7 @@ PUTS = -(-input_files._MOST_TASK_BYTES / 4.4 * 2 // ONE_PUT_BYTES) + 2
 LENGTHS_BYTES = 8 * input_files._MOST_TASK_BYTES / 4.4 / 500
 HOSTS, SAMPLED = 2048, fingerprint._FILES * fingerprint._PLACES
 SAMPLED_BYTES = SAMPLED * fingerprint._PLACE_BYTES
-FIRST_SECOND = [host for host in range(HOSTS) if _turns.delay_s(host, HOSTS, RemoteOptions().spread_s) < 1]
+FIRST_SECOND = [host for host in range(HOSTS) if _objects.delay_s(host, HOSTS, RemoteOptions().spread_s) < 1]
 
 
 def said(number: float, digits: int = 2) -> str:

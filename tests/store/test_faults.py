@@ -32,10 +32,10 @@ def s3(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
     monkeypatch.setenv("PENSTOCK_REMOTE_BACKOFF_S", "0.01")
     for module, name in (
         *((_objects, "_PART_BYTES"), (_objects, "_COMPARED_BYTES")),
-        *((_remote_staged, "ONE_PUT_BYTES"), (compose, "LEAST_PART_BYTES")),
+        *((_remote_output, "ONE_PUT_BYTES"), (compose, "LEAST_PART_BYTES")),
     ):
         monkeypatch.setattr(module, name, MIB)
-    monkeypatch.setattr(_remote_staged, "_HASHED_BYTES", MIB // 4)
+    monkeypatch.setattr(_remote_output, "_HASHED_BYTES", MIB // 4)
     monkeypatch.setattr("moto.s3.models.S3_UPLOAD_PART_MIN_SIZE", MIB)
     with between(s3_server) as proxy:
         monkeypatch.setenv("S3_ENDPOINT_URL", proxy.url)

@@ -47,7 +47,7 @@ class TestLargeFiles(StoreSuite):
 
     @pytest.fixture
     def store(self, monkeypatch: pytest.MonkeyPatch) -> Store:
-        monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", 0)
+        monkeypatch.setattr(_remote_output, "ONE_PUT_BYTES", 0)
         return FsspecStore("memory")
 
     @pytest.fixture

@@ -101,6 +101,6 @@ def test_everybody_who_writes_to_the_folder_is_not_believed(server: FileServer, 
     assert read(opened(server, tmp_path), server) == OLD
     folder, note = tmp_path / "remote", seen(tmp_path)
     os.chmod(folder, 0o1777)
-    assert _noted.noted(str(folder), f"{server.url}/x", 5000, time.time())[1]
+    assert _heads.noted(str(folder), f"{server.url}/x", 5000, time.time())[1]
     note.chmod(0o666)
-    assert _noted.noted(str(folder), f"{server.url}/x", 5000, time.time()) == (None, False)
+    assert _heads.noted(str(folder), f"{server.url}/x", 5000, time.time()) == (None, False)

@@ -207,8 +207,8 @@ def test_web_servers_are_only_read(web: RemoteStore, server: FileServer) -> None
 def test_of_two_writers_one_wins(
     store: RemoteStore, root: str, monkeypatch: pytest.MonkeyPatch, put_bytes: int, copy_bytes: int, overwrite: bool
 ) -> None:
-    monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", put_bytes)
-    monkeypatch.setattr(_remote_staged, "ONE_COPY_BYTES", copy_bytes)
+    monkeypatch.setattr(_remote_output, "ONE_PUT_BYTES", put_bytes)
+    monkeypatch.setattr(_remote_output, "ONE_COPY_BYTES", copy_bytes)
     path = f"{root}/f/big"
     staged = [store.stage(path, overwrite=overwrite) for _ in range(2)]
     for number, one in enumerate(staged):
@@ -231,7 +231,7 @@ def test_of_two_writers_one_wins(
 def test_the_same_again_takes_over_what_a_killed_upload_left(
     store: RemoteStore, root: str, monkeypatch: pytest.MonkeyPatch, again: bytes
 ) -> None:
-    monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", 10)
+    monkeypatch.setattr(_remote_output, "ONE_PUT_BYTES", 10)
     killed = store.stage(f"{root}/set/big")
     killed.write(b"x" * 100)
     killed.sync()
@@ -249,7 +249,7 @@ def test_an_upload_that_was_killed_when_it_had_been_copied_is_swept(
     others = [f"{root}/.big.{name}.staged" for name in ("01234567", "tar.89abcdef", "claim")]
     put(store, others[1], b"x" * 100)
     put(store, others[2], b"x" * 100)
-    monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", 10)
+    monkeypatch.setattr(_remote_output, "ONE_PUT_BYTES", 10)
     killed = store.stage(f"{root}/big")
     killed.write(b"x" * 100)
     with monkeypatch.context() as patch:
@@ -278,7 +278,7 @@ def test_whoever_is_refused_sweeps(
 ) -> None:
     path = f"{root}/set.{format}"
     ps.create(path, format=format, **options).commit()
-    monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", -1)  # an empty file too
+    monkeypatch.setattr(_remote_output, "ONE_PUT_BYTES", -1)  # an empty file too
     big = path if format != "mds" else f"{path}/index.json"
     killed = RemoteStore("s3://bucket", FAST).stage(big, overwrite=True)
     killed.write(store.get(big))
@@ -291,8 +291,8 @@ def test_whoever_is_refused_sweeps(
 
 
 def test_a_claim_of_another_writer(store: RemoteStore, root: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_remote_staged, "ONE_PUT_BYTES", 10)
-    monkeypatch.setattr(_remote_staged, "ONE_COPY_BYTES", 10)
+    monkeypatch.setattr(_remote_output, "ONE_PUT_BYTES", 10)
+    monkeypatch.setattr(_remote_output, "ONE_COPY_BYTES", 10)
     put(store, f"{root}/.big.claim.staged", b"")
     with pytest.raises(ConfigError, match="another writer"):
         put(store, f"{root}/big", b"x" * 100)

@@ -20,7 +20,7 @@ DATA = bytes(range(200))
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[FileServer]:
-    monkeypatch.setattr(_slow_requests, "REPORT_AFTER_S", 0.05)
+    monkeypatch.setattr(_objects, "REPORT_AFTER_S", 0.05)
     with FileServer({"a": DATA}) as server:
         yield server
 
@@ -95,7 +95,7 @@ class Clock:
 
 
 def test_the_thread_ends_with_the_requests(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_slow_requests, "REPORT_AFTER_S", 0.01)
+    monkeypatch.setattr(_objects, "REPORT_AFTER_S", 0.01)
     watch = SlowRequests()
     with watch.waiting("x"):
         thread = next(one for one in threading.enumerate() if one.name == "penstock-slow-requests")
@@ -106,5 +106,5 @@ def test_the_thread_ends_with_the_requests(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_by_default_after_ten_seconds_and_two_minutes() -> None:
-    assert _slow_requests.REPORT_AFTER_S == 10
+    assert _objects.REPORT_AFTER_S == 10
     assert RemoteOptions().deadline_s == 120

@@ -23,17 +23,17 @@ ENVIRONMENTS: list[tuple[dict[str, str], tuple[int, int]]] = [
 
 @pytest.mark.parametrize(("environ", "expected"), ENVIRONMENTS)
 def test_host_of(environ: dict[str, str], expected: tuple[int, int]) -> None:
-    assert _turns.host_of(environ) == expected
+    assert _objects.host_of(environ) == expected
 
 
 def test_turns_fill_the_window_evenly() -> None:
-    turns = [_turns.delay_s(host, 2048, 10.0) for host in range(2048)]
+    turns = [_objects.delay_s(host, 2048, 10.0) for host in range(2048)]
     assert turns[0] == 0
     assert turns == sorted(turns)
     for second in range(10):
         assert 204 <= sum(second <= turn < second + 1 for turn in turns) <= 206
-    assert max(_turns.delay_s(host, 8, 10.0) for host in range(8)) < 0.08  # few hosts hardly wait
-    assert _turns.delay_s(0, 1, 10.0) == _turns.delay_s(7, 8, 0.0) == 0
+    assert max(_objects.delay_s(host, 8, 10.0) for host in range(8)) < 0.08  # few hosts hardly wait
+    assert _objects.delay_s(0, 1, 10.0) == _objects.delay_s(7, 8, 0.0) == 0
 
 
 @pytest.fixture
@@ -44,12 +44,12 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     and its turn would be remembered.
     """
     found: list[float] = []
-    monkeypatch.setattr(_turns, "sleep", found.append)
+    monkeypatch.setattr(_objects, "sleep", found.append)
     monkeypatch.setenv("SLURM_NODEID", "32")
     monkeypatch.setenv("SLURM_NNODES", "64")
-    _turns.await_turn.cache_clear()
+    _objects.await_turn.cache_clear()
     yield found
-    _turns.await_turn.cache_clear()
+    _objects.await_turn.cache_clear()
 
 
 def test_a_process_waits_once_before_its_first_request(slept: list[float]) -> None:
@@ -63,7 +63,7 @@ def test_a_process_waits_once_before_its_first_request(slept: list[float]) -> No
 def test_off(slept: list[float], off: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in off.items():
         monkeypatch.setenv(name, value)
-    _turns.await_turn.cache_clear()
+    _objects.await_turn.cache_clear()
     slept.clear()
     with FileServer({"a": b"abc"}) as server:
         assert RemoteStore(server.url).get(f"{server.url}/a") == b"abc"
