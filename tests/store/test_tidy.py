@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from penstock.cli.main import main
-from penstock.store._published import write_record
-from penstock.store.derived import DerivedCache
+from penstock.store.derived import DerivedCache, write_record
 from penstock.store.lock import hold_lock
 from penstock.store.tidy import cache_use, trim_cache
 

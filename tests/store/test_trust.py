@@ -22,7 +22,7 @@ import pytest
 import penstock as ps
 from penstock.codec import hashes as hashes_module
 from penstock.errors import ConfigError, Corrupt
-from penstock.store import _copies, _published
+from penstock.store import _copies, derived
 from penstock.store._copies import NoCopy
 from penstock.store._requests import RemoteOptions
 from penstock.store.cache import CachedStore
@@ -71,7 +71,7 @@ def digests(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         found.append(len(data))
         return hashes_module.hex_digest(algorithm, data)
 
-    monkeypatch.setattr(_published, "hex_digest", counted)
+    monkeypatch.setattr(derived, "hex_digest", counted)
     return found
 
 

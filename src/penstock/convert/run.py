@@ -16,7 +16,7 @@ from penstock.convert.tokens import make_token_job
 from penstock.engine.options import RunOptions
 from penstock.engine.run import run
 from penstock.executors import AnyExecutor
-from penstock.store._keeping import keeping_nothing
+from penstock.store.derived import keeping_nothing
 from penstock.store.place import dataset_at, is_data, place_of
 from penstock.types import Sample
 

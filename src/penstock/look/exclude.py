@@ -30,7 +30,7 @@ from penstock.formats._excluded import (
 from penstock.look.find import Wanted, find
 from penstock.look.samples import Dataset, digest_at, digests_of, open_dataset, samples_at, samples_of, stretches
 from penstock.reshape.filter import read_indices
-from penstock.store._keeping import keeping_nothing
+from penstock.store.derived import keeping_nothing
 from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList, change_list, list_if_there
 from penstock.store.place import Given, Place, dataset_at, place_of
 from penstock.types import IntArray, OpenOptions

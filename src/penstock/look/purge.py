@@ -23,7 +23,7 @@ from penstock.formats._excluded import list_paths
 from penstock.look.exclude import OPTIONS, Listed, now, open_listed, user
 from penstock.look.samples import Dataset, digests_of, open_dataset, stretches
 from penstock.reshape.merge import merge
-from penstock.store._keeping import keeping_nothing
+from penstock.store.derived import keeping_nothing
 from penstock.store.exclude_list import CERTIFICATE, ExcludeList, indices_of, read_list
 from penstock.store.local import output_exists
 from penstock.store.place import Given, Place, dataset_at, place_of

@@ -35,8 +35,8 @@ from penstock.reshape.expression import (
 from penstock.reshape.outputs import Output, Written
 from penstock.reshape.row_job import Deal, RowJob, RowRange, Run, ranges_of
 from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run
-from penstock.store._keeping import keeping_nothing
 from penstock.store.base import Store
+from penstock.store.derived import keeping_nothing
 from penstock.store.place import Data, Given, Place, place_of
 from penstock.types import IntArray
 

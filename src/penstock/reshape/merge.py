@@ -25,8 +25,8 @@ from penstock.reshape.rows import AnyRows, InPlace, TokenRows, in_place, is_tars
 from penstock.reshape.samples import SampleRows
 from penstock.reshape.shards import ShardCopyJob
 from penstock.reshape.sidecars import has_sidecars, refuse_sidecars
-from penstock.store._keeping import keeping_nothing
 from penstock.store.base import Store
+from penstock.store.derived import keeping_nothing
 from penstock.store.place import Given, Place, distinct_names, place_of
 
 

@@ -48,8 +48,8 @@ from penstock.reshape.row_job import (
 )
 from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows, read_run, runs
 from penstock.reshape.sidecars import RowNumbers, Sidecars, refuse_sidecars, rows_in_order
-from penstock.store._keeping import keeping_nothing
 from penstock.store.base import Store
+from penstock.store.derived import keeping_nothing
 from penstock.store.place import Data, Given, place_of
 from penstock.types import IntArray
 

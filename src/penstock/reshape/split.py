@@ -27,8 +27,8 @@ from penstock.reshape.outputs import Output, Written
 from penstock.reshape.row_job import Copy, Deal, RowJob, RowRange, Run, range_of, ranges_of
 from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows
 from penstock.reshape.sidecars import refuse_sidecars
-from penstock.store._keeping import keeping_nothing
 from penstock.store.base import Store
+from penstock.store.derived import keeping_nothing
 from penstock.store.patterns import folder_above, is_pattern, last_part
 from penstock.store.place import Data, Given, Place, place_of
 from penstock.types import IntArray

@@ -4,7 +4,7 @@
 last use, and while it is fetched `<name>.lock`, whose length is the size that the copy will have. A name is a digest of
 URL, version and size, so a file that changed is another copy. Nothing but such names is ever removed.
 
-A copy is believed as `penstock.store._published` says. One that is wrong is named, dropped, and fetched again. Users of
+A copy is believed as `penstock.store.derived` says. One that is wrong is named, dropped, and fetched again. Users of
 this host may share the folder, also where some of them can't write to it.
 
 Locks are `flock`s: they end with their process. Eviction never waits for users of a copy: it is `unlink`, and processes
@@ -31,17 +31,17 @@ from penstock._secrets import logger, redact
 from penstock.codec.hashes import hasher, hex_digest
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated
 from penstock.store._leftovers import sweep
-from penstock.store._published import (
+from penstock.store._room import COPY_NAME, room_in
+from penstock.store.derived import (
     DIGEST,
     Published,
+    cache_folder,
     note_use,
     open_published,
     remove_published,
     require_publishable,
     write_record,
 )
-from penstock.store._room import COPY_NAME, room_in
-from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.network import on_network

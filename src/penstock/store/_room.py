@@ -22,7 +22,7 @@ import msgspec
 
 from penstock._digest import digest
 from penstock.store._leftovers import remove_if_dead
-from penstock.store._published import remove_published
+from penstock.store.derived import remove_published
 from penstock.store.lock import locked_file
 
 COPY_NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")

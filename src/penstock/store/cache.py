@@ -31,9 +31,9 @@ from penstock.abc import Staged
 from penstock.errors import NotFound, Truncated
 from penstock.store._copies import RUN, Copies, NoCopy, copy_name, in_memory, share_run
 from penstock.store._heads import Heads, deciding_path, drop_lock
-from penstock.store._published import InUse, Published
 from penstock.store._requests import REQUEST_BYTES, Beginnings, Costs, Traffic, whole_number
 from penstock.store.base import Head, Range, RangesIgnored, StagedView, Store, require_inside
+from penstock.store.derived import InUse, Published
 from penstock.store.lock import hold_lock
 from penstock.store.remote import Remote
 from penstock.types import Buffer

@@ -11,9 +11,8 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from penstock.store._published import remove_published
 from penstock.store._room import Found, room_in
-from penstock.store.derived import cache_folder
+from penstock.store.derived import cache_folder, remove_published
 from penstock.store.lock import hold_lock
 
 _DERIVED, _REMOTE = "derived", "remote"

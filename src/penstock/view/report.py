@@ -20,7 +20,7 @@ from penstock._secrets import redacted_repr
 from penstock.check import verify
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import files_at
-from penstock.store._keeping import keeping_nothing
+from penstock.store.derived import keeping_nothing
 from penstock.store.dry import dry_place
 from penstock.store.outputs import claimed, output_path, require_file_or_none, require_other
 from penstock.store.place import Data, Given, Place, place_of

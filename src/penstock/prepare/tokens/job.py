@@ -60,7 +60,7 @@ from penstock.prepare.tokens.request import (
 from penstock.prepare.tokens.sidecars import kept_mask, kept_rows, settle_mask, settle_rows, shuffled_place
 from penstock.prepare.tokens.vocabulary import drops_characters, unknown_id
 from penstock.store._files import require_movable
-from penstock.store._keeping import keeping_nothing
+from penstock.store.derived import keeping_nothing
 from penstock.store.dry import dry_place
 from penstock.store.local import output_exists
 from penstock.store.object_folder import require_no_writer
