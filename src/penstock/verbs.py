@@ -452,8 +452,8 @@ def cache(*, trim: int | None = None, clear: bool = False) -> dict[str, Any]:
         ['folders', 'path', 'removed_bytes', 'size_bytes']
     """
     from penstock.errors import ConfigError
+    from penstock.store.cache_room import cache_use, trim_cache
     from penstock.store.derived import cache_folder
-    from penstock.store.tidy import cache_use, trim_cache
 
     _require_at_least(0, "trim", trim)
     if trim is not None and clear:

@@ -189,8 +189,8 @@ def test_copies_in_the_cache(fresh: Callable[[str, int], str], budget_bytes: int
 
 
 def test_copies_in_a_cache_that_is_full(fresh: Callable[[str, int], str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store._room._MANY_COPIES", 8)
-    monkeypatch.setattr("penstock.store._room._SPARE", 4)
+    monkeypatch.setattr("penstock.store.cache_room._MANY_COPIES", 8)
+    monkeypatch.setattr("penstock.store.cache_room._SPARE", 4)
 
     def copy(n: int) -> None:
         folder = fresh("full", n)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from penstock._digest import digest
-from penstock.store import _room
+from penstock.store import cache_room
 from penstock.store._copies import Copies, NoCopy
 
 SIZE = 100
@@ -24,13 +24,13 @@ SIZE = 100
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The folders that were looked at as a whole."""
     seen: list[str] = []
-    plain = _room._scan
+    plain = cache_room._scan
 
     def scan(folder: str) -> list[tuple[float, int, str]]:
         seen.append(folder)
         return plain(folder)
 
-    monkeypatch.setattr(_room, "_scan", scan)
+    monkeypatch.setattr(cache_room, "_scan", scan)
     return seen
 
 
@@ -76,7 +76,7 @@ def test_without_a_budget_the_disk_alone_is_asked(tmp_path: Path, looks: list[st
 def test_a_cache_that_is_full_is_looked_at_seldom(
     tmp_path: Path, looks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_room, "_MANY_COPIES", 32)
+    monkeypatch.setattr(cache_room, "_MANY_COPIES", 32)
     budget_bytes = 64 * SIZE
     copies = Copies(budget_bytes, str(tmp_path))
     for number in range(64):
@@ -156,7 +156,7 @@ def test_a_total_from_before_a_reboot_is_counted_again(
 ) -> None:
     copies = Copies(10 * SIZE, str(tmp_path))
     make(copies, 0)
-    monkeypatch.setattr(_room, "_boot", lambda: "another")
+    monkeypatch.setattr(cache_room, "_boot", lambda: "another")
     make(copies, 1)
     assert len(looks) == 2
 
@@ -164,7 +164,7 @@ def test_a_total_from_before_a_reboot_is_counted_again(
 def test_what_others_put_there_is_seen_when_copies_have_doubled(
     tmp_path: Path, looks: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_room, "_FEW_COPIES", 4)
+    monkeypatch.setattr(cache_room, "_FEW_COPIES", 4)
     copies = Copies(1000 * SIZE, str(tmp_path))
     make(copies, 0)
     for number in range(100, 120):

@@ -19,11 +19,11 @@ _HIDING = {"exists", "lexists", "isdir", "isfile", "islink"}
 _MAY_HIDE = {
     "store/_credentials.py": "looks where the user's key file might be",
     "store/_remote_output.py": "a lock in the cache that can't be looked at is taken when it is held",
-    "store/_room.py": "of a copy in the cache",
+    "store/cache_room.py": "of a copy in the cache",
     "store/derived.py": "of a file in the cache, which is computed again",
     "store/dry.py": "a rehearsal: the work itself says it",
     "store/hub_cache.py": "a name of a tokenizer that is no path",
-    "store/tidy.py": "of what lies in the cache",
+    "store/cache_room.py": "of what lies in the cache",
     "formats/samples/sqlite.py": "finds the words for an error that was met",
 }
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from penstock.cli.main import main
+from penstock.store.cache_room import cache_use, trim_cache
 from penstock.store.derived import DerivedCache, write_record
 from penstock.store.lock import hold_lock
-from penstock.store.tidy import cache_use, trim_cache
 
 KEYS = ("old", "middle", "new")
 

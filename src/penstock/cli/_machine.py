@@ -19,9 +19,9 @@ from penstock._settings import SECRETS, SETTINGS, has_settings_file, said_by, se
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats._plugged import of_plug_in
 from penstock.store._requests import RemoteOptions, whole_number
+from penstock.store.cache_room import cache_use
 from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
-from penstock.store.tidy import cache_use
 
 PACKAGES = ("torch", "numpy", "tokenizers", "gigatoken", "zstandard", "pyarrow", "zarr", "obstore", "ray")
 """What is asked for its version always; `extras` says what each extra lacks."""

@@ -31,7 +31,7 @@ from penstock._secrets import logger, redact
 from penstock.codec.hashes import hasher, hex_digest
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated
 from penstock.store._leftovers import sweep
-from penstock.store._room import COPY_NAME, room_in
+from penstock.store.cache_room import COPY_NAME, room_in
 from penstock.store.derived import (
     DIGEST,
     Published,
@@ -82,7 +82,7 @@ def in_cache_folder(url: str) -> Generator[None]:
 class Copies:
     """Copies under one folder, shared by all processes of this host.
 
-    A new copy costs the same whatever lies in the folder; see `penstock.store._room`. Copies, with those that are being
+    A new copy costs the same whatever lies in the folder; see `penstock.store.cache_room`. Copies, with those that are being
     fetched, take no more than the budget, as far as all who write to the folder count what they add; what others put
     there is seen at the next count. Files that processes have mapped keep their place on the disk after eviction.
 

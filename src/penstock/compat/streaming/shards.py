@@ -12,7 +12,7 @@ import numpy as np
 from penstock._index import as_index
 from penstock.formats._exclusions import stored
 from penstock.formats.shards.index_json import Shard, ShardFile
-from penstock.store.tidy import about_copy, remove_copy
+from penstock.store.cache_room import about_copy, remove_copy
 from penstock.types import IntArray, Sample
 
 
