@@ -42,8 +42,7 @@ import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError, UnsafeData, Unsupported
 from penstock.store import lock as claims
 from penstock.store._leftovers import Kept
-from penstock.store.commit_log import CommitLog, OutputFiles, paths_of, read_committed, read_log
-from penstock.store.transaction import Transaction
+from penstock.store.transaction import CommitLog, OutputFiles, Transaction, paths_of, read_committed, read_log
 from penstock.testing import FaultyOs
 
 SEED = int(os.environ.get("CRASH_SEED", "1"))
@@ -323,7 +322,7 @@ def test_a_reader_across_two_calls(before: str | None) -> None:
 
 
 def test_a_reader_gives_up_if_nothing_stays(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.store.commit_log._PAUSE_SECONDS", 0)
+    monkeypatch.setattr("penstock.store.transaction._PAUSE_SECONDS", 0)
     numbers = itertools.count()
     with pytest.raises(PrepareError, match="changes while it is read"):
         read_committed(files_in(folder), lambda _: (folder / "x.bin").write_text(f"{next(numbers):100}"))

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.store._leftovers import Kept
-from penstock.store.commit_log import OutputFiles, read_committed
-from penstock.store.transaction import Transaction
+from penstock.store.transaction import OutputFiles, Transaction, read_committed
 from penstock.testing import FaultyOs
 
 NAMES = ("x.bin", "x.planes", "x.penstock", "x.idx")

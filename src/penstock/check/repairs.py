@@ -14,11 +14,11 @@ from penstock.formats._door import open_options
 from penstock.formats._planed_writer import settle_planes
 from penstock.formats._planes import base_at, listed_planes, planes_in_manifest, recorded_planes, side_path_of
 from penstock.store.base import Store
-from penstock.store.commit_log import output_files, read_log
 from penstock.store.exclude_list import SUFFIX
 from penstock.store.outputs import NEXT, claimed
 from penstock.store.place import Place, dataset_at
 from penstock.store.side_file import load_manifest, record_in_side_file
+from penstock.store.transaction import output_files, read_log
 from penstock.types import Action, Depth, Finding, OpenOptions
 
 _CONTRADICTIONS = ("changed", "digest", "side-file", "added")

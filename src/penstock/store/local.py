@@ -54,10 +54,9 @@ from penstock.store._links import LinkGuard
 from penstock.store._local_staged import TOGETHER, LocalStaged, LocalStagedFiles, LocalStagedFolder
 from penstock.store._replaced import Owned, require_replaceable
 from penstock.store.base import Store
-from penstock.store.commit_log import OutputFiles, output_files, paths_of, read_committed
 from penstock.store.lock import JoinedClaim, LocalClaim
 from penstock.store.mapped import map_open
-from penstock.store.transaction import Transaction, complete_commit
+from penstock.store.transaction import OutputFiles, Transaction, complete_commit, output_files, paths_of, read_committed
 
 ResultT = TypeVar("ResultT")
 _NONE: Mapping[str, str] = MappingProxyType({})

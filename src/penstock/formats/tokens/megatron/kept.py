@@ -31,8 +31,8 @@ from penstock.formats.tokens.megatron.layout import (
 )
 from penstock.formats.tokens.megatron.manifest import read_manifest, side_file_path
 from penstock.store.base import Store
-from penstock.store.commit_log import output_files, read_log
 from penstock.store.side_file import NEXT, move_file, promote
+from penstock.store.transaction import output_files, read_log
 
 KEPT = "megatron.replaced"
 """Code of findings and actions."""
