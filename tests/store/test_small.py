@@ -14,7 +14,7 @@ from penstock.errors import NotFound, UnsafeData
 from penstock.store.local import TOGETHER, LocalStore
 from penstock.store.lock import lock_path
 from penstock.store.memory import MemoryStore
-from penstock.store.small import HIDDEN, SMALL_BYTES, NamesBeside, read_small
+from penstock.store.put import HIDDEN, SMALL_BYTES, NamesBeside, read_small
 from penstock.testing.faults import FaultStore
 
 NAMES = [f"{number}.idx" for number in range(5)]

@@ -48,10 +48,9 @@ from penstock.store.memory import MemoryStore
 from penstock.store.outputs import claim, output_path, require_file_or_none, require_other, sweep_killed
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Given, Place, place_of, places_of
-from penstock.store.put import aborting
+from penstock.store.put import HIDDEN, NamesBeside, aborting, read_small
 from penstock.store.resolve import absolute
 from penstock.store.side_file import file_binding
-from penstock.store.small import HIDDEN, NamesBeside, read_small
 from penstock.store.state import states_of
 from penstock.store.unfinished import Once, mark_path, remove_mark
 

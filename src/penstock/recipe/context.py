@@ -14,7 +14,7 @@ from penstock.errors import ConfigError, FormatError, NotFound, TooLarge, Unsafe
 from penstock.formats import open_source
 from penstock.recipe.code import Code
 from penstock.recipe.places import beside
-from penstock.store import limited
+from penstock.store import put
 from penstock.store.place import place_of
 
 
@@ -136,7 +136,7 @@ def read_document(path: str, what: str) -> Any:
     place = place_of(path)
     if not place.exists() or place.is_folder():
         raise NotFound(f"no such {what}", path=path, hint="Check the path")
-    data = limited.read_document(place.store, place.path)
+    data = put.read_document(place.store, place.path)
     if not path.endswith(".json"):
         return energon_yaml.load(data, path)
     try:

@@ -194,7 +194,7 @@ class LocalStore(Store):
         return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept, own=own)
 
     def stage_files(self, folder: str) -> LocalStagedFiles:
-        """Start small files in an existing directory that become visible together; see `penstock.store.small`."""
+        """Start small files in an existing directory that become visible together; see `penstock.store.put`."""
         require_no_url(folder)
         self.require_target(os.path.join(folder, TOGETHER))
         return LocalStagedFiles(self._os, folder)

@@ -21,7 +21,7 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Trunc
 from penstock.formats import get_format
 from penstock.formats.jsonl import several, text
 from penstock.formats.jsonl.text import Text
-from penstock.store import LocalStore, small
+from penstock.store import LocalStore, put
 from penstock.testing import CountingStore
 from penstock.testing.elsewhere import in_a_fork
 from penstock.testing.faults import FaultStore
@@ -293,7 +293,7 @@ def test_what_is_found_of_many_is_what_is_found_of_each(
     store, options = LocalStore().within(str(folder)), OpenOptions()
     found = several.FORMAT.check(store, str(folder), options, depth)
     monkeypatch.setattr(several, "read_small", lambda store, *_: store)
-    monkeypatch.setattr(small, "_WORTH_A_LISTING", 1000)
+    monkeypatch.setattr(put, "_WORTH_A_LISTING", 1000)
     assert several.FORMAT.check(store, str(folder), options, depth) == found
     assert len({finding.code for finding in found}) >= 4
 
@@ -316,7 +316,7 @@ def test_what_opens_of_many_is_what_opens_of_each(number: int, tmp_path: Path, m
     found = opened()
     monkeypatch.setattr(text, "read_small", lambda store, *_: store)
     monkeypatch.setattr(text, "_WHOLE_BYTES", 0)
-    monkeypatch.setattr(small, "_WORTH_A_LISTING", 1000)
+    monkeypatch.setattr(put, "_WORTH_A_LISTING", 1000)
     for path in folder.iterdir():  # what is kept is kept of files as they are
         if path.exists():
             os.utime(path, ns=(number + 1, number + 1))

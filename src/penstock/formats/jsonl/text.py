@@ -43,9 +43,9 @@ from penstock.store.fingerprint import file_key
 from penstock.store.memory import MemoryStore
 from penstock.store.opened_file import OpenedFile
 from penstock.store.place import Place
+from penstock.store.put import NamesBeside, read_small
 from penstock.store.resolve import absolute
 from penstock.store.side_file import NEXT
-from penstock.store.small import NamesBeside, read_small
 from penstock.store.telling import told
 from penstock.types import Extent, IntArray
 

@@ -34,6 +34,7 @@ from penstock.store.base import Store
 from penstock.store.find import peek_names
 from penstock.store.limited import read_document
 from penstock.store.place import Place, dataset_at, place_of
+from penstock.store.put import read_document
 from penstock.types import IntArray, OpenOptions, ReadMode
 from penstock.view.facts.panel import Decode
 

@@ -32,7 +32,7 @@ from penstock.formats.samples.webdataset.sample_types import DATASETS, ENERGON, 
 from penstock.formats.samples.webdataset.source import WebdatasetSource
 from penstock.formats.samples.webdataset.typed import SaidSubset, TypedSource, Typing
 from penstock.store.base import Store
-from penstock.store.limited import read_document
+from penstock.store.put import read_document
 from penstock.types import OpenOptions
 
 CRUDE = "CrudeWebdataset"
