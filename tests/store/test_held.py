@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from penstock.formats.tokens.common import TokenFile
-from penstock.store import LocalStore, held
-from penstock.store.held import Held, Ring, making_room
+from penstock.store import LocalStore, mapped
+from penstock.store.mapped import Held, Ring, making_room
 
 
 class Value:
@@ -128,7 +128,7 @@ def test_where_the_system_has_none_left_what_is_held_goes(number: int) -> None:
 
 
 def test_what_was_handed_out_lives_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(held, "MOST_HELD", 2)
+    monkeypatch.setattr(mapped, "MOST_HELD", 2)
     runs = token_files(tmp_path, 20)
     views = [run.tokens(0, 100) for run in runs]
     windows = [run.gather(np.array([3]), 4) for run in runs]

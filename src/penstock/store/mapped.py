@@ -1,7 +1,7 @@
 """Files mapped into memory, without a descriptor each.
 
 Python's own mapping keeps a descriptor as long as it lives, and of these a process has often no more than 1,024. Of
-mappings Linux allows it 65,530: see `penstock.store.held`.
+mappings Linux allows it 65,530: see `penstock.store.mapped`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,108 @@ import errno
 import functools
 import mmap
 import os
+import resource
+import weakref
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from types import MethodType
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock._regular import open_regular
 from penstock.errors import NotFound
+
+MOST_HELD = 1 << 14
+"""Values held at once in a process: a quarter of the mappings that Linux allows."""
+
+USED_UP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What the system says where a process has all the files or mappings that it may have."""
+
+T = TypeVar("T")
+Ring: TypeAlias = "deque[weakref.ref[Held[Any]]]"
+"""What is held, in the order in which it is looked at for something to let go."""
+
+
+class Held(Generic[T]):
+    """A value made at first use, dropped when too many are held, the least used first, and made again when needed.
+
+    Safe in threads: two may make the value at once, and one of the two stays. Safe after fork; not pickled. `get` costs
+    a call and two attributes while the value is held.
+
+    Args:
+        make: returns the value, never None, the same each time. A method is referred to weakly, so that its object may
+            own this one: the value goes with the object.
+        ring: values that share the bound; all of the process by default.
+        most: the bound.
+    """
+
+    __slots__ = ("__weakref__", "_make", "_most", "_ring", "_used", "_value")
+
+    def __init__(self, make: Callable[[], T], *, ring: Ring | None = None, most: int | None = None) -> None:
+        self._make = weakref.WeakMethod(make) if isinstance(make, MethodType) else partial(_same, make)
+        self._ring = _of_process if ring is None else ring
+        self._most = most
+        self._value: T | None = None
+        self._used = False
+
+    def get(self) -> T:
+        """Return the value, made if necessary."""
+        value = self._value
+        if value is not None:
+            self._used = True
+            return value
+        make_room(self._ring, MOST_HELD if self._most is None else self._most)
+        make = self._make()
+        if make is None:
+            raise ReferenceError("the object that owns this value was deleted")
+        value = making_room(make, self._ring)
+        self._value, self._used = value, True
+        self._ring.append(weakref.ref(self))
+        return value
+
+    def held(self) -> T | None:
+        """Return the value if it is held; None otherwise."""
+        return self._value
+
+    def stays(self) -> bool:
+        """Return whether the value was used since the last call; otherwise drop it."""
+        used, self._used = self._used, False
+        if not used:
+            self._value = None
+        return used and self._value is not None
+
+
+def _same(make: T) -> T:
+    return make
+
+
+def make_room(ring: Ring, most: int) -> None:
+    """Drop values that were not used since the last look, until fewer than `most` are held. O(1) per access."""
+    # Each step is one call of the deque, which threads may share: no lock that a fork could leave taken.
+    while len(ring) >= most:
+        try:
+            one = ring.popleft()()
+        except IndexError:  # another thread took it
+            return
+        if one is not None and one.stays():
+            ring.append(weakref.ref(one))
+
+
+def making_room(make: Callable[[], T], ring: Ring | None = None) -> T:
+    """Call `make`; if the system has no file or mapping left, drop all values and call it again."""
+    try:
+        return make()
+    except OSError as error:
+        if error.errno not in USED_UP:
+            raise
+    make_room(_of_process if ring is None else ring, 1)
+    return make()
+
+
+_of_process: Ring = deque()  # the bound is the process's own: each source of it takes from the same
 
 
 class Mapping:
@@ -125,3 +219,65 @@ def _libc() -> Any:
     libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return libc
+
+
+Advice: TypeAlias = Callable[[int, int], None]
+"""Has bytes `[start, stop)` of one mapped file read while the caller goes on; not for an empty range."""
+
+_BATCHES = 256
+_STEP_BYTES = 1 << 17  # Linux reads no more for one call than it would read ahead, usually 128 KiB
+_THIS_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
+
+
+class Readahead:
+    """Whether batches over one dataset advise the system of their ranges first.
+
+    After a batch that waited for the disk, some batches advise; then one is a probe, which looks at its first ranges;
+    as long as probes did not wait, batches don't advise. Safe in threads: at worst a batch more or less advises.
+    """
+
+    __slots__ = ("_left", "probing")
+
+    def __init__(self) -> None:
+        self._left = 0
+        self.probing = True
+
+    def wanted(self) -> bool:
+        """Whether this batch should advise."""
+        if self._left > 0:
+            self._left -= 1
+            self.probing = True
+            return True
+        return False
+
+    def watch(self, faults_before: int) -> bool:
+        """After a batch that did not advise, or the first ranges of a probe: whether it had to wait for the disk."""
+        self.probing = False
+        waited = disk_faults() > faults_before
+        if waited:
+            self._left = _BATCHES
+        return waited
+
+
+def disk_faults() -> int:
+    """Pages that this thread has waited for so far; 0 where the system does not count them."""
+    return 0 if _THIS_THREAD is None else resource.getrusage(_THIS_THREAD).ru_majflt
+
+
+def random_access(mapped: NDArray[np.uint8]) -> Advice | None:
+    """Let the system read only the touched pages of a mapped file; returns a function that prefetches ranges, in bytes.
+
+    None for an array that is no mapping of a whole file.
+    """
+    mapping = mapping_of(mapped)
+    if mapping is None:
+        return None
+    advise, will_need, page_bytes = mapping.madvise, mmap.MADV_WILLNEED, mmap.PAGESIZE
+    advise(mmap.MADV_RANDOM)
+
+    def advise_range(start_bytes: int, stop_bytes: int) -> None:
+        start_bytes -= start_bytes % page_bytes
+        for begin in range(start_bytes, stop_bytes, _STEP_BYTES):
+            advise(will_need, begin, min(_STEP_BYTES, stop_bytes - begin))
+
+    return advise_range

@@ -34,7 +34,7 @@ from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, l
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key
-from penstock.store.held import Held
+from penstock.store.mapped import Held
 from penstock.store.put import back_up, put
 from penstock.store.side_file import file_facts
 from penstock.types import (

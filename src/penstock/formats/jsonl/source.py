@@ -28,7 +28,7 @@ from penstock.formats.jsonl.text import Text, compression_of
 from penstock.store.base import Store
 from penstock.store.exclude_list import with_side_files
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
-from penstock.store.held import Held
+from penstock.store.mapped import Held
 from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 

@@ -18,7 +18,7 @@ from penstock.abc import TokenSource
 from penstock.errors import ConfigError, TooLarge
 from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
 from penstock.store.base import Store
-from penstock.store.held import Held
+from penstock.store.mapped import Held
 from penstock.store.opened_file import OpenedFile, opened_file
 from penstock.store.resolve import current_path
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, ReadMode, Sample, Schema, TokenArray
@@ -53,7 +53,7 @@ class TokenFile:
     """A run of tokens that fills a range of one file, mapped, or read with `pread`.
 
     Thread-safe, picklable, and safe after fork: a mapping is shared, and `pread` opens the file at each call. Mappings
-    keep no file open, and of many files only those used last are mapped; see `penstock.store.held`.
+    keep no file open, and of many files only those used last are mapped; see `penstock.store.mapped`.
 
     Args:
         store: where the file is.

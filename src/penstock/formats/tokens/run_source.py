@@ -27,7 +27,7 @@ from penstock.formats.tokens.common import (
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
-from penstock.store.held import Held
+from penstock.store.mapped import Held
 from penstock.types import Batch, Extent, IntArray, OpenOptions, Place, Sample, TokenArray
 
 _STARTS_VERSION = "run-starts-1"

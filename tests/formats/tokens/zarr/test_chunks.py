@@ -21,7 +21,7 @@ from penstock.formats.tokens.zarr.cache import PieceCache
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.foreign import ForeignArray
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ArrayMeta, parse_array
-from penstock.store import held
+from penstock.store import mapped
 from penstock.store.local import LocalStore
 from penstock.testing.counting import CountingStore
 from penstock.testing.strategies import for_all
@@ -106,7 +106,7 @@ def test_any_range_and_window(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["raw", "shards"])
 def test_few_maps_at_once(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     meta = make(tmp_path / "a", name)
-    monkeypatch.setattr(held, "MOST_HELD", 2)
+    monkeypatch.setattr(mapped, "MOST_HELD", 2)
     array = ChunkArray(LocalStore(), str(tmp_path / "a"), meta, "mmap", 1 << 20)
     check_everything(array)
     assert len(array.files._maps) > 2

@@ -36,7 +36,7 @@ from penstock.formats.tokens.zarr.problems import REBUILD, fault
 from penstock.store.base import Readable, Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
-from penstock.store.held import Held
+from penstock.store.mapped import Held
 from penstock.types import (
     Batch,
     Extent,

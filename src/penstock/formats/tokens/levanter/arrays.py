@@ -15,7 +15,7 @@ from penstock.formats.tokens.levanter.ledger import Part, damaged
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.meta import ArrayMeta, parse_array
 from penstock.store.base import Store
-from penstock.store.held import Held
+from penstock.store.mapped import Held
 from penstock.types import IntArray, ReadMode
 
 _ARRAY = "zarr.json"

@@ -23,7 +23,7 @@ from penstock.formats.tokens.megatron.layout import (
     idx_path,
 )
 from penstock.store.base import Store
-from penstock.store.held import Held
+from penstock.store.mapped import Held
 from penstock.store.side_file import load_manifest
 from penstock.types import IntArray, ReadMode
 

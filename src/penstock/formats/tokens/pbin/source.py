@@ -38,8 +38,8 @@ from penstock.formats.tokens.proof import token_proof
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import files_key
-from penstock.store.held import Held
 from penstock.store.local import LocalStore
+from penstock.store.mapped import Held
 from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
 from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
 

@@ -37,7 +37,7 @@ from penstock.formats.tokens.zarr.meta import ArrayMeta
 from penstock.formats.tokens.zarr.problems import AGAIN, fault
 from penstock.formats.tokens.zarr.span import MappedSpan
 from penstock.store.base import Store
-from penstock.store.readahead import Advice, Readahead, disk_faults
+from penstock.store.mapped import Advice, Readahead, disk_faults
 from penstock.types import Extent, IntArray, ReadMode
 
 _ASKED_ITEMS = 1 << 13
