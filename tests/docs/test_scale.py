@@ -11,7 +11,7 @@ import penstock as ps
 from penstock.engine.plan import PIECE_BYTES
 from penstock.prepare.tokens import inputs as input_files
 from penstock.prepare.tokens.request import DEFAULT_FILE_TOKENS
-from penstock.store import fingerprint
+from penstock.store import _objects, fingerprint
 from penstock.store._remote_output import ONE_PUT_BYTES
 from penstock.store._requests import RemoteOptions
 from penstock.testing.memory import MemorySource

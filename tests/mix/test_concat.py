@@ -19,7 +19,7 @@ from penstock.errors import ConfigError, NotFound
 from penstock.mix import Blend, Concat, ConcatSource, concat
 from penstock.order import Sequential, Shuffle
 from penstock.pack import Chunk
-from penstock.store import mapped
+from penstock.store import mapped as mappings
 from penstock.testing.memory import KeyedSource, MemorySource, MemoryTokens
 from penstock.testing.sources import SourceLaws, TokenSourceLaws, same
 from penstock.types import Extent, Field, Place, Sample, Schema
@@ -399,7 +399,7 @@ def test_doc_starts_take_the_memory_of_the_result_once(monkeypatch: pytest.Monke
 
 
 def test_many_files_need_few_descriptors_and_mappings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "MOST_HELD", 8)
+    monkeypatch.setattr(mappings, "MOST_HELD", 8)
     with ps.create(tmp_path / "0.pbin", format="pbin", token_bytes=2, eos_id=0) as writer:
         writer.write({"tokens": np.array([1, 2, 3, 0], np.uint16)})
     for number in range(1, 300):

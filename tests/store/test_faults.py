@@ -14,7 +14,7 @@ import pytest
 from tests.store.between import Between, Fault, between
 
 from penstock.errors import ConfigError, PenstockError, Unreachable
-from penstock.store import _objects, compose
+from penstock.store import _objects, _remote_output, compose
 from penstock.store.place import Place, place_of
 from penstock.store.put import put, put_new
 from penstock.store.remote import RemoteStore

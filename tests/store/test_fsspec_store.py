@@ -14,6 +14,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from penstock.abc import Store
 from penstock.errors import ConfigError, MissingExtra, NotFound, Unreachable
+from penstock.store import _remote_output
 from penstock.store.cache import CachedStore
 from penstock.store.fsspec_store import FsspecStore, knows
 from penstock.store.resolve import resolve

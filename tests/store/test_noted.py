@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.store import _heads
 from penstock.store.cache import CachedStore
 from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer

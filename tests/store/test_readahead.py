@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from penstock.store import LocalStore, mapped
+from penstock.store import LocalStore
+from penstock.store import mapped as mapped_module
 from penstock.store.mapped import Mapping, Readahead, disk_faults, random_access
 
 
@@ -63,9 +64,9 @@ def test_asking_begins_with_a_wait_and_ends(monkeypatch: pytest.MonkeyPatch) -> 
     assert (ahead.wanted(), ahead.probing) == (False, True)
     assert not ahead.watch(disk_faults())
     assert (ahead.wanted(), ahead.probing) == (False, False)
-    monkeypatch.setattr(mapped, "disk_faults", lambda: 7)
+    monkeypatch.setattr(mapped_module, "disk_faults", lambda: 7)
     assert ahead.watch(6)
-    assert [ahead.wanted() for _ in range(mapped._BATCHES + 1)] == [True] * mapped._BATCHES + [False]
+    assert [ahead.wanted() for _ in range(mapped_module._BATCHES + 1)] == [True] * mapped_module._BATCHES + [False]
     assert ahead.probing
     assert not ahead.watch(7)
     assert not ahead.probing

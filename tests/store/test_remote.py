@@ -15,6 +15,7 @@ import pytest
 import penstock as ps
 from penstock.abc import Store
 from penstock.errors import ConfigError, Denied, NotFound, Truncated, Unreachable, Unsupported
+from penstock.store import _remote_output
 from penstock.store._requests import RemoteOptions
 from penstock.store.cache import CachedStore
 from penstock.store.remote import RemoteStore, base_of

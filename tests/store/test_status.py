@@ -23,7 +23,6 @@ _MAY_HIDE = {
     "store/derived.py": "of a file in the cache, which is computed again",
     "store/dry.py": "a rehearsal: the work itself says it",
     "store/hub_cache.py": "a name of a tokenizer that is no path",
-    "store/cache_room.py": "of what lies in the cache",
     "formats/samples/sqlite.py": "finds the words for an error that was met",
 }
 

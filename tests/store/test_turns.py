@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.store import _objects
 from penstock.store.remote import RemoteStore
 from penstock.testing import FileServer
 
