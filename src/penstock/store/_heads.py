@@ -13,8 +13,7 @@ import msgspec
 
 from penstock._digest import digest
 from penstock.errors import Corrupt, Denied, NotFound, Truncated
-from penstock.store.base import Head, Store
-from penstock.store.opened_file import changed_while_read
+from penstock.store.base import Head, Store, changed_while_read
 from penstock.store.patterns import alternatives
 
 _MOST_BYTES = 1 << 12

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock import abc
 from penstock.abc import Staged, SupportsMmap
-from penstock.errors import Truncated, Unsupported
+from penstock.errors import Corrupt, FormatError, Truncated, Unsupported
 from penstock.store._links import LinkGuard
 from penstock.types import Buffer
 
@@ -417,3 +417,9 @@ def require_inside(path: str, ranges: Sequence[Range], size_bytes: int) -> None:
             found, expected = f"{size_bytes} bytes", f"at least {stop} bytes"
             what = "the file ends before the end of a range"
             raise Truncated(what, path=path, offset_bytes=start, found=found, expected=expected)
+
+
+def changed_while_read(path: str, found: str, expected: str, kind: type[FormatError] = Corrupt) -> FormatError:
+    """Return the error for a file that isn't the one that was opened."""
+    hint = "Don't replace a dataset while it is being read; open it again"
+    return kind("the file changed while it was being read", path=path, found=found, expected=expected, hint=hint)

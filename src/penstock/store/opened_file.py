@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from penstock.errors import Corrupt, FormatError, Truncated
+from penstock.errors import Corrupt, Truncated
 from penstock.store._files import status_of
-from penstock.store.base import Store
+from penstock.store.base import Store, changed_while_read
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,6 @@ def opened_file(store: Store, path: str) -> OpenedFile | None:
     path = store.current_path(path)
     status = status_of(os.stat, path)
     return None if status is None else OpenedFile(path, status.st_size, status.st_mtime_ns)
-
-
-def changed_while_read(path: str, found: str, expected: str, kind: type[FormatError] = Corrupt) -> FormatError:
-    """Return the error for a file that isn't the one that was opened."""
-    hint = "Don't replace a dataset while it is being read; open it again"
-    return kind("the file changed while it was being read", path=path, found=found, expected=expected, hint=hint)
 
 
 def _shown(size_bytes: int, mtime_ns: int) -> str:
