@@ -22,8 +22,8 @@ import msgspec
 import xxhash
 
 from penstock.errors import ConfigError, NotFound, Unsupported
+from penstock.store.fingerprint import looking_up
 from penstock.store.place import Place
-from penstock.store.state import looking_up
 
 VERSION = 3
 """Of the cut into tasks and of the parts: work of another version is not gone on with. 1 is that of Penstock 0.1."""

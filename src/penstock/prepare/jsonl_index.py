@@ -43,6 +43,7 @@ from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store._files import named
 from penstock.store.dry import dry_place
+from penstock.store.fingerprint import states_of
 from penstock.store.local import TOGETHER, LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.outputs import claim, output_path, require_file_or_none, require_other, sweep_killed
@@ -51,7 +52,6 @@ from penstock.store.place import Given, Place, place_of, places_of
 from penstock.store.put import HIDDEN, NamesBeside, aborting, read_small
 from penstock.store.resolve import absolute
 from penstock.store.side_file import file_binding
-from penstock.store.state import states_of
 from penstock.store.unfinished import Once, mark_path, remove_mark
 
 if TYPE_CHECKING:

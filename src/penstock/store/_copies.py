@@ -82,9 +82,8 @@ def in_cache_folder(url: str) -> Generator[None]:
 class Copies:
     """Copies under one folder, shared by all processes of this host.
 
-    A new copy costs the same whatever is in the folder; see `penstock.store.cache_room`. Copies and reservations of copies
-    that are being fetched stay within the budget, if all writers count what they add. Files that processes have mapped
-    still take disk space after eviction.
+    A new copy costs the same whatever is in the folder; see `penstock.store.cache_room`. Copies, and reservations of
+    copies that are being fetched, stay within the budget. Mapped files still take disk space after eviction.
 
     Args:
         budget_bytes: what all copies may take; by default 95 % of the disk, with what else is on it.

@@ -3,17 +3,172 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 
 import numpy as np
 import xxhash
 
 from penstock._digest import digest
+from penstock._pool import Pool
+from penstock.errors import Corrupt, Truncated
 from penstock.store._files import status_of
-from penstock.store.base import Readable, Store
+from penstock.store.base import Readable, Store, changed_while_read
 from penstock.store.derived import DerivedCache
+from penstock.store.place import Place
+from penstock.store.remote import RemoteStore
 from penstock.store.zip_store import ZipStore
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedFile:
+    """A local file as it was when a dataset was opened, so that its reader notices that the dataset was replaced since.
+
+    The inode isn't compared, because some file systems in user space give a file another one each time.
+
+    Attributes:
+        path: of the file.
+        size_bytes, mtime_ns: its size and time of change then.
+    """
+
+    path: str
+    size_bytes: int
+    mtime_ns: int
+
+    def require_same(self) -> None:
+        """Raise an error if the file is another one now. A file that is gone is left to whoever reads the others.
+
+        Raises:
+            Truncated: it is shorter than it was.
+            Corrupt: it changed otherwise.
+        """
+        status = status_of(os.stat, self.path)
+        if status is not None and (status.st_size, status.st_mtime_ns) != (self.size_bytes, self.mtime_ns):
+            kind = Truncated if status.st_size < self.size_bytes else Corrupt
+            raise changed_while_read(self.path, _shown(status.st_size, status.st_mtime_ns), str(self), kind)
+
+    def require_not_later(self, path: str) -> None:
+        """Raise `Corrupt` if this file is another one now, and the file at `path` was written after it was opened.
+
+        For an index that may be made again over the same files.
+        """
+        index, status = status_of(os.stat, self.path), status_of(os.stat, path)
+        if index is None or status is None or (index.st_size, index.st_mtime_ns) == (self.size_bytes, self.mtime_ns):
+            return
+        if status.st_mtime_ns > self.mtime_ns:
+            found = f"written {(status.st_mtime_ns - self.mtime_ns) / 10**9:.3f} s after it"
+            raise changed_while_read(path, found, "a file that is older than the opened index")
+
+    def __str__(self) -> str:
+        return _shown(self.size_bytes, self.mtime_ns)
+
+
+def opened_file(store: Store, path: str) -> OpenedFile | None:
+    """Return a file as it is now; None for a remote one, whose store compares versions, or if there is none."""
+    if not store.is_local:
+        return None
+    path = store.current_path(path)
+    status = status_of(os.stat, path)
+    return None if status is None else OpenedFile(path, status.st_size, status.st_mtime_ns)
+
+
+def _shown(size_bytes: int, mtime_ns: int) -> str:
+    return f"{size_bytes} bytes, last changed {mtime_ns / 10**9:.3f} s after 1970"
+
+
+_AT_ONCE = 16
+_WORTH_A_LISTING, _LISTED_AT_ONCE, _SPARSE = 4, 1000, 4
+_NONE: Mapping[str, os.stat_result] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """The state of a file.
+
+    Attributes:
+        size_bytes: of it.
+        mtime_ns: time of its last change, 0 in remote stores.
+        version: of a remote store, else empty.
+    """
+
+    size_bytes: int
+    mtime_ns: int
+    version: str
+
+
+def state_of(file: Place, statuses: Mapping[str, os.stat_result] = _NONE) -> FileState:
+    """Return the state of a file, from its status if known; raise `NotFound`."""
+    if file.is_local:
+        status = statuses.get(file.path) or os.stat(file.path)
+        return FileState(status.st_size, status.st_mtime_ns, "")
+    store = file.store.origin
+    if isinstance(store, RemoteStore):
+        head = store.head(file.path)
+        return FileState(head.size_bytes, 0, head.identity)
+    return FileState(store.size(file.path), 0, "")
+
+
+def states_at_opening(files: Iterable[Place]) -> list[FileState]:
+    """Return states of files; of remote files, those when their store was opened or last looked."""
+
+    def state(file: Place) -> FileState:
+        if not file.store.keeps_copies:
+            return state_of(file)
+        head = file.store.head(file.path)
+        return FileState(head.size_bytes, 0, head.identity)
+
+    with Pool(_AT_ONCE, "penstock-states") as pool:
+        return list(pool.map(state, files))
+
+
+def states_of(files: Iterable[Place], statuses: Mapping[str, os.stat_result] = _NONE) -> list[FileState]:
+    """Return the current states of many files: remote ones by a listing, or concurrently by one request each."""
+    files = list(files)
+    with Pool(_AT_ONCE, "penstock-states") as pool:
+        return list(pool.map(looking_up(files, statuses), files))
+
+
+def looking_up(files: Sequence[Place], statuses: Mapping[str, os.stat_result] = _NONE) -> Callable[[Place], FileState]:
+    """Return `state_of` for these files, which uses one listing of remote files if that costs less."""
+    listed: dict[tuple[int, str], FileState] = {}
+    for store, some in by_store(files).items():
+        remote = some[0].store.origin
+        paths = [file.path for file in some]
+        if is_worth_a_listing(paths):
+            heads = remote.heads_under(folder_above(paths), most_listed(paths)) or {}
+            listed |= {(store, path): FileState(head.size_bytes, 0, head.identity) for path, head in heads.items()}
+
+    def look_up(file: Place) -> FileState:
+        return listed.get((id(file.store), file.path)) or state_of(file, statuses)
+
+    return look_up
+
+
+def by_store(files: Iterable[Place]) -> dict[int, list[Place]]:
+    """Group the files of remote stores."""
+    found: dict[int, list[Place]] = {}
+    for file in files:
+        if not file.is_local:
+            found.setdefault(id(file.store), []).append(file)
+    return found
+
+
+def is_worth_a_listing(files: Sequence[str]) -> bool:
+    return len(files) >= _WORTH_A_LISTING
+
+
+def most_listed(files: Sequence[str]) -> int:
+    """Return up to how many names a listing is worth it; a page holds a thousand."""
+    return max(_LISTED_AT_ONCE, _SPARSE * len(files))
+
+
+def folder_above(files: Sequence[str]) -> str:
+    """Return the directory, or the bucket, that contains all of these URLs of one store."""
+    scheme, _, _ = files[0].partition("://")
+    return f"{scheme}:/" + os.path.commonpath([file.removeprefix(f"{scheme}:/").rpartition("/")[0] for file in files])
+
 
 _PLACE_BYTES = 4096
 _PLACES = 4

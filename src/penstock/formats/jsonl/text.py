@@ -39,9 +39,8 @@ from penstock.formats.jsonl.index import is_megatrons, load_lines
 from penstock.store._files import status_of
 from penstock.store.base import Store, require_inside
 from penstock.store.derived import DerivedCache, Put
-from penstock.store.fingerprint import file_key
+from penstock.store.fingerprint import OpenedFile, file_key
 from penstock.store.memory import MemoryStore
-from penstock.store.opened_file import OpenedFile
 from penstock.store.place import Place
 from penstock.store.put import NamesBeside, read_small
 from penstock.store.resolve import absolute

@@ -21,7 +21,7 @@ from penstock.codec.hashes import ALGORITHMS, hasher
 from penstock.errors import Corrupt, FormatError, MissingExtra, NotFound, PenstockError, Truncated
 from penstock.formats.shards.index_json import Shard, ShardFile
 from penstock.store.base import Store
-from penstock.store.opened_file import OpenedFile
+from penstock.store.fingerprint import OpenedFile
 from penstock.types import Batch, Buffer, Extent, Field, IntArray, Sample
 
 _PIECE_BYTES = 1 << 24

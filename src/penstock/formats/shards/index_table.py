@@ -42,8 +42,7 @@ from penstock.formats.shards.index_json import (
 )
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
-from penstock.store.fingerprint import file_key
-from penstock.store.opened_file import OpenedFile, opened_file
+from penstock.store.fingerprint import OpenedFile, file_key, opened_file
 from penstock.store.telling import tell
 from penstock.types import IntArray
 

@@ -21,8 +21,7 @@ from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
 from penstock.formats._sources import StoredSource, redacted
 from penstock.store.base import Store
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
-from penstock.store.opened_file import OpenedFile, opened_file
+from penstock.store.fingerprint import OpenedFile, once_a_host, opened_file, sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 EXTRA = "parquet"

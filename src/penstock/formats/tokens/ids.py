@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from penstock.errors import Corrupt
 from penstock.formats.tokens.common import TokenFile
 from penstock.store.base import Store
-from penstock.store.opened_file import OpenedFile
+from penstock.store.fingerprint import OpenedFile
 from penstock.types import Extent, IntArray, ReadMode, TokenArray
 
 _EXACT_BITS = {2: 11, 4: 24, 8: 53}

@@ -51,9 +51,9 @@ from penstock.formats.samples.webdataset.sqlite_index import (
 )
 from penstock.prepare.energon.plan import EnergonPlan, MetadataOptions
 from penstock.prepare.media.rows import MediaProblem, ShardMedia
+from penstock.store.fingerprint import state_of
 from penstock.store.place import Place, place_of
 from penstock.store.put import aborting, put, put_local_file, put_new
-from penstock.store.state import state_of
 
 _log = logger()
 _GROUP_SAMPLES, _GROUP_SHARDS = 1 << 17, 256

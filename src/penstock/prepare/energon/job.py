@@ -53,11 +53,11 @@ from penstock.prepare.energon.plan import (
     plan_in,
     plan_meta,
 )
+from penstock.store.fingerprint import states_of
 from penstock.store.outputs import claimed
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.store.side_file import EDGE_BYTES, edge_binding, file_binding
-from penstock.store.state import states_of
 from penstock.store.unfinished import Once
 
 _INLINE_BYTES = 256 << 20

@@ -30,9 +30,9 @@ from penstock.formats.samples.webdataset.nvmeta import (
 from penstock.formats.samples.webdataset.sample_types import TYPES
 from penstock.formats.samples.webdataset.splits import Assignment, by_patterns, by_ratio
 from penstock.prepare.media.rows import ShardMedia
+from penstock.store.fingerprint import FileState, states_of
 from penstock.store.object_folder import require_finished
 from penstock.store.place import Given, Place, dataset_at
-from penstock.store.state import FileState, states_of
 
 MADE = (SQLITE, KEYS, MEMBERS, UUID, SPLIT_YAML, DATASET_YAML, INFO_YAML, INFO_JSON)
 MOST_SHARDS = 10_000

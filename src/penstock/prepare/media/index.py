@@ -28,8 +28,8 @@ from penstock.formats.samples.sqlite import connect, connect_to_write, system_er
 from penstock.formats.samples.webdataset.nvmeta import read_info
 from penstock.prepare.media.rows import MediaFile, MediaProblem
 from penstock.store._files import named
+from penstock.store.fingerprint import state_of
 from penstock.store.place import Place
-from penstock.store.state import state_of
 
 Stamp: TypeAlias = tuple[int, int]
 """Size, and time of change in ns or a digest of the store's version; -1 without either."""

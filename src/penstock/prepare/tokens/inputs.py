@@ -43,11 +43,10 @@ from penstock.store._files import named
 from penstock.store.exclude_list import BESIDE, NOT_SHOWN, SIDE, Entry, read_list, with_lists
 from penstock.store.find import find_files as search
 from penstock.store.find import warn_of_links
-from penstock.store.fingerprint import sample_fingerprint
+from penstock.store.fingerprint import FileState, looking_up, sample_fingerprint, states_of
 from penstock.store.memory import MemoryStore
 from penstock.store.place import Place, place_of
 from penstock.store.resolve import absolute, is_url
-from penstock.store.state import FileState, looking_up, states_of
 from penstock.types import OpenOptions
 
 Compression = Literal["none", "gzip", "zstd"]

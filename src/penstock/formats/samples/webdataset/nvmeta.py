@@ -30,8 +30,8 @@ from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, Penstoc
 from penstock.formats._default_split import choose_default_split
 from penstock.formats.samples.webdataset.braces import Budget, collapse, expand
 from penstock.store.base import Store
+from penstock.store.fingerprint import OpenedFile, opened_file
 from penstock.store.object_folder import require_finished
-from penstock.store.opened_file import OpenedFile, opened_file
 from penstock.store.put import read_document
 
 FOLDER = ".nv-meta"

@@ -19,8 +19,7 @@ from penstock.formats.samples.webdataset.samples import Range
 from penstock.formats.samples.webdataset.shards import LinkedParts, index_path, scan_shard
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import file_key
-from penstock.store.opened_file import OpenedFile
+from penstock.store.fingerprint import OpenedFile, file_key
 from penstock.types import IntArray, ReadMode
 
 _log = logger()

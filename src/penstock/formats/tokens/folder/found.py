@@ -48,11 +48,10 @@ from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinishe
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.find import find_files, peek_names, survey, warn_of_links
-from penstock.store.fingerprint import files_key
+from penstock.store.fingerprint import FileState, files_key, states_at_opening
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Place
 from penstock.store.put import beginning_of
-from penstock.store.state import FileState, states_at_opening
 from penstock.types import IntArray, Manifest, OpenOptions, Sniff
 
 GROUPS = (".zarr",)

@@ -44,9 +44,8 @@ from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids,
 from penstock.formats.tokens.proof import token_proof
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key, once_a_host, opened_file, sample_fingerprint
 from penstock.store.mapped import Held
-from penstock.store.opened_file import opened_file
 from penstock.store.resolve import current_path
 from penstock.types import (
     Batch,

@@ -11,7 +11,7 @@ from penstock._borders import checked_starts
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.layout import Kind, bin_path
 from penstock.store.base import Store
-from penstock.store.opened_file import OpenedFile
+from penstock.store.fingerprint import OpenedFile
 from penstock.types import Extent, IntArray, ReadMode, TokenArray
 
 

@@ -16,8 +16,8 @@ from penstock.formats._modes import way_to_read
 from penstock.formats.tokens.zarr.decode import Damage, crc32c
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ArrayMeta
 from penstock.store.base import Store
+from penstock.store.fingerprint import OpenedFile, opened_file
 from penstock.store.mapped import Advice, Held, random_access
-from penstock.store.opened_file import OpenedFile, opened_file
 from penstock.types import Buffer, IntArray, ReadMode
 
 Mapped: TypeAlias = tuple[NDArray[np.uint8], Advice | None]
