@@ -192,7 +192,7 @@ store.object_folder: FolderMark=Mark
 store.place: Place place_of
 store.put: put
 store.remote: RemoteStore
-store.resolve: resolve_remote=resolve within
+store.place: resolve_remote=resolve within
 store.row_map: read_row_map
 store.side_file: decode_manifest encode_manifest read_side_file
 store.unfinished: unfinished_mark=mark_path

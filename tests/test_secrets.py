@@ -21,7 +21,7 @@ from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreac
 from penstock.prepare.jsonl_index import build_index
 from penstock.reshape.merge import merge
 from penstock.store.fsspec_store import FsspecStore
-from penstock.store.resolve import resolve
+from penstock.store.place import resolve
 from penstock.store.side_file import encode_manifest
 from penstock.testing import FileServer
 from penstock.types import Action, Extent, Finding, Manifest

@@ -12,8 +12,8 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.store import compose as module
 from penstock.store.compose import LEAST_PART_BYTES, MOST_PARTS, ObjectPart, compose, plan_parts
 from penstock.store.local import LocalStore
+from penstock.store.place import resolve
 from penstock.store.put import put
-from penstock.store.resolve import resolve
 
 MIB = 1 << 20
 

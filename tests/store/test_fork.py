@@ -36,7 +36,7 @@ TORCH = """
     import sys
     import torch
     from torch.utils.data import DataLoader, Dataset
-    from penstock.store.resolve import resolve
+    from penstock.store.place import resolve
 
     class Bytes(Dataset):
         def __init__(self, url):

@@ -17,7 +17,7 @@ from penstock.errors import ConfigError, MissingExtra, NotFound, Unreachable
 from penstock.store import _remote_output
 from penstock.store.cache import CachedStore
 from penstock.store.fsspec_store import FsspecStore, knows
-from penstock.store.resolve import resolve
+from penstock.store.place import resolve
 from penstock.testing.stores import StoreSuite, put
 
 _folders = itertools.count()

@@ -20,8 +20,8 @@ from penstock.store._objects import Objects
 from penstock.store.cache import CachedStore
 from penstock.store.memory import MemoryStore
 from penstock.store.object_folder import ObjectFolder, require_no_writer
+from penstock.store.place import resolve
 from penstock.store.put import put
-from penstock.store.resolve import resolve
 
 FORMATS = ("webdataset", "folder", "flat-tokens", "mds")
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -13,7 +13,7 @@ import penstock as ps
 from penstock.errors import PrepareError
 from penstock.store._objects import Objects
 from penstock.store._remote_output import RemoteClaim
-from penstock.store.resolve import resolve
+from penstock.store.place import resolve
 
 NAMES = {"pbin": "set.pbin", "jsonl": "set.jsonl", "megatron": "set"}
 OPTIONS: dict[str, dict[str, Any]] = {"pbin": {"token_bytes": 2}, "jsonl": {}, "megatron": {"token_bytes": 2}}

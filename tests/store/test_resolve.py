@@ -12,8 +12,8 @@ from penstock._secrets import redact
 from penstock.errors import ConfigError
 from penstock.store.cache import CachedStore
 from penstock.store.local import LocalStore
+from penstock.store.place import resolve
 from penstock.store.remote import RemoteStore
-from penstock.store.resolve import resolve
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_names_that_no_file_can_have(url: str) -> None:
 
 
 def test_local_paths_load_nothing_of_remote_stores() -> None:
-    code = "import sys; from penstock.store.resolve import resolve; resolve('a'); print(*sys.modules)"
+    code = "import sys; from penstock.store.place import resolve; resolve('a'); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "penstock.store.local" in loaded
     assert not {"penstock.store.remote", "penstock.store.cache", "obstore", "fsspec"} & {*loaded}

@@ -46,7 +46,7 @@ class LocalPath(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The path; raises `ConfigError` for a URL of another store."""
-        from penstock.store.resolve import local_path
+        from penstock.store.place import local_path
 
         name = "this" if param is None else param.human_readable_name
         path = local_path(value, name)

@@ -41,7 +41,7 @@ def command(folder: str, overwrite: bool, max_mb: float | None, as_json: bool) -
     streams shuffled batches, and stops and resumes the stream. FOLDER is penstock-demo if omitted.
     """
     from penstock.errors import ConfigError
-    from penstock.store.resolve import local_path
+    from penstock.store.place import local_path
 
     folder = local_path(folder, "the demo directory")
     if os.path.exists(folder) and not os.path.isdir(folder):

@@ -244,7 +244,7 @@ def _command_of(arguments: Sequence[str]) -> click.Command:
 
 def _as_given(path: str, arguments: Sequence[str]) -> str:
     with contextlib.suppress(OSError, ImportError):  # the working folder may be gone
-        from penstock.store.resolve import as_given
+        from penstock.store.place import as_given
 
         return as_given(path, arguments)
     return path

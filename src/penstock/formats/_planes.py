@@ -46,7 +46,7 @@ from penstock.formats._modes import map_least, way_to_read
 from penstock.store._files import is_link
 from penstock.store.base import Store
 from penstock.store.mapped import Held
-from penstock.store.resolve import real_path
+from penstock.store.place import real_path
 from penstock.store.side_file import NEXT, record_in_side_file
 from penstock.types import Finding, IntArray, Manifest, ReadMode
 

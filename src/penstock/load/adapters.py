@@ -16,8 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 from penstock._optional import require
 from penstock.errors import ConfigError
 from penstock.load.metrics import Metrics
-from penstock.store.place import fixed_path
-from penstock.store.resolve import local_path
+from penstock.store.place import fixed_path, local_path
 
 
 @runtime_checkable

@@ -17,7 +17,7 @@ from penstock.load.plan import once
 from penstock.mix import Blend
 from penstock.node.walk import leaves
 from penstock.order import OrderedStream
-from penstock.store.resolve import is_url, resolve
+from penstock.store.place import is_url, resolve
 from penstock.types import Extent, IntArray
 
 _AT_ONCE = 1 << 20

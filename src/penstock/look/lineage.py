@@ -30,8 +30,7 @@ from penstock.reshape.rows import Lines
 from penstock.store.exclude_list import CERTIFICATE, NO_LIST
 from penstock.store.fingerprint import sample_fingerprint
 from penstock.store.patterns import is_pattern
-from penstock.store.place import Given, Place, place_of
-from penstock.store.resolve import same_file
+from penstock.store.place import Given, Place, place_of, same_file
 from penstock.store.row_map import read_row_map
 from penstock.store.side_file import recorded_fingerprints
 from penstock.types import IntArray, Manifest

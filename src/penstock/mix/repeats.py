@@ -17,7 +17,7 @@ from penstock.mix.join import JoinedSource
 from penstock.mix.stages import Stages
 from penstock.node.walk import UNNAMED
 from penstock.order.take import TakenSource
-from penstock.store.resolve import is_url
+from penstock.store.place import is_url
 
 
 @dataclass(frozen=True, slots=True)

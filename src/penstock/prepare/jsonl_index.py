@@ -48,9 +48,8 @@ from penstock.store.local import TOGETHER, LocalStore
 from penstock.store.memory import MemoryStore
 from penstock.store.outputs import claim, output_path, require_file_or_none, require_other, sweep_killed
 from penstock.store.patterns import is_pattern
-from penstock.store.place import Given, Place, place_of, places_of
+from penstock.store.place import Given, Place, absolute, place_of, places_of
 from penstock.store.put import HIDDEN, NamesBeside, aborting, read_small
-from penstock.store.resolve import absolute
 from penstock.store.side_file import file_binding
 from penstock.store.unfinished import Once, mark_path, remove_mark
 

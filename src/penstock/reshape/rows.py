@@ -35,9 +35,8 @@ from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
 from penstock.store.base import Store
 from penstock.store.mapped import MappedFile
 from penstock.store.network import on_network
-from penstock.store.place import Data, Place, dataset_at
+from penstock.store.place import Data, Place, dataset_at, real_path
 from penstock.store.remote import RemoteStore
-from penstock.store.resolve import real_path
 from penstock.types import Extent, IntArray, Manifest
 
 

@@ -3,6 +3,6 @@
 from penstock.store.derived import DerivedCache, cache_folder
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
-from penstock.store.resolve import resolve
+from penstock.store.place import resolve
 
 __all__ = ["DerivedCache", "LocalStore", "MemoryStore", "cache_folder", "resolve"]

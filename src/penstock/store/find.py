@@ -23,9 +23,8 @@ from penstock.store.exclude_list import OURS as LISTS
 from penstock.store.exclude_list import SIDE
 from penstock.store.fingerprint import by_store, folder_above, is_worth_a_listing, most_listed
 from penstock.store.patterns import alternatives
-from penstock.store.place import Place, place_of
+from penstock.store.place import Place, absolute, is_url, local_path, place_of
 from penstock.store.remote import base_of
-from penstock.store.resolve import absolute, is_url, local_path
 from penstock.store.telling import told
 
 _log = logger()

@@ -30,7 +30,7 @@ from penstock.store.local import LocalStore, output_exists
 from penstock.store.lock import JoinedClaim, LocalClaim
 from penstock.store.object_folder import open_objects, require_no_writer
 from penstock.store.patterns import is_pattern
-from penstock.store.resolve import absolute, is_url
+from penstock.store.place import absolute, is_url
 
 StoreT = TypeVar("StoreT", bound=Store)
 

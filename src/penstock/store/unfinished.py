@@ -22,9 +22,8 @@ from penstock.store._leftovers import make_staged, take_leftovers
 from penstock.store.base import Store
 from penstock.store.local import LocalStore
 from penstock.store.outputs import sweep_killed
-from penstock.store.place import Place
+from penstock.store.place import Place, absolute
 from penstock.store.put import put
-from penstock.store.resolve import absolute
 
 _MOST_BYTES = 1 << 20
 

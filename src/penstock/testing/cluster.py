@@ -32,7 +32,7 @@ import pytest
 from penstock._optional import require
 from penstock.abc import Executor
 from penstock.executors import make_executor
-from penstock.store.resolve import resolve
+from penstock.store.place import resolve
 
 _DOCUMENTS = 1200
 _TASK_BYTES = 40_000

@@ -33,8 +33,7 @@ from penstock.formats.samples.sqlite import connect, raise_system_error
 from penstock.formats.samples.webdataset.nvmeta import SQLITE, meta_path, read_info
 from penstock.formats.samples.webdataset.shards import scan_shard
 from penstock.store.exclude_list import NO_LIST, OURS, read_list
-from penstock.store.place import Given, Place, dataset_at, place_of
-from penstock.store.resolve import local_path
+from penstock.store.place import Given, Place, dataset_at, local_path, place_of
 from penstock.types import OpenOptions
 
 _QUERY = (

@@ -62,7 +62,6 @@ def test_a_copy_of_an_uncompressed_shard_is_checked(web: FileServer, tmp_path: P
 
 
 def test_a_copy_that_another_reader_made_without_hashes_is_checked(web: FileServer, tmp_path: Path) -> None:
-    from penstock.store import resolve
 
     url = served(web, damaged(written(tmp_path / "d", size_limit=1 << 19)))
     store, _ = resolve(url)

@@ -16,8 +16,7 @@ from typing import Any, ClassVar, Literal, Self
 from penstock._secrets import logger
 from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError, PenstockError
-from penstock.store.place import fixed_path
-from penstock.store.resolve import local_path
+from penstock.store.place import fixed_path, local_path
 
 _log = logger("penstock.energon")
 

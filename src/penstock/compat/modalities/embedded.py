@@ -13,7 +13,7 @@ from penstock.formats.tokens.pbin.index import read_index
 from penstock.formats.tokens.pbin.layout import Problem, find_layout
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
-from penstock.store.resolve import local_path
+from penstock.store.place import local_path
 
 
 class EmbeddedStreamData:

@@ -18,8 +18,7 @@ from penstock.formats._manifest import side_path
 from penstock.formats.tokens.pbin.source import open_pbin
 from penstock.formats.tokens.pbin.writer import create_pbin
 from penstock.store.exclude_list import require_no_list
-from penstock.store.place import Place, local_place
-from penstock.store.resolve import same_file
+from penstock.store.place import Place, local_place, same_file
 from penstock.types import IntArray, OpenOptions, TokenArray
 
 _RUN_TOKENS = 1 << 22

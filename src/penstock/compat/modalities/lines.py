@@ -19,8 +19,7 @@ from penstock.prepare.jsonl_index import build_index
 from penstock.prepare.tokens.reading import make_reader, select
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
-from penstock.store.place import fixed_path
-from penstock.store.resolve import local_path
+from penstock.store.place import fixed_path, local_path
 
 _log = logger()
 _TAKEN = "another run is writing this output"

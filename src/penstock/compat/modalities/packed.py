@@ -26,8 +26,7 @@ from penstock.pack.chunk import Chunk
 from penstock.pack.megatron_blocks import MegatronBlocks
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
-from penstock.store.place import fixed_path
-from penstock.store.resolve import local_path
+from penstock.store.place import fixed_path, local_path
 from penstock.types import OpenOptions
 
 _log = logger()

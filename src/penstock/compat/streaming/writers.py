@@ -17,9 +17,8 @@ from penstock.formats import create
 from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.shards.side import SIDE_NAME
-from penstock.store.place import Place, fixed_place
+from penstock.store.place import Place, fixed_place, is_url, local_path
 from penstock.store.put import aborting
-from penstock.store.resolve import is_url, local_path
 from penstock.types import Sample
 
 Where = str | os.PathLike[str]

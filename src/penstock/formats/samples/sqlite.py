@@ -21,7 +21,7 @@ from penstock.store._copies import NoCopy
 from penstock.store._files import named
 from penstock.store.base import Store
 from penstock.store.local import LocalStore
-from penstock.store.resolve import absolute
+from penstock.store.place import absolute
 
 _STRIDE = 100_000
 _FORMAT_BYTES = slice(18, 20)

@@ -27,7 +27,7 @@ from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard,
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.store.base import Store
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
-from penstock.store.resolve import real_path
+from penstock.store.place import real_path
 from penstock.types import Depth, Finding, OpenOptions
 
 _SAMPLED_SHARDS = 64

@@ -31,8 +31,8 @@ from penstock.store.base import Store
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim, require_file_or_none
+from penstock.store.place import resolve, within
 from penstock.store.put import put
-from penstock.store.resolve import resolve, within
 from penstock.store.side_file import EDGE_BYTES, edge_binding
 from penstock.types import Manifest
 

@@ -42,8 +42,8 @@ from penstock.store._links import walk_files
 from penstock.store.base import Store
 from penstock.store.find import files_of_all, find_files, one_store, select_files, survey
 from penstock.store.patterns import is_pattern
+from penstock.store.place import absolute
 from penstock.store.put import beginning_of
-from penstock.store.resolve import absolute
 from penstock.types import Depth, Extent, Finding, IntArray, OpenOptions, Sniff, Traits
 
 T = TypeVar("T")

@@ -20,7 +20,7 @@ from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
 from penstock.store.base import Store
 from penstock.store.fingerprint import OpenedFile, opened_file
 from penstock.store.mapped import Held
-from penstock.store.resolve import current_path
+from penstock.store.place import current_path
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, ReadMode, Sample, Schema, TokenArray
 
 RUN_TOKENS = 1 << 24

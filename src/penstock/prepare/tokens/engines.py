@@ -31,8 +31,7 @@ from penstock.prepare.tokens.model_files import (
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, list_added_tokens, load_spec, no_panics, read_config
 from penstock.store.hub_cache import located
 from penstock.store.local import LocalStore
-from penstock.store.place import Place
-from penstock.store.resolve import absolute, local_path
+from penstock.store.place import Place, absolute, local_path
 from penstock.types import IntArray
 
 EngineName = Literal["gigatoken", "tokenizers", "sentencepiece", "tiktoken"]

@@ -45,8 +45,7 @@ from penstock.store.find import find_files as search
 from penstock.store.find import warn_of_links
 from penstock.store.fingerprint import FileState, looking_up, sample_fingerprint, states_of
 from penstock.store.memory import MemoryStore
-from penstock.store.place import Place, place_of
-from penstock.store.resolve import absolute, is_url
+from penstock.store.place import Place, absolute, is_url, place_of
 from penstock.types import OpenOptions
 
 Compression = Literal["none", "gzip", "zstd"]

@@ -45,8 +45,7 @@ from penstock.store.base import Store
 from penstock.store.find import survey_all
 from penstock.store.local import LocalStore
 from penstock.store.outputs import output_path, require_other, require_outside
-from penstock.store.place import Given, Place, place_of, places_of
-from penstock.store.resolve import is_url
+from penstock.store.place import Given, Place, is_url, place_of, places_of
 from penstock.store.row_map import require_own_row_map
 from penstock.types import Batch, IntArray, Manifest, Sample
 

@@ -31,8 +31,7 @@ from penstock._optional import require
 from penstock.codec.tokens import token_bytes_for_id, token_bytes_for_vocab
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge
 from penstock.store.local import LocalStore
-from penstock.store.place import Place
-from penstock.store.resolve import absolute, local_path
+from penstock.store.place import Place, absolute, local_path
 
 _HINT = "Use a tokenizer.json written by the tokenizers package, or a Hugging Face folder"
 _PROBE_S = 300

@@ -26,7 +26,7 @@ from penstock.prepare.tokens.model_files import load_sentencepiece
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, parse_tokenizer, require_loadable, tokenizer_digest
 from penstock.store.hub_cache import located
 from penstock.store.local import LocalStore
-from penstock.store.resolve import local_path
+from penstock.store.place import local_path
 from penstock.types import IntArray
 
 Form = Literal["NFC", "NFD", "NFKC", "NFKD"]

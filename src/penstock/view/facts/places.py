@@ -17,7 +17,7 @@ from penstock.load.explain import explain_document
 from penstock.load.history import steps_until
 from penstock.load.inverse import OneOf, Wanted
 from penstock.load.plan import once
-from penstock.store.resolve import same_file
+from penstock.store.place import same_file
 from penstock.types import Extent
 from penstock.view.facts.bounds import MOST_SAMPLE_BYTES
 from penstock.view.facts.opening import Opened, OpenedRun

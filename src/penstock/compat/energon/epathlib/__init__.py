@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from penstock.errors import ConfigError
-from penstock.store.place import Place, fixed_place
+from penstock.store.place import Place, fixed_place, is_url
 from penstock.store.put import put
-from penstock.store.resolve import is_url
 
 __all__ = ["EPath"]
 

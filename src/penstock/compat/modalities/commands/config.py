@@ -27,7 +27,7 @@ import yaml
 from penstock._numbers import count_in
 from penstock._regular import open_regular
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData
-from penstock.store.resolve import local_path
+from penstock.store.place import local_path
 
 Key = str | int
 

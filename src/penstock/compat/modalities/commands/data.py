@@ -37,9 +37,8 @@ from penstock.reshape.split import chunk_range, require_chunk
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.outputs import claimed, output_path, require_other
-from penstock.store.place import Place, place_of
+from penstock.store.place import Place, local_path, place_of, same_file
 from penstock.store.put import aborting
-from penstock.store.resolve import local_path, same_file
 from penstock.types import IntArray, OpenOptions
 
 

@@ -28,8 +28,7 @@ from penstock.prepare.tokens.tokenizer import NO_EOS, parse_tokenizer, require_l
 from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
-from penstock.store.place import Place
-from penstock.store.resolve import local_path
+from penstock.store.place import Place, local_path
 from penstock.types import IntArray, Manifest
 
 _SHOWN = 5

@@ -26,7 +26,7 @@ import numpy as np
 from penstock.errors import Corrupt
 from penstock.formats.samples.sqlite import raise_system_error, system_errors
 from penstock.formats.samples.webdataset.shards import ShardTable
-from penstock.store.resolve import absolute
+from penstock.store.place import absolute
 from penstock.types import IntArray
 
 _SAMPLES = (

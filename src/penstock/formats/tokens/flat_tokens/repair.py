@@ -44,8 +44,8 @@ from penstock.formats.tokens.zarr.meta import (
 )
 from penstock.store._files import raised
 from penstock.store.base import Store
+from penstock.store.place import real_path
 from penstock.store.put import aborting, put
-from penstock.store.resolve import real_path
 from penstock.store.side_file import is_next, sweep_next
 from penstock.types import Action, IntArray, OpenOptions
 

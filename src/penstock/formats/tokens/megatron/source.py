@@ -46,7 +46,7 @@ from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key, once_a_host, opened_file, sample_fingerprint
 from penstock.store.mapped import Held
-from penstock.store.resolve import current_path
+from penstock.store.place import current_path
 from penstock.types import (
     Batch,
     Extent,
