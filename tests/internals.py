@@ -179,7 +179,7 @@ store._objects: Objects
 store._requests: MOST_PARTS plan_requests
 store._remote_output: RemoteClaim
 store._requests: RemoteOptions
-store._replaced: replaced_mark=mark_path
+store._leftovers: replaced_mark=mark_path
 store.cache: CachedStore
 store.compose: ObjectPart compose_client=_client
 store.exclude_list: ExcludeEntry=Entry ExcludeList NO_LIST

@@ -28,8 +28,17 @@ from penstock.store._files import (
     sync_files,
     sync_folder,
 )
-from penstock.store._leftovers import Kept, make_staged, remove_others, remove_own, take_leftovers, write_what_differs
-from penstock.store._replaced import Owned, drop_replaced, require_replaceable
+from penstock.store._leftovers import (
+    Kept,
+    Owned,
+    drop_replaced,
+    make_staged,
+    remove_others,
+    remove_own,
+    require_replaceable,
+    take_leftovers,
+    write_what_differs,
+)
 from penstock.store.lock import lock_path
 from penstock.types import Buffer
 

@@ -49,10 +49,9 @@ from penstock.store._files import (
     status_of,
     sync_folder,
 )
-from penstock.store._leftovers import Kept, drop_second_names, give_name
+from penstock.store._leftovers import Kept, Owned, drop_second_names, give_name, require_replaceable
 from penstock.store._links import LinkGuard
 from penstock.store._local_staged import TOGETHER, LocalStaged, LocalStagedFiles, LocalStagedFolder
-from penstock.store._replaced import Owned, require_replaceable
 from penstock.store.base import Store
 from penstock.store.lock import JoinedClaim, LocalClaim
 from penstock.store.mapped import map_open

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from penstock._buffers import byte_view
 from penstock.errors import ConfigError, NotFound, Truncated
-from penstock.store._replaced import Owned, listed, refuse_unlisted
+from penstock.store._leftovers import Owned, listed, refuse_unlisted
 from penstock.store.base import Range, Store
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.lock import MemoryClaim

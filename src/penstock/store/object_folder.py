@@ -23,8 +23,8 @@ from penstock._buffers import byte_view
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PrepareError, Truncated
 from penstock.store._copies import NoCopy, in_cache_folder
+from penstock.store._leftovers import mark_path, piece_path
 from penstock.store._remote_output import is_dead, upload_lock
-from penstock.store._replaced import mark_path, piece_path
 from penstock.store.base import Store
 from penstock.store.derived import cache_folder
 from penstock.store.local import output_exists

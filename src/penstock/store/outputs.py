@@ -20,8 +20,8 @@ from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.store._files import is_folder, is_link, is_there, leads_somewhere, require_replaceable_file, status_of
+from penstock.store._leftovers import Owned, folders_of, listed, refuse_unlisted, unlisted_files
 from penstock.store._remote_output import RemoteClaim, is_at_work, sweep_claim
-from penstock.store._replaced import Owned, folders_of, listed, refuse_unlisted, unlisted_files
 from penstock.store.base import StagedFolder, Store
 from penstock.store.exclude_list import require_no_list
 from penstock.store.find import find_files

@@ -19,10 +19,9 @@ from penstock.abc import Staged
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
 from penstock.store._files import is_staged_name
 from penstock.store._fork_helper import Transport, transport
-from penstock.store._leftovers import is_staged_for, staged_start
+from penstock.store._leftovers import is_staged_for, mark_of, mark_path, staged_start
 from penstock.store._objects import Reply
 from penstock.store._remote_output import RemoteStaged, publish
-from penstock.store._replaced import mark_of, mark_path
 from penstock.store._requests import Counters, RemoteOptions, Traffic, cut_answers, plan_requests
 from penstock.store.base import Head, Range, RangesIgnored, Store, require_inside
 from penstock.store.local import output_exists
