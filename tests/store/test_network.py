@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.store.network import on_network
+from penstock.store._files import on_network
 
 MOUNTS = rb"""22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/root rw
 30 22 0:26 / /data rw - nfs4 server:/export rw,vers=4.2

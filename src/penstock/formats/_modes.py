@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from penstock.abc import SupportsMmap
 from penstock.errors import Truncated, Unsupported
+from penstock.store._files import on_network
 from penstock.store.base import Store
-from penstock.store.network import on_network
 from penstock.types import ReadMode
 
 Mode = Literal["global", "blocks"]

@@ -32,9 +32,9 @@ from penstock.formats.shards.source import ShardSource
 from penstock.formats.tables.arrow import ArrowSource
 from penstock.formats.tables.lines import TableLines
 from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
+from penstock.store._files import on_network
 from penstock.store.base import Store
 from penstock.store.mapped import MappedFile
-from penstock.store.network import on_network
 from penstock.store.place import Data, Place, dataset_at, real_path
 from penstock.store.remote import RemoteStore
 from penstock.types import Extent, IntArray, Manifest

@@ -16,8 +16,8 @@ from penstock.formats.shards.files import Folder, offset_table, read_whole
 from penstock.formats.shards.find_index import index_folder
 from penstock.formats.shards.merge import Part, common_layout
 from penstock.formats.shards.source import ShardSource
+from penstock.store._files import on_network
 from penstock.store.exclude_list import NO_LIST, ExcludeList
-from penstock.store.network import on_network
 from penstock.store.place import Place
 from penstock.types import IntArray, OpenOptions, Sample
 

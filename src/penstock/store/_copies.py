@@ -30,6 +30,7 @@ from penstock._digest import digest
 from penstock._secrets import logger, redact
 from penstock.codec.hashes import hasher, hex_digest
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated
+from penstock.store._files import on_network
 from penstock.store._leftovers import sweep
 from penstock.store.cache_room import COPY_NAME, room_in
 from penstock.store.derived import (
@@ -44,7 +45,6 @@ from penstock.store.derived import (
 )
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
-from penstock.store.network import on_network
 from penstock.store.put import aborting
 from penstock.types import Buffer
 

@@ -19,10 +19,10 @@ from penstock.formats._invalid_lines import SKIPPING
 from penstock.formats._manifest import side_path
 from penstock.formats._unrecognised import UNKNOWN, of_binary, of_document
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
+from penstock.store._files import on_network
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
-from penstock.store.network import on_network
 from penstock.store.put import aborting
 from penstock.store.side_file import NEXT, file_facts, is_next
 from penstock.types import IntArray
