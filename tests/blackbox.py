@@ -29,7 +29,7 @@ PUBLIC = re.compile(
 IMPORT = re.compile(r"\bfrom (penstock[\w.]*) import (\([^)]*\)|[^\n;\"']+)")
 DOTTED = re.compile(r"(?<![\w.])(?:penstock|ps)(?:\.[A-Za-z_]\w*)+")
 
-FUNCTIONS = {"penstock.check.repair", "penstock.check.verify", "penstock.mix.subset", "penstock.store.place"}
+FUNCTIONS = {"penstock.check.repair", "penstock.check.verify", "penstock.mix.subset", "penstock.store.resolve"}
 """Public functions with the name of the module that defines them."""
 
 HIDDEN = re.compile(

@@ -183,7 +183,7 @@ store._leftovers: replaced_mark=mark_path
 store.cache: CachedStore
 store.compose: ObjectPart compose_client=_client
 store.exclude_list: ExcludeEntry=Entry ExcludeList NO_LIST
-store.joining: JoinedStaged
+store.compose: JoinedStaged
 store.local: COMMITTED_TOGETHER=TOGETHER LocalStaged
 store.lock: hold_lock
 store.mapped: MappedFile

@@ -50,7 +50,7 @@ def test_what_is_internal(line: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "from penstock.store import place",
+        "from penstock.store import resolve",
         "from penstock.testing.memory import MemorySource",
         "ps.check.verify(ps.convert(a, b))",
         "'token-files.work'",

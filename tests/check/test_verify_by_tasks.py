@@ -15,6 +15,7 @@ from tests.shared_work import Counting
 import penstock as ps
 from penstock.check import verify
 from penstock.errors import ConfigError, Corrupt
+from penstock.store import resolve
 from penstock.testing.token_files import write_token_files
 
 

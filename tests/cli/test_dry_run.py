@@ -17,6 +17,7 @@ from tests import moto_s3
 from tests.internals import CLI_MODULE, COMMANDS, cli, main
 
 import penstock as ps
+from penstock.store import resolve
 
 TOKENIZER = Path(__file__).parents[1] / "golden/modalities/tokenizers/bpe2/tokenizer.json"
 
@@ -122,7 +123,7 @@ WATCHED = (
     f"from {CLI_MODULE} import main"
     + """
 import os, shlex, sys
-from penstock.store import place
+from penstock.store import resolve
 
 writes, wrong = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC, []
 changes = {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.chmod",

@@ -14,6 +14,7 @@ from tests.internals import JoinedStaged, Objects, RemoteClaim, is_lock, object_
 
 import penstock as ps
 from penstock.errors import PrepareError
+from penstock.store import resolve
 
 OnHost = Callable[[str], Any]
 VERBS: dict[str, str] = {

@@ -17,7 +17,7 @@ from tests.internals import WORK, RemoteStore, geometry_of, main
 
 import penstock as ps
 from penstock.errors import NotFound, PrepareError, Truncated, Unsupported
-from penstock.store import LocalStore
+from penstock.store import LocalStore, resolve
 from penstock.testing import FileServer, same
 from penstock.testing.stores import put
 from penstock.testing.token_files import write_token_files

@@ -12,6 +12,7 @@ import penstock as ps
 from penstock import filter as filter_rows
 from penstock import merge, shuffle, split
 from penstock.convert import convert
+from penstock.store import resolve
 
 NAMES = ("a.pbin", "a.jsonl", "mds", "m/a.bin")
 

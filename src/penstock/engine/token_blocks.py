@@ -31,8 +31,7 @@ from penstock.errors import Corrupt, NotFound
 from penstock.formats import get_format
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
 from penstock.store.base import Store
-from penstock.store.compose import can_compose
-from penstock.store.joining import joining
+from penstock.store.compose import can_compose, joining
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.types import IntArray

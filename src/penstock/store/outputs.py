@@ -23,9 +23,9 @@ from penstock.store._files import is_folder, is_link, is_there, leads_somewhere,
 from penstock.store._leftovers import Owned, folders_of, listed, refuse_unlisted, unlisted_files
 from penstock.store._remote_output import RemoteClaim, is_at_work, sweep_claim
 from penstock.store.base import StagedFolder, Store
+from penstock.store.compose import JoiningStore
 from penstock.store.exclude_list import require_no_list
 from penstock.store.find import find_files
-from penstock.store.joining import JoiningStore
 from penstock.store.local import LocalStore, output_exists
 from penstock.store.lock import JoinedClaim, LocalClaim
 from penstock.store.object_folder import open_objects, require_no_writer

@@ -41,7 +41,7 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
         MissingExtra: a package that the scheme needs isn't installed.
 
     Examples:
-        >>> from penstock.store import place
+        >>> from penstock.store import resolve
         >>> store, path = resolve("docs.jsonl")
         >>> type(store).__name__, store.size(path) > 0
         ('LocalStore', True)

@@ -15,7 +15,7 @@ import pytest
 import penstock as ps
 from penstock.compat.streaming import Stream, StreamingDataset
 from penstock.errors import ConfigError, Corrupt
-from penstock.store import MemoryStore
+from penstock.store import MemoryStore, resolve
 from penstock.testing import FileServer
 from penstock.testing.stores import put
 from penstock.types import OpenOptions

@@ -18,7 +18,7 @@ from tests.store.objects import objects
 import penstock as ps
 from penstock.compat.streaming import MDSWriter
 from penstock.errors import ConfigError, NotFound, PrepareError, Unreachable
-from penstock.store import object_folder
+from penstock.store import object_folder, resolve
 
 Calls = list[tuple[str, str]]
 MARK = ".index.json.writing.staged"

@@ -22,7 +22,7 @@ from penstock.formats.jsonl.index import decode_index, own_index_of_other_flavor
 from penstock.formats.jsonl.source import require_flavor
 from penstock.formats.jsonl.text import compression_of
 from penstock.store.base import Store
-from penstock.store.joining import append_range
+from penstock.store.compose import append_range
 from penstock.store.local import output_exists
 from penstock.store.outputs import claim_files, output_path
 from penstock.store.side_file import load_manifest, stage_beside

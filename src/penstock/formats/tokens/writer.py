@@ -20,7 +20,7 @@ from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
 from penstock.formats._manifest import FileDigests, Provenance
 from penstock.formats._writers import BaseWriter, require_fields, require_known, require_open
 from penstock.store.base import Store
-from penstock.store.joining import append_range
+from penstock.store.compose import append_range
 from penstock.store.local import LocalStore
 from penstock.types import Batch, IntArray, Manifest, Sample
 

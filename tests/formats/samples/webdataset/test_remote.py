@@ -12,6 +12,7 @@ import pytest
 from tests.internals import prepare_webdataset
 
 import penstock
+from penstock.store import resolve
 from penstock.testing import FileServer
 from penstock.testing.stores import put
 
