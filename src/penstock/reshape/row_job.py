@@ -81,7 +81,6 @@ from penstock.reshape.sidecars import (
     require_place_of_planes,
 )
 from penstock.store.compose import joining
-from penstock.store.joining import joining
 from penstock.store.local import output_exists
 from penstock.store.object_folder import not_replaceable
 from penstock.store.place import Place
