@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Iterator
@@ -67,6 +68,7 @@ def test_answers_that_break_off_put_the_end_off(
     fault: Fault, is_given_up: bool, server: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
+    monkeypatch.setattr(SlowRequests, "waiting", lambda *_: contextlib.nullcontext())  # its thread would sleep too
     monkeypatch.setattr(_objects, "time", clock)
     monkeypatch.setattr(_objects, "sleep", clock.sleep)
     monkeypatch.setattr(_objects, "_MOST_WAIT_S", 0.5)
