@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
@@ -45,6 +46,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     and its turn would be remembered.
     """
     found: list[float] = []
+    monkeypatch.setattr(_objects.SlowRequests, "waiting", lambda *_: contextlib.nullcontext())  # its thread sleeps too
     monkeypatch.setattr(_objects, "sleep", found.append)
     monkeypatch.setenv("SLURM_NODEID", "32")
     monkeypatch.setenv("SLURM_NNODES", "64")
