@@ -24,7 +24,7 @@ from penstock.formats.jsonl.energon import energon_index_path
 from penstock.formats.jsonl.scan import fault_of
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
-from penstock.store.resolve import same_file
+from penstock.store.place import same_file
 from penstock.store.side_file import NEXT
 from penstock.types import IntArray, Severity
 

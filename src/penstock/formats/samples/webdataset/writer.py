@@ -31,7 +31,6 @@ from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, Sqlite
 from penstock.formats.samples.webdataset.tar_write import END, encode_headers, encode_sample, padding
 from penstock.formats.samples.webdataset.values import encode_sample
 from penstock.store._remote_output import scratch_file
-from penstock.store._remote_staged import scratch_file
 from penstock.store.base import StagedFolder, Store
 from penstock.store.local import LocalStaged
 from penstock.store.outputs import open_folder, output_path
