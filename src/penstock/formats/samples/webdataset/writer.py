@@ -29,7 +29,6 @@ from penstock.formats.samples.webdataset.shards import PREFIX_KEYS, ShardTable, 
 from penstock.formats.samples.webdataset.splits import SPLITS, by_ratio
 from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, SqliteBuilder, encode_table, table_digest
 from penstock.formats.samples.webdataset.tar_write import END, encode_headers, encode_sample, padding
-from penstock.formats.samples.webdataset.values import encode_sample
 from penstock.store._remote_output import scratch_file
 from penstock.store.base import StagedFolder, Store
 from penstock.store.local import LocalStaged
