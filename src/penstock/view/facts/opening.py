@@ -32,7 +32,6 @@ from penstock.recipe.build import Mode
 from penstock.recipe.metadataset import is_metadataset
 from penstock.store.base import Store
 from penstock.store.find import peek_names
-from penstock.store.limited import read_document
 from penstock.store.place import Place, dataset_at, place_of
 from penstock.store.put import read_document
 from penstock.types import IntArray, OpenOptions, ReadMode
