@@ -196,7 +196,7 @@ store.place: resolve_remote=resolve within
 store.row_map: read_row_map
 store.side_file: decode_manifest encode_manifest read_side_file
 store.unfinished: unfinished_mark=mark_path
-view.draw.terminal_pictures: CELL_HEIGHT CELL_WIDTH terminal_picture=picture
+view.draw.terminal: CELL_HEIGHT CELL_WIDTH terminal_picture=picture
 view.facts.dataset: overview
 view.facts.opening: open_target read_state
 view.facts.samples: sample_at
