@@ -30,7 +30,6 @@ class ByName(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None, /
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`."""
         if not fullname.startswith(_PARENT):
             return None
         name, dot, inner = fullname.removeprefix(_PARENT).partition(".")
@@ -39,8 +38,6 @@ class ByName(MetaPathFinder):
 
 
 class _Same(Loader):
-    """Gives a module that has another name; what it says of itself stays."""
-
     def __init__(self, name: str) -> None:
         self._name = name
 

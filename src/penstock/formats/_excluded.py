@@ -48,8 +48,6 @@ class _KnowsSide(Protocol):
 
 @runtime_checkable
 class _HasManifest(Protocol):
-    """A source that reads its side file."""
-
     @property
     def manifest(self) -> Manifest | None: ...
 
@@ -187,7 +185,6 @@ def require_no_exclusions(store: Store, path: str) -> None:
 
 
 def as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
-    """The dataset as lists name its samples: by what is stored, whatever it is opened as."""
     return _as_listed(chosen, store, path, options)
 
 
@@ -337,7 +334,6 @@ def _as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) ->
 
 
 def _require_same(listed: ExcludeList, entries: Any, whole: Source[Any], samples: int) -> None:
-    """Refuse a list of other data; raises `Corrupt`."""
     found = sorted({one.dataset for one in entries})
     if not found:
         return
@@ -380,7 +376,6 @@ def _of_several(options: OpenOptions, source: Any) -> Exclusions | None:
 
 
 def list_paths(source: Any) -> dict[str, str]:
-    """Where the list of each of several JSONL files is → the file, of those that have one."""
     text = _several(source)
     found = with_lists(text.base, text.files) if text is not None and text.base.is_local else {}
     return {listed: path for path, listed in sorted(found.items())}
@@ -415,7 +410,6 @@ def files_of_lines(source: Any) -> list[tuple[str, int, int]]:
 
 
 def _alone(source: Any, text: Any, path: str) -> Source[Any]:
-    """One of the files, as it is opened by itself; a compressed one is a text of its own."""
     is_plain = path.endswith((".jsonl", ".ndjson"))
     return type(source)(text.base if is_plain else type(text)(text.base, path, [path]), path, OpenOptions())
 

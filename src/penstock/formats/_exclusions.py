@@ -189,7 +189,6 @@ class ExcludingSource(SourceNode):
 
     @property
     def schema(self) -> Schema:
-        """Fields of the samples."""
         return self.stored_source.schema
 
     @property
@@ -267,7 +266,6 @@ class ExcludingTokens(ExcludingSource):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the token ids."""
         return self.stored_source.dtype
 
     @property
@@ -277,7 +275,6 @@ class ExcludingTokens(ExcludingSource):
 
     @property
     def doc_starts(self) -> IntArray:
-        """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
         return self.stored_source.doc_starts
 
     @property
@@ -287,7 +284,6 @@ class ExcludingTokens(ExcludingSource):
 
     @property
     def eos_id(self) -> int | None:
-        """Id that ends each document, if known."""
         return self.stored_source.eos_id
 
     @cached_property
@@ -352,8 +348,6 @@ class _HiddenPlane:
 
 
 class KeptSource(Reindexed[Any]):
-    """The samples of a source that are not excluded."""
-
     kind = "open"
     source: Any
 
@@ -406,12 +400,10 @@ class KeptTokens(KeptSource):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the token ids."""
         return self.source.dtype
 
     @property
     def eos_id(self) -> int | None:
-        """Id that ends each document, if known."""
         return self.source.eos_id
 
     @property
@@ -426,12 +418,10 @@ class KeptTokens(KeptSource):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of the documents that are kept."""
         return int(self.doc_starts[-1])
 
     @cached_property
     def doc_starts(self) -> IntArray:
-        """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
         lengths = np.delete(np.diff(np.asarray(self.source.doc_starts, np.int64)), self._left_out)
         starts = np.concatenate([[0], np.cumsum(lengths)])
         starts.flags.writeable = False
@@ -463,7 +453,6 @@ class KeptTokens(KeptSource):
 
     @property
     def planes(self) -> dict[str, Plane]:
-        """The planes of what is kept."""
         return {name: _KeptPlane(one, self) for name, one in planes_of(self.source).items()}
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
@@ -487,8 +476,6 @@ class KeptTokens(KeptSource):
 
 @dataclass(frozen=True, slots=True)
 class _KeptPlane:
-    """A plane of the tokens that are kept."""
-
     plane: Plane
     source: KeptTokens
 

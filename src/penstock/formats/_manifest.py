@@ -95,7 +95,6 @@ class FileDigests:
         self._size_bytes = 0
 
     def update(self, data: Buffer) -> None:
-        """Add the next bytes of the file."""
         view = byte_view(data)
         late_bytes = max(0, self._block_bytes - self._size_bytes) if self._header_bytes else 0
         self._size_bytes += len(view)

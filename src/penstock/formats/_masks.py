@@ -54,7 +54,6 @@ class MaskFile:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the values: bool."""
         return np.dtype(np.bool_)
 
     @cached_property
@@ -94,7 +93,6 @@ def mask_beside(format: str, store: Store, path: str, num_tokens: int, read: Rea
 
 
 def check_mask(format: str, store: Store, path: str, num_tokens: int) -> list[Finding]:
-    """What is wrong with the mask beside tokens."""
     try:
         mask_beside(format, store, path, num_tokens, "pread")
     except Truncated as error:

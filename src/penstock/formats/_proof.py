@@ -83,7 +83,6 @@ class Proof:
         self._lock = threading.Lock()
 
     def require(self, start: int, stop: int) -> None:
-        """See `AnyProof`."""
         with self._lock:
             low, high = self._known
             if start >= stop or low <= start <= stop <= high:
@@ -140,7 +139,6 @@ def require_provable_as_recorded(source: Any) -> bool:
 
 
 def _rows_of(source: Any) -> Any:
-    """Return the source as its format opens it, with all of its samples."""
     whole = stored(whole_of(source))
     return stored(whole.rows) if isinstance(whole, ColumnTokens) else whole
 

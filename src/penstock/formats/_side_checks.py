@@ -143,8 +143,6 @@ def begins_otherwise(
 
 @dataclass(frozen=True, slots=True)
 class BlockTask:
-    """A block of a file to digest."""
-
     store: Store
     path: str
     start_bytes: int
@@ -152,7 +150,6 @@ class BlockTask:
 
     @property
     def described(self) -> str:
-        """Name of the task in errors."""
         return f"{redact(self.path)}, bytes {self.start_bytes} to {self.stop_bytes}"
 
 

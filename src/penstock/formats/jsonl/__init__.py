@@ -96,7 +96,6 @@ class _Jsonl:
         )
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource | EnergonJsonlSource:
-        """See `source.open_jsonl`."""
         return open_jsonl(store, _lines_path(store, path), options)
 
     create = staticmethod(create_jsonl)
@@ -118,7 +117,6 @@ class _Jsonl:
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """See `repair.repair_jsonl`, `energon.repair_energon` and `repair.sweep_jsonl`."""
         lines_path = _lines_path(store, path)
         if compression_of(lines_path) is not None:
             return []
@@ -130,7 +128,6 @@ class _Jsonl:
         return done + repair_energon(store, lines_path, findings, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
-        """See `repair.write_jsonl_manifest`; raises `Unsupported` for a compressed file."""
         if compression_of(path) is not None:
             hint = "Decompress it, or convert it: penstock convert"
             raise Unsupported("a compressed JSONL file can't have a side file", path=path, hint=hint)

@@ -168,7 +168,6 @@ def may_map(store: Store, path: str) -> bool:
 
 
 def cut(work: LineRange) -> Iterator[LineRange]:
-    """The same work in ranges of 16 MiB."""
     for start_bytes in range(work.start_bytes, work.stop_bytes, RANGE_BYTES):
         stop_bytes = min(work.stop_bytes, start_bytes + RANGE_BYTES)
         yield dataclasses.replace(work, start_bytes=start_bytes, stop_bytes=stop_bytes)
@@ -214,14 +213,12 @@ def fill_index(lines: IndexedLines, staged: Staged) -> None:
 
 
 def encode_lines(lines: IndexedLines) -> Iterator[bytes]:
-    """The bytes of the index, as the lines come; raises `Corrupt` at a faulty line."""
     encoder = PairListEncoder()
     yield from map(encoder.encode, lines)
     yield encoder.finish()
 
 
 def is_skipping() -> bool:
-    """Return whether JSONL that is opened now skips invalid lines."""
     return SKIPPING.get() is not None
 
 

@@ -142,7 +142,6 @@ def _check_index(store: Store, path: str, size_bytes: int) -> tuple[IntArray | N
 
 
 def _overlaps(path: str, lines: IntArray) -> Iterator[Problem]:
-    """Yield problems of entries, sorted by place, that begin inside the one before."""
     for entry in (np.flatnonzero(lines[1:, 0] <= lines[:-1].sum(1)) + 1).tolist():
         start, before = int(lines[entry, 0]), lines[entry - 1].tolist()
         what = "an index entry overlaps or repeats another one"
@@ -159,7 +158,6 @@ def _check_some_lines(store: Store, path: str, size_bytes: int, lines: IntArray 
 
 
 def _check_every_line(store: Store, path: str, size_bytes: int, lines: IntArray | None) -> Iterator[Problem]:
-    """Parse every line of the file, and compare it with the index."""
     num_left_out, first_left_out = 0, 0
     for work in cut(LineRange(store, path, 0, size_bytes, size_bytes)):
         found = scan_lines(work)
@@ -182,7 +180,6 @@ def _check_every_line(store: Store, path: str, size_bytes: int, lines: IntArray 
 
 
 def _among(entries: IntArray, others: IntArray) -> NDArray[np.bool_]:
-    """Return bool[k]: which of int64[k, 2] are in int64[n, 2], which is sorted and without repeats."""
     places = np.minimum(np.searchsorted(others[:, 0], entries[:, 0]), max(0, len(others) - 1))
     return (others[places] == entries).all(1) if len(others) else np.zeros(len(entries), np.bool_)
 

@@ -38,7 +38,6 @@ _FIRST = Start()
 
 
 def blocks_of(data: bytes) -> Iterator[bytes]:
-    """Whole lines, about 1 MiB at a time."""
     start = 0
     while start < len(data):
         stop = data.find(b"\n", start + BLOCK_BYTES - 1) + 1 or len(data)
@@ -135,11 +134,9 @@ class Gunzip:
 
     @property
     def consumed_bytes(self) -> int:
-        """Bytes of the file whose content was given."""
         return self._offset_bytes - len(self._data)
 
     def here(self) -> Start | None:
-        """Where the next piece begins."""
         state = self._member.copy() if self._begun else None
         return Start(self._offset_bytes - len(self._data), state)
 
@@ -196,7 +193,6 @@ class Unzstd:
 
     @property
     def consumed_bytes(self) -> int:
-        """Bytes of the file whose content was given."""
         return self._at()
 
     def here(self) -> Start | None:

@@ -70,7 +70,6 @@ _FINGERPRINT_LINES = 64
 
 
 def energon_index_path(path: str) -> str:
-    """Where Energon looks for the index."""
     return f"{path}.idx"
 
 
@@ -155,7 +154,6 @@ def _no_object(path: str, line_number: int, offset_bytes: int, text: bytes) -> C
 
 
 def encode_energon_index(starts: IntArray) -> bytes:
-    """The bytes of an index."""
     return starts.astype("=u8").tobytes()
 
 
@@ -172,7 +170,6 @@ class StartsEncoder:
         return encode_energon_index(pairs[:, 0])
 
     def finish(self) -> bytes:
-        """The last entry: the size of the file."""
         return encode_energon_index(np.array([self._stop_bytes], np.int64))
 
 
@@ -243,7 +240,6 @@ class EnergonJsonlSource(StoredSource):
 
     @property
     def schema(self) -> Schema:
-        """The key and the part `json`."""
         fields = (Field("__key__", "text"), Field(_PART, "bytes" if self._options.raw else "json"))
         chosen = self._options.columns
         return Schema(tuple(one for one in fields if chosen is None or one.name in chosen), open=True)
@@ -289,11 +285,9 @@ class EnergonJsonlSource(StoredSource):
         return Place(extents=(Extent(self.path, start, stop - start),))
 
     def key_of(self, index: int, /) -> str:
-        """The number of sample `index` as text."""
         return str(as_index(index, len(self)))
 
     def index_of(self, key: str, /) -> int:
-        """Return the index of the sample with this key, or raise `NotFound`."""
         place = count_in(key, len(self))
         if place is None or key != str(place):
             raise NotFound(f"no sample with the key {key!r}", path=self.path, found=f"{len(self)} samples")
@@ -307,7 +301,6 @@ class EnergonJsonlSource(StoredSource):
         return bytes(self._read([self._range(self.index_of(key))])[0])
 
     def get_with_shard(self, name: str, /) -> tuple[bytes, str]:
-        """As `get`, and the name of the file that the samples are in."""
         return self.get(name), self._name
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
@@ -315,7 +308,6 @@ class EnergonJsonlSource(StoredSource):
         raise NotFound(f"no media metadata for {name!r}", path=self.path, hint="A JSONL file holds no media")
 
     def shown(self) -> dict[str, Any]:
-        """Return the path, and the number of samples if it is known."""
         samples = None if self._known_starts is None else len(self._known_starts) - 1
         return {"path": self.path, "flavor": "energon", "samples": samples}
 
@@ -331,14 +323,12 @@ class EnergonJsonlSource(StoredSource):
         return start, stop
 
     def _read(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
-        """The bytes of each `(start, stop)`."""
         view = self._view()
         if view is None or max(map(_STOP, ranges), default=0) > len(view):
             return self._store.get_ranges(self.path, ranges)  # says so where the file is shorter
         return [view[start:stop] for start, stop in ranges]
 
     def _view(self) -> memoryview | None:
-        """The file, mapped; None where it is better read."""
         return self._held_view.get() if self._maps else None
 
     def _map(self) -> memoryview:

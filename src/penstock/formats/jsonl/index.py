@@ -48,12 +48,10 @@ def problem(
     expected: str | None = None,
     severity: Severity = "error",
 ) -> Problem:
-    """Something wrong with a file or its index."""
     return Problem(f"jsonl.{code}", Corrupt, path, what, fix, offset_bytes, found, expected, severity)
 
 
 def remake(path: str) -> str:
-    """What to do about an index that is wrong."""
     return f"Rebuild it: `penstock index {path} --overwrite`"
 
 
@@ -109,7 +107,6 @@ def decode_index(store: Store, index_path: str) -> IntArray:
 
 
 def outside(path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:
-    """Entries that leave the file."""
     starts, lengths = lines[:, 0], lines[:, 1]
     # Not by their sum: it may be beyond int64.
     wrong = np.flatnonzero((starts < 0) | (lengths < 0) | (lengths > size_bytes) | (starts > size_bytes - lengths))
@@ -158,7 +155,6 @@ def misfits(store: Store, path: str, lines: IntArray, size_bytes: int) -> Iterat
 
 
 def lines_behind(store: Store, path: str, stop_bytes: int, size_bytes: int) -> Iterator[Problem]:
-    """Good lines behind the last entry, which ends at `stop_bytes`; looks at 1 MiB."""
     place = stop_bytes + 1 if stop_bytes else 0
     tail = store.get(path, place, min(_TAIL_BYTES, max(0, size_bytes - place)))
     for line in tail.split(_NEWLINE):
@@ -214,7 +210,6 @@ def _index_key(store: Store, index_path: str, size_bytes: int) -> str:
 
 
 def _counts_characters(store: Store, path: str, start: int, length: int) -> bool:
-    """Whether an entry's length is that of its line in characters."""
     line, newline, _ = store.get(path, start, 4 * length + 2).partition(_NEWLINE)
     if not newline and start + len(line) < store.size(path):
         return False
@@ -268,7 +263,6 @@ def _other_owner(store: Store, path: str, index_path: str) -> str | None:
 
 
 def _of_this_stem(store: Store, path: str, index_path: str) -> Iterator[str]:
-    """Files beside `path` that share the name of its index."""
     folder, stem = os.path.split(index_path.removesuffix(".idx"))
     names = [stem + suffix for suffix in _SUFFIXES]
     if store.is_local:
@@ -282,7 +276,6 @@ def _of_this_stem(store: Store, path: str, index_path: str) -> Iterator[str]:
 
 
 def _fits(store: Store, index_path: str, path: str) -> bool:
-    """Whether an index ends where a file does."""
     if not store.exists(path) or store.is_folder(path):
         return False
     try:

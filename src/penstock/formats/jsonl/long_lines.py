@@ -83,16 +83,12 @@ def fault_of_pieces(pieces: Iterable[bytes]) -> str | None:
 
 
 class _Fault(Exception):
-    """What is wrong, and at which character of the text."""
-
     def __init__(self, what: str, place: int | None = None) -> None:
         super().__init__(what)
         self.what, self.place = what, place
 
 
 class _LineCheck:
-    """Decodes bytes as `json` does, and hands the text on."""
-
     def __init__(self) -> None:
         self._head = b""
         self._decoder: codecs.IncrementalDecoder | None = None
@@ -150,8 +146,6 @@ class _LineCheck:
 
 
 class _TextCheck:
-    """JSON text that comes in pieces."""
-
     def __init__(self) -> None:
         self._rest = ""
         self._before = 0  # characters before `_rest`

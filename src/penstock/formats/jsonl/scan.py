@@ -52,7 +52,6 @@ class LineRange:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
         return f"{redact(self.path)}, bytes {self.start_bytes} to {self.stop_bytes}"
 
 
@@ -150,7 +149,6 @@ def _line_pairs(work: LineRange) -> IntArray:
 
 
 def _newlines(work: LineRange, start_bytes: int, stop_bytes: int) -> Iterator[IntArray]:
-    """Places of line ends in `[start_bytes, stop_bytes)`, as runs that are not empty."""
     # Read, not mapped: a file cut short meanwhile is then an error, not the end of the process; and it costs the same.
     finder = NewlineFinder()
     for place in range(start_bytes, stop_bytes, _SLICE_BYTES):
@@ -216,7 +214,6 @@ def line_runs(work: LineRange, block_bytes: int, *, in_pieces: bool = False) -> 
 
 
 def _line_stop(work: LineRange, place: int) -> int:
-    """Behind the line end that comes first from `place` on; the end of the file where none does."""
     while place < work.size_bytes:
         piece = _read(work, place, PIECE_BYTES)
         if (found := piece.find(b"\n")) >= 0:
@@ -226,13 +223,11 @@ def _line_stop(work: LineRange, place: int) -> int:
 
 
 def line_pieces(work: LineRange, start_bytes: int, stop_bytes: int) -> Iterator[bytes]:
-    """The bytes of a long line, a piece at a time."""
     for place in range(start_bytes, stop_bytes, PIECE_BYTES):
         yield _read(work, place, min(PIECE_BYTES, stop_bytes - place))
 
 
 def _first_line(work: LineRange) -> int:
-    """Where the first line that begins in the range begins; `stop_bytes` where none does."""
     if work.start_bytes == 0:
         return 0
     place = work.start_bytes - 1
@@ -260,7 +255,6 @@ def _shorter(work: LineRange, size_bytes: int) -> Truncated:
 
 
 def _checked_lines(block: bytes) -> tuple[IntArray, dict[int, str]]:
-    """The lines of a block, and for each faulty one why."""
     lines = block.split(b"\n")
     if block.endswith(b"\n"):
         lines.pop()

@@ -74,7 +74,6 @@ class _JsonlFiles:
         return Sniff(True, f"{len(files)} JSONL files")
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> JsonlSource:
-        """See `open_several`."""
         return open_several(store, path, options)
 
     def open_list(self, paths: Sequence[str], options: OpenOptions, /) -> JsonlSource:
@@ -85,7 +84,6 @@ class _JsonlFiles:
     create = refuse_to_create
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """The findings of each file, in order; see `check.check_jsonl`."""
         files = sorted(_files(path, follow_links=options.follow_links), key=os.fsencode)
         names = NamesBeside(files, (".idx", ".penstock", NEXT))
         found = (one for file in files for one in check_file(_seen(store, file, names), file, options, depth))

@@ -83,7 +83,6 @@ def open_text(text: Text, path: str | Sequence[str], options: OpenOptions) -> Js
 
 
 def require_flavor(path: str | None, flavor: str) -> None:
-    """Refuse a flavor that does not exist; raises `ConfigError`."""
     if flavor not in FLAVORS:
         raise ConfigError("unknown flavor of JSONL", path=path, found=flavor, expected=" | ".join(FLAVORS))
 
@@ -132,14 +131,12 @@ class JsonlSource(StoredSource):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its files, as they are stored."""
         if isinstance(self._store, Text):
             return int(self._store.stored_stops()[-1])
         return self._store.size(self._path)
 
     @property
     def files(self) -> tuple[Store, Sequence[str]]:
-        """Where its files are, and their paths."""
         return (self._store.base, self._store.files) if isinstance(self._store, Text) else (self._store, (self._path,))
 
     def proof(self) -> Proof | None:
@@ -218,7 +215,6 @@ class JsonlSource(StoredSource):
         return Place(extents=(Extent(self._path, start, length),))
 
     def details(self) -> dict[str, Any]:
-        """What `info` shows beside counts, of several files and of compressed ones."""
         if not isinstance(self._store, Text):
             return {}
         compressed = self._store.count_compressed()
@@ -230,7 +226,6 @@ class JsonlSource(StoredSource):
         return {**super().recipe(), "format": name, "path": redacted(self._asked_for)}
 
     def shown(self) -> dict[str, Any]:
-        """Return the path, and the number of lines if it is known."""
         return {"path": self._path, "lines": None if self._known_lines is None else len(self._known_lines)}
 
     @property

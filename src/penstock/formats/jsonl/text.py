@@ -65,7 +65,6 @@ _log = logger()
 
 
 def compression_of(path: str) -> str | None:
-    """How a file is compressed, by its name."""
     return COMPRESSED.get(os.path.splitext(path)[1])
 
 
@@ -123,7 +122,6 @@ class Text(Store):
         return [(os.path.relpath(path, root or "."), path) for path in self.files]
 
     def count_compressed(self) -> int:
-        """How many of the files are compressed."""
         if self._packed is None:
             self._packed = sum(path.endswith(tuple(COMPRESSED)) for path in self.files)
         return self._packed
@@ -138,7 +136,6 @@ class Text(Store):
     # --- as a store --------------------------------------------------------------------------------------------------
 
     def size(self, path: str) -> int:
-        """Bytes of the text."""
         self._require(path)
         return int(self._layout()[1][-1])
 
@@ -164,7 +161,6 @@ class Text(Store):
         return found
 
     def exists(self, path: str) -> bool:
-        """Whether it is the text."""
         return path == self.path
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -258,7 +254,6 @@ class Text(Store):
         return number, start - int(starts[number])
 
     def _read(self, start: int, stop: int) -> bytes:
-        """A run of the text, which may go over several files."""
         starts = self._layout()[1]
         pieces: list[bytes] = []
         while start < stop:
@@ -340,7 +335,6 @@ class _Decompressed:
         self._rest = b""
 
     def read(self, start: int, stop: int) -> bytes:
-        """Content `[start, stop)`; raises `Truncated` where there is less."""
         blocks = [self._block(number) for number in range(start // _BLOCK_BYTES, -(-stop // _BLOCK_BYTES))]
         low = start // _BLOCK_BYTES * _BLOCK_BYTES
         found = b"".join(blocks)[start - low : stop - low] if len(blocks) != 1 else blocks[0][start - low : stop - low]

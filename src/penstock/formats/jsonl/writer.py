@@ -116,12 +116,10 @@ class JsonlWriter(BaseWriter):
             self._flush()
 
     def write_batch(self, batch: Batch, /) -> None:
-        """Add k samples given as columns."""
         for sample in rows_of(batch, self._path):
             self.write(sample)
 
     def note(self, given: Provenance) -> None:
-        """Record its inputs and options in the side file."""
         self._given = given
 
     def write_run(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
@@ -146,7 +144,6 @@ class JsonlWriter(BaseWriter):
         self._append(data, lengths - 1)
 
     def write_joined(self, rows: JoinedRows, /) -> None:
-        """See `penstock._kinds.JoinsRows`: lines, each with its end."""
         require_open(self._open, self._path)
         for run in rows.lengths():
             self._count(run - 1)
@@ -187,7 +184,6 @@ class JsonlWriter(BaseWriter):
         self._digests.update(data)
 
     def _count(self, line_lengths: IntArray) -> None:
-        """Put lines into the index, by their lengths without their ends."""
         ends = np.cumsum(line_lengths + 1) + self._size_bytes
         self._index.write(self._encoder.encode(np.stack([ends - line_lengths - 1, line_lengths], 1)))
         self._size_bytes = int(ends[-1]) if len(ends) else self._size_bytes

@@ -72,7 +72,6 @@ class MediaFilter:
 
 
 def encode_metadata(metadata: MediaMetadata) -> tuple[str, str]:
-    """`(metadata_type, metadata_json)`."""
     known = {field.name: getattr(metadata, field.name) for field in fields(metadata)}
     text = msgspec.json.encode({name: value for name, value in known.items() if value is not None})
     return ("image" if isinstance(metadata, ImageMetadata) else "av"), text.decode()
@@ -135,7 +134,6 @@ def read_metadata(connection: sqlite3.Connection, name: str, *, path: str) -> Me
 
 
 def read_rows(connection: sqlite3.Connection, *, path: str) -> Iterator[MediaRow]:
-    """All rows, in the byte order of their names; raises `Corrupt`."""
     try:
         if not has_table(connection, METADATA):
             return
@@ -187,7 +185,6 @@ def other_header(media: MediaBytes, metadata: MediaMetadata) -> str | None:
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
-    """Make the two tables where they are not there."""
     for table, statement in _TABLES.items():
         if not has_table(connection, table):
             connection.execute(statement)
@@ -207,7 +204,6 @@ def add_filters(connection: sqlite3.Connection, filters: Iterable[tuple[MediaFil
 
 
 def put_rows(connection: sqlite3.Connection, rows: Iterable[MediaRow]) -> None:
-    """Add rows, or replace those of the same names."""
     connection.executemany(
         "INSERT OR REPLACE INTO media_metadata VALUES (?, ?, ?)",
         ((row.name, *encode_metadata(row.metadata)) for row in rows),

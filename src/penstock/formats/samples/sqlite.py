@@ -175,6 +175,5 @@ def _require_tables(connection: sqlite3.Connection) -> None:
 
 
 def _is_computed(connection: sqlite3.Connection, table: str) -> bool:
-    """Whether a table has a column that is no value but an expression."""
     columns = connection.execute("SELECT hidden FROM pragma_table_xinfo(?)", (table,))
     return any(hidden for (hidden,) in columns)

@@ -61,7 +61,6 @@ class ShardCache:
         return found
 
     def drop(self, number: int) -> None:
-        """Close a shard that is open: it is wanted in another way."""
         with self._lock:
             found = self.shards.pop(number, None)
             self._held_bytes -= 0 if found is None else found.cost_bytes

@@ -122,7 +122,6 @@ class _ShardTask:
 
     @property
     def described(self) -> str:
-        """Name of the task in errors."""
         return f"shard {self.number} of {redact(self.folder)}"
 
 
@@ -138,7 +137,6 @@ def _problems_of(check: _Check, task: _ShardTask) -> list[Problem]:
 
 
 def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
-    """Compare the existence and sizes of files, and the names of hashes, with the index."""
     where, store = f"{check.folder.path}/{INDEX_NAME}", check.folder.store
     for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
         if raw is None:
@@ -275,7 +273,6 @@ def _digests(number: int, path: str, file: ShardFile, data: NDArray[np.uint8]) -
 
 
 def _check_config(folder: Folder, number: int, shard: Shard, opened: OpenShard, stored: str) -> Iterator[Problem]:
-    """Compare the options embedded in the shard with the index."""
     offset_bytes = 4 * (shard.samples + 2)
     try:
         if shard.raw_meta is not None:
@@ -314,7 +311,6 @@ def _differ(found: Any, expected: dict[str, Any], key: str) -> bool:
 
 
 def _head_of(folder: Folder, shard: Shard, opened: OpenShard, start: int) -> bytes:
-    """Return the bytes of an MDS shard between its table of offsets and its first sample."""
     if isinstance(opened, WholeShard):
         return opened.array[start : int(opened.table[0])].tobytes()
     path = folder.place(shard.raw_data)

@@ -13,7 +13,6 @@ _REGISTERED = {"json": "json-shards"}
 
 
 def registered_name(stored: str) -> str:
-    """Name in the registry of the format that an index calls `stored`."""
     return _REGISTERED.get(stored, stored)
 
 

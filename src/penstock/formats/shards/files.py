@@ -79,7 +79,6 @@ class Folder:
     index: OpenedFile | None = None
 
     def place(self, file: ShardFile) -> str:
-        """Path of a file in the store."""
         return f"{self.path}/{file.basename}"
 
     def require_same_index(self) -> None:
@@ -127,7 +126,6 @@ class WholeShard:
         self.used = monotonic()
 
     def sample(self, place: int) -> Sample:
-        """Sample `place` of the shard."""
         self.used = monotonic()
         start, stop = self.offsets[place], self.offsets[place + 1]
         try:
@@ -143,12 +141,10 @@ class WholeShard:
         return self.view, start, stop
 
     def rows(self, places: list[int]) -> list[Row]:
-        """The same for many."""
         self.used = monotonic()
         return list(map(self.row, places))
 
     def extent(self, place: int) -> Extent:
-        """Where sample `place` is stored; for a compressed shard that is all of it."""
         if self._stored is not None:
             return self._stored
         return Extent(self._path, self.offsets[place], self.offsets[place + 1] - self.offsets[place])
@@ -207,7 +203,6 @@ class RangedShard:
             self.cost_bytes += len(self._part)
 
     def sample(self, place: int) -> Sample:
-        """Sample `place` of the shard."""
         row = self.rows([place])[0]
         try:
             return self.codec.decode(*row)
@@ -236,7 +231,6 @@ class RangedShard:
         return [part[start - first : stop - first] for start, stop in ranges]
 
     def extent(self, place: int) -> Extent:
-        """Where sample `place` is stored."""
         start, stop = self._ranges([place])[0]
         return Extent(self._path, start, stop - start)
 
@@ -430,7 +424,6 @@ def join_rows(rows: Sequence[Row]) -> tuple[NDArray[np.uint8], IntArray, IntArra
 
 
 def _read(folder: Folder, file: ShardFile, path: str) -> NDArray[np.uint8]:
-    """All bytes of one file, of the size that the index states."""
     store: Any = folder.store
     if folder.store.keeps_copies:
         data = store.mapped_copy(path, size_bytes=file.size_bytes, hashes=checkable(file))

@@ -45,7 +45,6 @@ class ShardName:
 
 
 def parse_shard_name(name: str) -> ShardName | None:
-    """The parts of a path inside a dataset's folder; None where it is not called like a shard."""
     found = _NAME.fullmatch(name)
     if found is None:
         return None
@@ -204,7 +203,6 @@ def _require_no_lost_split(store: Store, path: str, names: list[str]) -> None:
 
 
 def split_folders(store: Store, path: str) -> list[str]:
-    """Return the folders of all splits, including those without an index."""
     names = splits_in(store, path)
     return [
         f"{path}/{name}" for name in require_splits(store, path, sorted([*names, *lost_splits(store, path, names)]))
@@ -249,6 +247,5 @@ def unlisted_shards(store: Store, folder: str, listed: Collection[str]) -> list[
 
 
 def read_index(store: Store, folder: str) -> Index:
-    """The index of a folder; raises `NotFound`, or what `parse_index` raises."""
     path = f"{folder}/{INDEX_NAME}"
     return parse_index(store.get(path), path)

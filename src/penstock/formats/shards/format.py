@@ -63,12 +63,6 @@ class ShardFormat:
         return Sniff(first == self.stored, f"an {INDEX_NAME} whose first shard is {first}")
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> ShardSource:
-        """The samples of all shards.
-
-        Raises:
-            NotFound: no index is there.
-            FormatError: the index is damaged, or has no shard of this format.
-        """
         folder = index_folder(store, path, options.split)
         index = open_index(store, folder)
         stored = {layout.format for _, layout in index.facts.layouts}
@@ -79,11 +73,9 @@ class ShardFormat:
         return ShardSource(store, folder, self.name, index, options, CODECS, again)
 
     def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> ShardWriter:
-        """See `writer.create_shards`."""
         return create_shards(store, path, self.name, options, self.options, self.encoder, overwrite=overwrite)
 
     def side_of(self, store: Store, path: str, options: OpenOptions, /) -> str:
-        """Path of the side file: in the folder of the index."""
         return f"{index_folder(store, path, options.split)}/{SIDE_NAME}"
 
     own_files = staticmethod(own_files)
@@ -103,7 +95,6 @@ def open_again(name: str, store: Store, path: str, options: OpenOptions) -> Shar
 
 
 def format_of(stored: str) -> ShardFormat:
-    """The format that an index, or the registry, calls `stored`."""
     return cast(ShardFormat, get_format(registered_name(stored)))
 
 
@@ -119,7 +110,6 @@ def _is_torn(store: Store, folder: str, head: bytes) -> bool:
 
 
 def _head(store: Store, folder: str) -> bytes:
-    """The first bytes of the index of a folder, else of the first of its splits; none where there is none."""
     head = beginning_of(store, f"{folder}/{INDEX_NAME}", _SNIFF_BYTES)
     if head is None and (splits := splits_in(store, folder)):
         head = beginning_of(store, f"{folder}/{splits[0]}/{INDEX_NAME}", _SNIFF_BYTES)

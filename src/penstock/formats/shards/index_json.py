@@ -145,7 +145,6 @@ class Shard(msgspec.Struct, frozen=True, gc=False):
     zip_meta: ShardFile | None = None
 
     def files(self) -> tuple[ShardFile, ...]:
-        """Every file that the entry names."""
         return tuple(file for file in (self.raw_data, self.zip_data, self.raw_meta, self.zip_meta) if file is not None)
 
 
@@ -388,7 +387,6 @@ def encode_merged(shards: Iterable[Shard]) -> bytes:
 
 
 def below(shard: Shard, folder: str) -> Shard:
-    """The same shard, seen from a folder above: every file name is prefixed with `folder`."""
     raw_data, zip_data, raw_meta, zip_meta = (
         None if file is None else ShardFile(f"{folder}/{file.basename}", file.size_bytes, file.hashes)
         for file in (shard.raw_data, shard.zip_data, shard.raw_meta, shard.zip_meta)

@@ -35,7 +35,6 @@ _KINDS: dict[str, type] = {"str": str, "int": int, "float": float}
 
 
 def json_codec(layout: Layout, options: OpenOptions) -> RowCodec:
-    """The codec of a layout's lines, for the columns that `options` ask for."""
     fields = [
         (name, text_field(encoding))
         for name, encoding in zip(layout.column_names, layout.column_encodings, strict=True)
@@ -66,7 +65,6 @@ def _decoder(columns: tuple[str, ...] | None) -> Callable[[memoryview, int, int]
 
 
 def _by_python(view: memoryview, start: int, stop: int) -> Any:
-    """What `json.loads` says; raises `Corrupt`."""
     try:
         return json.loads(bytes(view[start:stop]))
     except (ValueError, RecursionError) as error:
@@ -78,11 +76,6 @@ def _by_python(view: memoryview, start: int, stop: int) -> Any:
 
 
 def json_encoder(options: Mapping[str, Any]) -> RowEncoder:
-    """Encodes lines.
-
-    Raises:
-        ConfigError: options that can't be, such as a newline that no JSON reader would skip.
-    """
     newline = text_option(options, "newline", "\n")
     if newline.strip(_JSON_SPACE):
         hint = "Readers pass the newline to their JSON parser"

@@ -78,7 +78,6 @@ def merge_parts(
     follow_links: bool = False,
     store: Store | None = None,
 ) -> list[list[Shard]]:
-    """As `merge_index`; returns the shards of each part, by their names below `out`."""
     found, root = resolve(out)
     store = within(store or found, root := folder_of(root), follow_links=follow_links)
     names = _parts_below(store, root) if parts is None else [_name_below(root, part) for part in parts]
@@ -110,7 +109,6 @@ def _require_all_listed(store: Store, root: str, names: Sequence[str]) -> None:
 
 
 def _put(store: Store, where: str, data: bytes, *, overwrite: bool) -> None:
-    """Make the index at `where` hold `data`."""
     require_file_or_none(store, where)
     held = claim(store, where)
     try:
@@ -204,7 +202,6 @@ class FileCopy:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
         return f"{redact(self.path)}, {self.size_bytes} bytes"
 
     def chunks(self, digester: BlockHasher | None = None) -> Iterator[bytes]:

@@ -42,9 +42,7 @@ class Output(Protocol):
         """Write side file and index, and make everything visible, the index last; returns what the side file says."""
         ...
 
-    def abort(self) -> None:
-        """Discard everything written so far."""
-        ...
+    def abort(self) -> None: ...
 
 
 def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> Output:
@@ -62,8 +60,6 @@ def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> 
 
 
 class _FolderOutput:
-    """A staged folder, in which files are hidden until all of it is made visible."""
-
     __slots__ = ("_folder", "_side_name")
 
     def __init__(self, folder: StagedFolder, side_name: str) -> None:
@@ -124,14 +120,12 @@ class ShardWork:
         self._num_shards += 1
 
     def finish(self) -> list[Shard]:
-        """Wait for all of them; raises what one of them met."""
         while self._queue:
             self._wait()
         self.stop()
         return self._shards
 
     def stop(self) -> None:
-        """Cancel what was not started, and wait for the rest."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None

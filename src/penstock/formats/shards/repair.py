@@ -124,7 +124,6 @@ def rebuilt_shards(store: Store, folder: str) -> list[Shard]:
 
 
 def _gaps(shards: Sequence[Shard]) -> list[str]:
-    """Return the names of missing shards: numbers before the last one without a file."""
     missing: list[str] = []
     last: dict[str, int] = {}
     for shard in shards:
@@ -161,7 +160,6 @@ class _File:
 
 
 def _read_file(store: Store, folder: str, found: _Found, *, is_meta: bool) -> tuple[_File, _File | None]:
-    """Return the decompressed file, and the compressed one if it exists."""
     stem = found.stem + (".meta" if is_meta else "")
     packed = [(family, name) for (meta, family), name in found.files.items() if meta is is_meta and family is not None]
     zipped = None

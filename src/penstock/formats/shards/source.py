@@ -114,12 +114,10 @@ class ShardSource(StoredSource):
 
     @property
     def shards(self) -> Sequence[Shard]:
-        """The entries of the index."""
         return self._shards
 
     @property
     def files(self) -> tuple[Store, Iterator[str]]:
-        """Where the files are, and the paths of the index and of all that it names, there or not."""
         path = self.folder.path
         named = (f"{path}/{file.basename}" for shard in self._shards for file in shard.files())
         return self.folder.store, chain((f"{path}/{INDEX_NAME}",), named)
@@ -185,7 +183,6 @@ class ShardSource(StoredSource):
         return self._facts.stored_bytes
 
     def details(self) -> dict[str, Any]:
-        """Shards, columns with their encodings, compressions and hashes."""
         layouts = list(self._codecs)
         columns: dict[str, list[str]] = {}
         for layout in layouts:
@@ -288,7 +285,6 @@ class ShardSource(StoredSource):
         return Place(extents=(self._shard(number).extent(place - self._first[number]),))
 
     def shown(self) -> dict[str, Any]:
-        """Return path, samples and shards."""
         return {"path": self._path, "samples": self._size, "shards": len(self._shards)}
 
     # --- inside --------------------------------------------------------------------------------------------------
@@ -333,7 +329,6 @@ class ShardSource(StoredSource):
         return many(shard.array, shard.table[places].astype(np.int64), shard.table[places + 1].astype(np.int64))
 
     def _rows(self, numbers: IntArray, places: IntArray) -> tuple[list[RowCodec], list[Row]]:
-        """For each sample its codec and its row."""
         shards = [self._open.get(number) for number in numbers.tolist()]
         if None in shards or not self.folder.mapped:
             return self._fetched_rows(numbers, places)
@@ -375,7 +370,6 @@ class ShardSource(StoredSource):
             yield pool.map
 
     def _refuse(self, indices: IntArray) -> None:
-        """Raise the error of the first sample that does not decode."""
         for index in indices.tolist():
             self[index]
 
@@ -400,7 +394,6 @@ def _require_hashes(index: OpenIndex, algorithm: str | None, path: str) -> None:
 def _codecs(
     layouts: Sequence[tuple[int, Layout]], options: OpenOptions, codec_of: Mapping[str, CodecMaker], path: str
 ) -> dict[Layout, RowCodec]:
-    """One codec for each layout."""
     known = {name for _, layout in layouts for name in layout.column_names}
     for name in options.columns or ():
         if name not in known and layouts:

@@ -87,7 +87,6 @@ class TextEncoder:
         self._encode_row = encode_row
 
     def encode(self, sample: Sample, parts: list[Any], /) -> int:
-        """Append one row."""
         row = self._encode_row(sample)
         parts.append(row)
         return len(row)
@@ -96,7 +95,6 @@ class TextEncoder:
         """Rows of text are made one by one."""
 
     def shard(self, sizes: IntArray, /) -> tuple[bytes, bytes | None]:
-        """The header row; and the meta file."""
         return self._header, offset_table(sizes, len(self._header)) + encode_config(self.layout)
 
 
@@ -138,7 +136,6 @@ class ShardWriter(BaseWriter):
 
     @property
     def layout(self) -> Layout:
-        """Of its shards, as the index states it."""
         return self._encoder.layout
 
     def write(self, sample: Sample, /) -> None:
@@ -309,7 +306,6 @@ class ShardWriter(BaseWriter):
 
 
 def _values(values: Any) -> Any:
-    """Values of a column one by one: numbers as Python's own, rows of arrays as arrays."""
     return values.tolist() if isinstance(values, np.ndarray) and values.ndim == 1 else values
 
 
@@ -400,7 +396,6 @@ def writer_layout(
 
 
 def text_option(options: Mapping[str, Any], name: str, default: str | None) -> str:
-    """An option that is a text of at least one character; raises `ConfigError`."""
     value = options.get(name)
     value = default if value is None else value
     if not isinstance(value, str) or not value:
@@ -417,7 +412,6 @@ class MissingColumn(ConfigError, KeyError):
 
 
 def encoded_column(sample: Sample, name: str, codec: FieldCodec) -> bytes:
-    """Bytes of one column of a sample; raises `ConfigError` or `TooLarge` that name the column."""
     try:
         value = sample[name]
     except KeyError:

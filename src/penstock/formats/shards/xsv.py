@@ -36,7 +36,6 @@ _PARSERS: dict[str, Callable[[str], Any] | None] = {"str": None, "int": int, "fl
 
 
 def xsv_codec(layout: Layout, options: OpenOptions) -> RowCodec:
-    """The codec of a layout's rows, for the columns that `options` ask for."""
     fields = [text_field(encoding) for encoding in layout.column_encodings]
     wanted: _Wanted = [
         (place, name, _PARSERS[one.encoding])
@@ -79,7 +78,6 @@ def _decoder(layout: Layout, wanted: _Wanted) -> Callable[[memoryview, int, int]
 
 
 def _decode_rows(layout: Layout, wanted: _Wanted, rows: Sequence[Row]) -> Batch:
-    """The same for many rows, column by column."""
     separator, newline = layout.separator or "", layout.newline or ""
     count, end = len(layout.column_names), -len(newline)
     texts = [str(view[start:stop], "utf-8") for view, start, stop in rows]
@@ -99,11 +97,6 @@ def _decode_rows(layout: Layout, wanted: _Wanted, rows: Sequence[Row]) -> Batch:
 
 
 def xsv_encoder(stored: str, options: Mapping[str, Any]) -> RowEncoder:
-    """Encodes rows of one of the three formats.
-
-    Raises:
-        ConfigError: options that can't be, or a column name that would not read back.
-    """
     separator = SEPARATORS.get(stored) or text_option(options, "separator", None)
     newline = text_option(options, "newline", "\n")
     layout = writer_layout(stored, options, text_field, newline=newline, separator=separator)

@@ -41,9 +41,7 @@ class Blocks(Protocol):
         ...
 
     @property
-    def schema(self) -> Any:
-        """The `pyarrow.Schema` of all rows."""
-        ...
+    def schema(self) -> Any: ...
 
     @property
     def starts(self) -> IntArray:
@@ -54,9 +52,7 @@ class Blocks(Protocol):
         """The `pyarrow.Table` of one block, with these columns; safe in threads."""
         ...
 
-    def extent(self, block: int, /) -> Extent:
-        """Where a block is."""
-        ...
+    def extent(self, block: int, /) -> Extent: ...
 
 
 class ArrowSource(StoredSource):
@@ -129,7 +125,6 @@ class ArrowSource(StoredSource):
 
     @property
     def files(self) -> tuple[Store, tuple[str, ...]]:
-        """Where the data files are, and their paths, in order."""
         return self._store, self._files
 
     def _read_files(self) -> tuple[Store, tuple[str, ...]]:
@@ -137,7 +132,6 @@ class ArrowSource(StoredSource):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
         return sum(map(self._store.size, self._files))
 
     @property
@@ -146,7 +140,6 @@ class ArrowSource(StoredSource):
         return self._blocks.starts
 
     def details(self) -> dict[str, Any]:
-        """Files, blocks and columns with their types."""
         return {
             "files": len(self._files),
             "blocks": len(self._blocks.starts) - 1,
@@ -213,7 +206,6 @@ class ArrowSource(StoredSource):
         return name in schema.names and holds_marks(schema.field(name).type)
 
     def id_column(self, name: str, /) -> Any:
-        """That column, for reading ids alone: see `lists.ListColumn`."""
         from penstock.formats.tables.lists import ListColumn
 
         return ListColumn(self, name)
@@ -236,7 +228,6 @@ class ArrowSource(StoredSource):
                         return
 
     def place_of(self, index: int, /) -> Place:
-        """Where the block of row `index` is."""
         place = as_index(index, len(self))
         return Place(extents=(self._blocks.extent(int(np.searchsorted(self._blocks.starts, place, side="right")) - 1),))
 
@@ -244,7 +235,6 @@ class ArrowSource(StoredSource):
         return {**super().recipe(), "path": redacted(self.path if self._given is None else self._given)}
 
     def shown(self) -> dict[str, Any]:
-        """Return path and number of files, and the number of rows if it is known."""
         samples = None if self._known is None else len(self)
         return {"path": self.path, "files": len(self._files), "samples": samples}
 
@@ -314,8 +304,6 @@ def open_file(store: Store, path: str, *, mapped: bool = True) -> Any:
 
 
 class _Ranges(io.RawIOBase):
-    """A file of a store, read where it is asked for."""
-
     def __init__(self, store: Store, path: str) -> None:
         super().__init__()
         self._store = store
@@ -379,7 +367,6 @@ def too_large(path: str, error: object) -> TooLarge:
 
 
 def damaged(path: str, error: object, offset_bytes: int | None = None) -> Corrupt:
-    """The error for a file that pyarrow can't read."""
     found = str(error).partition("\n")[0] or type(error).__name__
     return Corrupt("the file is damaged", path=path, offset_bytes=offset_bytes, found=found, hint="Copy it again")
 
@@ -501,7 +488,6 @@ def _take(table: Any, rows: IntArray) -> Any:
 
 
 def _values(name: str, chunks: Any, path: str) -> Any:
-    """A column's values: an array where they are numbers without nulls, else a list."""
     types = require("pyarrow", extra=EXTRA).types
     if not chunks.null_count:
         if types.is_boolean(chunks.type):
@@ -514,7 +500,6 @@ def _values(name: str, chunks: Any, path: str) -> Any:
 
 
 def _together(parts: list[tuple[NDArray[np.intp], Any]], n_rows: int) -> Any:
-    """One column of a batch, from the values of each block."""
     if all(isinstance(values, np.ndarray) for _, values in parts):
         joined = np.empty(n_rows, parts[0][1].dtype)
         for rows, values in parts:

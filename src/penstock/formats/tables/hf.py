@@ -92,11 +92,9 @@ class HfBlocks:
             return pyarrow.Table.from_batches([batch])
 
     def pieces(self, block: int, columns: list[str] | None, /) -> Iterator[Any]:
-        """One: it is mapped, or was written as one."""
         yield self.read(block, columns)
 
     def extent(self, block: int, /) -> Extent:
-        """The bytes of a record batch."""
         path, start, size_bytes = self.batches[block]
         return Extent(path, start, size_bytes) if size_bytes >= 0 else Extent(path, 0, self.store.size(path))
 
@@ -195,7 +193,6 @@ def _splits(store: Store, root: str) -> list[str]:
 
 
 def _files_of(store: Store, folder: str) -> list[str]:
-    """Paths of the Arrow files, in the order of `state.json`."""
     path = f"{folder}/{STATE}"
     state = _json(store, path)
     if state.get("_indices_data_files"):
@@ -306,14 +303,12 @@ def _stream_schema(file: Any, path: str) -> Any:
 
 
 def _file_batches(file: Any) -> Iterator[tuple[int, int, int]]:
-    """Rows, number, -1 of each record batch in Arrow's file format."""
     opened = require("pyarrow", extra=EXTRA).ipc.open_file(file)
     for number in range(opened.num_record_batches):
         yield opened.get_batch(number).num_rows, number, -1
 
 
 def _stream_batches(file: Any, schema: Any, path: str) -> Iterator[tuple[int, int, int]]:
-    """Rows, first byte and bytes of each record batch in Arrow's stream format."""
     ipc = require("pyarrow", extra=EXTRA).ipc
     size_bytes = file.size()
     while (start := file.tell()) < size_bytes:
@@ -355,7 +350,6 @@ class _Hf:
     create = refuse_to_create
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_blocks`; all splits are checked if none is named."""
         root = path.rstrip("/") or path
         if options.split is None and not store.exists(f"{root}/{STATE}") and store.exists(f"{root}/{SPLITS}"):
             try:

@@ -61,12 +61,10 @@ class TableLines(Store):
 
     @property
     def fingerprint(self) -> str:
-        """That of the source."""
         return self.source.fingerprint
 
     @property
     def text(self) -> tuple[Store, str]:
-        """This, and the path of the rows."""
         return self, self.place.path
 
     def line_ranges(self) -> IntArray:
@@ -78,19 +76,16 @@ class TableLines(Store):
     # --- as a store --------------------------------------------------------------------------------------------------
 
     def size(self, path: str) -> int:
-        """Bytes of the text."""
         if path != self.place.path:
             raise NotFound("no such file", path=path)
         lines = self.line_ranges()
         return int(lines[-1].sum()) + 1 if len(lines) else 0
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """See `penstock.abc.Store`."""
         require_inside(path, ranges, self.size(path))
         return [self._read(start, stop) for start, stop in ranges]
 
     def exists(self, path: str) -> bool:
-        """Whether it is the text."""
         return path == self.place.path
 
     # --- inside ------------------------------------------------------------------------------------------------------
@@ -112,7 +107,6 @@ class TableLines(Store):
                 start += int(lengths.sum())
 
     def _lines_of(self, block: int) -> Iterator[list[bytes]]:
-        """The lines of a block, each with its end."""
         first, stop = self.source.block_starts[block : block + 2].tolist()
         for at in range(first, stop, _STEP):
             rows = self.source.get_samples(np.arange(at, min(stop, at + _STEP)))
@@ -123,7 +117,6 @@ class TableLines(Store):
                 raise ConfigError(what, path=self.place.path) from None
 
     def _read(self, start: int, stop: int) -> bytes:
-        """A run of the text, which may go over several blocks."""
         lines, borders = self.line_ranges(), self.source.block_starts
         first, last = (int(np.searchsorted(lines[:, 0], at, side="right")) - 1 for at in (start, stop - 1))
         low, high = (int(np.searchsorted(borders, row, side="right")) - 1 for row in (first, last))
@@ -154,7 +147,6 @@ class TableLines(Store):
 
 
 def _state_of(store: Store, name: str, path: str) -> str:
-    """What tells whether a file is still the same."""
     return files_key(path, store, [path]) if store.is_local else file_key(store, name, path)
 
 

@@ -19,14 +19,12 @@ _EXPECTED = "list, large_list or fixed_size_list of integers"
 
 
 def holds_ids(arrow_type: Any) -> bool:
-    """Whether values are lists of integers."""
     types = require("pyarrow", extra=EXTRA).types
     is_list = types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)
     return is_list and types.is_integer(arrow_type.value_type)
 
 
 def holds_marks(arrow_type: Any) -> bool:
-    """Whether values are lists of numbers, or of true and false."""
     types = require("pyarrow", extra=EXTRA).types
     is_list = types.is_list(arrow_type) or types.is_large_list(arrow_type) or types.is_fixed_size_list(arrow_type)
     tests = (types.is_integer, types.is_boolean, types.is_floating)
@@ -34,8 +32,6 @@ def holds_marks(arrow_type: Any) -> bool:
 
 
 class _Tables(Source[Any], Protocol):
-    """Rows that come in tables."""
-
     @property
     def path(self) -> str: ...
 

@@ -81,7 +81,6 @@ class ParquetBlocks:
     footers: _Footers = field(default_factory=lambda: _Footers())
 
     def read(self, block: int, columns: list[str] | None, /) -> Any:
-        """One row group, decoded by this thread alone."""
         path, group = self.groups[block]
         with self.footers.opened(self.store, path, mapped=self.mapped) as file:
             rows = self._sizes(path).batch_rows(group, columns, whole=True)
@@ -119,7 +118,6 @@ class ParquetBlocks:
         return self.shapes[path]
 
     def extent(self, block: int, /) -> Extent:
-        """The bytes of a row group."""
         path, group = self.groups[block]
         if path not in self.extents:
             self.extents[path] = footer_extents(self.store, path)
@@ -139,7 +137,6 @@ class GroupSizes:
         self._known: dict[tuple[int, tuple[str, ...] | None, bool], int | None] = {}
 
     def most_bytes(self, group: int) -> int:
-        """Return the bytes that a row group may expand to."""
         stored_bytes = sum(max(0, one.stored_bytes) for one in self._groups[group])
         return max(LEAST_GROUP_BYTES, UNPACKED_RATIO * min(stored_bytes, self._store.size(self._path)))
 
@@ -193,7 +190,6 @@ class GroupSizes:
         return plain_bytes if size_bytes is None or size_bytes < 0 else size_bytes
 
     def too_large(self, group: int, found: str) -> TooLarge:
-        """Return the error for a row group that passes the limit."""
         what = f"row group {group} expands beyond the limit for its stored size"
         hint = "Rewrite the file with smaller row groups"
         return TooLarge(
@@ -202,7 +198,6 @@ class GroupSizes:
 
 
 def _read_in_batches(file: Any, path: str, group: int, columns: list[str] | None, rows: int, sizes: GroupSizes) -> Any:
-    """Read a row group whose dictionaries may expand, and count its bytes on the way."""
     pyarrow = require("pyarrow", extra=EXTRA)
     batches: list[Any] = []
     size_bytes, most_bytes = 0, sizes.most_bytes(group)
@@ -252,7 +247,6 @@ def open_several(paths: Sequence[str], options: OpenOptions) -> ArrowSource:
 
 
 def parquet_files(store: Store, path: str) -> list[str]:
-    """Paths of the files, in byte order; raises `NotFound`."""
     if not store.is_folder(path):
         store.size(path)
         return [path]
@@ -323,7 +317,6 @@ class _Footers:
 
     @contextlib.contextmanager
     def opened(self, store: Store, path: str, *, mapped: bool) -> Generator[Any]:
-        """As `_opened`."""
         known = self._known.get(path)
         with _opened(store, path, mapped=mapped, footer=known) as file:
             if known is None:
@@ -361,7 +354,6 @@ class _Parquet:
     create = refuse_to_create
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_blocks`."""
         return check_blocks(open_parquet(store, path, options), self.name, depth)
 
     repair = repair_nothing

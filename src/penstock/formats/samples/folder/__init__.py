@@ -63,11 +63,9 @@ class _Folder:
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """See `check.repair_folder`."""
         return repair_folder(store, path, findings, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
-        """Digest all files, and write what is found beside them."""
         root = require_folder(store, path)
         names = list_files(store, root)
         manifest = Manifest(

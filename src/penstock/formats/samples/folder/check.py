@@ -153,7 +153,6 @@ def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write
 
 
 def require_folder(store: Store, path: str) -> str:
-    """Return the folder's path without a slash at its end; raises `NotFound`."""
     root = path.rstrip("/") or path
     if not store.is_folder(root):
         raise NotFound("no such folder", path=path, hint="Check the path")

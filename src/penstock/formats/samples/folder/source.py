@@ -127,7 +127,6 @@ class FolderSource(StoredSource):
         return map(self._sample, range(len(self._names)))
 
     def place_of(self, index: int, /) -> Place:
-        """The whole file."""
         path = f"{self.path}/{self._names[as_index(index, len(self._names))]}"
         return Place(extents=(Extent(path, 0, self._store.size(path)),))
 
@@ -139,11 +138,9 @@ class FolderSource(StoredSource):
         return name, [(part_of(name), extent)][:most], 1, True
 
     def key_of(self, index: int, /) -> str:
-        """Path of file `index` in the folder."""
         return self._names[as_index(index, len(self._names))]
 
     def index_of(self, key: str, /) -> int:
-        """Index of the file with this path; raises `NotFound`."""
         if self._places is None:
             self._places = {name: place for place, name in enumerate(self._names)}
         if key not in self._places:
@@ -199,7 +196,6 @@ class FolderSource(StoredSource):
         return {"parts": shown, "samples_by_name": f"{samples:,}: {rule}"}
 
     def shown(self) -> dict[str, Any]:
-        """Return the path, and the number of files if it is known."""
         return {"path": self.path, "files": None if self._known_names is None else len(self._known_names)}
 
     @property
@@ -232,7 +228,6 @@ class FolderSource(StoredSource):
         return sample if columns is None else {one: sample[one] for one in columns if one in sample}
 
     def _connection(self) -> sqlite3.Connection | None:
-        """This thread's connection to the media index; None where there is no such file."""
         local = self._local
         if getattr(local, "pid", None) != os.getpid():
             path = f"{self.path}/{INDEX}"

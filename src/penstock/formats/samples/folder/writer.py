@@ -47,13 +47,6 @@ def own_files(store: Store, folder: str) -> list[str] | None:
 
 
 def folder_manifest(digests: Mapping[str, tuple[str, ...]], size_bytes: int, given: Provenance) -> Manifest:
-    """The side file of a folder.
-
-    Args:
-        digests: name of each file → digests of its blocks.
-        size_bytes: of all files.
-        given: what is recorded of inputs and options.
-    """
     return Manifest(
         format="folder",
         num_samples=len(digests),
@@ -104,7 +97,6 @@ class FolderWriter(BaseWriter):
             self.write(sample)
 
     def note(self, given: Provenance) -> None:
-        """Record its inputs and options in the side file."""
         self._given = given
 
     def _commit(self) -> Manifest:

@@ -103,7 +103,6 @@ class _Webdataset:
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """See `repair.repair_webdataset`."""
         return repair_webdataset(store, path, findings, write=write)
 
     write_manifest = staticmethod(write_webdataset_manifest)

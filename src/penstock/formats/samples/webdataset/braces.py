@@ -114,7 +114,6 @@ def _check_depth(text: str, path: str) -> None:
 
 
 def _expand(text: str, path: str, budget: Budget) -> list[str]:
-    """Names, their escapes still in them."""
     parts: list[list[str]] = []
     place = 0
     for start, stop in _outer_braces(text, path):
@@ -174,7 +173,6 @@ def _range(start: int, stop: int, step: str | None, inner: str, path: str) -> ra
 
 
 def _outer_braces(text: str, path: str) -> Iterator[tuple[int, int]]:
-    """Places of the outermost braces, in pairs."""
     depth, start = 0, 0
     for place, letter in _unescaped(text):
         if letter == "{":
@@ -202,7 +200,6 @@ def _at_commas(inner: str) -> Iterator[str]:
 
 
 def _unescaped(text: str) -> Iterator[tuple[int, str]]:
-    """Braces and commas without a backslash before them."""
     for found in _MARKS.finditer(text):
         if found[0] in "{},":
             yield found.start(), found[0]

@@ -107,7 +107,6 @@ def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth
 
 
 def _require_split(store: Store, root: str, split: str) -> None:
-    """Raise `ConfigError` if the dataset has no such split. An unreadable list of splits is a finding instead."""
     try:
         read_info(store, root)
         splits = read_splits(store, root)
@@ -127,12 +126,10 @@ class _TarTask:
 
     @property
     def described(self) -> str:
-        """Name of the task in errors."""
         return redact(f"{self.data.root}/{next(iter(self.data.info.counts))}")
 
 
 def _check_task(task: _TarTask) -> list[Finding]:
-    """Return the findings of a shard; runs in a worker."""
     name = next(iter(task.data.info.counts))
     return list(limited(_check_shard(task.data, task.number, name), count_rest=False))
 
@@ -188,7 +185,6 @@ def _check_dataset(data: PreparedDataset) -> tuple[()]:
 
 
 def _check_list(data: PreparedDataset) -> Iterator[Problem]:
-    """Compare the list of shards with the tar files of the folder."""
     store, root, counts = data.store, data.root, data.info.counts
     try:
         there = set(find_tars(store, root))
@@ -216,7 +212,6 @@ _CHECKS = (
 
 
 def _check_samples(data: PreparedDataset) -> Iterator[Problem]:
-    """Read some samples, evenly spread."""
     counts = data.info.counts
     try:
         read_splits(data.store, data.root)
@@ -271,7 +266,6 @@ def _check_shard(data: PreparedDataset, number: int, name: str, *, contents: boo
 
 
 def _check_members(data: PreparedDataset) -> Iterator[Problem]:
-    """Report members that belong to no sample, as `prepare` counted them."""
     yield from _ignored(meta_path(data.root, MEMBERS), read_members(data.store, data.root).ignored_text)
 
 
@@ -282,7 +276,6 @@ def _ignored(path: str, ignored: str | None) -> Iterator[Problem]:
 
 
 def _check_links(data: PreparedDataset, name: str, table: ShardTable) -> Iterator[Problem]:
-    """Report links and ignored members of a shard."""
     path = f"{data.root}/{name}"
     if table.only_links is not None:
         what = f"samples that consist only of links are ignored, such as {table.only_links!r}"

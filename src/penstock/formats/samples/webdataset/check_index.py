@@ -40,17 +40,14 @@ class PreparedDataset:
 
     @property
     def remake(self) -> str:
-        """Fix of an index."""
         return f"`penstock repair {self.root} --write`, or {self.remake_keys}"
 
     @property
     def remake_keys(self) -> str:
-        """Command that rebuilds the indexes."""
         return prepare_command(self.root, "--tar-index-only")
 
     @property
     def prepare(self) -> str:
-        """Fix of the metadata."""
         return f"Prepare it again: {prepare_command(self.root, '--overwrite')}"
 
 
@@ -82,7 +79,6 @@ def check_tar_indexes(data: PreparedDataset) -> Iterator[Problem]:
 
 
 def check_tar_index(data: PreparedDataset, path: str, table: ShardTable) -> Iterator[Problem]:
-    """Compare the index of one shard with its headers."""
     index = index_path(path)
     try:
         stored = np.frombuffer(data.store.get(index), "<i8")
@@ -129,7 +125,6 @@ def check_sqlite(data: PreparedDataset) -> Iterator[Problem]:
 
 
 def check_sqlite_rows(data: PreparedDataset, number: int, path: str, table: ShardTable) -> Iterator[Problem]:
-    """Compare the rows of one shard in `index.sqlite` with its headers."""
     index = meta_path(data.root, SQLITE)
     if not data.store.exists(index):
         return
@@ -184,7 +179,6 @@ def check_keys(data: PreparedDataset) -> Iterator[Problem]:
 
 
 def check_keys_of_shard(data: PreparedDataset, number: int, path: str, table: ShardTable) -> Iterator[Problem]:
-    """Look up some keys of a shard in `index.keys`."""
     index_path = meta_path(data.root, KEYS)
     if not data.store.exists(index_path):
         return
@@ -204,7 +198,6 @@ def check_keys_of_shard(data: PreparedDataset, number: int, path: str, table: Sh
 
 
 def check_media(data: PreparedDataset, path: str, table: ShardTable) -> Iterator[Problem]:
-    """Compare the media metadata in `index.sqlite` with the headers of the media in a shard."""
     index = meta_path(data.root, SQLITE)
     if not data.store.exists(index):
         return

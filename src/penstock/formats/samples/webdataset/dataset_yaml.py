@@ -104,7 +104,6 @@ def read_dataset_yaml(store: Store, root: str, name: str = DATASET_YAML) -> Data
 
 
 def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
-    """See `read_dataset_yaml`."""
     if not isinstance(value, dict):
         raise FormatError("the file is not a mapping", path=path, found=type(value).__name__)
     module, name = _type_named(value, path)

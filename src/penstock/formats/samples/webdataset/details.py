@@ -74,7 +74,6 @@ def dataset_details(
 
 
 def _samples(info: Info, splits: Splits, name: str, root: str, samples_of: SamplesOf) -> tuple[int, str]:
-    """Samples of a split when it is open, and what to say of them."""
     try:
         shards, left_out = split_shards(info, splits, name, root)
         samples = samples_of(info, name, shards, left_out)

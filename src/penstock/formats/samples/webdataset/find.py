@@ -86,7 +86,6 @@ def find_readable_shards(
 
 
 def require_random_access(root: str, shards: Sequence[str], hint: str) -> None:
-    """Raise `Unsupported` for compressed shards, whose samples can't be read alone."""
     compressed = [name for name in shards if not name.endswith(".tar")]
     if compressed:
         raise Unsupported(

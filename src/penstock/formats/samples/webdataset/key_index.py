@@ -80,7 +80,6 @@ def entries_of(tables: Sequence[tuple[int, ShardTable]]) -> Entries:
 
 
 def read_run(path: str) -> Entries:
-    """A run in a file of this machine, mapped."""
     entries = np.memmap(path, "<u8", "r") if _size(path) else np.empty(0, "<u8")
     return entries.reshape(-1, _WORDS)
 
@@ -128,12 +127,10 @@ class KeyRuns:
         self._lengths: list[int] = []
 
     def add(self, table: ShardTable) -> None:
-        """Add the next shard."""
         self._spooled.write(entries_of([(len(self._lengths), table)]).tobytes())
         self._lengths.append(table.num_samples)
 
     def write(self, put: Put, uuid: str) -> None:
-        """See `write_keys`."""
         self._spooled.flush()
         entries = np.memmap(self._spooled, "<u8", "r").reshape(-1, _WORDS) if sum(self._lengths) else entries_of([])
         stops = np.cumsum(self._lengths, dtype=np.int64).tolist()
@@ -141,7 +138,6 @@ class KeyRuns:
         write_keys(put, uuid, runs)
 
     def close(self) -> None:
-        """Drop them."""
         self._spooled.close()
 
     def __enter__(self) -> Self:
@@ -171,7 +167,6 @@ def _first_from(run: Entries, hashed: int, first: int) -> int:
 
 
 def sorted_entries(entries: Entries) -> Entries:
-    """Entries by hash, then by place."""
     return entries[np.lexsort((entries[:, 4], entries[:, 1], entries[:, 0]))]
 
 
@@ -246,7 +241,6 @@ class KeyIndex:
         return [self._place(row) for row in entries[(entries[:, 0] == high) & (entries[:, 1] == low)].tolist()]
 
     def _bucket(self, number: int) -> tuple[int, int]:
-        """The entries of a bucket."""
         at = number * 8
         if self._buckets is not None:
             both = self._buckets[at : at + 16]

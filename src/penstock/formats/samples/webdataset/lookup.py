@@ -59,7 +59,6 @@ class Keys:
 
     @property
     def stored(self) -> KeyIndex | None:
-        """The index beside the data, if there is one of these data."""
         if not self._looked:
             # Two threads may both come here: they find the same, and one goes.
             self._stored = stored_keys(self._store, self._root, self._counts)
@@ -124,7 +123,6 @@ class Keys:
 
 
 def repeated(key: str, path: str) -> Corrupt:
-    """The error for a key that does not name one sample."""
     return Corrupt(
         f"the key {key!r} is in two samples, so it is ambiguous", path=path,
         hint="Read samples by index, or pack the shards again with unique keys",
@@ -255,7 +253,6 @@ class SqliteIndex:
         return Corrupt("not a valid sample index", path=self.path, found=str(error), hint=hint)
 
     def repeated(self, key: str) -> Corrupt:
-        """The error for a key that does not name one sample."""
         return repeated(key, self.path)
 
     def _look(self) -> frozenset[str]:
@@ -276,7 +273,6 @@ class SqliteIndex:
 
 
 def _is_of_key(connection: sqlite3.Connection, index: tuple[Any, ...]) -> bool:
-    """Whether an index makes keys unique."""
     name, unique = index[1], index[2]
     columns = [row[2] for row in connection.execute("SELECT * FROM pragma_index_info(?)", (name,))]
     return bool(unique) and columns == ["sample_key"]

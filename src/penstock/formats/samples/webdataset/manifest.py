@@ -43,7 +43,6 @@ _RESTORE_FILE = f"Restore it, or create it with `penstock prepare`; if it was re
 
 
 def side_path(root: str) -> str:
-    """Path of the side file of a dataset."""
     return f"{root.rstrip('/')}/{SIDE_NAME}"
 
 
@@ -136,7 +135,6 @@ def split_fingerprints(
 
 
 def manifest_of_tars(store: Store, root: str) -> Manifest | None:
-    """The side file that fits the shards of a prepared dataset; None where there is none. Raises as `read_info`."""
     return fitting_manifest(
         store, side_path(root), lambda: webdataset_facts(store, root, read_info(store, root).counts)
     )
@@ -161,7 +159,6 @@ def own_files(store: Store, root: str) -> list[str]:
 
 
 def _code_files(store: Store, root: str) -> list[str]:
-    """Python files of `.nv-meta` that `dataset.yaml` names."""
     path = meta_path(root, DATASET_YAML)
     found = document(store, path) if store.exists(path) else None
     values = [found.get(name) for name in ("sample_loader", "part_filter")] if isinstance(found, dict) else []

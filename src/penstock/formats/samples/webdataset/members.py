@@ -50,12 +50,10 @@ class Members:
 
     @property
     def num_linked(self) -> int:
-        """Parts that are links."""
         return sum(len(parts) for of_shard in self.linked.values() for parts in of_shard.values())
 
 
 def linked_rows(linked: LinkedParts) -> Rows:
-    """The parts of a shard that are links, as rows of JSON."""
     rows = ((place, part) for place, parts in sorted(linked.items()) for part in parts)
     return [(place, part.part, part.content_bytes, part.size_bytes) for place, part in rows]
 

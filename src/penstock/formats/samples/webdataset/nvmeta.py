@@ -96,7 +96,6 @@ def root_of(path: str) -> str:
 
 
 def meta_path(root: str, name: str) -> str:
-    """Path of a file of `.nv-meta`."""
     return f"{root.rstrip('/')}/{FOLDER}/{name}"
 
 
@@ -182,13 +181,11 @@ def unmatched_shards(splits: Splits, info: Info, root: str) -> list[str]:
 
 
 def unmatched_text(names: Sequence[str]) -> str:
-    """Describe entries of `exclude` that match nothing."""
     more = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
     return f"`exclude` matches neither a shard nor <shard>/<key>: {', '.join(names[:3])}{more}"
 
 
 def _excluded_sample(name: str, info: Info) -> tuple[str, str] | None:
-    """`(shard, key)` of `<shard>/<key>`."""
     place = name.find("/")
     while place >= 0:
         if name[:place] in info.counts:
@@ -215,19 +212,16 @@ def choose_split(splits: Splits, split: str | None, root: str) -> str | None:
 
 
 def encode_info(counts: Mapping[str, int], version: str | None = ENERGON_VERSION) -> bytes:
-    """The bytes of `.info.json`."""
     head = {} if version is None else {"energon_version": version}
     return json.dumps({**head, "shard_counts": dict(counts)}, indent=2).encode()
 
 
 def encode_info_yaml(counts: Mapping[str, int], version: str | None = None) -> bytes:
-    """The bytes of `.info.yaml`."""
     head = {} if version is None else {"energon_version": version}
     return energon_yaml.dump({**head, "shard_counts": dict(counts)}, sort_keys=True).encode()
 
 
 def encode_splits(parts: Mapping[str, Sequence[str]], exclude: Sequence[str] = (), name: str = SPLIT_YAML) -> bytes:
-    """The bytes of `split.yaml` (or `split.json`) for splits of named shards."""
     value = {"split_parts": {split: collapse(shards) for split, shards in parts.items()}, "exclude": list(exclude)}
     return (json.dumps(value, indent=2) if name.endswith(".json") else energon_yaml.dump(value)).encode()
 
@@ -236,7 +230,6 @@ def encode_splits(parts: Mapping[str, Sequence[str]], exclude: Sequence[str] = (
 
 
 def unprepared(store: Store, root: str) -> FormatError | NotFound:
-    """The error for a folder without an info file."""
     if not store.exists(root):
         return NotFound("no such file or folder", path=root, hint="Check the path")
     if not store.is_folder(root):
@@ -260,7 +253,6 @@ def unprepared(store: Store, root: str) -> FormatError | NotFound:
 
 
 def read_uuid(store: Store, root: str) -> str:
-    """What `index.uuid` says; raises `NotFound`."""
     return store.get(meta_path(root, UUID), 0, 64).decode(errors="replace").strip()
 
 

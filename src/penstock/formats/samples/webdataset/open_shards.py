@@ -77,7 +77,6 @@ class OpenShards:
         return (OpenShards, (self._store, self._root, self._counts, self._read, self._info))
 
     def path(self, name: str) -> str:
-        """Path of a shard."""
         return f"{self._root}/{name}"
 
     def get(self, name: str) -> OpenShard:
@@ -109,7 +108,6 @@ class OpenShards:
         return start, stop
 
     def read_range(self, name: str, place: int) -> Range:
-        """The bytes of one sample."""
         start, stop = self.range(name, place)
         shard = self._open.get(name) or self.get(name)
         linked = self.linked_contents(name, place) if shard.linked else ()
@@ -120,13 +118,11 @@ class OpenShards:
 
     @property
     def members(self) -> Members:
-        """The members that the indexes leave out; see `read_members`."""
         if self._members is None:
             self._members = read_members(self._store, self._root)
         return self._members
 
     def linked_contents(self, name: str, place: int) -> tuple[tuple[str, bytes], ...]:
-        """The parts of a sample that are stored as links: part → content."""
         linked = self.members.linked.get(name, {}).get(place, ())
         return tuple((one.part, self.read_content(name, one.content_bytes, one.size_bytes)) for one in linked)
 

@@ -105,7 +105,6 @@ def _listed(store: Store, root: str, *, lost: bool) -> dict[str, int]:
 
 
 def _table(store: Store, shard: str) -> ShardTable | None:
-    """Return the headers of a shard; None if it is damaged."""
     try:
         table = scan_shard(store, shard)
         require_text(table, shard)

@@ -38,7 +38,6 @@ class SampleType:
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """All fields, required ones first."""
         return (*self.required, *self.defaults)
 
 
@@ -118,7 +117,6 @@ def register_sample_type(cls: T) -> T:
 
 
 def type_of_class(cls: Any) -> SampleType:
-    """The sample type that a class describes; see `register_sample_type`."""
     if is_typeddict(cls):
         names = [name for name in cls.__annotations__ if not name.startswith("__")]
         required = tuple(name for name in names if name in cls.__required_keys__)

@@ -126,7 +126,6 @@ def members_between(store: Store, path: str, start_bytes: int, stop_bytes: int) 
 
 
 def _member(found: Range, offset_bytes: int) -> Member | None:
-    """The next member that is not plain, or damaged; sparse ones that count are refused."""
     view, base = found.view, found.base
 
     def read(start_bytes: int, stop_bytes: int) -> memoryview:

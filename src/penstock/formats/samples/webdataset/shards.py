@@ -91,7 +91,6 @@ class ShardTable:
 
     @property
     def num_samples(self) -> int:
-        """Samples in the shard."""
         return len(self.keys)
 
 
@@ -101,7 +100,6 @@ def key_prefix(shard: str) -> str:
 
 
 def repeated_key(key: str, first: str, again: str) -> ConfigError:
-    """Return the error for a key of two samples that are to be in one dataset; raise nothing."""
     return ConfigError(
         f"the key {key!r} is used twice: keys in a dataset must be unique",
         path=again,
@@ -155,7 +153,6 @@ class TableBuilder:
         self.ignored[kind] = self.ignored.get(kind, 0) + 1
 
     def add_other(self, member: Member) -> None:
-        """A member that isn't a regular file."""
         if member.target is not None and split_name(member.name) is not None:
             self.links[member.name] = member.target
         elif not member.is_folder:
@@ -192,7 +189,6 @@ class TableBuilder:
         return linked, only_links
 
     def finish(self, end: End | None = None) -> ShardTable:
-        """The table of all members so far."""
         repeats, num_repeats = _repeats(self.keys)
         linked, only_links = self._linked()
         return ShardTable(
@@ -221,7 +217,6 @@ def scan_shard(store: Store, path: str) -> ShardTable:
 
 
 def table_of(members: Iterator[Run | Member | End], path: str) -> ShardTable:
-    """The table of the members of a shard; see `scan_shard`."""
     made = TableBuilder()
     end: End | None = None
     for found in members:
@@ -313,7 +308,6 @@ def index_path(shard: str) -> str:
 
 
 def encode_index(offsets: IntArray) -> bytes:
-    """The bytes of an index."""
     return offsets.astype("=u8").tobytes()
 
 

@@ -53,13 +53,11 @@ _ADDED = ("__key__", "__restore_key__", "__sources__", "__subflavors__")
 
 
 def warn_of_unmatched(names: Sequence[str], path: str) -> None:
-    """Log a warning about entries of `exclude` that match neither a shard nor a sample."""
     if names:
         _log.warning("%s: %s", path, unmatched_text(names))
 
 
 def _takes_added_name(parts: Container[str], path: str) -> Corrupt:
-    """The error for a part that would replace, or be replaced by, a field that the reader adds."""
     names = ", ".join(name for name in _ADDED if name in parts)
     hint = "Rename this member, and run `penstock prepare` again"
     return Corrupt("a part has a reserved name", path=path, found=names, hint=hint)
@@ -237,7 +235,6 @@ class WebdatasetSource(StoredSource):
         return self._places.kept_before(place)
 
     def place_of(self, index: int, /) -> Place:
-        """Place of sample `index`: its headers and contents."""
         place = self._places.in_split(as_index(index, self._places.size))
         name, inside = self._places.locate_one(place)
         start, stop = self._shards.range(name, inside)
@@ -271,7 +268,6 @@ class WebdatasetSource(StoredSource):
     # --- by key and name -----------------------------------------------------------------------------------------
 
     def key_of(self, index: int, /) -> str:
-        """Return the key of sample `index`."""
         place = self._places.in_split(as_index(index, self._places.size))
         return self._parsed(*self._places.locate_one(place))[0]
 
@@ -346,7 +342,6 @@ class WebdatasetSource(StoredSource):
         return {**split, **super()._stated(), **config}
 
     def details(self) -> dict[str, Any]:
-        """What `info` shows besides: shards, splits, and the type of samples."""
         return raw_details(self._store, self.path, split_config=self._split_config)
 
     @property
@@ -355,7 +350,6 @@ class WebdatasetSource(StoredSource):
         return self._shards.members.ignored_text
 
     def shown(self) -> dict[str, Any]:
-        """Return path, split, shards, and the number of samples if it is known."""
         samples = None if self._known_places is None else self._known_places.size
         return {"path": self.path, "split": self.split, "shards": len(self._chosen), "samples": samples}
 
@@ -418,7 +412,6 @@ class WebdatasetSource(StoredSource):
         return index if index is not None and "samples" in index.tables else None
 
     def _find_sample(self, key: str) -> tuple[str, int] | None:
-        """Shard, and place in it, of a key out of all splits."""
         index = self._index_of_keys()
         if index is None:
             known = self._keys.find(key)

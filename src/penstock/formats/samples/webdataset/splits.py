@@ -55,30 +55,24 @@ class SplitPlaces:
         self.size = self.split_size - len(self._gone)
 
     def in_split(self, index: int) -> int:
-        """Number of sample `index` where those left out are counted."""
         return index if not len(self._gone) else index + int(np.searchsorted(self._shifted, index, "right"))
 
     def all_in_split(self, indices: IntArray) -> IntArray:
-        """int64[k]: `in_split` of each."""
         return indices if not len(self._gone) else indices + np.searchsorted(self._shifted, indices, "right")
 
     def kept_before(self, place: int) -> int:
-        """How many samples before `place` of the whole split are kept."""
         return place - int(np.searchsorted(self._gone, place))
 
     def is_kept(self, place: int) -> bool:
-        """Whether the sample at `place` of the whole split is kept."""
         at = int(np.searchsorted(self._gone, place))
         return at >= len(self._gone) or int(self._gone[at]) != place
 
     def locate(self, places: IntArray) -> tuple[list[str], list[int]]:
-        """The shard of each place of the whole split, and the place in it."""
         numbers = np.searchsorted(self.starts, places, "right") - 1
         inside = (places - self.starts[numbers]).tolist()
         return [self.shards[number] for number in numbers.tolist()], inside
 
     def locate_one(self, place: int) -> tuple[str, int]:
-        """`locate` of one place."""
         number = bisect_right(self._starts, place) - 1
         return self.shards[number], place - self._starts[number]
 

@@ -70,7 +70,6 @@ class SqliteBuilder:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """For further tables, inside the one transaction."""
         return self._connection
 
     def add(self, file_id: int, table: ShardTable) -> None:
@@ -136,7 +135,6 @@ class SqliteBuilder:
         run("COMMIT")
 
     def close(self) -> None:
-        """Close the file, whatever is in it."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -238,7 +236,6 @@ def _numbers(data: bytes) -> IntArray:
 
 
 def table_digest(table: bytes) -> bytes:
-    """The digest of a table, as `encode_table` gives it."""
     return hashlib.blake2b(table, digest_size=32).digest()
 
 

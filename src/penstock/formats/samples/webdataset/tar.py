@@ -152,7 +152,6 @@ def _member(
     block: bytes, kind: int, size: int, start_bytes: int, header_bytes: int, size_bytes: int, pax: dict[str, str],
     read: Read, path: str,
 ) -> Member:  # fmt: skip
-    """A member from its own header and its PAX records."""
     name = pax.get("GNU.sparse.name") or pax.get("path") or _name(block, kind)
     if "\0" in name:
         raise Corrupt("a member name contains NUL", path=path, offset_bytes=start_bytes, found=repr(name[:100]))
@@ -263,7 +262,6 @@ def _pax_size(text: str, path: str, offset_bytes: int) -> int:
 
 
 def _after(body_bytes: int, size: int, size_bytes: int, path: str, offset_bytes: int, name: str = "") -> int:
-    """Where the next header is."""
     stop_bytes = body_bytes + (size + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES
     if stop_bytes > size_bytes:
         raise Truncated(
@@ -288,7 +286,6 @@ def _no_member(path: str, offset_bytes: int) -> Corrupt:
 
 
 def bad_checksum(path: str, offset_bytes: int) -> Corrupt:
-    """The error for a block that is no header."""
     return Corrupt(
         "no tar header with a valid checksum",
         path=path,
@@ -298,7 +295,6 @@ def bad_checksum(path: str, offset_bytes: int) -> Corrupt:
 
 
 def _require_uncompressed(block: bytes, path: str, offset_bytes: int) -> None:
-    """Raise `Unsupported` if what isn't a header begins a compressed file."""
     for magic, program in _COMPRESSED.items():
         if offset_bytes == 0 and block.startswith(magic):
             what, expected = "the shard is compressed, although its name ends in .tar", "an uncompressed tar"
@@ -312,7 +308,6 @@ def _require_uncompressed(block: bytes, path: str, offset_bytes: int) -> None:
 
 
 def require_plain(member: Member, path: str) -> None:
-    """Refuse a sparse member; raises `Unsupported`."""
     if member.is_sparse:
         raise Unsupported(
             "sparse members aren't supported", path=path, offset_bytes=member.start_bytes,
@@ -424,7 +419,6 @@ def reading(store: Store, path: str) -> Generator[tuple[Read, int, int]]:
 
 
 def scan_file(store: Store, path: str) -> Iterator[Run | Member | End]:
-    """All members of an archive; see `scan`."""
     with reading(store, path) as (read, size_bytes, least_bytes):
         yield from scan(read, size_bytes, path, least_bytes)
 

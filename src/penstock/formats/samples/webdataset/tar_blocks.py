@@ -56,13 +56,11 @@ class Heads:
     leads: IntArray
 
     def stops(self, starts: IntArray | list[int]) -> list[int]:
-        """Where members that begin at `starts` end."""
         padded = (self.sizes + BLOCK_BYTES - 1) // BLOCK_BYTES * BLOCK_BYTES
         return (np.asarray(starts) + self.leads + BLOCK_BYTES + padded).tolist()
 
 
 def read_heads(gather: Gather, count: int) -> Heads:
-    """The headers of `count` members."""
     blocks = gather(np.arange(count), 0)
     leads = np.zeros(count, np.int64)
     pax = np.flatnonzero(blocks[:, 156] == PAX_KIND)
@@ -78,7 +76,6 @@ def read_heads(gather: Gather, count: int) -> Heads:
 
 
 def names_of(headers: Blocks) -> list[str]:
-    """The names of plain headers."""
     names = np.ascontiguousarray(headers[:, :100]).reshape(-1).view("S100").tolist()
     return [_plain_name(name) for name in names]
 
@@ -107,7 +104,6 @@ def _are_ustar(headers: Blocks) -> NDArray[np.bool_]:
 
 
 def _short_pax(headers: Blocks) -> NDArray[np.bool_]:
-    """bool[n]: whether PAX headers take one block."""
     sizes = _sizes(headers)
     return _are_ustar(headers) & (sizes > 0) & (sizes <= BLOCK_BYTES)
 
@@ -143,7 +139,6 @@ class Window:
     _known_bytes: int = 0
 
     def has(self, start_bytes: int, stop_bytes: int) -> bool:
-        """Whether these bytes of the archive are in it."""
         return self.start_bytes <= start_bytes and stop_bytes <= self.start_bytes + len(self.data)
 
     def run_at(self, offset_bytes: int) -> Run | None:
@@ -175,7 +170,6 @@ class Window:
 
 
 def _steps(blocks: Blocks) -> list[int]:
-    """Blocks to the next member, for each block as if it began a plain one; 0 where it does not."""
     sizes = plain_sizes(blocks)
     steps = np.where(sizes < 0, 0, 1 + (sizes + BLOCK_BYTES - 1) // BLOCK_BYTES)
     pax = np.flatnonzero(blocks[:-2, 156] == PAX_KIND)

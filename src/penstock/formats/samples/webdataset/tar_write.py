@@ -128,7 +128,6 @@ def encode_headers(name: str, size_bytes: int) -> bytes:
 
 
 def padding(size_bytes: int) -> bytes:
-    """What fills a content's last block."""
     return bytes(-size_bytes % BLOCK_BYTES)
 
 

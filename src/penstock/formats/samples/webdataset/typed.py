@@ -32,7 +32,6 @@ def require_images(sample_type: SampleType, fields: Mapping[str, Any]) -> None:
 
 
 def image_fields(sample_type: SampleType) -> tuple[str, ...]:
-    """The fields of a type that hold one image."""
     return ("image",) if "image" in sample_type.fields else ()
 
 
@@ -190,7 +189,6 @@ class TypedSource(ChangedView):
         return self._remake
 
     def proof(self) -> None:
-        """Raise `Corrupt` if the shards contradict the side file; see `penstock.formats._proof`."""
         self.source.proof()
 
     @property
@@ -200,17 +198,14 @@ class TypedSource(ChangedView):
 
     @property
     def split(self) -> str | None:
-        """The split, None where there are no splits."""
         return self.source.split
 
     @property
     def raw(self) -> WebdatasetSource:
-        """The raw samples."""
         return self.source
 
     @property
     def sample_type(self) -> SampleType | None:
-        """The type of its samples; None for crude data."""
         return self._typing.sample_type
 
     @property
@@ -225,7 +220,6 @@ class TypedSource(ChangedView):
 
     @property
     def subflavors(self) -> Mapping[str, Any]:
-        """What every sample carries."""
         return self._typing.subflavors
 
     @property
@@ -248,7 +242,6 @@ class TypedSource(ChangedView):
 
     @property
     def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
         return digest(self.fingerprint, self.source.kept_key)
 
     def __iter__(self) -> Iterator[Sample]:
@@ -256,11 +249,9 @@ class TypedSource(ChangedView):
             yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
 
     def place_of(self, index: int, /) -> Place:
-        """Place of sample `index`."""
         return self.source.place_of(index)
 
     def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
-        """The stored parts of a sample; see `WebdatasetSource.parts_of`."""
         return self.source.parts_of(index, most)
 
     def _get_media_metadata(self, name: str, /) -> MediaMetadata:
@@ -276,7 +267,6 @@ class TypedSource(ChangedView):
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
         how = self._typing
         given: dict[str, Any] = {} if how.columns is None else {"columns": list(how.columns)}
         given |= {"trust": True} if how.decode is not None and how.decode.trust else {}
@@ -285,11 +275,9 @@ class TypedSource(ChangedView):
         return {**self.source.recipe(), **given}
 
     def details(self) -> dict[str, Any]:
-        """What `info` shows besides: shards, splits, and the type of samples."""
         return self.source.details()
 
     def shown(self) -> dict[str, Any]:
-        """Return path, split, and type of the samples."""
         one = self._typing.sample_type
         return {"path": self.path, "split": self.split, "type": "crude" if one is None else one.name}
 

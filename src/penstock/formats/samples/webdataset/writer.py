@@ -210,7 +210,6 @@ class WebdatasetWriter(BaseWriter):
             self.write(sample)
 
     def note(self, given: Provenance) -> None:
-        """Record its inputs and options in the side file, besides the writer's own options."""
         self._noted = given
 
     def add_shard(self, done: WrittenShard) -> None:
@@ -240,7 +239,6 @@ class WebdatasetWriter(BaseWriter):
         self._put(index_path(shard.name), encode_index(table.offsets))
 
     def _book(self, builder: SqliteBuilder, done: WrittenShard) -> None:
-        """Note a shard for the indexes and the side file."""
         builder.add(len(self._counts), done.table)
         self._keys.add(done.table)
         self._digest.add(done.name, table_digest(encode_table(done.table)))
@@ -308,8 +306,6 @@ class WebdatasetWriter(BaseWriter):
 
 
 class _Shard:
-    """The shard that is being written."""
-
     def __init__(self, name: str, staged: Staged) -> None:
         self.name = name
         self.digested: tuple[tuple[str, ...], str] = ((), "")
@@ -321,7 +317,6 @@ class _Shard:
         self._keys: set[str] = set()
 
     def add(self, key: str, parts: list[tuple[str, bytes]], path: str) -> None:
-        """Write the members of one sample."""
         if key in self._keys:
             what = f"the key {key!r} is used twice: keys in a dataset must be unique"
             raise ConfigError(what, path=path, hint=PREFIX_KEYS)
@@ -341,7 +336,6 @@ class _Shard:
         self.count += 1
 
     def finish(self) -> ShardTable:
-        """End the archive, and give its table."""
         self._table.stop_bytes = self.size_bytes
         self._append(END)
         self.digested = self._digests.finish()

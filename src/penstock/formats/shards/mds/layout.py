@@ -64,7 +64,6 @@ def mds_columns(layout: Layout, *, trust: bool = False, raw: bool = False) -> tu
 
 
 def mds_codec(layout: Layout, options: OpenOptions) -> RowCodec:
-    """The codec of a layout's samples, for the columns that `options` ask for."""
     columns = mds_columns(layout, trust=options.trust, raw=options.raw)
     if (how := array_options(options.decode)) is not None:
         columns = tuple(replace(one, codec=_as_pixels(one.codec, how)) for one in columns)
@@ -123,7 +122,6 @@ def _decoder(columns: tuple[MdsColumn, ...], wanted: tuple[MdsColumn, ...]) -> C
 
 
 def _one_variable(only: MdsColumn) -> Callable[[memoryview, int, int], Sample]:
-    """The usual case of tokens: one column whose size stands before it."""
     name, decode, size_at = only.name, only.codec.decode, struct.Struct("<I").unpack_from
 
     def decode_sample(view: memoryview, start: int, stop: int) -> Sample:
@@ -140,7 +138,6 @@ def _one_variable(only: MdsColumn) -> Callable[[memoryview, int, int], Sample]:
 def _all_fixed(
     columns: tuple[MdsColumn, ...], wanted: tuple[MdsColumn, ...]
 ) -> Callable[[memoryview, int, int], Sample]:
-    """Every column at a place of its own."""
     parts: list[tuple[str, int, int, Callable[[Any], Any]]] = []
     names = {one.name for one in wanted}
     begin = 0
@@ -195,14 +192,12 @@ def _general(columns: tuple[MdsColumn, ...], wanted: tuple[MdsColumn, ...]) -> C
 
 
 def _placed(error: PenstockError, name: str, at: int) -> PenstockError:
-    """A column's error, its place counted from the start of the buffer."""
     error.what = f"column {name!r}: {error.what}"
     error.offset_bytes = at + (error.offset_bytes or 0)
     return error
 
 
 def _sizes_differ(view: memoryview, start: int, stop: int, columns: tuple[MdsColumn, ...]) -> Corrupt:
-    """The error for sizes that do not fill their sample."""
     variable = [one for one in columns if one.size_bytes is None]
     fixed_bytes = sum(one.size_bytes or 0 for one in columns) + 4 * len(variable)
     if stop - start < 4 * len(variable):
@@ -242,7 +237,6 @@ def _joined_rows(many: _ManyDecoder, decode: Callable[[memoryview, int, int], Sa
 
 
 def _rows_of_one(only: MdsColumn, rows: Sequence[Row]) -> Batch:
-    """The column of a layout that has one, of variable size."""
     size_at, decode = struct.Struct("<I").unpack_from, only.codec.decode
     values: list[Any] = []
     for view, start, stop in rows:

@@ -18,14 +18,11 @@ from penstock.types import Batch, IntArray, Sample
 
 
 def mds_encoder(options: Mapping[str, Any]) -> RowEncoder:
-    """Encodes samples; raises `ConfigError` for options that can't be."""
     layout = writer_layout("mds", options, mds_field, sized=True)
     return MdsEncoder(encode_config(layout), mds_columns(layout), layout)
 
 
 class MdsEncoder:
-    """Samples of MDS; see `RowEncoder`."""
-
     __slots__ = (
         "_columns",
         "_config",
@@ -89,7 +86,6 @@ class MdsEncoder:
         return np.concatenate([*heads, *values], axis=1)
 
     def shard(self, sizes: IntArray, /) -> tuple[bytes, None]:
-        """Everything before the samples."""
         first_bytes = first_sample_bytes(len(sizes)) + len(self._config)
         return offset_table(sizes, first_bytes) + self._config, None
 
