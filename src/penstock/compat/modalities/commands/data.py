@@ -1,8 +1,8 @@
 """The commands of `modalities data …` on whole files: same arguments, same bytes, without its ways to lose data.
 
-Each function has the name and the arguments of Modalities' own, and returns a summary in words, with the differences
-from what Modalities would have done. Memory: 48 MiB for documents held at once, 64 MiB to digest a packed
-file, 8 bytes a document, 16 bytes a line, and 4 bytes a document or line for a permutation of Modalities.
+Each function has the name and the arguments of Modalities' own, and returns a summary, with the differences from what
+Modalities would have done. Memory: 48 MiB of documents, 64 MiB to digest a packed file, 8 bytes per document, 16 bytes
+per line, and 4 bytes per document or line for a permutation of Modalities.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -67,12 +69,12 @@ _MAX_SEED = (1 << 32) - 1
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of a command.
+    """Result of a command.
 
     Attributes:
-        path: what it made.
-        summary: one line for people.
-        differences: what Modalities would have done otherwise, each a sentence.
+        path: the output.
+        summary: one line for users.
+        differences: what Modalities would have done differently, one sentence each.
         notes: further remarks.
     """
 
@@ -82,20 +84,16 @@ class Done:
     notes: list[str] = field(default_factory=list[str])
 
 
-# --- what all share ------------------------------------------------------------------------------------------------
+# --- shared by all commands ------------------------------------------------------------------------------------------
 
 
 def _here(path: Path) -> Path:
-    """A path of this machine, as the other functions take it; raises `ConfigError` for a URL of another store."""
+    """Return a local path; raise `ConfigError` for the URL of another store."""
     return Path(local_path(path, _MODALITIES))
 
 
 def policy_name(policy: str | Enum) -> str:
-    """The word of a policy that is given as such, or as an enum whose value it is: Modalities' own, or ours.
-
-    Raises:
-        ConfigError: there is no such policy.
-    """
+    """Return the name of a policy: a string, or the value of our enum or Modalities' own."""
     name = policy.value if isinstance(policy, Enum) else policy
     if name not in POLICIES:
         raise ConfigError("unknown file existence policy", found=name, expected=" | ".join(POLICIES))
@@ -103,20 +101,20 @@ def policy_name(policy: str | Enum) -> str:
 
 
 def already_there(path: Path, policy: str, require_sound: Callable[[], None] | None = None) -> Done | None:
-    """Apply the policy to an output that exists: None to continue, and replace it once the new one is complete.
+    """Apply the policy to an existing output. None: continue, and replace it once the new one is complete.
 
     Args:
         path: the output.
         policy: `"skip"`, `"error"` or `"override"`.
-        require_sound: called before a file is taken for done; raises where it is not. Modalities takes any file.
+        require_sound: raises an error if an existing file can't be kept. Modalities keeps any file.
 
     Raises:
-        ConfigError: it exists and the policy is `"error"`.
+        ConfigError: the output exists and the policy is `"error"`.
     """
     if policy == "override" or not os.path.lexists(path):
         return None
-    with contextlib.suppress(PenstockError, OSError):  # another run is at work there, or nothing of ours is
-        sweep(place_of(path))  # what a run left that was killed when this was complete
+    with contextlib.suppress(PenstockError, OSError):  # another run is active, or there is nothing of ours
+        sweep(place_of(path))  # left by a run that was killed after its commit
     if policy == "error":
         raise ConfigError(
             "the output exists",
@@ -129,7 +127,7 @@ def already_there(path: Path, policy: str, require_sound: Callable[[], None] | N
 
 
 def require_sound_pbin(path: Path) -> None:
-    """Refuse a packed file that is not complete; raises `ConfigError`."""
+    """Raise `ConfigError` if a packed file is incomplete."""
     for finding in get_format("pbin").check(LocalStore(), str(path), OpenOptions(), "quick"):
         if finding.severity == "error":
             raise ConfigError(
@@ -149,14 +147,6 @@ def _refuse_same(source: Path, target: Path, *, is_jsonl: bool = False) -> None:
 def _require_file(path: Path) -> None:
     if not path.is_file():
         raise NotFound("no such file", path=path, hint="Check the path")
-
-
-def _drawn(seed: int | None) -> tuple[int, str]:
-    """The seed, and what to say of one that was not given."""
-    if seed is not None:
-        return seed, ""
-    drawn = secrets.randbits(32)
-    return drawn, f", seed {drawn} (random; pass it to get the same order again)"
 
 
 # --- create_raw_index ----------------------------------------------------------------------------------------------
@@ -210,7 +200,7 @@ def create_raw_data_index(
 
 
 class TargetExists(ConfigError, FileExistsError):
-    """A target that is there: the original's `FileExistsError`."""
+    """The target exists: also the original's `FileExistsError`."""
 
 
 def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, progress: Progress | None = None) -> Done:
@@ -250,7 +240,7 @@ def merge_packed_data_files(src_paths: Sequence[Path], target_path: Path, *, pro
 def join_embedded_stream_data(
     stream_data: Sequence[EmbeddedStreamData], target_file: Path, chunk_size: int = 2048
 ) -> None:
-    """Join packed files that are open. `chunk_size` changes nothing, which is logged.
+    """Join open packed files. `chunk_size` has no effect, which is logged.
 
     Raises:
         TargetExists: the target exists.
@@ -265,6 +255,114 @@ def _packed_files(path: Path) -> Iterable[Path]:
     if not path.is_dir():
         return [path]
     return [Path(file) for file in LocalStore().list(str(path)) if file.endswith(".pbin") and Path(file).is_file()]
+
+
+# --- shuffled files and chunks -------------------------------------------------------------------------------------
+
+
+class _Files:
+    """The files that a command reads and writes: packed files, or JSONL files without an index or a side file."""
+
+    def __init__(self, target: Path, policy: str | Enum, progress: Progress | None, *, is_jsonl: bool) -> None:
+        self.target = _here(target)
+        self.policy = policy_name(policy)
+        self.progress = progress
+        self.is_jsonl = is_jsonl
+        self.noun = "lines" if is_jsonl else "documents"
+
+    def skipped(self) -> Done | None:
+        return already_there(
+            self.target, self.policy, None if self.is_jsonl else partial(require_sound_pbin, self.target)
+        )
+
+    def open(self, path: Path) -> tuple[AnyRows, bool]:
+        """Open a file; also return whether its last line lacks a line end."""
+        if not self.is_jsonl:
+            return open_rows(path, format="pbin"), False
+        _require_file(path)
+        store = LocalStore()
+        require_no_list(store, f"{path}.penstock", "this command writes all lines")
+        size_bytes = store.size(str(path))
+        runs = IndexedLines(store, str(path), size_bytes, validate=False)
+        lines = np.concatenate([np.empty((0, 2), np.int64), *runs])  # blank lines too
+        unended = len(lines) > 0 and int(lines[-1].sum()) == size_bytes
+        return LineRows(lines, Place(store, str(path)), "jsonl"), unended
+
+    def write(self, rows: Rows, table: IntArray, inputs: Sequence[AnyRows], command: str, **made_by: int) -> int:
+        """Write the rows in the order of a table, and return their number."""
+        overwrite = self.policy == "override"
+        if not self.is_jsonl:
+            output, how = Output(place_of(self.target), "pbin"), RunOptions(overwrite=overwrite, progress=self.progress)
+            order = TableOrder(table) if len(rows) else None
+            made: dict[str, Any] = {"command": f"modalities data {command}", **made_by}
+            return write_in_order(rows, order, inputs, output, made, how).samples
+        counter, store = Counter(len(rows), self.progress), LocalStore()
+        path = output_path(store, str(self.target))
+        with claimed(store, path), aborting(store.stage(path, overwrite=overwrite)) as staged:
+            for data, lengths in reordered(rows, TableOrder(table), output=Place(store, path)):
+                staged.write(data)
+                counter.add(len(lengths))
+            staged.commit()
+        return len(rows)
+
+    def done(self, written: int, how: str, unended: Sequence[Path]) -> Done:
+        done = Done(str(self.target), f"{self.target}: {written:,} {self.noun}, {how}")
+        if unended:
+            names = ", ".join(file.name for file in unended[:3]) + (" and others" if len(unended) > 3 else "")
+            done.differences.append(
+                f"the last line of {names} had no line end; one was added (Modalities would have joined it to the next)"
+            )
+        return done
+
+
+def _shuffled(files: _Files, source: Path, seed: int | None) -> Done:
+    source = _here(source)
+    _refuse_same(source, files.target, is_jsonl=files.is_jsonl)
+    skipped = files.skipped()
+    if skipped is not None:
+        return skipped
+    used = secrets.randbits(32) if seed is None else seed
+    said = "" if seed is not None else f", seed {used} (random; pass it to get the same order again)"
+    rows, unended = files.open(source)
+    written = files.write(rows, python_shuffle(len(rows), used), [rows], "shuffle_tokenized_data", seed=used)
+    return files.done(written, f"shuffled{said}", [source] if unended else [])
+
+
+def _shuffled_chunk(
+    files: _Files, sources: Sequence[Path], chunk_id: int, num_chunks: int, global_seed: int | None
+) -> Done:
+    sources = [_here(path) for path in sources]
+    require_chunk(chunk_id, num_chunks)
+    skipped = files.skipped()
+    if skipped is not None:
+        return skipped
+    for source in sources:
+        _refuse_same(source, files.target, is_jsonl=files.is_jsonl)
+    opened = [files.open(path) for path in sources]
+    inputs = [rows for rows, _ in opened]
+    ranges = [chunk_range(len(rows), chunk_id, num_chunks) for rows in inputs]
+    rows = _joined(inputs, ranges, f"chunk {chunk_id} of {num_chunks}", files.target)
+    seed = secrets.randbits(32) if global_seed is None else calculate_hashed_seed([str(global_seed), str(chunk_id)])
+    said = f" with a random seed ({seed})" if global_seed is None else ""
+    table, command = numpy_list_shuffle(len(rows), seed), "create_shuffled_dataset_chunk"
+    written = files.write(rows, table, inputs, command, chunk_id=chunk_id, seed=seed)
+    both = zip(sources, opened, ranges, strict=True)
+    unended = [path for path, (one, is_unended), (_, stop) in both if is_unended and stop == len(one)]
+    return files.done(written, f"chunk {chunk_id} of {num_chunks}, shuffled{said}", unended)
+
+
+def _joined(inputs: Sequence[Rows], ranges: Sequence[tuple[int, int]], chunk: str, target: Path) -> JoinedRows:
+    if not any(stop > first for first, stop in ranges):
+        raise ConfigError(f"{chunk} is empty", path=target, hint="Use fewer chunks")
+    for rows in inputs:
+        if rows.dtype != inputs[0].dtype:
+            raise ConfigError(
+                "different token widths",
+                path=rows.place.path,
+                found=f"{rows.dtype.itemsize} bytes",
+                expected=f"{inputs[0].dtype.itemsize} bytes, as in {inputs[0].place.path}",
+            )
+    return JoinedRows([(rows, *both) for rows, both in zip(inputs, ranges, strict=True)])
 
 
 # --- shuffle_tokenized_data, shuffle_jsonl_data --------------------------------------------------------------------
@@ -294,24 +392,10 @@ def shuffle_tokenized_data(
         >>> [int(item["input_ids"][0]) for item in PackedMemMapDatasetBase("shuffled.pbin", "input_ids")]
         [301, 401, 601, 101, 501, 201]
     """
-    input_data_path, output_data_path = _here(input_data_path), _here(output_data_path)
-    _refuse_same(input_data_path, output_data_path)
     if batch_size < 1:
         raise ConfigError("invalid batch size", found=batch_size, expected="1 or more")
-    policy = policy_name(file_existence_policy)
-    skipped = already_there(output_data_path, policy, lambda: require_sound_pbin(output_data_path))
-    if skipped is not None:
-        return skipped
-    used, said = _drawn(seed)
-    rows = open_rows(input_data_path, format="pbin")
-    order = TableOrder(python_shuffle(len(rows), used)) if len(rows) else None
-    output, how = (
-        Output(place_of(output_data_path), "pbin"),
-        RunOptions(overwrite=policy == "override", progress=progress),
-    )
-    made_by = {"command": "modalities data shuffle_tokenized_data", "seed": used}
-    written = write_in_order(rows, order, [rows], output, made_by, how)
-    return Done(written.path, f"{written.path}: {written.samples:,} documents, shuffled{said}")
+    files = _Files(output_data_path, file_existence_policy, progress, is_jsonl=False)
+    return _shuffled(files, input_data_path, seed)
 
 
 def shuffle_jsonl_data(
@@ -335,60 +419,16 @@ def shuffle_jsonl_data(
         >>> [json.loads(line)["id"] for line in Path("shuffled.jsonl").read_text().splitlines()]
         ['a3', 'a4', 'a6', 'a1', 'a5', 'a2']
     """
-    input_data_path, output_data_path = _here(input_data_path), _here(output_data_path)
-    _refuse_same(input_data_path, output_data_path, is_jsonl=True)
-    policy = policy_name(file_existence_policy)
-    skipped = already_there(output_data_path, policy)
-    if skipped is not None:
-        return skipped
-    used, said = _drawn(seed)
-    rows, unended = _all_lines(input_data_path)
-    _write_lines(rows, python_shuffle(len(rows), used), output_data_path, policy, progress)
-    done = Done(str(output_data_path), f"{output_data_path}: {len(rows):,} lines, shuffled{said}")
-    _report_unended(done, [input_data_path] if unended else [])
-    return done
-
-
-def _all_lines(path: Path) -> tuple[LineRows, bool]:
-    """All lines of a file, blank ones too, and whether the last one lacks its line end."""
-    _require_file(path)
-    store = LocalStore()
-    require_no_list(store, f"{path}.penstock", "this command writes all lines")
-    size_bytes = store.size(str(path))
-    runs = IndexedLines(store, str(path), size_bytes, validate=False)
-    lines = np.concatenate([np.empty((0, 2), np.int64), *runs])
-    unended = len(lines) > 0 and int(lines[-1].sum()) == size_bytes
-    return LineRows(lines, Place(store, str(path)), "jsonl"), unended
-
-
-def _write_lines(rows: Rows, table: IntArray, target: Path, policy: str, progress: Progress | None) -> None:
-    """Lines alone, without an index or a side file: what Modalities leaves."""
-    counter, store = Counter(len(rows), progress), LocalStore()
-    path = output_path(store, str(target))
-    with claimed(store, path), aborting(store.stage(path, overwrite=policy == "override")) as staged:
-        for data, lengths in reordered(rows, TableOrder(table), output=Place(store, path)):
-            staged.write(data)
-            counter.add(len(lengths))
-        staged.commit()
-
-
-def _report_unended(done: Done, files: Sequence[Path]) -> None:
-    if files:
-        names = ", ".join(file.name for file in files[:3]) + (" and others" if len(files) > 3 else "")
-        done.differences.append(
-            f"the last line of {names} had no line end; one was added (Modalities would have joined it to the next)"
-        )
-
-
-# --- create_shuffled_dataset_chunk, create_shuffled_jsonl_chunk ----------------------------------------------------
+    files = _Files(output_data_path, file_existence_policy, progress, is_jsonl=True)
+    return _shuffled(files, input_data_path, seed)
 
 
 def read_file_list(list_path: Path, root: Path, suffix: str) -> list[Path]:
-    """The files of a list: one relative path a line, its suffix replaced.
+    """Read a list of files: one relative path per line, with its suffix replaced.
 
     Raises:
-        NotFound: no such list.
-        ConfigError: a blank line, or a name that takes no suffix.
+        NotFound: the list doesn't exist.
+        ConfigError: a line is blank, or its name takes no suffix.
     """
     list_path, root = _here(list_path), _here(root)
     _require_file(list_path)
@@ -429,22 +469,8 @@ def create_shuffled_dataset_chunk(
         >>> len(PackedMemMapDatasetBase("chunk0.pbin", "input_ids"))  # 3 of 6, and 2 of 4
         5
     """
-    policy = policy_name(file_existence_policy)
-    file_path_list, output_chunk_file_path = [_here(path) for path in file_path_list], _here(output_chunk_file_path)
-    skipped = _chunk_is_there(file_path_list, output_chunk_file_path, chunk_id, num_chunks, policy, require_sound_pbin)
-    if skipped is not None:
-        return skipped
-    opened: list[AnyRows] = [open_rows(path, format="pbin") for path in file_path_list]
-    rows = _chunks_of(opened, chunk_id, num_chunks, output_chunk_file_path)
-    seed, said = _chunk_seed(global_seed, chunk_id)
-    output, how = (
-        Output(place_of(output_chunk_file_path), "pbin"),
-        RunOptions(overwrite=policy == "override", progress=progress),
-    )
-    made_by = {"command": "modalities data create_shuffled_dataset_chunk", "chunk_id": chunk_id, "seed": seed}
-    order = TableOrder(numpy_list_shuffle(len(rows), seed))
-    written = write_in_order(rows, order, opened, output, made_by, how)
-    return Done(written.path, f"{written.path}: {written.samples:,} documents, chunk {chunk_id} of {num_chunks}{said}")
+    files = _Files(output_chunk_file_path, file_existence_policy, progress, is_jsonl=False)
+    return _shuffled_chunk(files, file_path_list, chunk_id, num_chunks, global_seed)
 
 
 def create_shuffled_jsonl_dataset_chunk(
@@ -472,61 +498,10 @@ def create_shuffled_jsonl_dataset_chunk(
         >>> len(output.read_text().splitlines())
         3
     """
-    policy = policy_name(file_existence_policy)
-    file_path_list, output_chunk_file_path = [_here(path) for path in file_path_list], _here(output_chunk_file_path)
-    skipped = _chunk_is_there(file_path_list, output_chunk_file_path, chunk_id, num_chunks, policy)
-    if skipped is not None:
-        return skipped
-    opened = [_all_lines(path) for path in file_path_list]
-    rows = _chunks_of([one for one, _ in opened], chunk_id, num_chunks, output_chunk_file_path)
-    seed, said = _chunk_seed(global_seed, chunk_id)
-    _write_lines(rows, numpy_list_shuffle(len(rows), seed), output_chunk_file_path, policy, progress)
-    summary = f"{output_chunk_file_path}: {len(rows):,} lines, chunk {chunk_id} of {num_chunks}{said}"
-    done = Done(str(output_chunk_file_path), summary)
-    takes_last = [chunk_range(len(one), chunk_id, num_chunks)[1] == len(one) for one, _ in opened]
-    both = zip(file_path_list, opened, takes_last, strict=True)
-    _report_unended(done, [path for path, (_, unended), last in both if unended and last])
-    return done
+    files = _Files(output_chunk_file_path, file_existence_policy, progress, is_jsonl=True)
+    return _shuffled_chunk(files, file_path_list, chunk_id, num_chunks, global_seed)
 
 
 def calculate_hashed_seed(parts: Sequence[str]) -> int:
-    """Modalities' seed of several texts: the sum of their SHA-256, modulo 2^32 - 1."""
+    """Return Modalities' seed of several texts: the sum of their SHA-256 digests, modulo 2^32 - 1."""
     return sum(int(hashlib.sha256(part.encode()).hexdigest(), 16) for part in parts) % _MAX_SEED
-
-
-def _chunk_is_there(
-    files: Sequence[Path],
-    target: Path,
-    chunk_id: int,
-    num_chunks: int,
-    policy: str,
-    require_sound: Callable[[Path], None] | None = None,
-) -> Done | None:
-    require_chunk(chunk_id, num_chunks)
-    skipped = already_there(target, policy, None if require_sound is None else lambda: require_sound(target))
-    if skipped is None:
-        for file in files:
-            _refuse_same(file, target, is_jsonl=require_sound is None)
-    return skipped
-
-
-def _chunks_of(opened: Sequence[Rows], chunk_id: int, num_chunks: int, target: Path) -> JoinedRows:
-    parts = [(rows, *chunk_range(len(rows), chunk_id, num_chunks)) for rows in opened]
-    if not any(stop > first for _, first, stop in parts):
-        raise ConfigError(f"chunk {chunk_id} of {num_chunks} is empty", path=target, hint="Use fewer chunks")
-    for rows in opened:
-        if rows.dtype != opened[0].dtype:
-            raise ConfigError(
-                "different token widths",
-                path=rows.place.path,
-                found=f"{rows.dtype.itemsize} bytes",
-                expected=f"{opened[0].dtype.itemsize} bytes, as in {opened[0].place.path}",
-            )
-    return JoinedRows(parts)
-
-
-def _chunk_seed(global_seed: int | None, chunk_id: int) -> tuple[int, str]:
-    if global_seed is None:
-        seed = secrets.randbits(32)
-        return seed, f", shuffled with a random seed ({seed})"
-    return calculate_hashed_seed([str(global_seed), str(chunk_id)]), ", shuffled"
