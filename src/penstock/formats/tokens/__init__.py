@@ -10,7 +10,7 @@ are ranges of tokens, and a window (`penstock.pack`) is cut from it without know
 | `joined.py` | files made of parts without a look at their tokens: what stands around these, digests that join |
 | `checks.py` | checking: ids against a vocabulary, EOS at the ends of documents |
 | `ids.py` | ids of bounded size in files that state no dtype |
-| `run_source.py`, `csv_borders.py` | files that are one run of ids: documents by EOS, or by a table of borders |
+| `source.py`, `csv_borders.py` | token sources: documents by an index, by EOS, or by a table of borders |
 | `zarr/` | one-dimensional zarr arrays, read without zarr |
 | `pbin/` | Modalities' packed tokens |
 | `flat_tokens/` | zarr groups |

@@ -159,6 +159,9 @@ class TokenFile:
         start_bytes, stop_bytes = self._range(start, stop)
         return Extent(current_path(self._store, self._path), start_bytes, stop_bytes - start_bytes)
 
+    def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
+        return (self.extent(start, stop),)
+
     def _ranges(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
         pieces = self._store.get_ranges(self._path, ranges)
         self.require_same()

@@ -26,7 +26,7 @@ from penstock.formats._findings import Problem
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary
 from penstock.formats.tokens.ids import FileIds
-from penstock.formats.tokens.run_source import IndexBorders, Opening, RunSource
+from penstock.formats.tokens.source import IndexBorders, RunSource, TokenLayout
 from penstock.store.base import Store
 from penstock.types import Depth, Finding, IntArray, OpenOptions, Sniff, Traits
 
@@ -128,8 +128,9 @@ def open_datatrove(store: Store, path: str, options: OpenOptions) -> RunSource:
     ids = FileIds(store, path, 0, found.num_tokens, dtype_for(found.token_bytes, "<"), options.read)
     index = index_path(path)
     head = store.size(path).to_bytes(8, "little") + store.size(index).to_bytes(8, "little")
-    opening = Opening("datatrove", open_datatrove, store, path, options, head, (("index", index),))
-    return RunSource(opening, ids, IndexBorders(partial(read_starts, store, path, found)), options.eos_id)
+    borders = IndexBorders(partial(read_starts, store, path, found))
+    layout = TokenLayout("datatrove", open_datatrove, ids, borders, options.eos_id, head, (("index", index),))
+    return RunSource(store, path, options, layout)
 
 
 def check_datatrove(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:

@@ -35,7 +35,7 @@ from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_vocabulary, sampled_ranges
 from penstock.formats.tokens.csv_borders import read_table, table_path
 from penstock.formats.tokens.ids import FileIds
-from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, OneDocument, Opening, RunSource
+from penstock.formats.tokens.source import IndexBorders, MarkedBorders, OneDocument, RunSource, TokenLayout
 from penstock.store.base import Store
 from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
 
@@ -109,18 +109,18 @@ def open_raw(store: Store, path: str, options: OpenOptions) -> RunSource:
         raise found.error()
     ids = FileIds(store, path, found.start_bytes, found.num_tokens, found.stored, options.read)
     prepended = found.layout == "llm.c"
-    head = store.get(path, 0, found.start_bytes) + store.size(path).to_bytes(8, "little")
-    params = (("layout", found.layout),)
     table = table_path(path)
-    if table is None or not store.exists(table):
-        opening = Opening("raw-tokens", open_raw, store, path, options, head, params=params)
-        borders = MarkedBorders(ids, path, options.eos_id, before=prepended)
-        if options.one_document and options.eos_id is None:
-            borders = OneDocument(ids.num_tokens)
+    more_files = (("table", table),) if table is not None and store.exists(table) else ()
+    if more_files:
+        borders = IndexBorders(partial(read_table, store, more_files[0][1], found.num_tokens))
+    elif options.one_document and options.eos_id is None:
+        borders = OneDocument(ids.num_tokens)
     else:
-        opening = Opening("raw-tokens", open_raw, store, path, options, head, (("table", table),), params)
-        borders = IndexBorders(partial(read_table, store, table, found.num_tokens))
-    return RunSource(opening, ids, borders, None if prepended else options.eos_id)
+        borders = MarkedBorders(ids, path, options.eos_id, before=prepended)
+    head = store.get(path, 0, found.start_bytes) + store.size(path).to_bytes(8, "little")
+    eos_id, params = None if prepended else options.eos_id, (("layout", found.layout),)
+    layout = TokenLayout("raw-tokens", open_raw, ids, borders, eos_id, head, more_files, params)
+    return RunSource(store, path, options, layout)
 
 
 def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:

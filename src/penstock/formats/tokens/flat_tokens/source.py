@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,42 +13,22 @@ from numpy.typing import NDArray
 
 from penstock._borders import checked_starts
 from penstock._buffers import byte_view
-from penstock._columns import column
-from penstock._index import as_index, as_indices
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source
+from penstock._index import as_index
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._findings import Problem
 from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._proof import Proof
-from penstock.formats.tokens.common import (
-    document_batch,
-    eos_of,
-    recipe_of,
-    require_eos,
-    token_schema,
-)
+from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
 from penstock.formats.tokens.flat_tokens.proof import group_proof
+from penstock.formats.tokens.source import StoredTokens
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.foreign import ForeignArray
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ATTRIBUTES_FILE, ArrayMeta
 from penstock.formats.tokens.zarr.problems import REBUILD, fault
 from penstock.store.base import Readable, Store
-from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
-from penstock.store.mapped import Held
-from penstock.types import (
-    Batch,
-    Extent,
-    IntArray,
-    Manifest,
-    OpenOptions,
-    Place,
-    ReadMode,
-    Sample,
-    TokenArray,
-)
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.types import Extent, IntArray, Manifest, OpenOptions, Place, ReadMode, TokenArray
 
 TOKENS_BUDGET_BYTES = 1 << 26
 """Decoded tokens that a source keeps, where chunks are compressed."""
@@ -62,9 +43,7 @@ _DERIVED_ITEMS = 1 << 22
 _SAMPLED_FILES = 10
 _MOST_MISSING = 1 << 14
 _HASH_BYTES = 1 << 24
-_DTYPE = np.dtype(np.uint32)
 _ONE = np.uint32(1)
-_UNREAD: Any = object()
 
 
 def open_flat_tokens(store: Store, path: str, options: OpenOptions) -> FlatTokensSource:
@@ -95,32 +74,64 @@ def open_array(
     return ChunkArray(store, folder, meta, read, budget_bytes)
 
 
-class FlatTokensSource:
+class EncodedIds:
+    """Ids of an array whose lowest bit says whether a sequence starts; always copies."""
+
+    dtype = np.dtype(np.uint32)
+
+    def __init__(self, array: AnyArray) -> None:
+        self._array = array
+        self.num_tokens = array.meta.num_items
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        ids = self._array.read(start, stop, 1)
+        ids.setflags(write=False)
+        return ids
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        encoded = self.encoded(starts, length, out)
+        return np.right_shift(encoded, _ONE, out=encoded)
+
+    def encoded(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """Return the windows as they are stored, uint32[len(starts), length]."""
+        starts = checked_starts(starts, length, self.num_tokens)
+        if out is not None and out.shape != (len(starts), length):
+            raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
+        return self._array.gather(starts, length, out)
+
+    def extent(self, start: int, stop: int) -> Extent:
+        return self.extents(start, stop)[0]
+
+    def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
+        return tuple(self._array.extents(start, stop))
+
+
+class FlatTokensSource(StoredTokens):
     """The sequences and tokens of one flat-tokens array; see `penstock.abc.TokenSource`. Made by `penstock.open`.
 
     Memory: `TOKENS_BUDGET_BYTES` and `STARTS_BUDGET_BYTES` of decoded chunks, and 8 bytes a document once
     `doc_starts` was asked for. Uncompressed data take none of these: they are mapped.
     """
 
+    kind = "flat-tokens"
+    reopen = staticmethod(open_flat_tokens)
+    reads_alone = True
+
     def __init__(self, store: Store, path: str, split: str | None, group: Group, options: OpenOptions) -> None:
+        super().__init__(store, path, options)
         tokens, starts, limit = group.require()
-        self._store = store
-        self._path = path
         self._split = split
         self._group = group
-        self._options = options
         self._limit = limit
         self._compressed = tokens.foreign is not None or not tokens.chain.raw
-        self._num_tokens = tokens.num_items
-        folder, read = group.path, options.read
+        folder, read, is_empty = group.path, options.read, tokens.num_items == 0
         self._tokens = open_array(store, f"{folder}/{group.tokens_name}", tokens, read, TOKENS_BUDGET_BYTES)
-        self._starts = open_array(
-            store, f"{folder}/{STARTS}", starts, read, STARTS_BUDGET_BYTES, is_empty=tokens.num_items == 0
-        )
-        self._doc_starts = Held(self._read_starts)
-        self._fingerprint: str | None = None
-        self._manifest: Manifest | None = _UNREAD
-        require_eos(path, _DTYPE, options.eos_id)
+        self._encoded = EncodedIds(self._tokens)
+        self.ids = self._encoded
+        self._starts = open_array(store, f"{folder}/{STARTS}", starts, read, STARTS_BUDGET_BYTES, is_empty=is_empty)
+        require_eos(path, self.dtype, options.eos_id)
         if options.vocab_size is not None and limit >= options.vocab_size:
             raise TooLarge(
                 "the data may contain ids outside the vocabulary",
@@ -130,171 +141,85 @@ class FlatTokensSource:
                 hint="They come from a different tokenizer",
             )
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (open_flat_tokens, (self._store, self._path, self._options))
-
-    schema = token_schema
-
     @property
     def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: remote or compressed ones by blocks."""
+        """Default mode of `Shuffle`: `"blocks"` for remote or compressed data."""
         return preferred_mode(self._store, compressed=self._compressed)
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the metadata, of a sample of the chunks, and of the side file's digests."""
-        if self._fingerprint is None:
-            self._fingerprint = self._find_fingerprint()
-        return self._fingerprint
-
-    @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        return files_key(self.fingerprint, self._store, sorted(self._store.list(self._group.path)))
+    def paths(self) -> list[str]:
+        return sorted(self._store.list(self._group.path))
 
     @property
     def split(self) -> str | None:
-        """Name of the split; None where the group has no splits."""
+        """Name of the split; None if the group has no splits."""
         return self._split
 
-    @property
-    def manifest(self) -> Manifest | None:
-        """What the side file says; None where there is none, or where it does not belong to this array."""
-        if self._manifest is _UNREAD:
-            self._manifest = read_manifest(self._store, self._group)
-        return self._manifest
-
-    @property
-    def tokenizer_digest(self) -> str | None:
-        """Digest of the tokenizer, if the side file records it."""
-        return None if self.manifest is None else self.manifest.tokenizer_digest
+    def _find_manifest(self) -> Manifest | None:
+        return read_manifest(self._store, self._group)
 
     @property
     def max_token_id(self) -> int:
         """The attribute: no id is larger."""
         return self._limit
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """uint32."""
-        return _DTYPE
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens in all."""
-        return self._num_tokens
-
-    @property
-    def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: first token of each sequence, and `num_tokens`; read-only.
-
-        Mapped where it is one uncompressed chunk; else decoded at first use, and from 4 million on once a host.
-
-        Raises:
-            Corrupt: they do not begin with 0, fall, or do not end at `num_tokens`; `tokens` and `gather` still work.
-        """
-        return self._doc_starts.get()
-
-    @property
-    def eos_id(self) -> int | None:
-        """As given, else what the side file says; the format itself marks starts and needs none."""
-        return eos_of(self._options, self.manifest)
-
     def __len__(self) -> int:
         return self._starts.meta.num_items - 1
 
-    def __getitem__(self, index: int, /) -> Sample:
-        index = as_index(index, len(self))
-        known = self._doc_starts.held()
-        pair = self._starts.read(index, index + 2) if known is None else known[index : index + 2]
-        start, stop = int(pair[0]), int(pair[1])
+    def _read_document(self, index: int) -> TokenArray:
+        start, stop = (int(one) for one in self._starts.read(index, index + 2))
         if not 0 <= start <= stop <= self.num_tokens:
             raise _no_range(self._group, f"{start} and {stop} at entry {index}", self.num_tokens).error()
-        return {"tokens": self.tokens(start, stop)}
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """The sequences at `indices`: int64[k]; a list of arrays where their lengths differ."""
-        if self._doc_starts.held() is not None:
-            return document_batch(self, indices)
-        return {"tokens": column([self[index]["tokens"] for index in as_indices(indices, len(self)).tolist()])}
-
-    def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint32[stop - start]: ids of tokens `[start, stop)`; decoded, so always a copy, and read-only."""
-        if not 0 <= start <= stop <= self._num_tokens:
-            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
-        ids = self._tokens.read(start, stop, 1)
-        ids.setflags(write=False)
-        return ids
-
-    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint32[len(starts), length]: one window a row; into `out` where given."""
-        encoded = self._gather_encoded(starts, length, out)
-        return np.right_shift(encoded, _ONE, out=encoded)
+        return self.tokens(start, stop)
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a sequence, by its start bit."""
-        return np.bitwise_and(self._gather_encoded(starts, length, None), _ONE).astype(np.bool_)
+        """Return bool[len(starts), length]: whether each token starts a sequence, by its start bit."""
+        return np.bitwise_and(self._encoded.encoded(starts, length), _ONE).astype(np.bool_)
 
     def gather_flagged(
         self, starts: IntArray, length: int, out: TokenArray | None = None
     ) -> tuple[TokenArray, NDArray[np.bool_]]:
-        """What `gather` and `gather_starts` give, for one read."""
-        encoded = self._gather_encoded(starts, length, out)
+        """Return the results of `gather` and `gather_starts`, by one read."""
+        encoded = self._encoded.encoded(starts, length, out)
         flags = np.bitwise_and(encoded, _ONE).astype(np.bool_)
         return np.right_shift(encoded, _ONE, out=encoded), flags
 
-    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
-        """File ranges that hold tokens `[start, stop)`; whole files where chunks are compressed."""
-        return tuple(self._tokens.extents(start, stop))
-
     def place_of(self, index: int, /) -> Place:
-        """File ranges of sequence `index`."""
-        index = as_index(index, len(self))
-        start, stop = self.doc_starts[index : index + 2].tolist()
+        """Return the file ranges of sequence `index`."""
+        start, stop = self.doc_starts[(index := as_index(index, len(self))) : index + 2].tolist()
         return Place(extents=self.token_extent(start, stop))
 
     def proof(self) -> Proof | None:
-        """What the side file proves; see `penstock.formats._proof`."""
+        """Return what the side file proves; see `penstock.formats._proof`."""
         return group_proof(self._store, self._group, self._tokens.meta, self._starts.meta)
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
+    def own(self) -> dict[str, Any]:
+        return {"split": self._split}
 
-    def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
-        return recipe_of("flat-tokens", self._path, self._options, split=self._split)
-
-    def summary(self) -> str:
-        """One line: path, split, documents, tokens."""
+    def shown(self) -> dict[str, Any]:
         counts = {"documents": len(self), "tokens": self.num_tokens, LIMIT: self._limit}
-        return line("flat-tokens", {"path": self._path, "split": self._split, **counts}, self._fingerprint)
+        return {"path": self._path, "split": self._split, **counts}
 
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
-
-    def _gather_encoded(self, starts: IntArray, length: int, out: TokenArray | None) -> TokenArray:
-        starts = checked_starts(starts, length, self.num_tokens)
-        if out is not None and out.shape != (len(starts), length):
-            raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
-        return self._tokens.gather(starts, length, out)
-
-    def _read_starts(self) -> IntArray:
+    @property
+    def is_large(self) -> bool:
         count = self._starts.meta.num_items
-        if count < _DERIVED_ITEMS or isinstance(self._starts, ForeignArray) or self._is_one_map():
-            return checked_doc_starts(self._group, self._starts.read(0, count), self.num_tokens)
-        key = f"{_STARTS_VERSION}-{self._hash_starts(self._starts)}"
-        return DerivedCache().array(
-            key, "int64", lambda: checked_doc_starts(self._group, self._starts.read(0, count), self.num_tokens)
-        )
+        return count >= _DERIVED_ITEMS and isinstance(self._starts, ChunkArray) and not self._is_one_map()
+
+    def _find_starts(self) -> IntArray:
+        """Return `seq_starts`: mapped if it is one uncompressed chunk, else decoded."""
+        starts = self._starts.read(0, self._starts.meta.num_items)
+        return checked_doc_starts(self._group, starts, self.num_tokens)
+
+    @cached_property
+    def _starts_key(self) -> str:
+        return f"{_STARTS_VERSION}-{self._hash_starts()}"
 
     def _is_one_map(self) -> bool:
         meta = self._starts.meta
         return meta.chain.raw and meta.num_files == 1 and meta.chain.stored.isnative
 
-    def _hash_starts(self, starts: ChunkArray) -> str:
-        """Digest of the stored entries: what is derived from them must not rest on a sample."""
+    def _hash_starts(self) -> str:
+        """Return a digest of the stored entries: derived arrays must not rest on a sample."""
+        starts: Any = self._starts
         hasher = xxhash.xxh3_128(self._group.index)
         num_missing = 0
         for number in range(starts.meta.num_files):
@@ -312,7 +237,8 @@ class FlatTokensSource:
                     hasher.update(byte_view(starts.files.get(number, begin, begin + _HASH_BYTES)))
         return hasher.hexdigest()
 
-    def _find_fingerprint(self) -> str:
+    def find_fingerprint(self) -> str:
+        """Return a digest of the metadata, of a sample of the chunks, and of the side file's digests."""
         # The side file's digests know every byte, but not whether one was changed after them: hence both.
         group, manifest = self._group, self.manifest
         arrays = {group.tokens_name: self._tokens.meta, STARTS: self._starts.meta}

@@ -28,7 +28,7 @@ from penstock.formats.tokens.litdata.chunks import read_items
 from penstock.formats.tokens.litdata.ids import ChunkIds
 from penstock.formats.tokens.litdata.index import INDEX, Index, looks_like, read_index, require_index, size_problem
 from penstock.formats.tokens.litdata.rows import LitdataRows, chunk_files
-from penstock.formats.tokens.run_source import IndexBorders, MarkedBorders, OneDocument, Opening, RunSource
+from penstock.formats.tokens.source import IndexBorders, MarkedBorders, OneDocument, RunSource, TokenLayout
 from penstock.store.base import Store
 from penstock.store.put import beginning_of
 from penstock.types import Depth, Finding, OpenOptions, Sample, Sniff, Traits
@@ -69,9 +69,9 @@ def _tokens(store: Store, root: str, options: OpenOptions, index: Index) -> RunS
     if options.one_document:
         marked = options.eos_id is not None
         borders = MarkedBorders(ids, root, options.eos_id, before=False) if marked else OneDocument(ids.num_tokens)
-    files = tuple(chunk_files(index, root))
-    opening = Opening("litdata", open_litdata, store, root, options, index.fingerprint.encode(), files, is_folder=True)
-    return RunSource(opening, ids, borders, options.eos_id)
+    files, head = tuple(chunk_files(index, root)), index.fingerprint.encode()
+    layout = TokenLayout("litdata", open_litdata, ids, borders, options.eos_id, head, files, is_folder=True)
+    return RunSource(store, root, options, layout)
 
 
 def check_litdata(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
-from penstock._borders import flags_of_starts
-from penstock._columns import column
-from penstock._index import as_index, as_indices
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source
+from penstock._index import as_index
 from penstock.errors import Truncated
 from penstock.formats._findings import Problem
 from penstock.formats._manifest import DATA, data_fingerprint
 from penstock.formats._proof import Proof, known_manifest
-from penstock.formats.tokens.common import (
-    document_batch,
-    eos_of,
-    mode_of_store,
-    recipe_of,
-    require_eos,
-    require_vocabulary,
-    token_schema,
-)
 from penstock.formats.tokens.ids import FileIds, id_limit
 from penstock.formats.tokens.megatron.index import (
     IndexArrays,
@@ -42,25 +27,15 @@ from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_pa
 from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, read_manifest, side_file_path
 from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.formats.tokens.proof import token_proof
+from penstock.formats.tokens.source import StoredTokens
 from penstock.store.base import Store
-from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import files_key, once_a_host, opened_file, sample_fingerprint
-from penstock.store.mapped import Held
-from penstock.store.place import current_path
-from penstock.types import (
-    Batch,
-    Extent,
-    IntArray,
-    Manifest,
-    OpenOptions,
-    Place,
-    Sample,
-    TokenArray,
-)
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
+from penstock.store.opened_file import opened_file
+from penstock.store.resolve import current_path
+from penstock.types import Extent, IntArray, Manifest, OpenOptions, Place, TokenArray
 
 _STARTS_VERSION = "megatron-starts-1"
 _SMALL_INDEX_BYTES = 1 << 16  # worked out in less time than a lock and a new file take
-_HASHED_INDEX_BYTES = 1 << 26
 
 
 def open_megatron(store: Store, path: str, options: OpenOptions, *, may_trail: bool = False) -> MegatronSource:
@@ -129,64 +104,43 @@ def _last_stop(index: IndexArrays) -> int:
     return int(index.pointers(count - 1, count)[0]) + width * int(index.lengths(count - 1, count)[0])
 
 
-class MegatronSource:
+class MegatronSource(StoredTokens):
     """The documents and tokens of one dataset; see `penstock.abc.TokenSource`. Made by `penstock.open`.
 
-    A document is all its sequences, one after another. Tokens come in the order of the index, whatever the order of
-    the sequences in the file; where that is the file's own order, and nothing lies between them, they are a view of it.
+    A document is all its sequences, one after another. Tokens are in the order of the index, whatever the order of
+    the sequences in the file. If that is the file's own order, without gaps, they are a view of it.
     """
 
+    kind = "megatron"
+    reads_alone = True
+
     def __init__(self, store: Store, prefix: str, index: IndexArrays, options: OpenOptions) -> None:
-        self._store = store
-        self._prefix = prefix
+        super().__init__(store, prefix, options)
         self._index = index
-        self._options = options
         self._opened = opened_file(store, bin_path(prefix))
-        self._fingerprint: str | None = None
-        self._held_starts = Held(self._load_starts)
-        require_eos(prefix, self.dtype, options.eos_id)
-        if options.vocab_size is not None:
-            require_vocabulary(prefix, self.dtype, self.manifest, options.vocab_size)
+        self._require_options(self.dtype)
 
     def __reduce__(self) -> tuple[object, ...]:
-        reopen = partial(open_megatron, may_trail=True)  # it was opened here, by whatever rule
-        return (reopen, (self._store, self._prefix, self._options))
+        # Tokens may trail: whatever rule it was opened by, it was opened.
+        return (partial(open_megatron, may_trail=True), (self._store, self._path, self._options))
 
-    schema = token_schema
-    preferred_mode = mode_of_store
+    def find_fingerprint(self) -> str:
+        """Return a digest of the index's header and size, and a sample of both files or the side file's digests."""
+        path, index_path = bin_path(self._path), idx_path(self._path)
+        head = self._store.get(index_path, 0, HEADER_BYTES) + self.size_bytes.to_bytes(16, "little")
+        if self.manifest is not None:
+            return data_fingerprint(self._store, "megatron", head, path, self.manifest)
+        files = [(DATA, path), (INDEX, index_path)]
+        name = f"megatron {head.hex()}"
+        return once_a_host(
+            self._store, [index_path], name, lambda: sample_fingerprint(self._store, "megatron", head, files)
+        )
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the index's header and size, and of a sample of both files or the side file's digests."""
-        if self._fingerprint is None:
-            head = self._store.get(idx_path(self._prefix), 0, HEADER_BYTES) + self.size_bytes.to_bytes(16, "little")
-            if self.manifest is not None:
-                path = bin_path(self._prefix)
-                self._fingerprint = data_fingerprint(self._store, "megatron", head, path, self.manifest)
-            else:
-                files = [(DATA, bin_path(self._prefix)), (INDEX, idx_path(self._prefix))]
-                self._fingerprint = once_a_host(
-                    self._store,
-                    [idx_path(self._prefix)],
-                    f"megatron {head.hex()}",
-                    lambda: sample_fingerprint(self._store, "megatron", head, files),
-                )
-        return self._fingerprint
+    def _find_manifest(self) -> Manifest | None:
+        return read_manifest(self._store, self._path, self.header.num_documents)
 
-    @cached_property
-    def manifest(self) -> Manifest | None:
-        """What the side file says; None where there is none, or where it does not belong to these files."""
-        return read_manifest(self._store, self._prefix, self.header.num_documents)
-
-    @property
-    def tokenizer_digest(self) -> str | None:
-        """Digest of the tokenizer, if the side file records it."""
-        return None if self.manifest is None else self.manifest.tokenizer_digest
-
-    @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        return files_key(self.fingerprint, self._store, [idx_path(self._prefix), bin_path(self._prefix)])
+    def paths(self) -> list[str]:
+        return [idx_path(self._path), bin_path(self._path)]
 
     @property
     def size_bytes(self) -> int:
@@ -200,38 +154,20 @@ class MegatronSource:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """uint8, uint16 or uint32."""
         return self.header.kind.ids
 
     @property
-    def num_tokens(self) -> int:
-        """Tokens of all sequences."""
-        return self.ids.num_tokens
-
-    @property
     def most_tokens(self) -> int:
-        """As many ids as the `.bin` holds: `num_tokens`, unless sequences leave some out; no index is read for it."""
+        """Ids in the `.bin`: `num_tokens`, unless sequences leave some out. Reads no index."""
         return self._index.bin_bytes // self.header.kind.itemsize
 
     @property
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1], read-only: first token of each document, and `num_tokens`.
-
-        Worked out at first use of tokens; once a host, and mapped, unless the index is small.
-
-        Raises:
-            Corrupt: the index is damaged; documents that it gives right can still be read one by one.
-        """
-        return self._starts[1:]
-
-    @property
-    def eos_id(self) -> int | None:
-        """As given, else what the side file says."""
-        return eos_of(self._options, self.manifest)
+        return self._doc_starts.get()[1:]
 
     @property
     def modes(self) -> NDArray[np.int8] | None:
-        """int8[n_sequences]: mode of each sequence; None where the index has none."""
+        """int8[n_sequences]: mode of each sequence; None if the index has none."""
         return self._index.modes()
 
     @property
@@ -246,42 +182,16 @@ class MegatronSource:
 
     @property
     def only_here(self) -> tuple[str, ...]:
-        """What the files hold beside documents of tokens, and other formats have no place for."""
+        """Contents of the files that other formats have no place for."""
         several = self.header.num_sequences != self.header.num_documents
         return ("sequence borders inside documents",) * several + ("modes",) * self.header.has_modes
 
     @property
-    def derived(self) -> DerivedCache | None:
-        """Where what is computed from this dataset is kept; None for a small one."""
-        return DerivedCache() if self.header.size_bytes >= _SMALL_INDEX_BYTES else None
+    def is_large(self) -> bool:
+        return self.header.size_bytes >= _SMALL_INDEX_BYTES
 
     def __len__(self) -> int:
         return self.header.num_documents
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return {"tokens": self._document(as_index(index, len(self)))}
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
-        if self._held_starts.held() is not None:
-            return document_batch(self, indices)
-        return {"tokens": column([self._document(index) for index in as_indices(indices, len(self)).tolist()])}
-
-    def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens `[start, stop)`; a read-only view of the mapped file where that is possible."""
-        return self.ids.tokens(start, stop)
-
-    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """Return one window per row, uint[len(starts), length], written into `out` if given."""
-        return self.ids.gather(starts, length, out)
-
-    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document, by the index."""
-        return flags_of_starts(self.doc_starts, starts, length)
-
-    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
-        """File ranges of tokens `[start, stop)`."""
-        return self.ids.extents(start, stop)
 
     def token_run(self) -> Extent | None:
         """File range of all tokens; None where they are not back to back, or may be no unsigned ids as they stand."""
@@ -289,11 +199,11 @@ class MegatronSource:
         unsigned = kind.stored.kind == "u" or (kind.stored == f"<i{kind.ids.itemsize}" and self._is_trusted)
         if not unsigned or isinstance(self.ids, ScatteredIds):
             return None
-        return Extent(current_path(self._store, bin_path(self._prefix)), 0, self.num_tokens * kind.itemsize)
+        return Extent(current_path(self._store, bin_path(self._path)), 0, self.num_tokens * kind.itemsize)
 
     def proof(self) -> Proof | None:
         """What the side file proves; see `penstock.formats._proof`."""
-        store, prefix, path = self._store, self._prefix, bin_path(self._prefix)
+        store, prefix, path = self._store, self._path, bin_path(self._path)
         facts = partial(megatron_facts, store, prefix, len(self))
         manifest = known_manifest("megatron", store, path, side_file_path(prefix), facts)
         if manifest is None:
@@ -307,27 +217,16 @@ class MegatronSource:
         places, lengths = self._index.document(as_index(index, len(self)))
         width = self.header.kind.itemsize
         extents = (
-            Extent(current_path(self._store, bin_path(self._prefix)), place * width, length * width)
+            Extent(current_path(self._store, bin_path(self._path)), place * width, length * width)
             for place, length in zip(places.tolist(), lengths.tolist(), strict=True)
         )
         return Place(extents=tuple(extents))
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
+    def own(self) -> dict[str, Any]:
+        return {"layout": self._options.layout}
 
-    def recipe(self) -> dict[str, Any]:
-        """Format, prefix and options."""
-        return recipe_of("megatron", self._prefix, self._options, layout=self._options.layout)
-
-    def summary(self) -> str:
-        """One line: prefix, documents, dtype."""
-        params = {"path": self._prefix, "documents": len(self), "dtype": self.header.kind.name}
-        return line("megatron", params, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+    def shown(self) -> dict[str, Any]:
+        return {"path": self._path, "documents": len(self), "dtype": self.header.kind.name}
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -344,45 +243,31 @@ class MegatronSource:
     @cached_property
     def ids(self) -> Ids:
         """All tokens, in the order of the index."""
-        in_order, num_tokens = bool(self._starts[0]), int(self._starts[-1])
+        found = self._doc_starts.get()
+        in_order, num_tokens = bool(found[0]), int(found[-1])
         if in_order:
             return self._file_ids(num_tokens)
         starts, _ = sequence_starts(self._index)
         places = self._index.pointers(0, self.header.num_sequences) // self.header.kind.itemsize
         return ScatteredIds(self._whole_file, starts, places)
 
-    @property
-    def _starts(self) -> IntArray:
-        """int64[n_docs + 2]: whether sequences lie in order, then `doc_starts`."""
-        return self._held_starts.get()
-
-    def _load_starts(self) -> IntArray:
-        if self.derived is None:
-            return self._find_starts()
-        return self.derived.array(self._starts_key, "int64", self._find_starts)
-
     @cached_property
     def _starts_key(self) -> str:
-        path = idx_path(self._prefix)
-        if self.header.size_bytes <= _HASHED_INDEX_BYTES:
-            # A fingerprint is a sample: two datasets may share it and differ in the middle of their indexes.
-            return f"{_STARTS_VERSION}-{self.fingerprint}-{xxhash.xxh3_64_hexdigest(self._store.get(path))}"
-        return f"{_STARTS_VERSION}-{files_key(self.fingerprint, self._store, [path])}"
+        return f"{_STARTS_VERSION}-{self._index_key(idx_path(self._path), 0, self.header.size_bytes)}"
 
     def _find_starts(self) -> IntArray:
+        """Return int64[n_docs + 2]: whether sequences lie in order, then `doc_starts`."""
         starts, in_order = sequence_starts(self._index)
         documents = document_starts(self._index, starts)
-        found = np.concatenate([np.array([in_order], np.int64), documents])
         # The end is that of the last sequence, which the checked document index ends with.
-        found.flags.writeable = False
-        return found
+        return np.concatenate([np.array([in_order], np.int64), documents])
 
     def _file_ids(self, num_tokens: int) -> FileIds:
         kind, read = self.header.kind, self._options.read
         trusted = self._is_trusted
-        return file_ids(self._store, self._prefix, kind, num_tokens, read, trusted=trusted, opened=self._opened)
+        return file_ids(self._store, self._path, kind, num_tokens, read, trusted=trusted, opened=self._opened)
 
-    def _document(self, index: int) -> TokenArray:
+    def _read_document(self, index: int) -> TokenArray:
         places, lengths = self._index.document(index)
         stops = places + lengths
         if len(places) > 1 and bool((places[1:] == stops[:-1]).all()):

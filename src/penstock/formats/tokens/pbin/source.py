@@ -4,44 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
 from penstock._borders import checked_starts, flags_between, flags_of_starts
 from penstock._secrets import logger
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt, FormatError
 from penstock.formats._manifest import data_fingerprint, side_path
 from penstock.formats._proof import Proof, known_manifest
-from penstock.formats.tokens.common import (
-    TokenFile,
-    document,
-    document_batch,
-    eos_of,
-    mode_of_store,
-    recipe_of,
-    require_eos,
-    require_vocabulary,
-    token_schema,
-)
+from penstock.formats.tokens.common import TokenFile
 from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_starts, read_index
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
 from penstock.formats.tokens.pbin.starts import Starts, contradicted, stated_starts
 from penstock.formats.tokens.proof import token_proof
+from penstock.formats.tokens.source import StoredTokens
 from penstock.store.base import Store
-from penstock.store.derived import DerivedCache, Put
-from penstock.store.fingerprint import files_key
+from penstock.store.derived import Put
 from penstock.store.local import LocalStore
 from penstock.store.mapped import Held
 from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
-from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
+from penstock.types import Extent, IntArray, Manifest, OpenOptions
 
 _STARTS_VERSION = "pbin-doc-starts-1"
 _TAIL_BYTES = 4096
@@ -49,8 +36,6 @@ _log = logger()
 
 _SLOW_INDEX_BYTES = 1 << 26
 _SMALL_INDEX_BYTES = 1 << 16  # decoded in less time than a lock and a new file take
-_HASHED_INDEX_BYTES = 1 << 26
-_UNREAD: Any = object()
 _MOST_PIECES = 64
 """Pieces of the index that are read alone: who asks for documents all over the file needs all of it."""
 _KEPT_PIECES = 16
@@ -79,103 +64,74 @@ def pbin_facts(store: Store, path: str, geometry: Geometry, num_docs: int | None
     return file_facts(store, path, "pbin", num_samples=num_docs, num_tokens=geometry.num_tokens, most_samples=room)
 
 
-class PbinSource:
+class PbinSource(StoredTokens):
     """The documents and tokens of one packed file; see `penstock.abc.TokenSource`. Made by `penstock.open`."""
 
+    kind = "pbin"
+    reopen = staticmethod(open_pbin)
+    had_eos_borders = True
+
     def __init__(self, store: Store, path: str, geometry: Geometry, options: OpenOptions) -> None:
+        super().__init__(store, path, options)
         stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
-        self._store = store
-        self._path = path
         self._geometry = geometry
-        self._options = options
         self._file = TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored, options.read)
-        self._doc_starts = Held(self._load_doc_starts)
+        self.ids = self._file
         self._pieces: tuple[tuple[int, IntArray], ...] = ()  # those read last
         self._pieces_read = 0
-        self._fingerprint: str | None = None
-        self._manifest: Manifest | None = _UNREAD
-        require_eos(path, self.dtype, options.eos_id)
-        if options.vocab_size is not None:
-            require_vocabulary(path, self.dtype, self.manifest, options.vocab_size)
+        self._require_options(self.dtype)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return (open_pbin, (self._store, self._path, self._options))
-
-    had_eos_borders = True
-    schema = token_schema
-    preferred_mode = mode_of_store
-
-    @property
-    def fingerprint(self) -> str:
-        """Digest of header, length, last 4 KiB, and a sample of the file or its side file's digests."""
-        if self._fingerprint is None:
-            size_bytes = self._geometry.size_bytes
-            index = self._store.get(self._path, 0, HEADER_BYTES) + size_bytes.to_bytes(8, "little")
-            index += self._store.get(self._path, max(0, size_bytes - _TAIL_BYTES), _TAIL_BYTES)
-            self._fingerprint = data_fingerprint(self._store, "pbin", index, self._path, self.manifest)
-        return self._fingerprint
-
-    @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        return files_key(self.fingerprint, self._store, [self._path])
+    def find_fingerprint(self) -> str:
+        """Return a digest of header, length, last 4 KiB, and a sample of the file or its side file's digests."""
+        size_bytes = self._geometry.size_bytes
+        index = self._store.get(self._path, 0, HEADER_BYTES) + size_bytes.to_bytes(8, "little")
+        index += self._store.get(self._path, max(0, size_bytes - _TAIL_BYTES), _TAIL_BYTES)
+        return data_fingerprint(self._store, "pbin", index, self._path, self.manifest)
 
     @property
     def geometry(self) -> Geometry:
-        """Where everything in the file is."""
+        """Positions of everything in the file."""
         return self._geometry
 
     @property
     def layout(self) -> str:
-        """Name of the file's layout: `"h12le"` is today's."""
+        """Name of the file's layout; the current one is `"h12le"`."""
         return self._geometry.layout.name
 
-    @property
-    def manifest(self) -> Manifest | None:
-        """What the side file says; None where there is none, or where it does not belong to this file."""
-        if self._manifest is _UNREAD:
-            facts = functools.partial(pbin_facts, self._store, self._path, self._geometry)
-            self._manifest = fitting_manifest(self._store, side_path(self._path), facts)
-        return self._manifest
+    def _find_manifest(self) -> Manifest | None:
+        facts = functools.partial(pbin_facts, self._store, self._path, self._geometry)
+        return fitting_manifest(self._store, side_path(self._path), facts)
 
     @property
-    def tokenizer_digest(self) -> str | None:
-        """Digest of the tokenizer, if the side file records it."""
-        return None if self.manifest is None else self.manifest.tokenizer_digest
-
-    @property
-    def derived(self) -> DerivedCache | None:
-        """Where what is computed from this file is kept; None for a small one."""
-        return DerivedCache() if self._geometry.index_bytes >= _SMALL_INDEX_BYTES else None
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """uint8, uint16 or uint32."""
-        return self._file.dtype
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens in all."""
-        return self._file.num_tokens
-
-    @property
-    def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1], read-only: first token of each document, and `num_tokens`.
-
-        Decoded at first use, once a host, into a mapped file; in memory where the index is small. Takes 3 times the
-        memory of the index for a file that is not local, or is damaged.
-
-        Raises:
-            FormatError: the index is damaged, or the side file counts others; `tokens` and `gather` still work.
-        """
-        return self._doc_starts.get()
+    def is_large(self) -> bool:
+        return self._geometry.index_bytes >= _SMALL_INDEX_BYTES
 
     def _load_doc_starts(self) -> IntArray:
         with self._of_opened_file():
-            derived = self.derived
-            starts = self._decode_starts() if derived is None else self._derived_starts(derived)
+            starts = self._streamed_starts()
+            if starts is None:
+                starts = super()._load_doc_starts()
             self._require_recorded(starts)
         return starts
+
+    def _streamed_starts(self) -> IntArray | None:
+        """Decode a large index of a local file in little memory; None if that isn't possible."""
+        path, geometry, derived = self._path, self._geometry, self.derived
+        if derived is None or not self._store.is_local:
+            return None
+
+        def feed(put: Put) -> None:
+            if geometry.index_bytes >= _SLOW_INDEX_BYTES:
+                _log.warning("%s: decoding a document index of %d bytes, once on this host", path, geometry.index_bytes)
+            feed_starts(LocalStore(), path, geometry, put)
+
+        try:
+            return derived.fed(self._starts_key, "int64", feed)
+        except NotStraight:
+            return None
+
+    def _find_starts(self) -> IntArray:
+        return doc_starts(read_index(self._store, self._path, self._geometry), self._geometry, self._path)
 
     @contextlib.contextmanager
     def _of_opened_file(self) -> Generator[None]:
@@ -241,30 +197,10 @@ class PbinSource:
             self._pieces = (*new.items(), *self._pieces)[:_KEPT_PIECES]
         return [known[one] for one in pieces]
 
-    @property
-    def eos_id(self) -> int | None:
-        """As given, else what the side file says."""
-        return eos_of(self._options, self.manifest)
-
     def __len__(self) -> int:
         if self._doc_starts.held() is None and self.manifest is not None:
             return self.manifest.num_samples
         return len(self.doc_starts) - 1
-
-    def __getitem__(self, index: int, /) -> Sample:
-        return document(self, index)
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
-        return document_batch(self, indices)
-
-    def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens `[start, stop)`; a read-only view of the mapping where there is one."""
-        return self._file.tokens(start, stop)
-
-    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """Return one window per row, uint[len(starts), length], written into `out` if given."""
-        return self._file.gather(starts, length, out)
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         """bool[len(starts), length]: whether each token of each window is the first of a document, by the index."""
@@ -291,20 +227,10 @@ class PbinSource:
             return None if found is None else found[0]
         return np.concatenate([np.empty(0, np.int64), *found])
 
-    def place_of(self, index: int, /) -> Place:
-        """Return the file range of document `index`."""
-        index = range(len(self))[index]
-        start, stop = self.borders_of(index, index + 1).tolist()
-        return Place(extents=(self._file.extent(start, stop),))
-
-    def token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
-        """File range of tokens `[start, stop)`."""
-        return (self._file.extent(start, stop),)
-
     def token_run(self) -> Extent | None:
         """File range of all tokens; None in a layout that is big-endian."""
         layout = self._geometry.layout
-        return self._file.extent(0, self.num_tokens) if layout.byte_order == "<" else None
+        return self.ids.extent(0, self.num_tokens) if layout.byte_order == "<" else None
 
     def proof(self) -> Proof | None:
         """What the side file proves; see `penstock.formats._proof`."""
@@ -315,25 +241,12 @@ class PbinSource:
         header_bytes, token_bytes = self._geometry.layout.header_bytes, self.dtype.itemsize
         return token_proof(self, manifest, self._store, self._path, header_bytes, self.num_tokens, token_bytes)
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
-        return recipe_of("pbin", self._path, self._options, layout=self._options.layout)
-
-    def summary(self) -> str:
-        """Return one line: path, tokens, width."""
-        return line("pbin", {"path": self._path, "tokens": self.num_tokens, "dtype": self.dtype}, self._fingerprint)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
+    def own(self) -> dict[str, Any]:
+        return {"layout": self._options.layout}
 
     def _require_recorded(self, starts: IntArray) -> None:
         """Refuse an index that the side file, by which `len` and documents may have gone, contradicts."""
-        recorded, num_docs = None if self._manifest is _UNREAD else self._manifest, len(starts) - 1
+        recorded, num_docs = vars(self).get("manifest"), len(starts) - 1
         table = None if recorded is None else self._table
         if table is not None and table.num_docs == num_docs:
             wrong = np.flatnonzero(table.tokens[:-1] != starts[:-1:MARKED_PAIRS])
@@ -351,31 +264,8 @@ class PbinSource:
     @functools.cached_property
     def _starts_key(self) -> str:
         geometry = self._geometry
-        if geometry.index_bytes <= _HASHED_INDEX_BYTES:
-            # A fingerprint is a sample: two files may share it and differ in the middle of their indexes.
-            index = self._store.get(self._path, geometry.index_start_bytes, geometry.index_bytes)
-            known = f"{self.fingerprint}-{xxhash.xxh3_64_hexdigest(index)}"
-        else:
-            known = files_key(self.fingerprint, self._store, [self._path])
+        known = self._index_key(self._path, geometry.index_start_bytes, geometry.index_bytes)
         return f"{_STARTS_VERSION}-{geometry.layout.name}-{known}"
-
-    def _derived_starts(self, derived: DerivedCache) -> IntArray:
-        store, key, path, geometry = self._store, self._starts_key, self._path, self._geometry
-
-        def feed(put: Put) -> None:
-            if geometry.index_bytes >= _SLOW_INDEX_BYTES:
-                _log.warning("%s: decoding a document index of %d bytes, once on this host", path, geometry.index_bytes)
-            feed_starts(LocalStore(), path, geometry, put)
-
-        if store.is_local:
-            with contextlib.suppress(NotStraight):
-                return derived.fed(key, "int64", feed)
-        return derived.array(key, "int64", self._decode_starts)
-
-    def _decode_starts(self) -> IntArray:
-        starts = doc_starts(read_index(self._store, self._path, self._geometry), self._geometry, self._path)
-        starts.flags.writeable = False
-        return starts
 
 
 def _joined(pieces: list[IntArray]) -> IntArray:
