@@ -31,6 +31,7 @@ LAYERS: dict[str, int] = {
     "_settings": 0,
     "_digest": 0,
     "_borders": 0,
+    "_pieces": 0,
     "_buffers": 0,
     "_naming": 0,
     "_planes": 0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any, TypeVar, cast, overload
 
 import numpy as np
@@ -17,6 +17,7 @@ from penstock._digest import digest, kept_key
 from penstock._hidden import NO_RUNS, Hidden, join_hidden, stored_tokens
 from penstock._index import as_index, as_indices
 from penstock._kinds import is_finite, is_token_source
+from penstock._pieces import fill_windows, pieces, running
 from penstock._places import keys_of, place_of, token_extents
 from penstock._planes import Plane, planes_of
 from penstock._resolved import capability, excluded_of, prefetch_of, prefetch_parts, samples_of
@@ -106,7 +107,7 @@ class ConcatSource(SourceNode):
         self, sources: tuple[Source[Sample], ...], *, mixed_tokenizers: bool = False, as_stored: bool = False
     ) -> None:
         self.sources = sources
-        self._starts = _running([len(source) for source in sources])
+        self._starts = running([len(source) for source in sources])
         self._mixed_tokenizers = mixed_tokenizers
         self._keeps_dtypes = as_stored
         self._known: tuple[Schema, Widths] | None = None
@@ -228,7 +229,7 @@ class ConcatSource(SourceNode):
     @cached_property
     def _block_counts(self) -> IntArray:
         """int64[n_sources + 1]: storage blocks of the sources before each one."""
-        return _running([blocks_of(source).count for source in self.sources])
+        return running([blocks_of(source).count for source in self.sources])
 
     def _get(self, name: str, /) -> bytes:
         """Return the stored bytes of one file, from the first source that has it; raise `NotFound`."""
@@ -312,7 +313,7 @@ class ConcatTokens(ConcatSource):
 
     def __init__(self, sources: tuple[TokenSource, ...]) -> None:
         super().__init__(sources)
-        self._token_starts = _running([source.num_tokens for source in sources])
+        self._token_starts = running([source.num_tokens for source in sources])
         self._doc_starts: IntArray | None = None
         extents = all(capability(source, "token_extent") is not None for source in sources)
         self.token_extent = self._token_extent if extents else None
@@ -434,18 +435,11 @@ class ConcatTokens(ConcatSource):
         """Fill `out` with each source's own reader; rows that span sources are read piecewise."""
         length = out.shape[1]
         starts = as_indices(starts, self.num_tokens - length + 1)
-        first = np.searchsorted(self._token_starts, starts, side="right") - 1
-        crossing = starts + length > self._token_starts[first + 1]
-        inside = np.flatnonzero(~crossing)
-        for chosen in groups(first[inside]):
-            rows = inside[chosen]
-            child = int(first[rows[0]])
-            out[rows] = reader(child)(starts[rows] - self._token_starts[child], length)
-        for row in np.flatnonzero(crossing).tolist():
-            filled = 0
-            for child, low, high in pieces(self._token_starts, int(starts[row]), int(starts[row]) + length):
-                out[row, filled : filled + high - low] = reader(child)(np.array([low]), high - low)[0]
-                filled += high - low
+
+        def read(child: int, first: IntArray, length: int) -> tuple[NDArray[V]]:
+            return (reader(child)(first, length),)
+
+        fill_windows(self._token_starts, read, starts, (out,))
         return out
 
 
@@ -472,29 +466,6 @@ class _JoinedPlane:
 def _planes_said(source: Any) -> str | None:
     """Return the names and dtypes of a source's planes, in the order of names."""
     return ", ".join(f"{name}: {one.dtype}" for name, one in sorted(planes_of(source).items())) or "none"
-
-
-def pieces(begins: IntArray, start: int, stop: int) -> list[tuple[int, int, int]]:
-    """Return `(child, start, stop)` of each child with a part of `[start, stop)`, counted from the child's first.
-
-    Args:
-        begins: int64[n + 1]: start of each of n children, and the end of the last.
-        start: first of the range.
-        stop: its end.
-    """
-    first = int(np.searchsorted(begins, start, side="right")) - 1
-    last = int(np.searchsorted(begins, stop, side="left"))
-    bounds = begins[first : last + 1].tolist()
-    return [
-        (first + i, max(start - low, 0), min(stop, high) - low)
-        for i, (low, high) in enumerate(pairwise(bounds))
-        if low < high
-    ]
-
-
-def _running(sizes: Sequence[int]) -> IntArray:
-    """Return int64[len(sizes) + 1]: the start of each, and their sum."""
-    return np.cumsum([0, *sizes], dtype=np.int64)
 
 
 def _read_only(array: NDArray[V]) -> NDArray[V]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._borders import checked_starts
+from penstock._pieces import fill_windows, pieces
 from penstock.errors import Corrupt
 from penstock.formats.tokens.common import TokenFile
 from penstock.store.base import Store
@@ -137,3 +140,94 @@ def _to_uint32(values: NDArray[Any], limit: int) -> NDArray[np.uint32] | None:
         return None
     ids = values.astype(np.uint32)
     return ids if values.dtype.kind in "iu" or bool((ids == values).all()) else None
+
+
+class JoinedIds:
+    """Ids of several pieces, one after another.
+
+    Args:
+        begins: int64[n + 1]: where each piece begins, and the number of tokens.
+    """
+
+    def __init__(self, begins: IntArray) -> None:
+        self.begins = begins
+        self.num_tokens = int(begins[-1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """uint8, uint16 or uint32."""
+        raise NotImplementedError
+
+    def piece(self, number: int) -> tuple[Any, int]:
+        """Return the ids that hold a piece, and where it begins in them."""
+        raise NotImplementedError
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """Return uint[stop - start], read-only; a copy only if they span pieces."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        found = [ids.tokens(low, high) for ids, low, high in self._runs(start, stop)]
+        joined = found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
+        joined.flags.writeable = False
+        return joined
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """Return one window per row, uint[len(starts), length], by one call per piece."""
+        starts = checked_starts(starts, length, self.num_tokens)
+        if out is not None and out.shape != (len(starts), length):
+            raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
+        if len(starts):
+            first = int(np.searchsorted(self.begins, int(starts.min()), side="right")) - 1
+            if first < len(self.begins) - 1 and int(starts.max()) + length <= self.begins[first + 1]:
+                ids, place = self.piece(first)
+                return ids.gather(starts + (place - self.begins[first]), length, out)
+        rows = np.empty((len(starts), length), self.dtype) if out is None else out
+        fill_windows(self.begins, self._read_windows, starts, (rows,))
+        return rows
+
+    def extent(self, start: int, stop: int) -> Extent:
+        """Return the first file range of tokens `[start, stop)`."""
+        return self.extents(start, stop)[0]
+
+    def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
+        """Return the file ranges of tokens `[start, stop)`."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        return tuple(one for ids, low, high in self._runs(start, stop) for one in ids.extents(low, high))
+
+    def _runs(self, start: int, stop: int) -> Iterator[tuple[Any, int, int]]:
+        for number, low, high in pieces(self.begins, start, stop):
+            ids, place = self.piece(number)
+            yield ids, place + low, place + high
+
+    def _read_windows(self, number: int, starts: IntArray, length: int) -> tuple[TokenArray]:
+        ids, place = self.piece(number)
+        return (ids.gather(starts + place, length),)
+
+
+class PickedIds(JoinedIds):
+    """Runs of other ids, in any order: each a read of its own, so windows that span runs cost several times as much.
+
+    Args:
+        ids: the other ids.
+        begins: int64[n + 1]: where each run begins here, and the number of tokens.
+        places: int64[n]: where each run begins in `ids`.
+    """
+
+    def __init__(self, ids: Any, begins: IntArray, places: IntArray) -> None:
+        super().__init__(begins)
+        self._ids = ids
+        self._places = places
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._ids.dtype
+
+    def piece(self, number: int) -> tuple[Any, int]:
+        return self._ids, int(self._places[number])
+
+    def extent(self, start: int, stop: int) -> Extent:
+        """Return the file range of tokens `[start, stop)`, up to the end of the first run."""
+        runs = self._runs(start, max(stop, min(start + 1, self.num_tokens)))
+        _, first, last = next(runs, (None, 0, 0))
+        return self._ids.extent(first, min(last, first + stop - start))

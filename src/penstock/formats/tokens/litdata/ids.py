@@ -7,24 +7,21 @@ from typing import Any
 
 import numpy as np
 
-from penstock._borders import checked_starts
+from penstock._pieces import running
 from penstock.errors import Unsupported
-from penstock.formats.tokens.ids import FileIds, ids_dtype
+from penstock.formats.tokens.ids import FileIds, JoinedIds, ids_dtype
 from penstock.formats.tokens.litdata.chunks import read_items, read_offsets
 from penstock.formats.tokens.litdata.index import Chunk, Index, damaged
 from penstock.formats.tokens.litdata.leaves import stored_dtype
 from penstock.store.base import Store
 from penstock.store.memory import MemoryStore
-from penstock.types import Extent, IntArray, ReadMode, TokenArray
+from penstock.types import Extent, IntArray, ReadMode
 
 _HELD = 2
 
 
-class ChunkIds:
-    """The tokens of all chunks, as `penstock.formats.tokens.ids.FileIds` has those of one file.
-
-    Memory: two chunks where they are compressed.
-    """
+class ChunkIds(JoinedIds):
+    """The tokens of all chunks. Memory: two chunks if they are compressed."""
 
     def __init__(self, store: Store, index: Index, read: ReadMode) -> None:
         self._args = (store, index, read)
@@ -34,7 +31,7 @@ class ChunkIds:
         self._stored = stored_dtype(index.leaves[0], index.path)
         if self._stored.kind not in "iu":
             raise Unsupported("the chunks hold no token ids", path=index.path, found=str(self._stored))
-        self._starts: IntArray = np.cumsum([0, *map(self._count, index.chunks)], dtype=np.int64)
+        super().__init__(running([self._count(one) for one in index.chunks]))
         self._held: tuple[tuple[int, FileIds], ...] = ()  # replaced as a whole: threads need no lock
         self._plain: dict[int, FileIds] = {}
 
@@ -43,36 +40,10 @@ class ChunkIds:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """uint8, uint16 or uint32."""
         return ids_dtype(self._stored)
 
-    @property
-    def num_tokens(self) -> int:
-        """Tokens in all."""
-        return int(self._starts[-1])
-
-    def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start], read-only: a view where they lie in one mapped chunk."""
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
-        pieces: list[TokenArray] = []
-        first = int(np.searchsorted(self._starts, start, side="right")) - 1
-        for chunk in range(first, len(self._index.chunks)):
-            begin, end = self._starts[chunk : chunk + 2].tolist()
-            if begin >= stop:
-                break
-            pieces.append(self._ids(chunk).tokens(max(start, begin) - begin, min(stop, end) - begin))
-        found = pieces[0] if len(pieces) == 1 else np.concatenate([*pieces, np.empty(0, self.dtype)])
-        found.flags.writeable = False
-        return found
-
-    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """Return one window per row, uint[len(starts), length], written into `out` if given."""
-        starts = checked_starts(starts, length, self.num_tokens)
-        windows = np.empty((len(starts), length), self.dtype) if out is None else out
-        for row, start in enumerate(starts.tolist()):
-            windows[row] = self.tokens(start, start + length)
-        return windows
+    def piece(self, number: int) -> tuple[FileIds, int]:
+        return self._ids(number), 0
 
     def extent(self, start: int, stop: int) -> Extent:
         """File range of the first of tokens `[start, stop)`."""
@@ -83,7 +54,7 @@ class ChunkIds:
         """File ranges of tokens `[start, stop)`: whole files where they are compressed."""
         found: list[Extent] = []
         for chunk, one in enumerate(self._index.chunks):
-            begin, end = self._starts[chunk : chunk + 2].tolist()
+            begin, end = self.begins[chunk : chunk + 2].tolist()
             low, high = max(start, begin), min(stop, end)
             if low < high or (start == stop and begin <= start < end):
                 at = one.header_bytes + (low - begin) * self._stored.itemsize
@@ -102,7 +73,7 @@ class ChunkIds:
             if len(uneven):
                 what, item = "an item ends with a partial token", int(uneven[0])
                 raise damaged(one.path, what, f"item {item - 1}", f"a multiple of {width} bytes", int(offsets[item]))
-            found.append((offsets[1:] - one.header_bytes) // width + self._starts[chunk])
+            found.append((offsets[1:] - one.header_bytes) // width + self.begins[chunk])
         return np.concatenate(found)
 
     def _offsets(self, chunk: Chunk) -> IntArray:

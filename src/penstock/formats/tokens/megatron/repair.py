@@ -44,7 +44,6 @@ from penstock.formats.tokens.megatron.layout import (
 )
 from penstock.formats.tokens.megatron.manifest import side_file_path
 from penstock.formats.tokens.megatron.source import last_sequence_problem
-from penstock.formats.tokens.megatron.tokens import file_ids
 from penstock.store.base import Store
 from penstock.store.put import aborting
 from penstock.store.side_file import load_manifest
@@ -158,7 +157,7 @@ def _plans(store: Store, prefix: str, options: OpenOptions) -> list[_Plan]:
     eos_id = options.eos_id if options.eos_id is not None else _recorded_eos(store, prefix)
     if eos_id is None or not 0 <= eos_id < kind.id_limit:
         return plans
-    ids = file_ids(store, prefix, kind, bin_bytes // kind.itemsize, options.read)
+    ids = FileIds(store, bin_path(prefix), 0, bin_bytes // kind.itemsize, kind.stored, options.read)
     plan = _plan_from_tokens(ids, kind, prefix, eos_id)
     return plans if plan is None else [*plans, plan]
 
@@ -252,7 +251,8 @@ def _plan_from_tokens(ids: FileIds, kind: Kind, prefix: str, eos_id: int) -> _Pl
 def _documents(store: Store, prefix: str, plan: _Plan, options: OpenOptions) -> Iterator[tuple[TokenArray, IntArray]]:
     """Yield runs of whole documents of a plan: tokens, and int64 lengths. Memory: a run, or a long document."""
     width = plan.kind.itemsize
-    ids = file_ids(store, prefix, plan.kind, store.size(bin_path(prefix)) // width, options.read)
+    path = bin_path(prefix)
+    ids = FileIds(store, path, 0, store.size(path) // width, plan.kind.stored, options.read)
     places, ends = plan.pointers // width, np.concatenate([[0], np.cumsum(plan.lengths)])
     doc_ends = ends[plan.borders]
     for docs in np.split(np.arange(len(doc_ends) - 1), np.flatnonzero(np.diff(doc_ends[1:] // _RUN_TOKENS)) + 1):

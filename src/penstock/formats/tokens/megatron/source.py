@@ -13,7 +13,7 @@ from penstock.errors import Truncated
 from penstock.formats._findings import Problem
 from penstock.formats._manifest import DATA, data_fingerprint
 from penstock.formats._proof import Proof, known_manifest
-from penstock.formats.tokens.ids import FileIds, id_limit
+from penstock.formats.tokens.ids import FileIds, PickedIds, id_limit
 from penstock.formats.tokens.megatron.index import (
     IndexArrays,
     document_starts,
@@ -25,9 +25,8 @@ from penstock.formats.tokens.megatron.index import (
 from penstock.formats.tokens.megatron.kept import prefix_of, read_committed
 from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header, require_kind
 from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, read_manifest, side_file_path
-from penstock.formats.tokens.megatron.tokens import Ids, ScatteredIds, file_ids, joined
 from penstock.formats.tokens.proof import token_proof
-from penstock.formats.tokens.source import StoredTokens
+from penstock.formats.tokens.source import Ids, StoredTokens
 from penstock.store.base import Store
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.opened_file import opened_file
@@ -197,7 +196,7 @@ class MegatronSource(StoredTokens):
         """File range of all tokens; None where they are not back to back, or may be no unsigned ids as they stand."""
         kind = self.header.kind
         unsigned = kind.stored.kind == "u" or (kind.stored == f"<i{kind.ids.itemsize}" and self._is_trusted)
-        if not unsigned or isinstance(self.ids, ScatteredIds):
+        if not unsigned or isinstance(self.ids, PickedIds):
             return None
         return Extent(current_path(self._store, bin_path(self._path)), 0, self.num_tokens * kind.itemsize)
 
@@ -208,7 +207,7 @@ class MegatronSource(StoredTokens):
         manifest = known_manifest("megatron", store, path, side_file_path(prefix), facts)
         if manifest is None:
             return None
-        in_order = not isinstance(self.ids, ScatteredIds)
+        in_order = not isinstance(self.ids, PickedIds)
         indexes, width = {INDEX: idx_path(prefix)}, self.header.kind.itemsize
         return token_proof(self, manifest, store, path, 0, self.most_tokens, width, indexes, in_order=in_order)
 
@@ -249,7 +248,7 @@ class MegatronSource(StoredTokens):
             return self._file_ids(num_tokens)
         starts, _ = sequence_starts(self._index)
         places = self._index.pointers(0, self.header.num_sequences) // self.header.kind.itemsize
-        return ScatteredIds(self._whole_file, starts, places)
+        return PickedIds(self._whole_file, starts, places)
 
     @cached_property
     def _starts_key(self) -> str:
@@ -263,9 +262,10 @@ class MegatronSource(StoredTokens):
         return np.concatenate([np.array([in_order], np.int64), documents])
 
     def _file_ids(self, num_tokens: int) -> FileIds:
-        kind, read = self.header.kind, self._options.read
-        trusted = self._is_trusted
-        return file_ids(self._store, self._path, kind, num_tokens, read, trusted=trusted, opened=self._opened)
+        path, stored, options = bin_path(self._path), self.header.kind.stored, self._options
+        return FileIds(
+            self._store, path, 0, num_tokens, stored, options.read, trusted=self._is_trusted, opened=self._opened
+        )
 
     def _read_document(self, index: int) -> TokenArray:
         places, lengths = self._index.document(index)
@@ -273,6 +273,7 @@ class MegatronSource(StoredTokens):
         if len(places) > 1 and bool((places[1:] == stops[:-1]).all()):
             places, stops = places[:1], stops[-1:]
         ranges = zip(places.tolist(), stops.tolist(), strict=True)
-        found = joined([self._whole_file.tokens(start, stop) for start, stop in ranges], self.dtype)
+        runs = [self._whole_file.tokens(start, stop) for start, stop in ranges]
+        found = runs[0] if len(runs) == 1 else np.concatenate([np.empty(0, self.dtype), *runs])
         found.flags.writeable = False
         return found
