@@ -156,11 +156,11 @@ class JoinedIds:
     @property
     def dtype(self) -> np.dtype[Any]:
         """uint8, uint16 or uint32."""
-        raise NotImplementedError
+        raise TypeError(type(self).__name__)
 
     def piece(self, number: int) -> tuple[Any, int]:
         """Return the ids that hold a piece, and where it begins in them."""
-        raise NotImplementedError
+        raise TypeError(type(self).__name__)
 
     def tokens(self, start: int, stop: int) -> TokenArray:
         """Return uint[stop - start], read-only; a copy only if they span pieces."""

@@ -228,11 +228,11 @@ class StoredTokens(SourceNode):
     @cached_property
     def ids(self) -> Ids:
         """The tokens."""
-        raise NotImplementedError
+        raise TypeError(type(self).__name__)
 
     def _find_starts(self) -> IntArray:
         """Return int64[n_docs + 1]: first token of each document, and the number of tokens; may read everything."""
-        raise NotImplementedError
+        raise TypeError(type(self).__name__)
 
     def paths(self) -> Iterable[str]:
         """Return the files that hold tokens or document starts."""
@@ -244,7 +244,7 @@ class StoredTokens(SourceNode):
 
     def _read_document(self, index: int) -> TokenArray:
         """Return one document without `doc_starts`, if `reads_alone`."""
-        raise NotImplementedError
+        raise TypeError(type(self).__name__)
 
     @property
     def is_large(self) -> bool:
