@@ -33,7 +33,7 @@ from penstock.node.over import SourceNode
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
-from penstock.store.held import Held
+from penstock.store.mapped import Held
 from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
 
 _SMALL_BYTES = 1 << 16  # scanned in less time than a lock and a new file take

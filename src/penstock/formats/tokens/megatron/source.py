@@ -28,9 +28,8 @@ from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, rea
 from penstock.formats.tokens.proof import token_proof
 from penstock.formats.tokens.source import Ids, StoredTokens
 from penstock.store.base import Store
-from penstock.store.fingerprint import once_a_host, sample_fingerprint
-from penstock.store.opened_file import opened_file
-from penstock.store.resolve import current_path
+from penstock.store.fingerprint import once_a_host, opened_file, sample_fingerprint
+from penstock.store.place import current_path
 from penstock.types import Extent, IntArray, Manifest, OpenOptions, Place, TokenArray
 
 _STARTS_VERSION = "megatron-starts-1"

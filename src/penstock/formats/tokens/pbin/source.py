@@ -26,7 +26,6 @@ from penstock.formats.tokens.source import StoredTokens
 from penstock.store.base import Store
 from penstock.store.derived import Put
 from penstock.store.local import LocalStore
-from penstock.store.mapped import Held
 from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
 from penstock.types import Extent, IntArray, Manifest, OpenOptions
 
