@@ -90,7 +90,7 @@ DOORS: dict[str, set[str]] = {
         *("common", "folder.files", "folder.index", "folder.side", "joined"),
         *("pbin.index", "pbin.layout", "pbin.source", "pbin.writer"),
     },
-    "shards": {"codecs", "files", "find_index", "index_json", "merge", "side", "source", "writer"},
+    "shards": {"files", "find_index", "index_json", "merge", "side", "source", "writer"},
     "samples": {
         "media_index",
         "sqlite",

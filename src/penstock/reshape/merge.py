@@ -16,8 +16,8 @@ from penstock.engine.options import Counter, Progress, RunOptions
 from penstock.engine.run import run
 from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
-from penstock.formats.shards.codecs import registered_name
 from penstock.formats.shards.merge import merge_parts
+from penstock.formats.shards.source import registered_name
 from penstock.reshape.dataset_job import DatasetJob
 from penstock.reshape.outputs import Output, Written, excluded_in
 from penstock.reshape.row_job import Copy, RowJob, RowRange, range_of, ranges_of

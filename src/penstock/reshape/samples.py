@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from penstock.abc import SupportsMmap
 from penstock.codec.fields import mds_field
 from penstock.errors import ConfigError
-from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, offset_table, read_whole
 from penstock.formats.shards.find_index import index_folder
 from penstock.formats.shards.merge import Part, common_layout
-from penstock.formats.shards.source import ShardSource
+from penstock.formats.shards.source import ShardSource, codec_of
 from penstock.store._files import on_network
 from penstock.store.exclude_list import NO_LIST, ExcludeList
 from penstock.store.place import Place
@@ -77,7 +76,7 @@ class SampleRows:
         self.layout = common_layout(self._shards, place.path)
         folder = index_folder(place.store, place.path, options.split)
         self._folder = Folder(place.store, folder, isinstance(place.store, SupportsMmap))
-        self._decode = CODECS[self.layout.format](self.layout, options).decode
+        self._decode = codec_of(self.layout, options).decode
         self._held: tuple[int, NDArray[np.uint8]] | None = None
         local = place.is_local and not on_network(folder)
         self._viewable = local and all(shard.zip_data is None for shard in self._shards)

@@ -20,11 +20,11 @@ from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, 
 from penstock.formats._findings import Problem, Run, limited
 from penstock.formats._modes import way_to_read
 from penstock.formats._side_checks import RESTORE, check_block_digests, check_bytes, check_names, check_side_file
-from penstock.formats.shards.codecs import CODECS
 from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
 from penstock.formats.shards.find_index import folder_of, read_index, shards_in, split_folders, unlisted_shards
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile
 from penstock.formats.shards.side import SIDE_NAME, shards_facts
+from penstock.formats.shards.source import codec_of
 from penstock.store.base import Store
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
 from penstock.store.place import real_path
@@ -215,7 +215,7 @@ def _checking_codec(layout: Layout, options: OpenOptions) -> RowCodec:
         if encoding.partition(":")[0] not in mds_encodings() or not mds_field(encoding).unsafe
     )
     columns = None if len(safe) == len(layout.column_names) else safe
-    return CODECS[layout.format](layout, replace(options, columns=columns, trust=False))
+    return codec_of(layout, replace(options, columns=columns, trust=False))
 
 
 def _undecodable(shard: OpenShard, places: Sequence[int], size_bytes: int) -> Iterator[PenstockError]:

@@ -12,13 +12,12 @@ import msgspec
 from penstock.errors import Unsupported
 from penstock.formats import get_format
 from penstock.formats.shards.checks import check_shards, dataset_folders
-from penstock.formats.shards.codecs import CODECS, registered_name
 from penstock.formats.shards.find_index import folder_of, has_shards, index_folder, own_files, splits_in
 from penstock.formats.shards.index_json import FORMATS, INDEX_NAME
 from penstock.formats.shards.index_table import open_index
 from penstock.formats.shards.repair import repair_shards
 from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
-from penstock.formats.shards.source import CodecMaker, ShardSource
+from penstock.formats.shards.source import CodecMaker, ShardSource, registered_name
 from penstock.formats.shards.writer import RowEncoder, ShardWriter, create_shards
 from penstock.store.base import Store
 from penstock.store.put import beginning_of
@@ -70,7 +69,7 @@ class ShardFormat:
             found, where = ", ".join(sorted(stored)), f"{folder}/{INDEX_NAME}"
             raise Unsupported("no shards in this format", path=where, found=found, expected=self.stored)
         again = (open_again, (self.name, store, path, options))
-        return ShardSource(store, folder, self.name, index, options, CODECS, again)
+        return ShardSource(store, folder, self.name, index, options, again)
 
     def create(self, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> ShardWriter:
         return create_shards(store, path, self.name, options, self.options, self.encoder, overwrite=overwrite)

@@ -11,7 +11,7 @@ import functools
 import multiprocessing
 import operator
 from bisect import bisect_right
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import chain, pairwise
 from time import monotonic
 from typing import Any, cast
@@ -26,6 +26,7 @@ from penstock._secrets import logger
 from penstock.abc import SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError, Unsupported
+from penstock.formats import get_format
 from penstock.formats._modes import way_to_read
 from penstock.formats._proof import known_manifest
 from penstock.formats._sources import StoredSource
@@ -40,8 +41,9 @@ from penstock.store.side_file import fitting_manifest, recorded_fingerprints
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
 CodecMaker = Callable[[Layout, OpenOptions], RowCodec]
-"""What a format gives: the codec of a layout, for the columns and the trust in the options."""
+"""Makes the codec of a layout, for the columns and the trust in the options."""
 
+_REGISTERED = {"json": "json-shards"}
 _MANY_ROWS = 8
 _FETCHERS = 16
 _UNPACKERS = 4
@@ -66,7 +68,6 @@ class ShardSource(StoredSource):
         name: of the format it was opened as.
         index: its shards.
         options: of `penstock.open`.
-        codec_of: by format name as it stands in an index.
         reopen: function and arguments that open it again, in another process.
 
     Raises:
@@ -83,7 +84,6 @@ class ShardSource(StoredSource):
         name: str,
         index: OpenIndex,
         options: OpenOptions,
-        codec_of: Mapping[str, CodecMaker],
         reopen: tuple[Any, ...],
     ) -> None:
         super().__init__(store, path, options)
@@ -100,7 +100,7 @@ class ShardSource(StoredSource):
         _require_hashes(index, options.validate_hash, path)
         if options.validate_hash is None and store.keeps_copies and index.facts.unchecked:
             _log.info(_UNCHECKED, path)
-        self._codecs = _codecs(index.facts.layouts, options, codec_of, path)
+        self._codecs = _codecs(index.facts.layouts, options, path)
         self.cache = ShardCache(self._load)
         self._open = self.cache.shards
         self._parts: dict[int, tuple[int, int]] = {}
@@ -391,9 +391,18 @@ def _require_hashes(index: OpenIndex, algorithm: str | None, path: str) -> None:
     )
 
 
-def _codecs(
-    layouts: Sequence[tuple[int, Layout]], options: OpenOptions, codec_of: Mapping[str, CodecMaker], path: str
-) -> dict[Layout, RowCodec]:
+def registered_name(stored: str) -> str:
+    """Return the registered name of the format that an index calls `stored`."""
+    return _REGISTERED.get(stored, stored)
+
+
+def codec_of(layout: Layout, options: OpenOptions) -> RowCodec:
+    """Return the codec of a layout; an index may hold shards of several formats, which are imported when needed."""
+    chosen: Any = get_format(registered_name(layout.format))
+    return chosen.codec(layout, options)
+
+
+def _codecs(layouts: Sequence[tuple[int, Layout]], options: OpenOptions, path: str) -> dict[Layout, RowCodec]:
     known = {name for _, layout in layouts for name in layout.column_names}
     for name in options.columns or ():
         if name not in known and layouts:
@@ -401,7 +410,7 @@ def _codecs(
     found: dict[Layout, RowCodec] = {}
     for number, layout in layouts:
         try:
-            found[layout] = codec_of[layout.format](layout, options)
+            found[layout] = codec_of(layout, options)
         except PenstockError as error:
             what = f"shard {number}: {error.what}"
             where = f"{path}/{INDEX_NAME}"
