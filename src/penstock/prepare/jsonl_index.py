@@ -134,7 +134,6 @@ class LineOptions:
     validate: bool = True
 
     def require_valid(self, data: Place | None = None) -> None:
-        """Raise `ConfigError` if the flavor doesn't exist or doesn't support the other options."""
         path = None if data is None else data.path
         require_flavor(path, self.flavor)
         if self.on_error not in get_args(OnError):
@@ -385,7 +384,6 @@ def _workers(data: Place, size_bytes: int, lines: LineOptions, options: RunOptio
 def _map_ahead(
     pool: ThreadPoolExecutor, most: int, fn: Callable[[LineRange], Lines], tasks: Iterable[LineRange]
 ) -> Iterator[Lines]:
-    """Yield results in order, with at most `most` tasks started ahead."""
     pending: deque[Future[Lines]] = deque()
     for task in tasks:
         pending.append(pool.submit(fn, task))
@@ -492,7 +490,6 @@ def _looked_at(lines: LineOptions, options: RunOptions, files: Sequence[Place]) 
 
 
 def _tasks(files: Sequence[_File], sizes: Sequence[int]) -> Iterator[_Task]:
-    """Yield runs of small files, and each large file alone, in order."""
     some: list[_File] = []
     some_bytes = 0
     for file, size_bytes in zip(files, sizes, strict=True):
@@ -553,7 +550,6 @@ def _index_small(file: Place, lines: LineOptions) -> tuple[bytes, IndexReport]:
 
 
 def _index_one(lines: LineOptions, options: RunOptions, file: _File, run: Run) -> _Result:
-    """Index a file unless it has a valid index; return the error if that fails."""
     result = _try_index(lines, options, file, run)
     index = lines.index_of(file.place)
     while options.is_distributed and isinstance(result, PrepareError) and wait_for_writer(index):

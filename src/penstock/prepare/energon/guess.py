@@ -52,8 +52,6 @@ _SHOWN_CHARACTERS = 60
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """A guess: a name of `MENU`, its field map, and the reason."""
-
     sample_type: str
     field_map: dict[str, str]
     reason: str

@@ -168,7 +168,6 @@ class Group:
     sqlite: bool
 
     def run(self, name: str) -> Place:
-        """Return the run of an index."""
         return self.scratch.child(f"{name}.run-{self.number:06d}")
 
 
@@ -351,7 +350,6 @@ def _about_ends(source: EnergonPlan, parts: Mapping[str, ShardPart]) -> list[str
 
 
 def _about_members(parts: Iterable[ShardPart]) -> list[str]:
-    """Return warnings about members that aren't regular files."""
     ignored: Counter[str] = Counter()
     count = 0
     for part in parts:
@@ -367,7 +365,6 @@ def _about_members(parts: Iterable[ShardPart]) -> list[str]:
 
 
 def _announce(source: EnergonPlan, runs: Sequence[GroupRun]) -> list[str]:
-    """Return and log a warning if `index.sqlite` will be large."""
     # Its own indexes have all columns again, and the names of parts once more.
     size_bytes = 3 * sum(run.sqlite_bytes for run in runs)
     if size_bytes < LARGE_BYTES:

@@ -120,7 +120,6 @@ class PrepareJob(Job[PrepareSummary]):
 
     @functools.cached_property
     def source(self) -> EnergonPlan:
-        """The shards; raises `NotFound` without any."""
         if self.before is not None:
             return _known_plan(self.output, self.before)
         return plan_in(self.output, self.metadata.exclude)
@@ -303,7 +302,6 @@ class PrepareJob(Job[PrepareSummary]):
         return self._complete()
 
     def _complete(self) -> PrepareSummary:
-        """Report on a dataset that was already prepared in this way."""
         counts, uuid = read_info(self.output.store, self.output.path).counts, self.source.meta_file(UUID)
         return dataclasses.replace(
             self._summary({}),

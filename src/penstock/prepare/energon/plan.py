@@ -99,8 +99,6 @@ class DatasetOptions:
 
 @dataclass(frozen=True, slots=True)
 class MetadataOptions:
-    """Options of `prepare_webdataset` that determine the metadata; described there."""
-
     split_ratio: Mapping[str, float] | Sequence[float] | str | None
     split_parts: Mapping[str, str] | Sequence[tuple[str, str]] | None
     exclude: str | None
@@ -263,7 +261,6 @@ def plan_meta(plan: EnergonPlan, metadata: MetadataOptions, *, overwrite: bool) 
 
 
 def _require_known(plan: EnergonPlan) -> None:
-    """Raise `ConfigError` if kept splits list a shard that doesn't exist."""
     store = plan.dataset.store
     splits = read_splits(store, plan.path)
     if not plan.is_prepared:

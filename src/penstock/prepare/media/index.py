@@ -69,7 +69,6 @@ class Unit:
 
     @property
     def mtime_ns(self) -> int:
-        """Time of change; -1 if its store only has versions."""
         return -1 if self.version else self.stamp[1]
 
 
@@ -176,7 +175,6 @@ class MediaIndex:
 
 
 def read_index(root: Place) -> MediaIndex:
-    """Return the index of a dataset; raises `FormatError` if it is damaged."""
     place = root.child(INDEX)
     if not place.exists():
         return MediaIndex(place, None, (), ReadFiles(_VERSION, "", (), "headers", {}))
@@ -265,7 +263,6 @@ def make_index(
 def publish(
     old: MediaIndex, new: Place, filters: tuple[MediaFilter, ...], depth: MediaDepth, units: Sequence[Unit]
 ) -> None:
-    """Replace the old index, and the record of files that were read for it."""
     store, path = old.place.store, old.place.path
     record = ReadFiles(_VERSION, content_digest(new), filters, depth, {unit.name: unit.stamp for unit in units})
     index = store.stage(path, overwrite=True)

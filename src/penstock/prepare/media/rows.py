@@ -49,8 +49,6 @@ _AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class MediaFile:
-    """A range of a file, and its full name."""
-
     name: str
     start_bytes: int
     size_bytes: int
@@ -78,14 +76,12 @@ def media_filter(by: str, patterns: str | Iterable[str] | None = None) -> MediaF
 
 
 def media_depth(*, exact: bool, headers_only: bool) -> MediaDepth:
-    """Return how much of each file is read; raises `ConfigError` if both are given."""
     if exact and headers_only:
         raise ConfigError("exact and headers_only can't be combined", expected="at most one of them")
     return "exact" if exact else "headers" if headers_only else "counts"
 
 
 def kind_by_name(name: str) -> str | None:
-    """Return `"image"`, `"av"`, or None."""
     dot = name.rfind(".")
     return _KINDS.get(name[dot + 1 :].lower()) if dot >= 0 else None
 
@@ -102,7 +98,6 @@ def kind_by_header(head: bytes) -> str | None:
 
 
 def may_hold(filters: Sequence[MediaFilter], name: str) -> bool:
-    """Return whether a file of this name has to be read."""
     lowered = name.lower()
     return any(
         one.strategy == "HEADER"
@@ -158,7 +153,6 @@ def _open_files(place: Place, files: Sequence[MediaFile]) -> Iterator[tuple[Medi
 
 
 def _edges(file: MediaFile) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return the ranges of the first and the last bytes, which don't overlap."""
     start, stop = file.start_bytes, file.start_bytes + file.size_bytes
     head_stop = min(stop, start + HEAD_BYTES)
     return (start, head_stop), (max(head_stop, stop - _TAIL_BYTES), stop)
@@ -236,7 +230,6 @@ def _members(table: ShardTable) -> Iterator[MediaFile]:
 
 
 def _metadata(kind: str, media: MediaBytes, depth: MediaDepth) -> tuple[MediaMetadata | None, str | None]:
-    """Return the metadata of a file, if it has any, and its problem."""
     if kind == "av":
         facts = read_av_facts(media, depth=depth)
         return (None, None) if facts is None else (facts.metadata, facts.problem)

@@ -258,7 +258,6 @@ class MediaJob(Job[MediaSummary]):
 
     @functools.cached_property
     def contents(self) -> _Contents:
-        """The index and the files, as they were when first looked at; raises `ConfigError` if there are no media."""
         root, depth = self.output, self.depth
         old = read_index(root)
         filters = tuple(dict.fromkeys((*(one for one, _ in old.filters), self.chosen)))
@@ -407,7 +406,6 @@ class MediaJob(Job[MediaSummary]):
     def _summary(
         self, done: Iterable[PartName], *, part: tuple[int, int] | None = None, missing: tuple[int, ...] = ()
     ) -> MediaSummary:
-        """Report on a run that writes no index."""
         names, num_files = list(done), sum(self.contents.counts.values())
         num_read, num_rows = sum(name.tokens for name in names), sum(name.documents for name in names)
         return MediaSummary(self.output.path, num_files, num_read, num_rows, (), part, missing)

@@ -80,7 +80,6 @@ class TextReader:
         self._extract = _extractor(self._paths, join)
 
     def read(self, block: bytes) -> Texts:
-        """Return the texts of a run of whole lines."""
         lines, extract = split_lines(block), self._extract
         if believable(block, lines):
             try:
@@ -92,7 +91,6 @@ class TextReader:
         return read_lines(block, self._text_of)
 
     def _text_of(self, line: bytes) -> bytes | str:
-        """Return the text as UTF-8, or why there is none."""
         if is_plain_json(line):
             try:
                 return self._extract(line).encode()
@@ -121,13 +119,11 @@ def is_plain_json(line: bytes) -> bool:
 
 
 def json_fault(line: bytes) -> str | None:
-    """Return why a line isn't JSON; None if it is."""
     fault = fault_of(line)
     return fault if fault is None or fault.startswith(("a ", "not ")) else f"not JSON: {fault}"
 
 
 def encode_text(text: str, what: str) -> bytes | str:
-    """Return a text as UTF-8, or why that isn't possible."""
     try:
         return text.encode()
     except UnicodeEncodeError as error:
@@ -156,7 +152,6 @@ def read_lines(block: bytes, text_of: Callable[[bytes], bytes | str | None]) -> 
 
 
 def value_at(line: Any, path: KeyPath) -> Any:
-    """Return the value at a path, or a `Fault`."""
     value: Any = line
     for depth, step in enumerate(path):
         kind: type[Any] = dict if isinstance(step, str) else list

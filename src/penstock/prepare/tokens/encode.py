@@ -45,7 +45,6 @@ class Counts:
     dropped_characters: int = 0
 
     def reported(self) -> dict[str, Any]:
-        """Return the fields of a report."""
         found: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         lists = {name: tuple(found[name]) for name in ("dropped", "unmasked", "endless")}
         return found | lists | {"null_fields": tuple(sorted(self.null_fields))}
@@ -53,8 +52,6 @@ class Counts:
 
 @dataclass
 class Encoding:
-    """One pass over the tasks of a run."""
-
     material: Material
     engine: EngineName
     plan: Plan
@@ -81,11 +78,9 @@ class Encoding:
         return self.material.reference if self.engine == "gigatoken" else None
 
     def meta(self, part: PartName, folder: Any = None) -> PartMeta:
-        """Return what the end of a part records."""
         return read_part((folder or self.work.parts).child(part.path), self.material.spec.token_bytes)[0]
 
     def compare(self, meta: PartMeta) -> None:
-        """Raise `PrepareError` if the reference encodes texts of a part differently."""
         if self.reference is not None:
             check_probes(self.reference, meta.probes, self.material.inputs)
 
@@ -227,7 +222,6 @@ class Encoding:
             self.options.progress(PackProgress(counts.documents, counts.tokens, done_bytes, self.total_bytes))
 
     def _refusal(self, task: Task, done: Done, *, all_before: bool) -> PrepareError:
-        """Return the error for the invalid line at which the next part of a task ended."""
         piece, bad = done.bad_piece, done.bad
         if piece is None or bad is None:
             return PrepareError("a task ended without a part", path=task.pieces[0].place.path)

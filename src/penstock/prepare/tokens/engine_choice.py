@@ -133,7 +133,6 @@ def disagreement(reference: Reference, probes: Sequence[Probe]) -> str | None:
 
 
 def disagreed(path: str, difference: str) -> PrepareError:
-    """Return the error for an input on which the engines disagree."""
     return PrepareError(
         f"gigatoken and the tokenizer's own library disagree on a text in this input, {difference}",
         path=path,

@@ -70,11 +70,7 @@ class Engine(Protocol):
 
 
 class Reference(Engine, Protocol):
-    """The tokenizer's own library."""
-
-    def added_tokens(self) -> list[str]:
-        """Return the tokens that are more than parts of words."""
-        ...
+    def added_tokens(self) -> list[str]: ...
 
     def id_of(self, token: str) -> int | None:
         """Return the id of a token; None if it doesn't exist."""
@@ -83,8 +79,6 @@ class Reference(Engine, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A text that two engines encode differently."""
-
     text: str
     found: list[int]
     expected: list[int]
@@ -145,8 +139,6 @@ def _typed_errors(path: str) -> Generator[None]:
 
 
 class SentencePieceEngine:
-    """The `sentencepiece` package."""
-
     def __init__(self, spec: TokenizerSpec) -> None:
         self._processor = load_sentencepiece(spec)
 
@@ -202,7 +194,6 @@ def encode_each(engine: Engine, texts: Sequence[bytes]) -> tuple[Encoded, dict[i
 
 
 def fault_of(error: UnencodableError) -> str:
-    """Return why a line gives no document."""
     return f"the tokenizer {error.path} can't encode the text: {error.found}"
 
 
@@ -217,15 +208,12 @@ def _joined(found: Sequence[Sequence[int]]) -> Encoded:
 
 
 def make_reference(spec: TokenizerSpec, tokenizer: Any = None) -> Reference:
-    """Return the engine of a tokenizer's own library; `tokenizer` is as for `TokenizersEngine`."""
     if spec.kind == "sentencepiece":
         return SentencePieceEngine(spec)
     return TiktokenEngine(spec) if spec.kind == "tiktoken" else TokenizersEngine(spec, tokenizer)
 
 
 class GigatokenEngine:
-    """The gigatoken package, on the calling thread."""
-
     def __init__(self, spec: TokenizerSpec) -> None:
         if spec.kind == "tokenizers" and spec.split_special_tokens:
             raise ValueError("special tokens in text must be split, which gigatoken doesn't support")
@@ -274,7 +262,6 @@ def _put_around(ids: NDArray[np.uint32], lengths: IntArray, prefix: Sequence[int
 
 @functools.lru_cache(maxsize=2)
 def load_engine(name: EngineName, spec: TokenizerSpec) -> Engine:
-    """Return the engine of this process for a tokenizer; it is loaded once."""
     return GigatokenEngine(spec) if name == "gigatoken" else make_reference(spec)
 
 
@@ -301,7 +288,6 @@ def odd_texts(added_tokens: Sequence[str]) -> list[bytes]:
 
 
 def find_difference(texts: Sequence[bytes], found: Encoded, expected: Encoded) -> Difference | None:
-    """Return the first text whose ids differ."""
     if np.array_equal(found[1], expected[1]) and np.array_equal(found[0], expected[0]):
         return None
     for text, one, other in zip(texts, _split(found), _split(expected), strict=True):
@@ -376,7 +362,6 @@ def tokenizer_files(given: str | os.PathLike[str]) -> list[str]:
 
 
 def _model_in(store: LocalStore, folder: str) -> str | None:
-    """Return the model file of a directory without a `tokenizer.json`."""
     if store.exists(os.path.join(folder, "tokenizer.json")):
         return None
     for name in _MODELS:

@@ -73,7 +73,6 @@ class FillIn:
     around: tuple[tuple[int, ...], tuple[int, ...]]
 
     def parts_of(self, text: bytes) -> list[_Part]:
-        """Return the parts of a text in their new order; one part if it isn't rearranged."""
         hashes = (xxhash.xxh3_128_digest(text, _key(self.options.seed) ^ place) for place in (0, 1))
         draws = np.frombuffer(b"".join(hashes), "<u8")
         chosen, is_spm = ((draws[:2] >> np.uint64(11)) * 2.0**-53).tolist()

@@ -119,12 +119,10 @@ class InputFile:
 
     @property
     def source(self) -> Place:
-        """Place from which it is read."""
         return self.place if self.held is None else Place(MemoryStore({self.path: self.held}), self.path)
 
     @property
     def digested_whole(self) -> bool:
-        """Whether an equal digest means equal bytes."""
         return self.digest.startswith(("xxh3:", _VERSION))
 
 

@@ -181,11 +181,9 @@ class PackJob(Job[PackReport]):
     # --- parts
 
     def new_encoding(self, work: Work) -> Encoding:
-        """Return a pass over the tasks that hasn't counted any part."""
         return Encoding(self.material, self.engine, self._plan, work)
 
     def parts_of_all(self, work: Work) -> list[PartName]:
-        """Return all parts in order, which must exist."""
         listed, found = work.listed(), list[PartName]()
         for task in self.tasks:
             parts = listed.get(task.number, [])
@@ -195,7 +193,6 @@ class PackJob(Job[PackReport]):
         return found
 
     def require_documents(self, work: Work) -> None:
-        """Raise `PrepareError` if there is nothing to commit, or an input has changed."""
         counts, inputs = self.encoding.counts, self.material.inputs
         if not counts.documents:
             work.clear()  # the inputs must be changed, so that this work is of no use
@@ -301,7 +298,6 @@ class PackJob(Job[PackReport]):
             raise output_exists(self.output.path)
 
     def _manifest(self) -> Manifest | None:
-        """Return the side file of the output if that exists and can be read."""
         with contextlib.suppress(PenstockError, OSError):
             return self.published()
         return None
@@ -522,7 +518,6 @@ class PackFolderJob(PackJob):
 
 
 def _is_requested(material: Material, manifest: Manifest) -> bool:
-    """Return whether a side file describes the requested output."""
     recorded = material.recorded(whole=True)
     return recorded == {
         "tokenizer_digest": manifest.tokenizer_digest,

@@ -77,7 +77,6 @@ def sentencepiece_spec(data: bytes, path: str, *, eos: str | None) -> TokenizerS
 
 @functools.lru_cache(maxsize=2)
 def load_sentencepiece(spec: TokenizerSpec) -> Any:
-    """Return a `sentencepiece.SentencePieceProcessor`."""
     return _load(spec.json, spec.path)
 
 
@@ -149,7 +148,6 @@ _ENCODINGS: Mapping[str, tuple[str, Mapping[str, int]]] = MappingProxyType(
 
 
 def is_rank_file(data: bytes) -> bool:
-    """Return whether a file begins like a rank file."""
     return _FIRST_LINE.match(data[:4096]) is not None
 
 
@@ -233,7 +231,6 @@ def parse_ranks(data: bytes, path: str) -> dict[bytes, int]:
 
 @functools.lru_cache(maxsize=2)
 def load_encoding(spec: TokenizerSpec) -> Any:
-    """Return a `tiktoken.Encoding`."""
     tiktoken = require("tiktoken", extra="tokenize")
     return tiktoken.Encoding(
         spec.name,

@@ -58,8 +58,6 @@ _STEP = re.compile(r'\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)|\.?\["(?P<key>[^"\\]*)"\
 
 
 class Reader(Protocol):
-    """Reads the texts of a run of whole lines."""
-
     def read(self, block: bytes) -> Texts: ...
 
 
@@ -105,7 +103,6 @@ class Selection:
         return [path[0]] if path is not None and isinstance(path[0], str) else None
 
     def columns(self, names: Sequence[str]) -> list[str] | None:
-        """Return the columns of a table to read: `top_keys`, and for conversations optional ones."""
         keys = self.top_keys()
         if keys is None or self.chat is None:
             return keys
@@ -195,7 +192,6 @@ class JqProgram:
         self._program = _compile(pattern)
 
     def first(self, line: bytes) -> Any:
-        """Return the first output for a line, or a `Fault`."""
         fault = json_fault(line)
         if fault is not None:
             return Fault(fault)
@@ -207,7 +203,6 @@ class JqProgram:
             return Fault(f"jq {self.pattern!r} fails: {error}")
 
     def text_of(self, line: bytes) -> bytes | str:
-        """Return the first output, which must be text, or why there is none."""
         found = self.first(line)
         if isinstance(found, Fault):
             return str(found)
@@ -320,7 +315,6 @@ def table_lines(
 
 
 def require_columns(source: Place, kind: Kind, selection: Selection) -> None:
-    """Raise `ConfigError` if a selected column doesn't exist or can't contain text."""
     keys = selection.top_keys()
     if keys is None:
         return

@@ -94,17 +94,14 @@ class Request:
 
     @property
     def store(self) -> LocalStore:
-        """Store of the tokenizer and of inputs on this machine."""
         return local_store(self.output)
 
     @property
     def is_folder(self) -> bool:
-        """Whether the output is a folder of token files."""
         return self.file_tokens is not None
 
     @property
     def format(self) -> str:
-        """Format of the whole output."""
         return FOLDER if self.is_folder else self.to
 
     @property
@@ -115,8 +112,6 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Inputs and tokenizer of a request."""
-
     request: Request
     inputs: list[InputFile]
     spec: TokenizerSpec
@@ -126,7 +121,6 @@ class Material:
 
     @property
     def split_markers(self) -> list[str]:
-        """Markers of the chat template that aren't single tokens of the tokenizer."""
         chat = self.selection.chat
         return [] if chat is None else missing_markers(chat, self.reference)
 
@@ -187,7 +181,6 @@ class Material:
         )
 
     def _excluded(self) -> dict[str, Any]:
-        """Return the digests of the exclude lists of inputs, if there are any."""
         lists = [one.exclude_digest for one in self.inputs if one.exclude_digest is not None]
         name = "keep_excluded" if any(one.carried for one in self.inputs) else "excluded"
         return {name: lists} if lists else {}
@@ -250,7 +243,6 @@ def find_inputs(request: Request) -> tuple[list[Place], Statuses]:
 
 
 def name_inputs(request: Request) -> tuple[list[Place], Statuses]:
-    """Return what `find_inputs` does, unchecked."""
     paths, statuses = find_files(request.given, request.input_format, follow_links=request.follow_links)
     remote = places_of(path for path in paths if is_url(path))
     survey_all(remote)
@@ -350,7 +342,6 @@ def understand_output(given: Given, to: str | None, file_tokens: int | None, sto
 
 
 def _format_of(output: Place) -> str | None:
-    """Return the token format whose suffix an output has."""
     for one in _token_formats():
         if output.path.rstrip("/").endswith(one.traits.suffixes or ("\0",)):
             return one.name

@@ -113,7 +113,6 @@ def _runs(encoding: Encoding, parts: Sequence[PartName], rows: Counter[str]) -> 
 
 
 def shuffled_place(request: Request, work: Work) -> Place:
-    """Return the folder of the parts of which the output consists."""
     return work.parts if request.shuffle is None else work.place.child(_SHUFFLED)
 
 
@@ -173,7 +172,6 @@ class _Masks:
     lines: int = 0
 
     def read(self, part: PartName) -> NDArray[np.bool_]:
-        """Return bool[n_tokens] of a part."""
         meta, counts = self.encoding.meta(part), self.encoding.counts
         for piece in meta.pieces:
             if piece.file != self.file:

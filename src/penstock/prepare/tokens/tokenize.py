@@ -138,7 +138,6 @@ def _worker() -> str:
 
 
 def _require_unchanged(encoder: Encoder, task: Task) -> None:
-    """Raise `PrepareError` if the input of a finished part has changed."""
     parts = cut_parts(task, encoder.task_bytes) if task.in_parts and task.lines is None else (task,)
     for name, one in zip(task.look, parts, strict=False):
         meta, _ = read_part(encoder.folder.child(name.path), encoder.spec.token_bytes)
@@ -208,14 +207,12 @@ class PartEncoder:
         self.reader = make_reader(self.encoder.selection, stop_at_fault=not self.encoder.skip)
 
     def begin(self, piece: Piece) -> None:
-        """Start a piece."""
         self.piece = PieceMeta(piece.file, -1, 0, "", 0, 0, 0, ())
         self.hasher = xxhash.xxh3_128()
         self.dropped, self.gaps, self.unmasked, self.num_unmasked = [], [], [], 0
         self.endless, self.num_endless, self.nulls = [], 0, NullFields()
 
     def add(self, offset_bytes: int, block: bytes) -> None:
-        """Encode a run of whole lines of the piece, and append its tokens."""
         encoder = self.encoder
         self.hasher.update(block)
         found = self.reader.read(block)
@@ -258,7 +255,6 @@ class PartEncoder:
         )
 
     def end(self) -> None:
-        """End the piece."""
         self.pieces.append(
             replace(
                 self.piece,
@@ -439,7 +435,6 @@ def _without_document(found: Texts, faults: Mapping[int, str]) -> IntArray:
 
 
 def _starts(lines: list[bytes], places: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield `(place, offset in the block)` of some lines."""
     offset_bytes = row = 0
     for place in places:
         offset_bytes += sum(len(line) + 1 for line in lines[row:place])

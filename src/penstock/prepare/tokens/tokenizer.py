@@ -72,7 +72,6 @@ for probe in by_tokenizers, by_gigatoken:
 
 
 def parse_tokenizer(data: bytes, path: str) -> Any:
-    """Return a `tokenizers.Tokenizer`; raises `Corrupt`. See `require_loadable`."""
     tokenizers = require("tokenizers", extra="tokenize")
     with no_panics("not a valid tokenizer.json", path):
         try:
@@ -230,7 +229,6 @@ class TokenizerSpec:
         return max(self.vocab_size, self.max_token_id + 1)
 
     def load(self) -> Any:
-        """Return a `tokenizers.Tokenizer`."""
         tokenizer = parse_tokenizer(self.json, self.path)
         tokenizer.encode_special_tokens = self.split_special_tokens
         return tokenizer
@@ -302,7 +300,6 @@ def load_spec(
 
 
 def _find_json(given: str | os.PathLike[str], store: LocalStore) -> tuple[str, str, bool]:
-    """Return the path, its `tokenizer.json`, and whether it is a directory."""
     path = absolute(local_path(given, "a tokenizer"))
     is_folder = store.is_folder(path)
     file = os.path.join(path, "tokenizer.json") if is_folder else path
@@ -330,7 +327,6 @@ def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
 
 
 def read_config(file: Place) -> dict[str, Any]:
-    """Return the JSON object in a file of a tokenizer's directory; empty if it doesn't exist."""
     if not file.exists():
         return {}
     try:
@@ -350,7 +346,6 @@ def token_text(token: Any) -> str | None:
 
 
 def list_added_tokens(tokenizer: Any) -> list[str]:
-    """Return the tokens that aren't in the base vocabulary, by id."""
     return [token.content for _, token in sorted(tokenizer.get_added_tokens_decoder().items())]
 
 
@@ -359,7 +354,6 @@ def _listed(tokens: Sequence[str]) -> str:
 
 
 def _new_eos(path: str, eos: str, new_id: int | None, special: Sequence[str]) -> ConfigError:
-    """Return the error for a folder whose settings name an EOS token that its vocabulary lacks."""
     others = [token for token in special if token != eos]
     hint = f"Choose another with eos= (--eos), or append none: --eos none. Added tokens: {_listed(others)}"
     if new_id is not None:
@@ -395,7 +389,6 @@ def _find_eos(
 
 
 def _apply_config(tokenizer: Any, config: Mapping[str, Any], named: Mapping[str, Any], path: str) -> bool:
-    """Apply the settings of a directory; return whether anything changed."""
     if "added_tokens_decoder" not in config:
         config = {**{name: token for name, token in named.items() if name not in config}, **config}
     try:
@@ -437,7 +430,6 @@ def _tokens_to_add(tokenizer: Any, config: Mapping[str, Any]) -> Iterator[Any]:
 
 
 def _flags(fields: Mapping[str, Any]) -> dict[str, bool]:
-    """Return how a token is matched."""
     return {name: bool(fields[name]) for name in _FLAGS if name in fields}
 
 

@@ -155,7 +155,6 @@ def count_unknown(spec: TokenizerSpec, ids: NDArray[np.uint32]) -> int:
 
 
 def count_dropped(spec: TokenizerSpec, texts: Sequence[bytes], lengths: IntArray) -> int:
-    """Count the characters, except white space, that no token covers in texts with tokens."""
     if not drops_characters(spec) or not isinstance(engine := load_reference(spec), TokenizersEngine):
         return 0
     texts = [text for text, length in zip(texts, lengths.tolist(), strict=True) if length]
@@ -217,7 +216,6 @@ class Vocabulary:
         )
 
     def bytes_of(self, token: int, /) -> bytes | None:
-        """Return the bytes of an id, which may be a part of a character; None if it doesn't exist."""
         piece = self._piece_of(token)
         if piece is None:
             return None

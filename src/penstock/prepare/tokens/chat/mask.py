@@ -119,7 +119,6 @@ def _overlaps(starts: IntArray, ends: IntArray, generated: IntArray) -> NDArray[
 
 
 def _in_bytes(text: bytes, spans: Spans) -> IntArray:
-    """Return spans of characters as spans of UTF-8."""
     found = np.array(spans, np.int64)
     if text.isascii():
         return found
@@ -179,7 +178,6 @@ def end_conversations(
 
 
 def _skip_blanks(vocabulary: TokenTable, ids: NDArray[np.uint32], places: IntArray, first: IntArray) -> IntArray:
-    """Return the last place at or before each of `places` whose token is not white space, and at least `first`."""
     places = places.copy()
     while (blank := vocabulary.is_blank[ids[places]] & (places > first)).any():
         places[blank] -= 1

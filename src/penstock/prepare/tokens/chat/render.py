@@ -76,7 +76,6 @@ class Renderer:
         self._names = {**environment.make_globals(None), **tokens, "documents": None}
 
     def render(self, conversation: Conversation) -> tuple[str, Spans]:
-        """Return the text and its generated spans. Raises `UnusableError`."""
         name = self._name(conversation)
         compiled, marks, takes_tools = self._compiled[name]
         if conversation.tools and not takes_tools:
@@ -215,7 +214,6 @@ def _one_line(error: BaseException) -> str:
 
 @functools.lru_cache(maxsize=2)
 def load_renderer(chat: ChatTemplate) -> Renderer:
-    """Return the renderer of this process for a template, which is compiled once."""
     return Renderer(chat)
 
 
@@ -277,7 +275,6 @@ def _is_name(node: Any, name: str | None = None) -> bool:
 
 
 def _is_silent(node: Any) -> bool:
-    """Return whether a node writes nothing."""
     return isinstance(node, nodes.Output) and all(
         isinstance(one, nodes.TemplateData) and not one.data for one in node.nodes
     )

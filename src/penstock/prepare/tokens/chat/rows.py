@@ -257,7 +257,6 @@ def _of_alpaca(columns: dict[str, Any]) -> list[Any]:
 
 
 def _turns(columns: dict[str, Any], key: str, role: str) -> list[Any]:
-    """Return the messages of a prompt or a completion: text is one message."""
     value = columns.get(key)
     if isinstance(value, str):
         return [{"role": role, "content": value}]
@@ -283,7 +282,6 @@ def _system(columns: dict[str, Any], messages: list[Any]) -> list[Any]:
 
 
 def _with_role(number: int, message: dict[str, Any]) -> dict[str, Any]:
-    """Return a message whose role and content have these names."""
     if message.get("role") is None and "from" in message:
         if "value" not in message or message.get("content") is not None:
             raise UnusableError(f"message {number} has 'from' but not exactly one 'value'{_keys(message)}")
@@ -298,7 +296,6 @@ def _with_role(number: int, message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_calls(number: int, message: dict[str, Any]) -> dict[str, Any]:
-    """Return the assistant's message with the calls in the text of a `function_call`."""
     value = _decoded(message["content"])
     calls = cast(list[Any], value) if isinstance(value, list) else [value]
     if not calls or not all(isinstance(call, dict) and isinstance(call.get("name"), str) for call in calls):
@@ -318,7 +315,6 @@ def _decoded(value: Any) -> Any:
 
 
 def _template_kwargs(row: Any) -> dict[str, Any]:
-    """Return what a row passes to the template."""
     value = _decoded(row.get(TEMPLATE_KWARGS)) if isinstance(row, dict) else None
     if value is None or value == "":
         return {}
@@ -495,7 +491,6 @@ class ChatReader:
             )  # fmt: skip
 
     def _conversation(self, line: bytes, *, is_plain: bool) -> Conversation:
-        """Return the conversation in a line; raises `UnusableError`."""
         row = _json(line, is_plain=is_plain) if self._row_of is None else self._row_of(line)
         found = conversation_of(row, self._path, len(line), self._form)
         contents = [message.get("content") for message in found.messages]
@@ -508,7 +503,6 @@ class ChatReader:
         return found
 
     def _may_hold_control(self, line: bytes) -> bool:
-        """Return whether a text in a line may contain a control token, perhaps with escaped characters."""
         raw = self._raw_controls
         return raw is None or b"\\u" in line or b"\\/" in line or raw.search(line) is not None
 

@@ -45,13 +45,11 @@ class TooMuchError(Exception):
 
 
 def require_length(length: int) -> None:
-    """Raise `TooMuchError` for a text that is too long."""
     if length > MOST_CHARS:
         raise TooMuchError("the template produces too much text")
 
 
 def require_narrow(text: str) -> None:
-    """Raise `TooMuchError` if a width in a format is too large."""
     if _WIDTH.search(text):
         raise TooMuchError("the template pads text too far")
 
@@ -96,7 +94,6 @@ def require_filter(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def require_operation(operator: str, left: Any, right: Any) -> None:
-    """Raise `TooMuchError` if `left operator right` would be too long."""
     if operator == "*":
         for many, count in ((left, right), (right, left)):
             if isinstance(many, str | bytes | list | tuple) and isinstance(count, int):
@@ -112,7 +109,6 @@ def require_operation(operator: str, left: Any, right: Any) -> None:
 
 
 def _joined(args: tuple[Any, ...], given: list[Any]) -> int:
-    """Return the length of a joined list, which is the second argument of the method."""
     parts = [one for one in (*args[:1], *given) if isinstance(one, _HOLDING)]
     between = sum(len(one) for one in (*args[:1], *given) if isinstance(one, str | bytes))
     return sum(weigh(one)[0] + len(one) * between for one in parts) or weigh(args[0])[0] * (1 + between)
@@ -186,7 +182,6 @@ _GROWING: dict[str, Callable[[Any, list[Any]], int]] = {
 
 
 def require_between(*texts: Any) -> None:
-    """Raise `TooMuchError` for long separators."""
     for one in texts:
         if one is not None and (one if isinstance(one, int) else len(one)) > _MOST_BETWEEN:
             raise TooMuchError("the template pads text too far")
@@ -225,7 +220,6 @@ class Meter:
     looked_ahead: bool = False
 
     def begin(self, steps: int) -> None:
-        """Start a rendering."""
         self.left, self.written = steps, 0
         self.spans.clear()
         self.looped, self.borders, self.looked_ahead = (), [], False
@@ -239,7 +233,6 @@ class Meter:
             yield value
 
     def ahead(self, value: Any) -> Any:
-        """Return a value that may depend on later messages."""
         self.looked_ahead = True
         return value
 
@@ -249,7 +242,6 @@ class Meter:
             raise TooMuchError("the template takes too many steps, so it may loop forever")
 
     def counted(self, values: Iterable[Any]) -> Iterator[Any]:
-        """Yield the values, a step each."""
         is_made = isinstance(values, Iterator)  # lazily; items of a list were measured with it
         for value in values:
             self.step()
@@ -297,7 +289,6 @@ class Meter:
         return found
 
     def generated(self, caller: Callable[[], str]) -> str:
-        """Return the text of a `{% generation %}` block and record its place."""
         text = caller()
         self.spans.append((self.written, text))
         return text
@@ -355,8 +346,6 @@ def _tojson(
 
 
 class _Generation(jinja2.ext.Extension):
-    """`{% generation %}`."""
-
     tags = {"generation"}  # noqa: RUF012 (a class variable)
 
     def parse(self, parser: Any) -> Any:
@@ -369,7 +358,6 @@ class _Generation(jinja2.ext.Extension):
 
 
 def apply_filter(name: str, node: Any) -> Any:
-    """Return the node of a filter that is applied to `node`."""
     found = nodes.Filter(node, name, [], [], None, None)
     found.set_environment(node.environment)
     return found.set_lineno(node.lineno)

@@ -104,7 +104,6 @@ def load_template(
 
 
 def _templates(folder: Place, config: Mapping[str, Any]) -> tuple[str, dict[str, str]]:
-    """Return the file, and the templates by name."""
     path, found = folder.child(_CONFIG).path, dict[str, str]()
     given = config.get("chat_template")
     if isinstance(given, str):
@@ -138,7 +137,6 @@ def _text(file: Place) -> str:
 
 
 def _tokens(config: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
-    """Return the special tokens by the names of variables in templates."""
     found: dict[str, str | tuple[str, ...]] = {}
     more = config.get("extra_special_tokens")
     pairs = [(name, config.get(name)) for name in NAMED_TOKENS] + (
