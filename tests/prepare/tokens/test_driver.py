@@ -13,7 +13,7 @@ from tests.prepare.conftest import write_lines
 
 from penstock.errors import PrepareError
 from penstock.prepare import pack
-from penstock.prepare.tokens import encode, engine_choice, engines, inputs, tokenize
+from penstock.prepare.tokens import encode, engines, inputs, tokenize
 from penstock.prepare.tokens.engines import load_engine
 from penstock.store.local import LocalStore
 
@@ -94,7 +94,7 @@ def test_an_engine_that_goes_wrong_is_found(
     path = write(tmp_path / "a.jsonl", 40)
     wrong_from(monkeypatch, first)
     if by_worker:
-        monkeypatch.setattr(encode, "check_probes", lambda *given: None)
+        monkeypatch.setattr(encode, "find_disagreement", lambda *given: None)
     with pytest.raises(PrepareError, match=r"a\.jsonl: gigatoken and the tokenizer's own library disagree.*--restart"):
         pack(path, f"{tmp_path}/out/", tokenizer=bpe2, executor="inline", task_bytes=2000, oracle_bytes=500)
     load_engine.cache_clear()
@@ -107,7 +107,7 @@ def test_the_first_part_of_each_worker_is_compared_by_the_driver(
     wrong_from(monkeypatch, 18)
     workers = (f"host-{number}:1" for number in range(1000))
     monkeypatch.setattr(tokenize, "_worker", lambda: next(workers))  # each makes one part, and finds nothing wrong
-    monkeypatch.setattr(tokenize, "disagreement", lambda *given: None)
+    monkeypatch.setattr(tokenize, "find_disagreement", lambda *given: None)
     with pytest.raises(PrepareError, match="own library disagree"):
         pack(path, f"{tmp_path}/out/", tokenizer=bpe2, executor="inline", task_bytes=2000, oracle_bytes=500)
     load_engine.cache_clear()
@@ -120,8 +120,8 @@ def test_parts_of_others_are_compared_when_files_are_made(
     how: dict[str, Any] = {"tokenizer": bpe2, "executor": "inline", "task_bytes": 2000, "oracle_bytes": 500}
     with pytest.MonkeyPatch.context() as there:
         wrong_from(there, 0)
-        there.setattr(tokenize, "disagreement", lambda *given: None)
-        there.setattr(engine_choice, "disagreement", lambda *given: None)
+        there.setattr(tokenize, "find_disagreement", lambda *given: None)
+        there.setattr(encode, "find_disagreement", lambda *given: None)
         pack(path, f"{tmp_path}/out/", **how, part=(0, 2))
     load_engine.cache_clear()
     with pytest.raises(PrepareError, match="own library disagree"):

@@ -6,14 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.prepare.conftest import TEXTS, with_changes
+from tests.prepare.conftest import TEXTS, with_changes, write_lines
 from tests.prepare.tokens.test_tokenizer import TEMPLATE
 
 from penstock.engine.parts import Probe
-from penstock.errors import ConfigError, PrepareError
+from penstock.errors import ConfigError
 from penstock.executors import InlineExecutor
+from penstock.prepare.tokens import engine_choice
 from penstock.prepare.tokens import engines as module
-from penstock.prepare.tokens.engine_choice import check_probes, choose_engine
+from penstock.prepare.tokens.documents import Texts
+from penstock.prepare.tokens.engine_choice import choose_engine, find_disagreement
 from penstock.prepare.tokens.engines import (
     EngineChoice,
     GigatokenEngine,
@@ -23,7 +25,8 @@ from penstock.prepare.tokens.engines import (
     odd_texts,
     try_gigatoken,
 )
-from penstock.prepare.tokens.inputs import InputFile
+from penstock.prepare.tokens.inputs import describe_inputs
+from penstock.prepare.tokens.reading import Selection, make_reader
 from penstock.prepare.tokens.tokenizer import TokenizerSpec, load_spec
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
@@ -127,9 +130,32 @@ def test_a_panic_is_an_objection(bpe2: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_what_a_part_remembers_is_compared(bpe2: Path) -> None:
     reference = TokenizersEngine(spec_of(bpe2))
     ids = reference.encode([b"some text"])[0].tolist()
-    inputs = [InputFile("a.jsonl", place_of("a.jsonl"), 0, 0, "none", "")]
-    check_probes(reference, [Probe(0, "some text", ids), Probe(0, "", [])], inputs)
-    check_probes(reference, [], inputs)
-    with pytest.raises(PrepareError, match=r"disagree on a text in this input.*some text") as error:
-        check_probes(reference, [Probe(0, "some text", [*ids, 5])], inputs)
-    assert error.value.path == "a.jsonl"
+    assert find_disagreement(reference, [Probe(0, "some text", ids), Probe(0, "", [])]) is None
+    assert find_disagreement(reference, []) is None
+    found = find_disagreement(reference, [Probe(0, "some text", ids), Probe(3, "some text", [*ids, 5])])
+    assert found is not None
+    file, difference = found
+    assert file == 3
+    assert "some text" in difference
+
+
+@pytest.mark.parametrize("num_lines", [1, 20, 2000])
+def test_a_sample_parses_few_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_lines: int) -> None:
+    """The windows of a small input overlap: each is parsed as far as its share of the sample, not whole."""
+    path = write_lines(tmp_path / "a.jsonl", ({"text": f"document {number} " * 5} for number in range(num_lines)))
+    inputs, sizes = describe_inputs([place_of(path)]), list[int]()
+    lines = path.read_bytes().splitlines(keepends=True)
+
+    class Counting:
+        def __init__(self, selection: Selection) -> None:
+            self.reader = make_reader(selection)
+
+        def read(self, block: bytes) -> Texts:
+            sizes.append(len(block))
+            return self.reader.read(block)
+
+    monkeypatch.setattr(engine_choice, "make_reader", Counting)
+    sample_bytes = 1 << 15
+    texts = engine_choice.sample_texts(inputs, Selection(), sample_bytes)
+    assert 0 < sum(map(len, texts)) <= sample_bytes
+    assert sum(sizes) <= 2 * (sample_bytes + 64 * max(map(len, lines)))

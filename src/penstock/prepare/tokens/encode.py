@@ -14,7 +14,7 @@ from penstock.engine.plan import Plan
 from penstock.engine.work import Work, is_complete
 from penstock.errors import PrepareError
 from penstock.executors import HERE
-from penstock.prepare.tokens.engine_choice import check_probes
+from penstock.prepare.tokens.engine_choice import disagreed, find_disagreement
 from penstock.prepare.tokens.engines import EngineName, Reference
 from penstock.prepare.tokens.inputs import TABLES, InputFile, Task, Tasks, cut_parts, text_bytes
 from penstock.prepare.tokens.report import Dropped, PackProgress
@@ -81,8 +81,9 @@ class Encoding:
         return read_part((folder or self.work.parts).child(part.path), self.material.spec.token_bytes)[0]
 
     def compare(self, meta: PartMeta) -> None:
-        if self.reference is not None:
-            check_probes(self.reference, meta.probes, self.material.inputs)
+        found = None if self.reference is None else find_disagreement(self.reference, meta.probes)
+        if found is not None:
+            raise disagreed(self.material.inputs[found[0]].path, found[1])
 
     def encode_fn(self) -> Callable[[Task], Result]:
         """Return the picklable function by which workers encode a task."""
@@ -95,10 +96,9 @@ class Encoding:
             self.skip,
             self.work.parts,
             self.plan.task_bytes,
-            keep_map=material.keeps_rows,
-            compared=self.engine == "gigatoken",
-            excluded=excluded or None,
-            fill_in=material.fill_in,
+            material.keeps_rows,
+            excluded or None,
+            material.fill_in,
         )
         return functools.partial(encode_task, encoder)
 

@@ -25,7 +25,6 @@ from penstock.prepare.tokens.engines import (
     encode_each,
     find_difference,
     load_engine,
-    load_reference,
     odd_texts,
     try_gigatoken,
 )
@@ -105,31 +104,14 @@ def choose_engine(
 # --- texts that parts record, with their ids
 
 
-def check_probes(reference: Reference, probes: Sequence[Probe], inputs: Sequence[InputFile]) -> None:
-    """Raise `PrepareError` if the reference encodes texts of parts differently."""
-    difference = disagreement(reference, probes)
-    if difference is not None:
-        raise disagreed(inputs[probes[0].file].path, difference)
-
-
-def find_disagreement(spec: TokenizerSpec, probes: Sequence[Probe]) -> tuple[int, str] | None:
-    """Return the first input of which the tokenizer's own library encodes a text differently, and where."""
+def find_disagreement(reference: Reference, probes: Sequence[Probe]) -> tuple[int, str] | None:
+    """Return the first input of which the reference encodes a text differently, and where."""
     for probe in probes:
-        difference = disagreement(load_reference(spec), [probe])
+        texts, found = [probe.text.encode()], (np.array(probe.ids, np.uint32), np.array([len(probe.ids)], np.int64))
+        difference = find_difference(texts, found, encode_each(reference, texts)[0])
         if difference is not None:
-            return probe.file, difference
+            return probe.file, str(difference)
     return None
-
-
-def disagreement(reference: Reference, probes: Sequence[Probe]) -> str | None:
-    """Return where the reference encodes texts of parts differently; None if it agrees."""
-    if not probes:
-        return None
-    texts = [probe.text.encode() for probe in probes]
-    lengths = np.array([len(probe.ids) for probe in probes], np.int64)
-    ids = np.array([token for probe in probes for token in probe.ids], np.uint32)
-    difference = find_difference(texts, (ids, lengths), encode_each(reference, texts)[0])
-    return None if difference is None else str(difference)
 
 
 def disagreed(path: str, difference: str) -> PrepareError:
@@ -231,10 +213,17 @@ def _beginnings(inputs: Sequence[InputFile], selection: Selection) -> Iterator[_
 
 
 def _texts(reader: Reader, window: _Window, share_bytes: int) -> Iterator[bytes]:
+    """Yield the first texts of a window. Only as many lines are read as are needed for `share_bytes`."""
     at_line, data = window
-    whole = data[0 if at_line else data.find(b"\n") + 1 : data.rfind(b"\n") + 1]
-    for text in (reader.read(whole).texts if whole else []) or [data.decode(errors="replace").encode()]:
-        if share_bytes <= 0:
-            return
-        yield text[:share_bytes].decode(errors="ignore").encode()
-        share_bytes -= len(text)
+    start, stop = 0 if at_line else data.find(b"\n") + 1, data.rfind(b"\n") + 1
+    left_bytes, has_text = share_bytes, False
+    while start < stop and left_bytes > 0:
+        end = data.find(b"\n", start + share_bytes) + 1 or stop
+        for text in reader.read(data[start:end]).texts:
+            has_text = True
+            if left_bytes > 0:
+                yield text[:left_bytes].decode(errors="ignore").encode()
+            left_bytes -= len(text)
+        start = end
+    if not has_text:
+        yield data.decode(errors="replace").encode()[:share_bytes].decode(errors="ignore").encode()

@@ -15,7 +15,7 @@ from typing import Any
 from penstock._kinds import JoinsRows
 from penstock.abc import Executor, Writer
 from penstock.engine.folder import WorkFolder
-from penstock.engine.parts import PartMeta, PartName
+from penstock.engine.parts import PartMeta, PartName, Probe
 from penstock.engine.plan import Plan, require_same
 from penstock.engine.run import Job, Wave
 from penstock.engine.token_blocks import BlockWave, OneFile, joined_file
@@ -43,7 +43,7 @@ from penstock.formats.tokens.folder.side import read_manifest
 from penstock.order.permutation import GlobalOrder
 from penstock.prepare.tokens.encode import Encoding
 from penstock.prepare.tokens.engine_choice import choose, disagreed, estimate, find_disagreement
-from penstock.prepare.tokens.engines import EngineName, encode_each
+from penstock.prepare.tokens.engines import EngineName, encode_each, load_reference
 from penstock.prepare.tokens.inputs import Tasks, changed_since, default_task_bytes, text_bytes, with_digests
 from penstock.prepare.tokens.report import PackReport
 from penstock.prepare.tokens.request import (
@@ -58,6 +58,7 @@ from penstock.prepare.tokens.request import (
     writer_options,
 )
 from penstock.prepare.tokens.sidecars import kept_mask, kept_rows, settle_mask, settle_rows, shuffled_place
+from penstock.prepare.tokens.tokenizer import TokenizerSpec
 from penstock.prepare.tokens.vocabulary import drops_characters, unknown_id
 from penstock.store._files import require_movable
 from penstock.store.derived import keeping_nothing
@@ -276,11 +277,14 @@ class PackJob(Job[PackReport]):
             end_killed_commit(work, request.to, is_folder=request.is_folder)
             work.clear()
         unknown = manifest.unknown_text or {}
-        return dataclasses.replace(
-            self._report_on(material, manifest.num_samples, manifest.num_tokens, engine),
-            manifest=manifest,
+        return self._report_on(
+            material,
+            engine,
             unknown_tokens=unknown.get("unknown_tokens", 0),
             dropped_characters=unknown.get("dropped_characters", 0),
+            documents=manifest.num_samples,
+            tokens=manifest.num_tokens,
+            manifest=manifest,
             excluded=sum(len(one.excluded) for one in material.inputs),
             part=self.options.part,
             was_complete=True,
@@ -338,7 +342,7 @@ class PackJob(Job[PackReport]):
             lambda texts: encode_each(material.reference, texts)[0],
             with_eos=material.spec.eos is not None,
         )
-        return dataclasses.replace(self._report_on(material, documents, tokens, engine), engine_note=note)
+        return self._report_on(material, engine, documents=documents, tokens=tokens, engine_note=note)
 
     def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> PackReport:
         if self.options.part is not None:
@@ -349,8 +353,9 @@ class PackJob(Job[PackReport]):
     def _report(self, encoding: Encoding) -> PackReport:
         names = ("start", "encode", "assemble", "commit") if self.request.is_folder else ("start", "encode", "commit")
         stages = zip(names, [self.started, *self.times], [*self.times, time.perf_counter()], strict=False)
-        return dataclasses.replace(
-            self._report_on(self.material, 0, 0, self.engine),
+        return self._report_on(
+            self.material,
+            self.engine,
             **encoding.counts.reported(),
             engine_note=self.engine_note,
             input_bytes=encoding.total_bytes,
@@ -358,14 +363,15 @@ class PackJob(Job[PackReport]):
             seconds={stage: after - before for stage, before, after in stages},
         )
 
-    def _report_on(self, material: Material, documents: int, tokens: int | None, engine: str) -> PackReport:
-        """Return a report on an output of so many documents and tokens that this run hasn't encoded."""
-        return PackReport(
-            output=self.output.path, documents=documents, tokens=tokens, input_files=len(material.inputs),
-            input_bytes=sum(one.size_bytes for one in material.inputs), num_dropped=0, dropped=(), engine=engine,
-            engine_note=None, tasks=0, reused_tasks=0, seconds={"start": time.perf_counter() - self.started},
-            eos=material.spec.eos,
-        )  # fmt: skip
+    def _report_on(self, material: Material, engine: str, **facts: Any) -> PackReport:
+        """Return a report with these facts, and those of a run that encoded nothing."""
+        nothing: dict[str, Any] = {
+            "input_bytes": sum(one.size_bytes for one in material.inputs),
+            "seconds": {"start": time.perf_counter() - self.started},
+            **{"num_dropped": 0, "dropped": (), "engine_note": None, "tasks": 0, "reused_tasks": 0},
+        }
+        about = {"output": self.output.path, "input_files": len(material.inputs), "eos": material.spec.eos}
+        return PackReport(engine=engine, **about, **nothing | facts)
 
 
 @dataclass
@@ -504,7 +510,7 @@ class PackFolderJob(PackJob):
         of_file, of_folder = material.recorded(), material.recorded(whole=True)
         options = writer_options(request.to, spec, of_file | {"inputs": {}})  # the folder's own side file names them
         has_others = self.options.is_distributed or self.encoding.counts.reused_tasks > 0
-        compare = functools.partial(find_disagreement, spec) if self.engine == "gigatoken" and has_others else None
+        compare = functools.partial(_compare, spec) if self.engine == "gigatoken" and has_others else None
         parts, scratch = shuffled_place(request, work), work.place.child(SCRATCH)
         job = FileJob(self.output, parts, scratch, request.to, spec.token_bytes, options, compare)
         digests, recorded = (of_folder["tokenizer_digest"], of_folder["inputs"]), of_folder["options"] | bos_of(spec)
@@ -515,6 +521,10 @@ class PackFolderJob(PackJob):
 
         file_tokens = request.file_tokens or 1
         return TokenFiles(job, file_tokens, self.options.overwrite, provenance, work, refuse)
+
+
+def _compare(spec: TokenizerSpec, probes: Sequence[Probe]) -> tuple[int, str] | None:
+    return find_disagreement(load_reference(spec), probes)
 
 
 def _is_requested(material: Material, manifest: Manifest) -> bool:

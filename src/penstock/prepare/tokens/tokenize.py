@@ -22,7 +22,7 @@ from penstock.prepare.tokens.chat.mask import encode_spans, encode_spans_by_byte
 from penstock.prepare.tokens.chat.rows import NullFields
 from penstock.prepare.tokens.chat.template import Spans
 from penstock.prepare.tokens.documents import Texts
-from penstock.prepare.tokens.engine_choice import disagreed, disagreement
+from penstock.prepare.tokens.engine_choice import disagreed, find_disagreement
 from penstock.prepare.tokens.engines import (
     Encoded,
     EngineName,
@@ -59,14 +59,13 @@ _HOLDS = "the text contains a fill-in-the-middle token"
 
 @dataclass(frozen=True, slots=True)
 class Encoder:
-    """What all tasks of a run share; each worker gets it once.
+    """Parameters of all tasks of a run; each worker gets it once.
 
     Attributes:
         skip: skip lines without a document, instead of ending the task.
         folder: where parts are written.
         task_bytes: size of the parts of a compressed file.
         keep_map: record in parts which lines gave no document.
-        compared: compare texts of some parts with the tokenizer's own library; see `is_compared_by_worker`.
         excluded: number of an input → offsets of its excluded lines, rising.
     """
 
@@ -77,7 +76,6 @@ class Encoder:
     folder: Place
     task_bytes: int
     keep_map: bool = False
-    compared: bool = False
     excluded: Mapping[int, tuple[int, ...]] | None = None
     fill_in: FillIn | None = None
 
@@ -166,11 +164,11 @@ def _encode_part(encoder: Encoder, task: Task) -> Done:
                     return Done(None, None, part.bad, piece)
             part.end()
         name, meta = part.finish()
-        if encoder.compared and is_compared_by_worker(task.number, task.part):
-            difference = disagreement(load_reference(encoder.spec), meta.probes)
+        if encoder.engine == "gigatoken" and is_compared_by_worker(task.number, task.part):
+            difference = find_disagreement(load_reference(encoder.spec), meta.probes)
             if difference is not None:
-                path = next(one.place.path for one in task.pieces if one.file == meta.probes[0].file)
-                raise disagreed(path, difference)
+                path = next(one.place.path for one in task.pieces if one.file == difference[0])
+                raise disagreed(path, difference[1])
         commit_as(staged, encoder.folder.child(name.path).path)
     return Done(name, replace(meta, runs=(), loss_mask=b""))  # these can be read from the part
 
