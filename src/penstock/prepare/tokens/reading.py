@@ -14,7 +14,7 @@ import contextlib
 import functools
 import itertools
 import re
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -271,15 +271,19 @@ _BATCH_ROWS = 512
 _SHOWN = 12
 
 
-class Table(Protocol):
-    """An open table file, whose groups are numbered from 0."""
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An open table file, whose groups (row groups or record batches) are numbered from 0.
 
-    @property
-    def schema(self) -> Any: ...
-    @property
-    def num_rows(self) -> int: ...
-    def begins(self) -> list[int]: ...
-    def batches(self, group: int, keys: list[str], /) -> Iterator[Any]: ...
+    Attributes:
+        begins: returns the offset of each group.
+        batches: yields the rows of a group, with these columns.
+    """
+
+    schema: Any
+    num_rows: int
+    begins: Callable[[], list[int]]
+    batches: Callable[[int, list[str]], Iterable[Any]]
 
 
 def table_lines(
@@ -352,83 +356,45 @@ def groups_in(table: Table, source: Place, start_bytes: int, stop_bytes: int) ->
     return [(number, begin) for number, begin in begins if start_bytes <= max(0, begin) < stop_bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class _Parquet:
-    source: Place
-    file: Any
-    sizes: GroupSizes
-
-    @property
-    def schema(self) -> Any:
-        return self.file.schema_arrow
-
-    @property
-    def num_rows(self) -> int:
-        return self.file.metadata.num_rows
-
-    def begins(self) -> list[int]:
-        return [first_bytes for first_bytes, _ in footer_extents(self.source.store, self.source.path)]
-
-    def batches(self, group: int, keys: list[str], /) -> Iterator[Any]:
-        rows = min(_BATCH_ROWS, self.sizes.batch_rows(group, keys) or _BATCH_ROWS)
-        return self.file.iter_batches(batch_size=rows, row_groups=[group], columns=keys, use_threads=False)
-
-
-@dataclass(frozen=True, slots=True)
-class _Arrow:
-    blocks: HfBlocks
-    size_bytes: int
-
-    @property
-    def schema(self) -> Any:
-        return self.blocks.schema
-
-    @property
-    def num_rows(self) -> int:
-        return int(self.blocks.starts[-1])
-
-    def begins(self) -> list[int]:
-        """Return offsets of batches. Those of Arrow's file format are unknown: they count as equally long."""
-        batches = self.blocks.batches
-        return [
-            start if length_bytes >= 0 else number * self.size_bytes // len(batches)
-            for number, (_, start, length_bytes) in enumerate(batches)
-        ]
-
-    def batches(self, group: int, keys: list[str], /) -> Iterator[Any]:
-        yield from self.blocks.read(group, keys).to_batches(max_chunksize=_BATCH_ROWS)
-
-
 @contextlib.contextmanager
 def open_table(source: Place, kind: Kind) -> Generator[Table]:
     """Open a file for the block, in which errors of pyarrow become `Corrupt`."""
-    if kind == "parquet":
-        with _parquet(source) as file:
-            yield _Parquet(source, file, GroupSizes(source.store, source.path))
+    store, path = source.store, source.path
+    if kind == "arrow":
+        with arrow_faults(path):
+            yield _open_arrow(load_blocks(store, [path], mapped=True), store.size(path))
         return
-    with arrow_faults(source.path):
-        yield _Arrow(load_blocks(source.store, [source.path], mapped=True), source.store.size(source.path))
-
-
-@contextlib.contextmanager
-def _parquet(source: Place) -> Generator[Any]:
-    pyarrow = require("pyarrow", extra=EXTRA)
-    parquet = require("pyarrow.parquet", extra=EXTRA)
+    pyarrow, parquet = require("pyarrow", extra=EXTRA), require("pyarrow.parquet", extra=EXTRA)
     try:
         # A remote file is read from its copy in the cache.
-        path = source.store.local_copy(source.path) if source.store.keeps_copies else source.path
-        with parquet.ParquetFile(path) as file:
-            yield file
+        with parquet.ParquetFile(store.local_copy(path) if store.keeps_copies else path) as file:
+            sizes = GroupSizes(store, path)
+
+            def batches(group: int, keys: list[str]) -> Iterable[Any]:
+                rows = min(_BATCH_ROWS, sizes.batch_rows(group, keys) or _BATCH_ROWS)
+                return file.iter_batches(batch_size=rows, row_groups=[group], columns=keys, use_threads=False)
+
+            def begins() -> list[int]:
+                return [first_bytes for first_bytes, _ in footer_extents(store, path)]
+
+            yield Table(file.schema_arrow, file.metadata.num_rows, begins, batches)
     except MemoryError as error:
-        raise too_large(source.path, error) from error
-    except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise _damaged(source, error) from error
-    except OSError as error:
-        if error.errno is not None:
+        raise too_large(path, error) from error
+    except (pyarrow.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise _damaged(source, error) from error
+        found = str(error).partition("\n")[0]
+        raise Corrupt("the Parquet file is damaged", path=path, found=found, hint="Copy it again") from error
 
 
-def _damaged(source: Place, error: Exception) -> Corrupt:
-    found = str(error).partition("\n")[0]
-    return Corrupt("the Parquet file is damaged", path=source.path, found=found, hint="Copy it again")
+def _open_arrow(blocks: HfBlocks, size_bytes: int) -> Table:
+    def begins() -> list[int]:
+        # Offsets of batches of Arrow's file format are unknown: they count as equally long.
+        found = enumerate(blocks.batches)
+        count = len(blocks.batches)
+        return [start if length >= 0 else number * size_bytes // count for number, (_, start, length) in found]
+
+    def batches(group: int, keys: list[str]) -> Iterable[Any]:
+        return blocks.read(group, keys).to_batches(max_chunksize=_BATCH_ROWS)
+
+    return Table(blocks.schema, int(blocks.starts[-1]), begins, batches)

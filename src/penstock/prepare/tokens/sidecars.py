@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,11 +141,9 @@ def kept_mask(encoding: Encoding, parts: Sequence[PartName]) -> Generator[None]:
         return
     require_place_of_mask(request)
     settle_mask(request)
-    masks, joins = _Masks(encoding), request.options.is_distributed and request.is_folder
-    output = request.output
+    joins, output = request.options.is_distributed and request.is_folder, request.output
     with planes_beside(get_format(request.format), output.store, output.path, _PLANES, joins=joins) as files:
-        for part in parts:
-            mask = masks.read(part)
+        for mask in _masks(encoding, parts):
             if request.shuffle is None:
                 files.write({LOSS_MASK: mask})
         _require_masks(encoding, sum(part.documents for part in parts))
@@ -163,28 +161,23 @@ def settle_mask(request: Request) -> None:
         settle_planes(get_format(request.format), request.output.store, request.output.path)
 
 
-@dataclass(slots=True)
-class _Masks:
-    """Reads masks of parts in order, and counts conversations without a generated token or without an end."""
-
-    encoding: Encoding
-    file: int = -1
-    lines: int = 0
-
-    def read(self, part: PartName) -> NDArray[np.bool_]:
-        meta, counts = self.encoding.meta(part), self.encoding.counts
+def _masks(encoding: Encoding, parts: Sequence[PartName]) -> Iterator[NDArray[np.bool_]]:
+    """Yield bool[n_tokens] of each part, and count conversations without a generated token or without an end."""
+    counts, file, lines = encoding.counts, -1, 0
+    for part in parts:
+        meta = encoding.meta(part)
         for piece in meta.pieces:
-            if piece.file != self.file:
-                self.file, self.lines = piece.file, 0
-            name = self.encoding.material.inputs[piece.file].name
+            if piece.file != file:
+                file, lines = piece.file, 0
+            name = encoding.material.inputs[file].name
             counts.num_unmasked += piece.num_unmasked
             counts.num_endless += piece.num_endless
             counts.null_fields.update(piece.null_fields)
             for listed, noted in ((counts.unmasked, piece.unmasked), (counts.endless, piece.endless)):
                 room = _LISTED - len(listed)
-                listed += (Dropped(name, self.lines + one.line + 1, one.reason) for one in noted[:room])
-            self.lines += piece.lines
-        return _bits(meta)
+                listed += [Dropped(name, lines + one.line + 1, one.reason) for one in noted[:room]]
+            lines += piece.lines
+        yield _bits(meta)
 
 
 def _bits(meta: PartMeta) -> NDArray[np.bool_]:
