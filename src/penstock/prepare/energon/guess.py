@@ -5,6 +5,7 @@ The guess is only a proposal that the assistant shows. Nothing here reads or wri
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
     "texts": ("texts",),
 }
 _ORDER = ("MultiChoiceVQASample", "VidQASample", "VQASample", "InterleavedSample", "CaptioningSample")
+_TELLING = {"MultiChoiceVQASample": ["choices"], "VQASample": ["answers"], "ImageClassificationSample": ["label"]}
+"""Optional fields that distinguish a type from simpler ones."""
 _SHOWN_CHARACTERS = 60
 
 
@@ -62,18 +65,17 @@ def guess(samples: Sequence[PeekedSample]) -> Guess:
     if not samples:
         return Guess(CRUDE, {}, "no samples to inspect")
     common = [part for part in samples[0].parts if all(part in one.parts for one in samples)]
+    listed = ", ".join(common)
     for name in (*_ORDER, "ImageClassificationSample", "ImageSample", "TextSample"):
         fields = guess_fields(name, samples)
         one = TYPES[name]
-        if not set(one.required) <= set(fields) or not _is_telling(name, fields):
+        if not {*one.required, *_TELLING.get(name, ())} <= set(fields):
             continue
         used = {text.partition("[")[0] for text in fields.values()}
         if name in ("ImageSample", "TextSample") and used != set(common):
             continue
-        return Guess(name, fields, f"the first samples have {_listed(common)}")
-    return Guess(
-        CRUDE, {}, f"no sample type matches {_listed(common) or 'differing parts'}: parts are used as they are"
-    )
+        return Guess(name, fields, f"the first samples have {listed}")
+    return Guess(CRUDE, {}, f"no sample type matches {listed or 'differing parts'}: parts are used as they are")
 
 
 def guess_fields(name: str, samples: Sequence[PeekedSample]) -> dict[str, str]:
@@ -82,9 +84,11 @@ def guess_fields(name: str, samples: Sequence[PeekedSample]) -> dict[str, str]:
         return {}
     found: dict[str, str] = {}
     for field in TYPES[name].fields:
-        place = next((one for one in _places(field, samples[0]) if _fits_all(one, samples)), None)
-        if place is not None:
-            found[field] = place
+        for place in _places(field, samples[0]):
+            with contextlib.suppress(ConfigError):
+                try_field(place, samples)
+                found[field] = place
+                break
     return found
 
 
@@ -232,19 +236,6 @@ def _places(field: str, sample: PeekedSample) -> list[str]:
     return found
 
 
-def _fits_all(place: str, samples: Sequence[PeekedSample]) -> bool:
-    try:
-        return bool(try_field(place, samples))
-    except ConfigError:
-        return False
-
-
-def _is_telling(name: str, fields: Mapping[str, str]) -> bool:
-    """Return whether a type has a field that distinguishes it from simpler ones."""
-    needed = {"MultiChoiceVQASample": "choices", "VQASample": "answers", "ImageClassificationSample": "label"}
-    return name not in needed or needed[name] in fields
-
-
 def _decoded(part: str, size_bytes: int, content: bytes) -> Any:
     if len(content) < size_bytes:
         raise ConfigError(f"the part {part!r} is too large to inspect", found=f"{size_bytes:,} bytes")
@@ -254,7 +245,3 @@ def _decoded(part: str, size_bytes: int, content: bytes) -> Any:
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else repr(value)
     return repr(text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 1] + "…")
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return ", ".join(parts)

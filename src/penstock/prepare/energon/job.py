@@ -120,9 +120,15 @@ class PrepareJob(Job[PrepareSummary]):
 
     @functools.cached_property
     def source(self) -> EnergonPlan:
-        if self.before is not None:
-            return _known_plan(self.output, self.before)
-        return plan_in(self.output, self.metadata.exclude)
+        dataset, before = self.output, self.before
+        if before is None:
+            return plan_in(dataset, self.metadata.exclude)
+        require_random_access(dataset.path, list(before.counts), COMPRESSED_HINT)
+        files = [dataset.child(name) for name in before.counts]
+        for file in files:
+            if not file.exists():
+                raise NotFound("a listed shard is missing", path=file.path, hint="Prepare the dataset again")
+        return EnergonPlan(dataset, tuple(before.counts), tuple(states_of(files)), True, True, True)
 
     @functools.cached_property
     def before(self) -> Info | None:
@@ -426,16 +432,6 @@ class PrepareJob(Job[PrepareSummary]):
         names = [KEYS, UUID, INFO_JSON, *self.meta.files, *([SQLITE] if self.metadata.sqlite else [])]
         times = [one.mtime_ns for one in self.plan().inputs]
         return digest(self.plan().digest(), times, {name: binding(name) for name in names}).encode()
-
-
-def _known_plan(dataset: Place, info: Info) -> EnergonPlan:
-    """Return the shards of an existing list; raises `NotFound` if one is missing."""
-    require_random_access(dataset.path, list(info.counts), COMPRESSED_HINT)
-    files = [dataset.child(name) for name in info.counts]
-    for file in files:
-        if not file.exists():
-            raise NotFound("a listed shard is missing", path=file.path, hint="Prepare the dataset again")
-    return EnergonPlan(dataset, tuple(info.counts), tuple(states_of(files)), True, True, True)
 
 
 def _split_sizes(meta: MetaFiles, counts: Mapping[str, int]) -> dict[str, tuple[int, int]]:

@@ -246,12 +246,9 @@ def _metadata(kind: str, media: MediaBytes, depth: MediaDepth) -> tuple[MediaMet
 def _is_cut(media: MediaBytes, format_name: str) -> bool:
     if format_name == "WEBP":
         return int.from_bytes(media.read(4, 4), "little") + 8 > media.size_bytes
-    end = _ENDS.get(format_name)
-    return end is not None and end not in _tail(media)
-
-
-def _tail(media: MediaBytes) -> bytes:
-    if media.size_bytes <= len(media.head):
-        return media.head[-_TAIL_BYTES:]
-    start_bytes = max(len(media.head), media.size_bytes - _TAIL_BYTES)
-    return media.head[-_TAIL_BYTES:] + media.read(start_bytes, _TAIL_BYTES)
+    if format_name not in _ENDS:
+        return False
+    tail = media.head[-_TAIL_BYTES:]
+    if media.size_bytes > len(media.head):
+        tail += media.read(max(len(media.head), media.size_bytes - _TAIL_BYTES), _TAIL_BYTES)
+    return _ENDS[format_name] not in tail

@@ -220,8 +220,15 @@ class GigatokenEngine:
         if spec.around is None:
             raise ValueError("its post-processor does more than add tokens around the text")
         self._around = spec.around
-        self._tokenizer = _load_gigatoken(spec)
         self._encoded_texts = 0
+        make = require("gigatoken", extra="tokenize").Tokenizer
+        if spec.kind == "tiktoken":
+            name = spec.pretokenizer or ""
+            options = {"pretokenizer": GIGATOKEN_NAMES.get(name, name), "special_tokens": {}}
+            self._tokenizer = make.from_tiktoken(spec.path, **options)
+        else:
+            data = gigatoken_json(spec.json) if spec.kind == "sentencepiece" else spec.json
+            self._tokenizer = make.from_json(data)
 
     def encode(self, texts: Sequence[bytes]) -> Encoded:
         if not texts:
@@ -241,14 +248,6 @@ class GigatokenEngine:
         layout = self._tokenizer.encode_batch(list(texts), parallel=False).layout
         offsets = np.asarray(layout.offsets.data, np.int64)
         return np.asarray(layout.content.data, np.uint32)[offsets[0] : offsets[-1]], np.diff(offsets)
-
-
-def _load_gigatoken(spec: TokenizerSpec) -> Any:
-    make = require("gigatoken", extra="tokenize").Tokenizer
-    if spec.kind == "tiktoken":
-        name = spec.pretokenizer or ""
-        return make.from_tiktoken(spec.path, pretokenizer=GIGATOKEN_NAMES.get(name, name), special_tokens={})
-    return make.from_json(gigatoken_json(spec.json) if spec.kind == "sentencepiece" else spec.json)
 
 
 def _put_around(ids: NDArray[np.uint32], lengths: IntArray, prefix: Sequence[int], suffix: Sequence[int]) -> Encoded:
@@ -290,15 +289,11 @@ def odd_texts(added_tokens: Sequence[str]) -> list[bytes]:
 def find_difference(texts: Sequence[bytes], found: Encoded, expected: Encoded) -> Difference | None:
     if np.array_equal(found[1], expected[1]) and np.array_equal(found[0], expected[0]):
         return None
-    for text, one, other in zip(texts, _split(found), _split(expected), strict=True):
-        if one != other:
-            return Difference(text.decode(), one, other)
+    both = (np.split(ids, np.cumsum(lengths)[:-1]) for ids, lengths in (found, expected))
+    for text, one, other in zip(texts, *both, strict=True):
+        if not np.array_equal(one, other):
+            return Difference(text.decode(), one.tolist(), other.tolist())
     return None
-
-
-def _split(encoded: Encoded) -> list[list[int]]:
-    ids, lengths = encoded
-    return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])] if len(lengths) else []
 
 
 _MODELS = ("tokenizer.model", "sentencepiece.model", "spiece.model", "tokenizer.tiktoken")
@@ -323,12 +318,6 @@ def load_tokenizer(
         eos: token that ends a document, or `NO_EOS`; by default the tokenizer's own.
         special_tokens: a post-processor adds its special tokens.
         pretokenizer: how the text of a tiktoken file is split; see `PATTERNS`.
-
-    Raises:
-        NotFound: nothing exists there.
-        Corrupt: a file of the tokenizer is damaged.
-        ConfigError: an option doesn't fit the tokenizer, or EOS is unknown.
-        MissingExtra: its library isn't installed.
     """
     named, given = os.fspath(given), located(os.fspath(given))
     if given != named:

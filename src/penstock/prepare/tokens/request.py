@@ -317,14 +317,26 @@ def understand_output(given: Given, to: str | None, file_tokens: int | None, sto
     place = place_of(given, None if is_elsewhere else store)
     slash = not isinstance(given, Place) and os.fspath(given).endswith("/")
     place = Place(place.store, output_path(place.store, place.absolute))
-    if to is not None:
-        _require_tokens(to, place)
-    known = _format_of(place)
+    traits = None if to is None else get_format(to).traits  # unless it is written, the writer's error is better
+    if traits is not None and traits.write and not traits.tokens and to != "mds":
+        names = " | ".join(sorted({one.name for one in _token_formats()} | {"mds"}))
+        raise ConfigError("not a format for packed tokens", path=place.path, found=to, expected=names)
+    known_names = (
+        one.name for one in _token_formats() if place.path.rstrip("/").endswith(one.traits.suffixes or ("\0",))
+    )
+    known = next(known_names, None)
     if file_tokens is None and known is not None:
         return place, to or known, False
     if file_tokens is None and not slash and not (place.is_local and place.is_folder()):
         if to is None:
-            raise _unknown_format(place)
+            formats = list(_token_formats())
+            names = ", ".join(sorted({one.name for one in formats} | {"mds"}))
+            raise ConfigError(
+                "the format isn't clear from the name of the output",
+                path=place.path,
+                expected=", ".join(sorted({suffix for one in formats for suffix in one.traits.suffixes})),
+                hint=f"End it with a slash for a folder of token files, or specify the format with to= (--to): {names}",
+            )
         return place, to, False
     if file_tokens is None and to in _FOLDERS:
         return place, to, False
@@ -339,33 +351,6 @@ def understand_output(given: Given, to: str | None, file_tokens: int | None, sto
         expected = " | ".join(TOKEN_FILE_SUFFIXES)
         raise ConfigError("not a token file format", path=place.path, found=to, expected=expected, hint=hint)
     return place, to, True
-
-
-def _format_of(output: Place) -> str | None:
-    for one in _token_formats():
-        if output.path.rstrip("/").endswith(one.traits.suffixes or ("\0",)):
-            return one.name
-    return None
-
-
-def _unknown_format(output: Place) -> ConfigError:
-    formats = list(_token_formats())
-    suffixes = ", ".join(sorted({suffix for one in formats for suffix in one.traits.suffixes}))
-    names = ", ".join(sorted({one.name for one in formats} | {"mds"}))
-    return ConfigError(
-        "the format isn't clear from the name of the output",
-        path=output.path,
-        expected=suffixes,
-        hint=f"End it with a slash for a folder of token files, or specify the format with to= (--to): {names}",
-    )
-
-
-def _require_tokens(to: str, output: Place) -> None:
-    """Raise `ConfigError` for a format that is written but not for tokens. Others raise their own errors."""
-    traits = get_format(to).traits
-    if traits.write and not traits.tokens and to != "mds":
-        names = " | ".join(sorted({one.name for one in _token_formats()} | {"mds"}))
-        raise ConfigError("not a format for packed tokens", path=output.path, found=to, expected=names)
 
 
 def _token_formats() -> Iterator[Format]:

@@ -94,7 +94,12 @@ def load_template(
     controls = tuple(sorted({str(one["content"]) for one in specials}))
     normalizer = tokenizer.get("normalizer")
     normalized = {str(one["content"]) for one in specials if one.get("normalized")} if normalizer else set[str]()
-    _require_date(date)
+    if date is not None:
+        try:
+            datetime.date.fromisoformat(date)
+        except ValueError:
+            what, expected = "invalid chat date", "YYYY-MM-DD for chat_date= (--chat-date)"
+            raise ConfigError(what, found=repr(date), expected=expected) from None
     content = [sorted(templates.items()), tokens, controls, date]
     digest = xxhash.xxh3_128_hexdigest(json.dumps(content).encode())
     return ChatTemplate(
@@ -150,15 +155,6 @@ def _tokens(config: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
         if isinstance(values, list) and all(isinstance(one, str) for one in values) and values:
             found[name] = tuple(values)
     return found
-
-
-def _require_date(date: str | None) -> None:
-    if date is not None:
-        try:
-            datetime.date.fromisoformat(date)
-        except ValueError:
-            what, expected = "invalid chat date", "YYYY-MM-DD for chat_date= (--chat-date)"
-            raise ConfigError(what, found=repr(date), expected=expected) from None
 
 
 _MARKER = re.compile(r"<[|｜][^<>|｜\s'\"]{1,64}[|｜]>|<(?:start|end)_of_[a-z_]{1,32}>")
