@@ -321,10 +321,8 @@ def understand_output(given: Given, to: str | None, file_tokens: int | None, sto
     if traits is not None and traits.write and not traits.tokens and to != "mds":
         names = " | ".join(sorted({one.name for one in _token_formats()} | {"mds"}))
         raise ConfigError("not a format for packed tokens", path=place.path, found=to, expected=names)
-    known_names = (
-        one.name for one in _token_formats() if place.path.rstrip("/").endswith(one.traits.suffixes or ("\0",))
-    )
-    known = next(known_names, None)
+    name = place.path.rstrip("/")
+    known = next((one.name for one in _token_formats() if name.endswith(one.traits.suffixes or ("\0",))), None)
     if file_tokens is None and known is not None:
         return place, to or known, False
     if file_tokens is None and not slash and not (place.is_local and place.is_folder()):
