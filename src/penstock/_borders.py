@@ -1,4 +1,4 @@
-"""Borders of a few documents of a token source, from those that can tell them without `doc_starts` of all."""
+"""Borders of a few documents of a token source, if possible without computing all `doc_starts`."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from penstock.types import IntArray
 
 
 class SparseBorders(Protocol):
-    """A token source whose documents are far more than are read of it, and that finds a few of them alone."""
+    """Token source that finds the borders of a few documents among very many."""
 
     def borders_of(self, first: int, stop: int, /) -> IntArray:
-        """int64[stop - first + 1]: `doc_starts[first : stop + 1]`."""
+        """Return `doc_starts[first : stop + 1]`, int64[stop - first + 1]."""
         ...
 
     def borders_at(self, indices: IntArray, /) -> tuple[IntArray, IntArray]:
-        """int64[k], int64[k]: first token of each of these documents, and of the one behind it."""
+        """Return int64[k], int64[k]: the start and the end of each of these documents."""
         ...
 
     def borders_around(self, start: int, stop: int, /) -> tuple[int, IntArray]:
-        """A document that begins at or before token `start`, and the borders from there up to `stop` or beyond."""
+        """Return a document at or before token `start`, and the borders from its start up to `stop` or beyond."""
         ...
 
 
 def borders_of(source: Any, first: int, stop: int) -> IntArray:
-    """int64[stop - first + 1]: first token of each document in `[first, stop)`, and of the one behind them."""
+    """Return int64[stop - first + 1]: the start of each document in `[first, stop)`, and the end of the last one."""
     find = getattr(source, "borders_of", None)
     return np.asarray(source.doc_starts[first : stop + 1] if find is None else find(first, stop), np.int64)
 
 
 def borders_at(source: Any, indices: IntArray) -> tuple[IntArray, IntArray]:
-    """int64[k], int64[k]: first token of each of these documents, and of the one behind it."""
+    """Return int64[k], int64[k]: the start and the end of each of these documents."""
     find = getattr(source, "borders_at", None)
     if find is not None:
         return find(indices)
@@ -42,13 +42,13 @@ def borders_at(source: Any, indices: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def borders_around(source: Any, start: int, stop: int) -> tuple[int, IntArray]:
-    """A document that begins at or before token `start`, and int64[k]: the borders from there up to `stop` at least."""
+    """Return a document at or before token `start`, and int64[k]: the borders from its start up to `stop` at least."""
     find = getattr(source, "borders_around", None)
     return (0, source.doc_starts) if find is None else find(start, stop)
 
 
 def checked_starts(starts: IntArray, length: int, num_tokens: int) -> IntArray:
-    """int64[k]: first tokens of windows of `length`; raises `IndexError` where one is not inside the run."""
+    """Return int64[k]: starts of windows of `length`; raise `IndexError` if one isn't inside the tokens."""
     starts = np.asarray(starts)
     if starts.ndim != 1 or (starts.dtype.kind not in "iu" and starts.size):
         raise TypeError(f"starts must be int64[k], not {starts.dtype} of shape {starts.shape}")
@@ -63,7 +63,7 @@ def checked_starts(starts: IntArray, length: int, num_tokens: int) -> IntArray:
 
 
 def document_flags(source: Any, starts: IntArray, length: int) -> NDArray[np.bool_]:
-    """bool[len(starts), length]: whether each token of each window is the first of a document of `source`."""
+    """Return bool[len(starts), length]: whether each token of each window is the first of a document of `source`."""
     gather_starts = getattr(source, "gather_starts", None)
     return (
         flags_of_starts(source.doc_starts, starts, length) if gather_starts is None else gather_starts(starts, length)
@@ -71,31 +71,31 @@ def document_flags(source: Any, starts: IntArray, length: int) -> NDArray[np.boo
 
 
 def flags_of_starts(doc_starts: IntArray, starts: IntArray, length: int) -> NDArray[np.bool_]:
-    """bool[len(starts), length]: whether each token of each window is the first of a document.
+    """Return bool[len(starts), length]: whether each token of each window is the first of a document.
 
     Looks up only the borders inside the windows, so `doc_starts` may be a mapped file of any size.
 
     Args:
         doc_starts: int64[n_docs + 1]; the last entry is the number of tokens.
         starts: int64[k]: first token of each window.
-        length: tokens of a window.
+        length: tokens per window.
 
     Raises:
-        IndexError: a window is not inside the run.
+        IndexError: a window isn't inside the tokens.
     """
     return flags_between(doc_starts, checked_starts(starts, length, int(doc_starts[-1])), length)
 
 
 def flags_between(borders: IntArray, starts: IntArray, length: int) -> NDArray[np.bool_]:
-    """bool[len(starts), length]: which tokens of the windows are in `borders`.
+    """Return bool[len(starts), length]: which tokens of the windows are in `borders`.
 
     Args:
         borders: int64[n], ascending: every border that is inside one of the windows, and any others.
         starts: int64[k]: first token of each window.
-        length: tokens of a window.
+        length: tokens per window.
     """
     flags = np.zeros((len(starts), length), np.bool_)
-    if len(starts) == 1:  # a fifth of the calls below: single windows are read one by one
+    if len(starts) == 1:  # a fifth of the calls below: for windows that are read one by one
         start = int(starts[0])
         first, stop = borders.searchsorted((start, start + length))
         flags[0, borders[first:stop] - start] = True
@@ -113,14 +113,14 @@ _SAMPLED_RUNS, _RUN_TOKENS = 64, 1 << 20
 
 
 def had_eos_borders(source: Any) -> bool:
-    """Whether version 0.2.0 cut labelled windows of this source at its EOS id, whatever its index says."""
+    """Return whether version 0.2.0 cut labelled windows of this source at its EOS id, ignoring its index."""
     return getattr(source, "had_eos_borders", getattr(source, "gather_starts", None) is None)
 
 
 def ends_at(source: Any, eos_id: int) -> bool:
-    """Whether documents begin exactly after each `eos_id`.
+    """Return whether documents begin exactly after each `eos_id`.
 
-    Compares all tokens up to 2^26 of them, and 64 runs of 2^20 of more.
+    Compares all tokens if there are at most 2^26, else 64 runs of 2^20.
     """
     total = source.num_tokens
     runs = -(-total // _RUN_TOKENS)

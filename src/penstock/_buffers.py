@@ -1,4 +1,4 @@
-"""One view of whatever holds bytes."""
+"""Views of objects that contain bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from penstock.types import Buffer
 
 
 def byte_view(data: Buffer) -> memoryview:
-    """The bytes of a buffer or an array, without a copy where it is contiguous."""
+    """Return the bytes of a buffer or an array, without a copy if it is contiguous."""
     if isinstance(data, np.ndarray):
         return np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
     return memoryview(data).cast("B")

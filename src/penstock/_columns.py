@@ -1,4 +1,4 @@
-"""Samples to columns: one rule for every source that makes a batch from single samples, or of those of others."""
+"""Conversion of samples to columns, with one rule for all sources."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ Rows: TypeAlias = "slice | NDArray[np.intp]"
 
 
 class NoRoom(ConfigError):
-    """What was asked for at once does not fit the memory: no fault of the samples, so none stands in for them."""
+    """Request that doesn't fit into memory: not an error of the samples, so they aren't substituted."""
 
 
 @contextlib.contextmanager
 def in_memory(what: str, described: Any) -> Generator[None]:
-    """Inside, memory that is not there is `NoRoom`.
+    """Convert memory errors inside the block to `NoRoom`.
 
     Args:
-        what: does not fit; the beginning of a sentence.
-        described: `str()` of it says of which samples, or how large, it is.
+        what: beginning of the message: the request.
+        described: `str()` of it describes the samples or the size.
     """
     try:
         yield
@@ -40,7 +40,6 @@ def in_memory(what: str, described: Any) -> Generator[None]:
 
 
 def no_room(what: str, found: str) -> NoRoom:
-    """The error for what does not fit the memory."""
     return NoRoom(f"{what} doesn't fit in memory", found=found, hint="Request fewer or smaller samples at once")
 
 
@@ -76,7 +75,7 @@ def stack(samples: Sequence[Sample]) -> Batch:
 
 
 def column(values: Sequence[Any]) -> Any:
-    """One field of a batch, by the rule of `stack`; raises `NoRoom`."""
+    """Return one field of a batch, by the rule of `stack`; raise `NoRoom`."""
     kinds = {type(value) for value in values}
     if len(kinds) != 1:
         return list(values)
@@ -104,13 +103,13 @@ def _stacked(values: Sequence[NDArray[Any]]) -> NDArray[Any]:
 
 
 def scatter(parts: Sequence[tuple[NDArray[np.intp], Batch]], rows: int) -> Batch:
-    """One batch of `rows` samples from batches and the rows of each: an array where all parts agree, else a list."""
+    """Return one batch of `rows` samples from batches and their rows: arrays if all parts agree, else lists."""
     names = dict.fromkeys(name for _, batch in parts for name in batch)
     return {name: _scattered([(at, batch.get(name)) for at, batch in parts], rows) for name in names}
 
 
 def groups(values: NDArray[Any]) -> Iterator[Rows]:
-    """Where each distinct value stands, one after another; a slice where all are the same."""
+    """Yield the positions of each distinct value; a slice if all are the same."""
     if values.size == 0:
         return
     if values.min() == values.max():

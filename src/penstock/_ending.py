@@ -1,15 +1,15 @@
-"""Threads that end with the process, in good order.
+"""Threads that end in an orderly way with the process.
 
-A daemon thread that comes back from foreign code (torch, a decoder, a remote store) while the interpreter is being
-taken down ends the whole process with it: "terminate called without an active exception", exit status 134. Any other
-thread keeps a finished script alive for as long as it likes. So the threads of this package are daemons that are
-stopped before the interpreter goes, and waited for: as long as the sample takes that they are at, at most 10 s.
-The program's own threads that Python waits for come first: a script is not over before they are, and they may read.
+A daemon thread that returns from foreign code (torch, a decoder, a remote store) during the shutdown of the interpreter
+kills the whole process: "terminate called without an active exception", exit status 134. Any other thread keeps a
+finished script alive. So the threads of this package are daemons that are stopped before the shutdown, and joined: for
+as long as their current sample takes, at most 10 s.
 
-After that one line names them, and the process ends without them. Python goes on as always: threads of the program are
-joined, its exit handlers run, what it printed is flushed. Then, as soon as the system is told the exit status, which
-Python keeps to itself, the process is gone, before anything is taken from under a thread that still runs. An exit
-handler that waits for more than 10 s then, mostly for a lock of such a thread, is interrupted and named, too.
+The program's own non-daemon threads come first: a script isn't over before they are, and they may read. After the
+timeout, one line names the remaining threads, and the process ends without them. Otherwise Python's shutdown is
+unchanged: threads of the program are joined, its exit handlers run, its output is flushed. Then, as soon as the system
+knows the exit status, which Python doesn't expose, the process exits before running threads lose their data. An exit
+handler that then waits for more than 10 s, mostly for a lock of such a thread, is interrupted and named, too.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ _opened: WeakSet[_Closes] = WeakSet()
 
 
 def sleep(seconds: float) -> bool:
-    """Sleep for so many seconds, or until the process ends; true then, as nothing is wanted any more."""
+    """Sleep for some seconds, or until the process ends; return true if it ends."""
     return _ended.wait(seconds)
 
 
 def has_ended() -> bool:
-    """Whether the process ends: threads are stopped, and were waited for."""
+    """Return whether the process ends: threads were stopped and joined."""
     _prepare()
     return _ended.is_set()
 
 
 def only_exit_handlers_run() -> bool:
-    """Whether the process ends: exit handlers read by themselves then, without threads.
+    """Return whether the process ends: exit handlers then read without threads.
 
     Raises:
-        SystemExit: in a daemon thread of the program, which would be caught in the act when the interpreter goes.
+        SystemExit: in a daemon thread of the program, which would still run during the shutdown.
     """
     if not has_ended():
         return False
@@ -65,9 +65,9 @@ def close_at_end(opened: _Closes) -> None:
 
 
 def when_dropped(close: Callable[[Any], None]) -> Callable[[Any], None]:
-    """A `__del__` that calls `close`, but once the interpreter goes: all is closed then, and modules are half gone.
+    """Return a `__del__` that calls `close`, except during the shutdown: everything is closed then.
 
-    What the program keeps to its last moment (by a signal handler, an `excepthook`) is dropped that late.
+    Objects that the program keeps until the end (in a signal handler, an `excepthook`) are deleted that late.
     """
     is_over = sys.is_finalizing
 
@@ -83,20 +83,20 @@ class _Closes(Protocol):
 
 
 class Worker(threading.Thread):
-    """A daemon thread that is stopped and waited for when the process ends.
+    """Daemon thread that is stopped and joined when the process ends.
 
     Args:
-        run: what it does.
-        name: of the thread.
-        stop: has `run` return soon; it must not wait.
-        doing: what it works on, for a message: such as "batch 7".
+        run: function to run.
+        name: name of the thread.
+        stop: makes `run` return soon; it must not wait.
+        doing: describes its current work, for a message: such as "batch 7".
     """
 
     def __init__(
         self, run: Callable[[], object], name: str, *, stop: Callable[[], object], doing: Callable[[], str]
     ) -> None:
         _prepare()
-        # Held while `_Ended` must not be raised in it: a thread that dies as it comes up is waited for without end.
+        # Held while `_Ended` must not be raised in the thread: one that dies while it starts is waited for forever.
         self.shield = threading.Lock()
         self.shield.acquire()
         super().__init__(target=_run, args=(run, self.shield), name=name, daemon=True)
@@ -115,12 +115,12 @@ def _run(run: Callable[[], object], shield: threading.Lock) -> None:
 
 
 class _Ended(SystemExit):
-    """Raised in a thread, or in an exit handler, that is to end."""
+    """Exception that ends a thread or an exit handler."""
 
 
 @functools.cache
 def _prepare() -> None:
-    """Have the workers end with the process."""
+    """Register the end of the workers with the end of the process."""
     register: Callable[[Callable[[], object]], object] | None = getattr(threading, "_register_atexit", None)
     hooks: list[Any] | None = getattr(threading, "_threading_atexits", None)
     if register is None or hooks is None:
@@ -134,22 +134,22 @@ def _prepare() -> None:
         else:
             atexit.register(_end)
     else:
-        # The first runs last: after `concurrent.futures` has waited for its threads, which may wait for ours.
+        # The first handler runs last: after `concurrent.futures` has joined its threads, which may wait for ours.
         hooks.insert(0, hooks.pop())
 
 
 def _end() -> None:
-    """Stop all workers, and see that the process ends well."""
+    """Stop all workers, and end the process in an orderly way."""
     with contextlib.suppress(KeyboardInterrupt):
         _wait_for_the_program()
     _ended.set()
     _hush()
     stopped: set[Worker] = set()
-    with contextlib.suppress(KeyboardInterrupt):  # who is in a hurry need not wait
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C skips the wait
         for opened in list(_opened):
             opened.close()
         end_s = time.monotonic() + _WAIT_S
-        while new := _workers() - stopped:  # one may have been about to start another
+        while new := _workers() - stopped:  # a worker may have been starting another one
             stopped |= new
             for worker in new:
                 worker.stop()
@@ -163,7 +163,7 @@ def _end() -> None:
 
 
 def _wait_for_the_program() -> None:
-    """Wait for the program's own threads, as Python would do next: what they read is wanted."""
+    """Wait for the program's own threads, as Python would do next: their reads are wanted."""
     ends_it = (threading.current_thread(), threading.main_thread())
     while own := [one for one in threading.enumerate() if _goes_on(one) and not one.daemon and one not in ends_it]:
         for thread in own:
@@ -175,26 +175,25 @@ def _workers() -> set[Worker]:
 
 
 def _goes_on(thread: threading.Thread) -> bool:
-    # One that is being started has no number yet. One that was ended in its last step is still in Python's list; so is,
-    # up to Python 3.12, one whose `join` was interrupted: it runs, but Python waits for it no more.
+    # A starting thread has no number yet. A thread that was killed in its last step is still in Python's list; up to
+    # Python 3.12, so is one with an interrupted `join`: it runs, but Python doesn't wait for it any more.
     return thread.ident is None or thread.is_alive()
 
 
 def _join(thread: threading.Thread, end_s: float | None = None) -> None:
-    """Wait for a thread, at most until `end_s`."""
     while thread in threading.enumerate():
         try:
             return thread.join(None if end_s is None else max(0.0, end_s - time.monotonic()))
-        except RuntimeError:  # somebody is just starting it: it can't be joined yet
+        except RuntimeError:  # another thread is just starting it: it can't be joined yet
             if end_s is not None and time.monotonic() > end_s:
                 return
             time.sleep(0.001)
 
 
 def _raise_in(worker: Worker, end_s: float) -> None:
-    """End a thread between two steps of its Python code, be they of the program's own functions.
+    """End a thread between two steps of its Python code, also inside functions of the program.
 
-    One that is being started, or is starting another, is waited for until `end_s`.
+    A thread that is starting, or is starting another one, is waited for until `end_s`.
     """
     if worker.shield.acquire(timeout=max(0.0, end_s - time.monotonic())):
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.ident or 0), ctypes.py_object(_Ended))
@@ -202,7 +201,7 @@ def _raise_in(worker: Worker, end_s: float) -> None:
 
 
 def _hush() -> None:
-    """Suppress reports of `_Ended`, wherever it was raised."""
+    """Suppress reports of `_Ended`, independent of where it was raised."""
     report, report_unraisable = threading.excepthook, sys.unraisablehook
 
     def quiet(raised: Any, /) -> None:
@@ -217,27 +216,27 @@ def _hush() -> None:
 
 
 def _where(worker: Worker) -> str:
-    """The name of a worker, what it is at, and the line of Python code that it is in."""
+    """Return the name of a worker, its work, and the line of Python code that it is in."""
     frame = sys._current_frames().get(worker.ident or 0)  # pyright: ignore[reportPrivateUsage]
     place = "" if frame is None else f", in {frame.f_code.co_qualname} ({frame.f_code.co_filename}:{frame.f_lineno})"
     return f"thread {worker.name} at {worker.doing()}{place}"
 
 
 def _say(text: str) -> None:
-    # Not by its methods: a thread that is left behind may hold a lock of theirs, or of the logging.
+    # Without their methods: an abandoned thread may hold a lock of theirs, or of the logging.
     with contextlib.suppress(Exception):
         os.write(sys.stderr.fileno(), (text + "\n").encode())
 
 
 def _leave_behind() -> None:
-    """Have the process end with its own status although threads are left."""
+    """End the process with its own status although threads are running."""
     libc = ctypes.CDLL(None)
-    # The handlers of C and C++ take down what the threads use; this one runs first, and is told the status.
+    # The handlers of C and C++ destroy objects of the threads; this one runs first, and gets the status.
     if hasattr(libc, "on_exit"):
         libc.on_exit(libc._exit, None)
     flushing = threading.Thread(target=libc.fflush, args=(None,), daemon=True)  # they would have flushed that
     flushing.start()
-    # A thread that comes back now ends in C++: it must not take the process with it.
+    # A thread that returns now ends in C++: it must not kill the process.
     with contextlib.suppress(OSError, AttributeError):
         cpp = ctypes.CDLL("libstdc++.so.6", mode=os.RTLD_NOLOAD)
         cpp._ZSt13set_terminatePFvvE(ctypes.cast(libc.pause, ctypes.c_void_p))
@@ -246,7 +245,7 @@ def _leave_behind() -> None:
 
 
 def _watch_exit_handlers() -> None:
-    """Interrupt exit handlers that take longer than they may: each is still begun."""
+    """Interrupt exit handlers that exceed the timeout; each is still started."""
     main = threading.current_thread()
     begun = threading.Event()
 
@@ -267,4 +266,4 @@ def _watch_exit_handlers() -> None:
     with contextlib.suppress(ValueError):  # only the main thread may
         signal.signal(signal.SIGALRM, interrupt)
         threading.Thread(target=watch, daemon=True).start()
-        atexit.register(begun.set)  # runs before all that are registered already
+        atexit.register(begun.set)  # runs before all handlers that are already registered

@@ -1,4 +1,4 @@
-"""Packages whose names are imported at first use, each listed once: by the imports that a type checker reads."""
+"""Packages with names imported at first use, each listed once: by the imports for type checkers."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 def facade(
     package: str, *, modules: bool = False, names: Mapping[str, tuple[str, str]] | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """`__getattr__` and `__dir__` of a package, by PEP 562: `__getattr__, __dir__ = facade(__name__)`.
+    """Return the functions `__getattr__` and `__dir__` of a package with lazily imported names (PEP 562).
 
-    Its names are those that it imports under `if TYPE_CHECKING:`. `__all__` has them sorted.
+    Use it as `__getattr__, __dir__ = facade(__name__)`. Its names are those that it imports under `if TYPE_CHECKING:`. `__all__` has them sorted.
 
     Args:
         package: dotted name.
@@ -31,25 +31,25 @@ def facade(
             return sorted(where())
         if modules and not name.startswith("_") and name not in where() and (module := _module(package, name)):
             return module
-        if name.startswith("__") or name not in where():  # what the import system asks for is not worth a look
-            from penstock._naming import nearest  # 5 ms, as the others below
+        if name.startswith("__") or name not in where():  # requests of the import system needn't be looked up
+            from penstock._naming import nearest  # 5 ms, as the imports below
 
             close = None if name.startswith("__") else nearest(name, where())
             hint = f"; did you mean {close!r}?" if close else ""
-            # With an object of its own, as a traceback of Python would suggest the same once more.
+            # With a separate object, because a traceback of Python would repeat the suggestion.
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}", name=name, obj=None)
         module, attribute = where()[name]
         if module == package:  # one of its own modules
             return importlib.import_module(f"{package}.{attribute}")
         found = getattr(importlib.import_module(module), attribute)
-        setattr(sys.modules[package], name, found)  # some are asked for once a sample
+        setattr(sys.modules[package], name, found)  # some are requested once per sample
         return found
 
     return find, lambda: sorted(where())
 
 
 def modules_of(package: str) -> Callable[[str], Any]:
-    """`__getattr__` of a package whose modules are attributes, imported at first use: `modules_of(__name__)`."""
+    """Return `__getattr__` of a package with modules as attributes, imported at first use: `modules_of(__name__)`."""
 
     def find(name: str) -> Any:
         module = None if name.startswith("_") else _module(package, name)
@@ -61,7 +61,7 @@ def modules_of(package: str) -> Callable[[str], Any]:
 
 
 def _module(package: str, name: str) -> Any:
-    """The package's module of that name; None where there is none."""
+    """Return the package's module of that name, if it exists."""
     try:
         return importlib.import_module(f"{package}.{name}")
     except ModuleNotFoundError as error:
@@ -71,7 +71,7 @@ def _module(package: str, name: str) -> Any:
 
 
 def names_of(package: str) -> dict[str, tuple[str, str]]:
-    """Name → (module, its name there), of what a package imports for type checkers."""
+    """Return name → (module, its name there), from the imports for type checkers."""
     import ast
     import importlib.util
 

@@ -1,6 +1,6 @@
-"""Runs of tokens whose ids never come out: those of excluded documents. Another id stands in each place.
+"""Runs of tokens that are never shown: those of excluded documents. Each id is replaced.
 
-Nothing moves: borders of documents, positions and lengths stay as they are, and are found from what is stored.
+Nothing moves: borders of documents, positions and lengths are unchanged, and are computed from the stored tokens.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.types import IntArray, TokenArray
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """Runs of tokens, rising, without overlaps; none is empty.
+    """Ascending, disjoint runs of tokens, none of them empty.
 
     Attributes:
         starts: int64[m]: first token of each.
-        stops: int64[m]: where it ends.
-        ids: int64[m]: the id that stands there instead.
+        stops: int64[m]: end of each.
+        ids: int64[m]: the replacement id of each.
     """
 
     starts: IntArray
@@ -30,11 +30,11 @@ class Hidden:
     ids: IntArray
 
     def has(self, tokens: IntArray) -> NDArray[np.bool_]:
-        """bool[k]: whether each of these tokens (int64[k]) is hidden."""
+        """Return bool[k]: whether each of these tokens (int64[k]) is hidden."""
         return np.searchsorted(self.starts, tokens, side="right") > np.searchsorted(self.stops, tokens, side="right")
 
     def covered(self, tokens: TokenArray, start: int) -> TokenArray:
-        """The tokens from `start` on as they may be seen; the same array where none of them is hidden."""
+        """Return the visible tokens from `start` on; the same array if none of them is hidden."""
         first, stop = self._between(np.array([start]), len(tokens))
         if first[0] >= stop[0]:
             return tokens
@@ -44,7 +44,7 @@ class Hidden:
         return seen
 
     def cover_windows(self, blocks: TokenArray, starts: IntArray) -> TokenArray:
-        """Windows uint[k, L] that begin at `starts` as they may be seen; written to in place where that can be."""
+        """Return the visible windows, uint[k, L], that begin at `starts`; modified in place if possible."""
         first, stop = self._between(starts, blocks.shape[1])
         rows = np.flatnonzero(first < stop)
         if rows.size and not blocks.flags.writeable:
@@ -54,7 +54,7 @@ class Hidden:
         return blocks
 
     def mask(self, starts: IntArray, length: int) -> NDArray[np.bool_] | None:
-        """bool[k, length]: which tokens of the windows at `starts` are hidden; None where none is."""
+        """Return bool[k, length]: which tokens of the windows at `starts` are hidden; None if none is."""
         first, stop = self._between(starts, length)
         rows = np.flatnonzero(first < stop)
         if not rows.size:
@@ -67,13 +67,13 @@ class Hidden:
         return found
 
     def shifted(self, by: int, start: int = 0, stop: int = 1 << 62) -> Hidden:
-        """The runs in `[start, stop)`, cut to that, with `by` added to their places."""
+        """Return the runs in `[start, stop)`, cut to that range, with `by` added to their places."""
         starts, stops = np.maximum(self.starts, start), np.minimum(self.stops, stop)
         kept = starts < stops
         return Hidden(starts[kept] + by, stops[kept] + by, self.ids[kept])
 
     def _between(self, starts: IntArray, length: int) -> tuple[IntArray, IntArray]:
-        """int64[k] twice: the runs that windows have a part of."""
+        """Return int64[k] twice: the range of runs that overlap each window."""
         return (
             np.searchsorted(self.stops, starts, side="right"),
             np.searchsorted(self.starts, starts + length, side="left"),
@@ -89,7 +89,7 @@ class Hidden:
 
 
 def join_hidden(parts: list[Hidden]) -> Hidden:
-    """Runs of several token sources, each after those before."""
+    """Return the runs of several concatenated token sources."""
     return Hidden(*(np.concatenate([getattr(one, name) for one in parts]) for name in ("starts", "stops", "ids")))
 
 
@@ -97,16 +97,16 @@ NO_RUNS = Hidden(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.in
 
 
 def stored_tokens(source: Any) -> tuple[Any, Hidden | None]:
-    """A token source as it is stored, for borders alone, and what of it is hidden; itself and None without a list."""
+    """Return the stored tokens of a source, only for borders, and the hidden ones; itself and None without a list."""
     stored: Callable[[], tuple[Any, Hidden]] | None = getattr(source, "stored_tokens", None)
     return (source, None) if stored is None else stored()
 
 
 def without_loss(batch: dict[str, Any], hidden: NDArray[np.bool_] | None) -> dict[str, Any]:
-    """A batch of windows in which no hidden target counts.
+    """Return a batch of windows without hidden targets in the loss.
 
     Args:
-        batch: with `loss_mask` bool[k, L].
+        batch: columns with `loss_mask` bool[k, L].
         hidden: bool[k, L]: which targets are hidden; None for none.
     """
     return batch if hidden is None else {**batch, "loss_mask": batch["loss_mask"] & ~hidden}

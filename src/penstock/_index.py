@@ -1,4 +1,4 @@
-"""Indices and positions as they come from callers, checked once at the border."""
+"""Checks of indices and positions from callers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from penstock.types import IntArray
 
-# Up to so many integers Python is faster than a call of numpy's.
+# Up to this many integers Python is faster than a numpy call.
 _FEW = 64
 
 
@@ -60,10 +60,10 @@ def as_indices(indices: Sequence[int] | IntArray, length: int) -> IntArray:
 
 
 def as_position(position: int) -> int:
-    """A position of an endless stream.
+    """Return a position of an endless stream.
 
     Raises:
-        IndexError: it is negative.
+        IndexError: the position is negative.
     """
     place = operator.index(position)
     if place < 0:
@@ -72,10 +72,10 @@ def as_position(position: int) -> int:
 
 
 def as_positions(positions: Sequence[int] | IntArray) -> IntArray:
-    """int64[k]: positions of an endless stream.
+    """Return int64[k]: positions of an endless stream.
 
     Raises:
-        IndexError: one is negative.
+        IndexError: a position is negative.
     """
     array = _as_int64(positions)
     if array.size and (low := _ends(array)[0]) < 0:
@@ -84,7 +84,6 @@ def as_positions(positions: Sequence[int] | IntArray) -> IntArray:
 
 
 def _ends(array: IntArray) -> tuple[int, int]:
-    """The smallest and the largest of some integers."""
     if array.size > _FEW:
         return int(array.min()), int(array.max())
     few: list[int] = array.tolist()

@@ -17,12 +17,12 @@ T_co = TypeVar("T_co", covariant=True)
 
 @runtime_checkable
 class LaneStream(Protocol[T_co]):
-    """An endless run that a stage makes with 0 to n outputs for its inputs: packing on the fly, generators, filters.
+    """Endless stage with 0 to n outputs per input: packing on the fly, generators, filters.
 
     Addressed by lane, window and offset, never by position: a window is a run of inputs of one lane, and a lane's
     outputs are those of its windows one after another. The global order takes one output of each lane in turn.
 
-    Laws: `outputs(lane, window)` is a pure function; lanes never depend on each other.
+    Contract: `outputs(lane, window)` is a pure function; lanes never depend on each other.
     """
 
     @property
@@ -37,15 +37,15 @@ class LaneStream(Protocol[T_co]):
 
     @property
     def fingerprint(self) -> str:
-        """Hex digest of everything that decides what each lane holds."""
+        """Hex digest of everything that determines the lanes."""
         ...
 
     def outputs(self, lane: int, window: int, /) -> Iterator[T_co]:
-        """The samples that one window of a lane gives, in order; there may be none."""
+        """Yield the samples of one window of a lane, in order; there may be none."""
         ...
 
     def children(self) -> Mapping[str, Source[Any] | Stream[Any]]:
-        """What it draws from, by name."""
+        """Return the sources or streams that it draws from, by name."""
         ...
 
     def recipe(self) -> dict[str, Any]:
@@ -54,45 +54,44 @@ class LaneStream(Protocol[T_co]):
 
 
 class CountedLanes(LaneStream[T_co], Protocol):
-    """A lane stream whose outputs know how many the lane gave before them."""
+    """Lane stream with outputs that depend on how many outputs the lane had before."""
 
     def outputs_after(self, lane: int, window: int, before: int, /) -> Iterator[T_co]:
-        """As `outputs`; the windows before gave `before` samples."""
+        """Yield the same as `outputs`; the windows before had `before` samples."""
         ...
 
 
 def counts(stream: LaneStream[T_co]) -> TypeGuard[CountedLanes[T_co]]:
-    """Whether a lane stream has `outputs_after`."""
     return hasattr(type(stream), "outputs_after")
 
 
 @runtime_checkable
 class Seedable(Protocol):
-    """A stream in which a seed may be left open."""
+    """Stream that may be made without a seed."""
 
     def seeded(self, seed: int, /) -> Stream[Any]:
-        """The stream with `seed` where none was given, in what it draws from too; itself where nothing was open."""
+        """Return the stream with `seed`, also in its children, if it was made without one; else itself."""
         ...
 
 
 @runtime_checkable
 class HasHorizon(Protocol):
-    """A stream that knows what its first positions depend on: a run may resume where only a later part differs."""
+    """Stream with known dependencies of its first positions: a run may resume if only later parts differ."""
 
     def horizon(self, stop: int, /) -> tuple[dict[str, Any], Mapping[str, int]]:
-        """What decides the positions `[0, stop)`, for `stop >= 1`.
+        """Return what determines the positions `[0, stop)`, for `stop >= 1`.
 
         Returns:
-            The stream's own parameters as plain JSON, without its children's recipes, cut down to what matters
-            before `stop`; empty where the stream so far hands on one child as it is. And the children read
-            there: name → a number that all of the child's positions read so far are below.
+            The stream's own parameters that matter before `stop`, as plain JSON without its children's recipes; empty
+            if the stream passes on one child unchanged so far. And name → an upper bound of the child's positions read
+            so far.
         """
         ...
 
 
 @runtime_checkable
 class TokenParts(Protocol):
-    """A writer that takes finished runs of tokens from files, without passing them through Python."""
+    """Writer that takes finished runs of tokens from files, without passing them through Python."""
 
     @property
     def part_bytes(self) -> int:
@@ -100,47 +99,47 @@ class TokenParts(Protocol):
         ...
 
     def write_part(self, path: str, start_bytes: int, doc_lengths: IntArray, max_token_id: int | None) -> None:
-        """Append documents whose tokens lie back to back in a file, little-endian in the writer's width.
+        """Append documents with consecutive tokens in a file, little-endian in the writer's width.
 
         Args:
             path: local file.
-            start_bytes: where its tokens begin.
+            start_bytes: start of its tokens.
             doc_lengths: int64[n_docs], in tokens.
-            max_token_id: the largest id in there, -1 when there is no token, or None: the writer looks.
+            max_token_id: the largest id, -1 without tokens, or None: the writer computes it.
         """
         ...
 
 
 @runtime_checkable
 class CutsBlocks(Protocol):
-    """An order of storage blocks that lanes cut."""
+    """Order of storage blocks that are cut by lanes."""
 
     def parts_read(self, positions: IntArray, world: int, /) -> tuple[IntArray, IntArray]:
-        """For the blocks around positions of a rank: where what it reads of each begins and ends; int64[m] each."""
+        """Return the ranges that a rank reads of the blocks around positions: starts and ends, int64[m] each."""
         ...
 
 
 @runtime_checkable
 class ExpectsDigest(Protocol):
-    """A writer of tokens that need not digest documents whose digest somebody else knows."""
+    """Writer of tokens that needn't compute document digests which are already known."""
 
     def expect_digest(self, digest: Callable[[], str]) -> None:
-        """Before the first document: the document digest of all, of version 2; asked for when all were written."""
+        """Set the document digest, version 2, before the first document; requested after all were written."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedRows:
-    """Rows that lie in files of the output's own store, and all that a writer would find out by reading them.
+    """Rows in files of the output's own store, with everything that a writer would compute by reading them.
 
     Attributes:
         ranges: `(path, first byte, bytes)` in their order, as the writer would store them.
-        lengths: gives runs of int64[k], the units of each row; may be asked again.
-        size_bytes: of all rows.
-        digest: the document digest; `""` where rows are lines.
-        max_token_id: the largest id; -1 where there is none.
-        blocks: digests of the whole blocks of the file from its start, with the writer's own head, that rows fill.
-        rest: gives the rows' bytes behind these blocks, in pieces; the head where there is none.
+        lengths: yields runs of int64[k], the units of each row; may be called again.
+        size_bytes: size of all rows.
+        digest: the document digest; `""` if rows are lines.
+        max_token_id: the largest id; -1 without ids.
+        blocks: digests of the whole blocks of the file from its start, including the writer's own head.
+        rest: yields the rows' bytes after these blocks, in pieces; the head if there are none.
     """
 
     ranges: Sequence[tuple[str, int, int]]
@@ -154,23 +153,23 @@ class JoinedRows:
 
 @runtime_checkable
 class JoinsRows(Protocol):
-    """A writer of one file that may be made of ranges of others, without a look at their bytes."""
+    """Writer of one file that may be made of ranges of others, without reading their bytes."""
 
     def write_joined(self, rows: JoinedRows, /) -> None:
-        """Take all rows of the dataset; nothing else may be written before or after.
+        """Add all rows of the dataset; nothing else may be written before or after.
 
         Raises:
-            Unsupported: it stores rows otherwise than they lie there.
+            Unsupported: it stores rows in another form.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """A rule that changed after version 0.2.0, so that the same parameters may give other samples.
+    """Rule that changed after version 0.2.0, so that the same parameters may give other samples.
 
     Attributes:
-        name: what `accept=` calls it.
+        name: its name in `accept=`.
         text: the change, as a clause.
         old: the former rule, in a few words.
         new: the present one.
@@ -188,12 +187,12 @@ class RuleChange:
 
 @dataclass(frozen=True, slots=True)
 class FormerRule:
-    """How version 0.2.0 wrote the same parameters into states.
+    """Parameters in states of version 0.2.0.
 
     Attributes:
         parameters: the node's own parameters that had another value then.
         absent: those that it didn't have.
-        change: the rule that they stand for; None if it is the same rule.
+        change: the rule of these parameters; None if it didn't change.
     """
 
     parameters: Mapping[str, Any]
@@ -203,46 +202,46 @@ class FormerRule:
 
 @runtime_checkable
 class HasFormerRule(Protocol):
-    """A source whose states of version 0.2.0 may stand for another rule."""
+    """Source whose states of version 0.2.0 may mean another rule."""
 
     def former_rule(self) -> FormerRule | None:
-        """The rule of version 0.2.0; None if nothing is different."""
+        """Return the rule of version 0.2.0; None if nothing is different."""
         ...
 
 
 class Derived(Protocol):
-    """Things computed once a host and mapped: decoded document starts, plans, permutations."""
+    """Cache of data computed once per host and mapped: decoded document starts, plans, permutations."""
 
     def array(self, key: str, dtype: str, build: Callable[[], NDArray[Any]]) -> NDArray[Any]:
-        """The 1-d array stored under `key`, built under a lock where it is missing; read-only and mapped.
+        """Return the 1-d array stored under `key`, computed under a lock if missing; read-only and mapped.
 
-        `key` is a digest of all that the array depends on: fingerprint, parameters, version.
+        `key` is a digest of everything that determines the array: fingerprint, parameters, version.
         """
         ...
 
 
 def is_token_source(source: object) -> TypeGuard[TokenSource]:
-    """Whether `source` is a TokenSource, without evaluating its properties."""
+    """Return whether `source` is a TokenSource, without evaluating its properties."""
     return callable(getattr(type(source), "gather", None))
 
 
 def require_tokens(source: object, what: str) -> None:
-    """That `source` is a TokenSource, which `what` is made of; raises `ConfigError`."""
+    """Raise `ConfigError` unless `source` is a TokenSource, which `what` requires."""
     if not is_token_source(source):
         hint = "`penstock pack` converts text to tokens; tokens_column= opens a column of token ids as documents"
         raise ConfigError(f"{what} needs token documents", found=f"a {type(source).__name__}", hint=hint)
 
 
 def is_finite(made: object) -> bool:
-    """Whether it has a length: a Source, and nothing endless. Not all that is endless is a Stream: see `LaneStream`."""
+    """Return whether it has a length, like a Source. Endless objects needn't be a Stream: see `LaneStream`."""
     return hasattr(type(made), "__len__")
 
 
 def is_stream(source: object) -> TypeGuard[Stream[Any]]:
-    """Whether `source` is an endless Stream rather than a finite Source."""
+    """Return whether `source` is an endless Stream rather than a finite Source."""
     return callable(getattr(type(source), "locate", None)) and not is_finite(source)
 
 
 def is_lane_stream(source: object) -> TypeGuard[LaneStream[Any]]:
-    """Whether `source` is a LaneStream, without evaluating its properties."""
+    """Return whether `source` is a LaneStream, without evaluating its properties."""
     return callable(getattr(type(source), "outputs", None))

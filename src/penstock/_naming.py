@@ -1,4 +1,4 @@
-"""Names: which of several nodes an error is about, and by what a function is known."""
+"""Names of nodes in errors, and of functions in fingerprints."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _NEAR = 0.7
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of the known names that is near enough to `name` to be meant, if there is one."""
+    """Return the known name that is most similar to `name`, if any is similar enough."""
     return next(iter(difflib.get_close_matches(name, list(known), n=1, cutoff=_NEAR)), None)
 
 
 @contextmanager
 def naming(what: str, node: Any = None) -> Generator[None]:
-    """Say in an error about a node which one it is, and where its data lie as far as that is known."""
+    """Add the name of a node to errors, and the location of its data if known."""
     try:
         yield
     except ConfigError as error:
@@ -29,7 +29,7 @@ def naming(what: str, node: Any = None) -> Generator[None]:
 
 
 def _path_of(node: Any) -> str | None:
-    """Where the data of a node lie, through what is made of one thing alone."""
+    """Return the location of a node's data, through nodes with a single child."""
     children: Mapping[str, Any] = node.children() if node is not None else {}
     if len(children) == 1:
         return _path_of(next(iter(children.values())))
@@ -41,10 +41,10 @@ def function_name(
     what: str = "the function",
     hint: str = "Pass name=, and change it when the function's results change",
 ) -> str:
-    """`module:qualname`, by which states and fingerprints know a function.
+    """Return `module:qualname`, which identifies a function in states and fingerprints.
 
     Raises:
-        ConfigError: it has no name of its own: a partial, an object. `what` it is, and the `hint`, are said then.
+        ConfigError: it has no name of its own: a partial, an object. The message contains `what` and `hint`.
     """
     qualname: str | None = getattr(fn, "__qualname__", None)
     if qualname is None:

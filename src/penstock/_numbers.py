@@ -1,4 +1,4 @@
-"""Whole numbers that stand in somebody's text: of any length, in any script."""
+"""Whole numbers in untrusted text: of any length, in any script."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _MOST_DIGITS = 19
 
 
 def count_in(text: str, below: int = 1 << 63) -> int | None:
-    """The number that ASCII digits say; None for other text, and for a number that is not below `below`.
+    """Return the number of ASCII digits; None for other text, and for numbers of `below` or more.
 
     `int` takes digits of every script, signs, blanks and `_`, and raises for 4,301 digits.
     """

@@ -18,7 +18,7 @@ _REQUIREMENT = re.compile(
 
 
 def require(module: str, *, extra: str) -> Any:
-    """Import `module`, or raise an error that says how to install it.
+    """Import `module`, or raise an error with the install command.
 
     Args:
         module: dotted module name, such as `"tokenizers"`.
@@ -34,7 +34,7 @@ def require(module: str, *, extra: str) -> Any:
             raise
         package = module.partition(".")[0]
         packages = extras().get(extra) or {package: ""}
-        # A version is named only where a newer one would not do.
+        # A version is only given if a newer one doesn't work.
         wanted = (name + versions if "<" in versions else name for name, versions in packages.items())
         raise MissingExtra(
             f"the package {package!r} is needed but not installed",
@@ -44,7 +44,7 @@ def require(module: str, *, extra: str) -> Any:
 
 def extras() -> dict[str, dict[str, str]]:
     """Return each extra's packages with their version ranges; empty if Penstock runs without being installed."""
-    from importlib import metadata  # slow to import, and needed only here
+    from importlib import metadata  # slow to import, and only needed here
 
     try:
         requirements = metadata.requires(DISTRIBUTION) or []

@@ -16,7 +16,7 @@ def remember_path(absolute: str, path: str) -> None:
 
 
 def path_as_given(path: str) -> str:
-    """Return an absolute path as the user wrote it, or below what the user wrote, as long as that leads there.
+    """Return an absolute path relative to what the user wrote, if that still leads to it.
 
     After a change of the working directory a relative path would name another file: then the path stays absolute.
     """

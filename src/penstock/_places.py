@@ -1,4 +1,4 @@
-"""Finds where a sample comes from, as far as its source knows."""
+"""Locations of samples, as far as known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from penstock.types import Extent, Place
 T = TypeVar("T")
 
 ExtentsOf = Callable[[int, int], tuple[Extent, ...]]
-"""File ranges that hold tokens `[start, stop)`."""
+"""File ranges of the tokens `[start, stop)`."""
 
 
 @runtime_checkable
@@ -22,7 +22,7 @@ class _ManyKeys(Protocol):
 
 
 def place_of(source: Source[Any], index: int) -> Place:
-    """Key, documents and file ranges of sample `index`, each None where `source` does not know it."""
+    """Return key, documents and file ranges of sample `index`, each None if unknown."""
     known = _known(source.place_of, index) if isinstance(source, SupportsPlaces) else None
     place = Place() if known is None else known
     if place.key is None and isinstance(source, SupportsKeys):
@@ -31,13 +31,13 @@ def place_of(source: Source[Any], index: int) -> Place:
 
 
 def extents_of(source: Source[Any], index: int) -> tuple[Extent, ...] | None:
-    """The file ranges of sample `index` alone: a key may have to be read from the sample. None as in `place_of`."""
+    """Return only the file ranges of sample `index`: a key may have to be read from the sample. None if unknown."""
     known = _known(source.place_of, index) if isinstance(source, SupportsPlaces) else None
     return None if known is None else known.extents
 
 
 def _known(find: Callable[[int], T], index: int) -> T | None:
-    """What `find` gives, or None where the sample is damaged: its place in the order is known all the same."""
+    """Return the result of `find`, or None if the sample is damaged: its index is still valid."""
     try:
         return find(index)
     except FormatError:
@@ -45,16 +45,16 @@ def _known(find: Callable[[int], T], index: int) -> T | None:
 
 
 def keys_of(source: SupportsKeys, start: int, stop: int) -> list[str]:
-    """Keys of the samples `[start, stop)`; a source made of others finds them in one call."""
+    """Return the keys of the samples `[start, stop)`; sources built on others find them in one call."""
     if isinstance(source, _ManyKeys):
         return source.key_run(start, stop)
     return [source.key_of(index) for index in range(start, stop)]
 
 
 class ByName(NamedTuple):
-    """What a source does by names, for a wrapper of it: `self.get = by_name(source).get`.
+    """Named access of a source, for a wrapper of it: `self.get = by_name(source).get`.
 
-    A power that it lacks is None, which makes isinstance() of its Protocol say no.
+    A missing capability is None, which makes isinstance() of its Protocol false.
     """
 
     index_of: Callable[[str], int] | None
@@ -64,18 +64,18 @@ class ByName(NamedTuple):
 
 
 def by_name(source: Source[Any]) -> ByName:
-    """The powers of `SupportsKeys` and of `SupportsFiles`, as far as a source has them."""
+    """Return the methods of `SupportsKeys` and of `SupportsFiles` that a source has."""
     keys = (source.index_of, source.key_of) if isinstance(source, SupportsKeys) else (None, None)
     files = (source.get, source.get_media_metadata) if isinstance(source, SupportsFiles) else (None, None)
     return ByName(*keys, *files)
 
 
 def extents_of_tokens(source: object) -> ExtentsOf | None:
-    """What tells the file ranges of tokens of a token source; None where it does not know them."""
+    """Return the function for file ranges of a token source; None if they are unknown."""
     return getattr(source, "token_extent", None)
 
 
 def token_extents(source: object, start: int, stop: int) -> tuple[Extent, ...] | None:
-    """File ranges that hold tokens `[start, stop)`; None where `source` does not know them."""
+    """Return the file ranges of the tokens `[start, stop)`; None if unknown."""
     extents = extents_of_tokens(source)
     return None if extents is None else extents(start, stop)

@@ -1,4 +1,4 @@
-"""What other packages add by entry points: found by its name, and imported when it is used."""
+"""Plug-ins of other packages: found by entry points, and imported at first use."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def plug_ins(group: str, own: Collection[str]) -> dict[str, EntryPoint]:
-    """Name → entry point, without the names that are our own."""
-    from importlib.metadata import entry_points  # slow, and needed for plug-ins alone
+    """Return name → entry point, without built-in names."""
+    from importlib.metadata import entry_points  # slow, and only needed for plug-ins
 
     return {point.name: point for point in entry_points(group=group) if point.name not in own}
 
 
 def imported(point: EntryPoint) -> Any:
-    """What an entry point names; raises `ConfigError` that names its package where it can't be imported."""
+    """Return the object of an entry point; raise a `ConfigError` that names its package if the import fails."""
     try:
         return point.load()
     except PenstockError:
@@ -29,7 +29,7 @@ def imported(point: EntryPoint) -> Any:
 
 
 def unusable(point: EntryPoint, why: str) -> ConfigError:
-    """The error of a plug-in that is not as it has to be: whose it is, and how to be rid of it."""
+    """Return the error for an invalid plug-in, with its package and how to remove it."""
     package = f" of {point.dist.name} {point.dist.version}" if point.dist else ""
     hint = f"Fix it, or remove it: pip uninstall {point.dist.name}" if point.dist else "Fix it, or remove it"
     return ConfigError(f"the plug-in {point.name!r}{package} {why}", hint=hint)

@@ -1,7 +1,7 @@
-"""Threads for reads, which end with the process, and threads for writes, which finish first.
+"""Threads for reads, which are stopped with the process, and threads for writes, which finish first.
 
-Those of `concurrent.futures` do all that they were given before a script may end, however long a store takes: so they
-are for writes. In a `Pool` what was not started is dropped then, and what runs is waited for as `_ending` says.
+`concurrent.futures` runs all submitted calls before a script ends, however slow a store is: good for writes. A `Pool`
+drops calls that weren't started, and waits for running ones as `_ending` describes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from penstock._ending import Worker, has_ended, only_exit_handlers_run
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-# Other libraries import it, and Python refuses that once the main program is over, while threads of it may still read.
+# Other libraries import it, and Python rejects that once the main program is over, while their threads may still read.
 with contextlib.suppress(RuntimeError):
     importlib.import_module("concurrent.futures.thread")
 
@@ -33,7 +33,7 @@ _Tasks: TypeAlias = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
 
 
 def thread_pool(threads: int) -> ThreadPoolExecutor:
-    """A pool for writes: what it was given is done before the process ends.
+    """Return a pool for writes: submitted calls finish before the process ends.
 
     Imported here, so that modules which also read can be imported when the main program is over.
     """
@@ -43,13 +43,13 @@ def thread_pool(threads: int) -> ThreadPoolExecutor:
 
 
 class Pool:
-    """Runs functions in threads, which are started when there is work for them.
+    """Pool of threads, which are started when there is work for them.
 
-    Dropping it ends its threads, once what they were given is done. In a forked process it starts new ones.
+    Deleting it ends its threads after their submitted calls. In a forked process it starts new ones.
 
     Args:
-        threads: how many, 1 or more.
-        name: of the threads.
+        threads: number of threads, at least 1.
+        name: name of the threads.
     """
 
     def __init__(self, threads: int, name: str) -> None:
@@ -58,7 +58,7 @@ class Pool:
         self._begin()
 
     def submit(self, fn: Callable[..., R], /, *args: Any) -> Future[R]:
-        """The result of `fn(*args)`, to come. When the process ends it is made here and now."""
+        """Return the future of `fn(*args)`. When the process ends, it is computed immediately in this thread."""
         if self._pid != os.getpid():
             self._begin()
         future: Future[R] = Future()
@@ -76,7 +76,7 @@ class Pool:
         return future
 
     def map(self, fn: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]:
-        """`fn` of each item, in order; all are submitted at once, and dropped where the caller stops iterating."""
+        """Yield `fn` of each item, in order; all are submitted at once, and dropped if the caller stops iterating."""
         futures = [self.submit(fn, item) for item in items]
         try:
             for future in futures:
@@ -86,12 +86,12 @@ class Pool:
                 future.cancel()
 
     def close(self) -> None:
-        """Drop calls that were not started, and wait for the others."""
+        """Drop calls that weren't started, and wait for the others."""
         if self._pid != os.getpid():
             return
         _drop(self._tasks)
         for thread in self._threads:
-            # The garbage collector may run this in one of them; when the process ends they were waited for.
+            # The garbage collector may run this in one of the threads; at the end of the process they were joined.
             if thread is not threading.current_thread() and not has_ended():
                 thread.join()
 
@@ -116,17 +116,17 @@ class Pool:
 def _work(tasks: _Tasks, idle: threading.Semaphore) -> None:
     shield = cast(Worker, threading.current_thread()).shield
     while True:
-        shield.acquire()  # ended between taking a call and running it, nobody would hear of that call again
+        shield.acquire()  # if killed between taking a call and running it, that call would never finish
         try:
             given = tasks.get_nowait()
         except Empty:
             idle.release()
             given = tasks.get()
         if given is None:
-            tasks.put(None)  # the others are to end, too
+            tasks.put(None)  # the other threads have to end, too
             return shield.release()
         _do(*given, shield.release)
-        del given  # the next may be long in coming
+        del given  # the next call may take long to arrive
 
 
 def _do(future: Future[Any], task: Callable[[], Any], begin: Callable[[], object] = lambda: None) -> None:
@@ -141,7 +141,7 @@ def _do(future: Future[Any], task: Callable[[], Any], begin: Callable[[], object
 
 
 def _drop(tasks: _Tasks) -> None:
-    """Stop the threads, and cancel the calls that were not started, so that their callers get an error."""
+    """Stop the threads, and cancel the calls that weren't started, so that their callers get an error."""
     ends = 1
     with contextlib.suppress(Empty):
         while True:

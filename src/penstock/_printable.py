@@ -1,6 +1,6 @@
-"""What data say is shown, never obeyed: characters that steer a terminal or turn the direction of text are escaped.
+"""Escaping of untrusted text: characters that control a terminal or the direction of text.
 
-Errors and what commands print go through `printable`: a name or a value can't clear the screen, forge a line or look
+Errors and output of commands pass through `printable`: a name or a value can't clear the screen, forge a line or look
 like another one, and a lone surrogate can be printed.
 """
 
@@ -9,41 +9,41 @@ from __future__ import annotations
 import re
 
 WHOLE_CHARACTERS, PART_CHARACTERS = 8000, 1000
-"""Most of a message, and of what one part of it says: a path stands whole, a value in its midst does not."""
+"""Maximum length of a message, and of one value in it: a path is shown whole, a value inside a message isn't."""
 
 _STEERING = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _IN_LINES = re.compile(_STEERING.pattern.replace("\x00-\x1f", "\x00-\x08\x0b-\x1f"))
 
 
 def printable(text: str) -> str:
-    r"""One line: the same text with `\x1b`, `\n`, `\u202e` for characters that would steer a terminal."""
+    r"""Return text as one line, with `\x1b`, `\n`, `\u202e` for characters that control a terminal."""
     return _STEERING.sub(_escaped, text)
 
 
 def printable_lines(text: str) -> str:
-    """The same for text of several lines, whose line ends and tabs stay."""
+    """Return text of several lines, escaped except for line ends and tabs."""
     return _IN_LINES.sub(_escaped, text)
 
 
 def printable_json(document: str) -> str:
-    r"""The same for a JSON document, which stays one and means the same: `\u001b`."""
+    r"""Return an equivalent JSON document, with escapes such as `\u001b`."""
     return _IN_LINES.sub(lambda found: f"\\u{ord(found[0]):04x}", document)
 
 
 def shortened(text: str, most_characters: int = WHOLE_CHARACTERS) -> str:
-    """Text of the data's or the user's own, in the middle of which a megabyte may stand, as far as it helps."""
+    """Return untrusted text without its middle if it is long."""
     left_out = len(text) - most_characters
     half = most_characters // 2
     return text if left_out <= 0 else f"{text[:half]} … ({left_out:,} characters) … {text[-half:]}"
 
 
 def shortened_part(text: str) -> str:
-    """The same of one part of a message."""
+    """Return one value of a message, shortened."""
     return shortened(text, PART_CHARACTERS)
 
 
 def recordable(text: str) -> str:
-    r"""The same as UTF-8 can hold it: a byte of a file name that is none stands as `\udce9`."""
+    r"""Return text that UTF-8 can encode: invalid bytes of a file name become `\udce9`."""
     return text.encode(errors="backslashreplace").decode()
 
 

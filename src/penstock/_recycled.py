@@ -1,6 +1,6 @@
-"""Memory of arrays that nobody holds any more, given out again.
+"""Reuse of the memory of arrays that are no longer referenced.
 
-New memory costs a page fault for every 4 KiB that is written, which can be more than the writing itself.
+New memory costs a page fault per 4 KiB written, which can be more than the write itself.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ _MOST_KEPT = 16
 
 
 class New(Protocol):
-    """Makes an array whose content is not set, as `numpy.empty` does."""
+    """Allocator of arrays with undefined content, like `numpy.empty`."""
 
     def __call__(self, shape: tuple[int, ...], dtype: Any, /) -> NDArray[Any]: ...
 
 
 class Recycled:
-    """Gives arrays whose content is not set, in memory of earlier ones where it can; a `New`.
+    """Allocator of arrays with undefined content, in memory of earlier ones if possible; a `New`.
 
-    An array's memory comes back when the last array or tensor over it is gone: what a caller holds is never written to.
-    Thread-safe. A copy in another process begins with none.
+    An array's memory is reused when the last array or tensor over it is gone, so referenced arrays are never
+    overwritten.
+    Thread-safe. A copy in another process starts empty.
 
-    Memory: what is in use, and the last 16 blocks that came back.
+    Memory: memory in use, and the last 16 free blocks.
 
     Args:
-        block: makes uint8[n] of new memory; by default on the heap.
+        block: allocates uint8[n]; by default on the heap.
     """
 
     def __init__(self, block: Callable[[int], NDArray[np.uint8]] | None = None) -> None:
@@ -43,7 +44,7 @@ class Recycled:
         return (Recycled, (self._block,))
 
     def __call__(self, shape: tuple[int, ...], dtype: Any, /) -> NDArray[Any]:
-        """An array of this shape and type, in C order."""
+        """Return an array of this shape and type, in C order."""
         kind = np.dtype(dtype)
         size_bytes = math.prod(shape) * kind.itemsize
         if size_bytes < _LEAST_BYTES and self._block is None:
@@ -64,7 +65,7 @@ class Recycled:
 
 
 class _Lease:
-    """Holds a block while an array over it is alive: numpy keeps it as their base."""
+    """Lease of a block while an array over it is alive: numpy keeps it as their base."""
 
     __slots__ = ("__array_interface__", "_block", "_free")
 

@@ -1,8 +1,8 @@
-"""Regular files alone: the one way in which a file is opened by name.
+"""Opening of files by name, which must be regular files.
 
-A FIFO would wait for ever, a device has no end, and both may lie in a dataset that a stranger made. They are refused
-without waiting. Inputs are read more than once and at any place, which a pipe can't be: so this holds for `/dev/stdin`
-and `<(command)` too.
+A FIFO would block forever, a device has no end, and both may be in an untrusted dataset. They raise an error without
+waiting. Inputs are read more than once and at any offset, which a pipe doesn't support: so this also applies to
+`/dev/stdin` and `<(command)`.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ _KINDS = (
 
 
 def open_descriptor(path: str | os.PathLike[str], os_module: Any = os) -> int:
-    """A file descriptor to read from, opened without waiting for a writer; not looked at yet: see `require_regular`.
+    """Return a file descriptor for reading, opened without waiting for a writer; see `require_regular`.
 
-    A read of it at an offset fails where it is a pipe.
+    Reading at an offset fails for a pipe.
 
     Raises:
-        UnsafeData: a socket.
-        OSError: it can't be opened.
+        UnsafeData: the path is a socket.
+        OSError: the file can't be opened.
     """
     try:
         return os_module.open(path, _FLAGS | os.O_NONBLOCK)
     except BlockingIOError:
-        # Somebody holds a lease on it, as servers of files do: it is a regular file, and the lease ends soon.
+        # Another process holds a lease on it, as file servers do: it is a regular file, and the lease ends soon.
         require_regular(os_module.stat(path), path)
         return os_module.open(path, _FLAGS)
     except OSError as error:
@@ -45,11 +45,11 @@ def open_descriptor(path: str | os.PathLike[str], os_module: Any = os) -> int:
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """A regular file, open for reading; a folder raises `IsADirectoryError`.
+    """Open a regular file for reading; a directory raises `IsADirectoryError`.
 
     Raises:
-        UnsafeData: a pipe, a socket or a device.
-        OSError: it can't be opened.
+        UnsafeData: the path is a pipe, a socket or a device.
+        OSError: the file can't be opened.
     """
     fd = open_descriptor(path)
     try:
@@ -64,20 +64,20 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a regular file; see `open_regular`."""
+    """Return all bytes of a regular file; see `open_regular`."""
     with open_regular(path) as file:
         return file.read()
 
 
 def require_regular(status: os.stat_result, path: str | os.PathLike[str]) -> None:
-    """Refuse what is neither a regular file nor a folder; raises `UnsafeData`."""
+    """Raise `UnsafeData` for anything but a regular file or a directory."""
     kind = next((name for is_one, name in _KINDS if is_one(status.st_mode)), None)
     if kind is not None:
         raise not_regular(path, kind)
 
 
 def require_regular_path(path: str | os.PathLike[str]) -> None:
-    """The same by name, for files that a library opens itself; what is not there is left to it. Raises `UnsafeData`."""
+    """Check a path that a library opens itself; missing files are ignored. Raise `UnsafeData`."""
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -86,7 +86,7 @@ def require_regular_path(path: str | os.PathLike[str]) -> None:
 
 
 def not_regular(path: str | os.PathLike[str], kind: str) -> FormatError | UnsafeData:
-    """The error for what is no regular file."""
+    """Return the error for anything but a regular file."""
     return UnsafeData(
         "not a regular file", path=path, found=kind, expected="a file with random access",
         hint="Write its output to a file first",
@@ -94,9 +94,9 @@ def not_regular(path: str | os.PathLike[str], kind: str) -> FormatError | Unsafe
 
 
 def require_regular_tree(folder: str) -> None:
-    """Refuse a folder that holds anything else, at any depth, for a library that opens its files by name.
+    """Check that a directory contains only regular files at any depth, for a library that opens them by name.
 
-    No file is looked at but links: the folder's own list says what each is. Raises `UnsafeData`.
+    Only links are examined: the directory listing has the types of all entries. Raises `UnsafeData`.
     """
     folders = [folder]
     while folders:

@@ -1,4 +1,4 @@
-"""Reads a stream in two steps, resolving positions first and reading data later, even if it can't resolve ahead."""
+"""Reading of a stream in two steps: positions are resolved first and data is read later, for any stream."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Prefetch: TypeAlias = Callable[..., None]
 
 
 def capability(node: Any, name: str) -> Any:
-    """Return an optional attribute of any source or stream; None if it has none, as plug-ins need no base class."""
+    """Return an optional attribute of any source or stream, or None: plug-ins need no base class."""
     return getattr(node, name, None)
 
 
 def samples_of(source: Source[Any], indices: IntArray) -> list[Any]:
-    """The samples of a source at `indices`: int64[k], in that order."""
-    # Not isinstance(): of Protocols it takes longer than a small batch.
+    """Return the samples of a source at `indices` (int64[k]), in that order."""
+    # Not isinstance(): for Protocols it takes longer than a small batch.
     get_samples: Callable[[IntArray], list[Any]] | None = getattr(source, "get_samples", None)
     if get_samples is not None:
         return get_samples(indices)
@@ -32,15 +32,15 @@ def samples_of(source: Source[Any], indices: IntArray) -> list[Any]:
 
 
 def prefetch_of(node: Any) -> Prefetch | None:
-    """The `prefetch` of a source or stream, which takes hints of what will be read; None where it takes none."""
+    """Return the `prefetch` of a source or stream, which accepts hints of the next reads; None if it has none."""
     return getattr(node, "prefetch", None)
 
 
 def substitutes_of(stream: Stream[Any]) -> SupportsSubstitutes:
-    """The stream, as one that names substitutes.
+    """Return the stream as one with substitutes.
 
     Raises:
-        ConfigError: it names none.
+        ConfigError: the stream has no substitutes.
     """
     if not isinstance(stream, SupportsSubstitutes):
         raise ConfigError("the stream has no substitutes for unreadable samples", found=type(stream).__name__)
@@ -48,25 +48,25 @@ def substitutes_of(stream: Stream[Any]) -> SupportsSubstitutes:
 
 
 def expect_lanes(node: Any, positions: IntArray, world: int) -> None:
-    """Tell a stream that takes such hints that a rank of `world` reads the lanes of these positions alone."""
+    """Notify a stream that supports it that a rank of `world` only reads the lanes of these positions."""
     if (expect := getattr(node, "expect_lanes", None)) is not None:
         expect(positions, world)
 
 
 def resolves(stream: object) -> TypeGuard[SupportsPrefetch]:
-    """Whether a stream resolves positions; one that takes no hints may be without `prefetch`."""
+    """Return whether a stream resolves positions; `prefetch` may be missing."""
     return callable(getattr(stream, "get_resolved_samples", None))
 
 
 def prefetch_parts(
     prefetch_of_child: Callable[[int], Prefetch | None], owner: NDArray[Any], inner: IntArray, whole: bool
 ) -> None:
-    """Pass each child that something is read of its hints of what that will be.
+    """Pass on hints to each child that is read.
 
     Args:
-        prefetch_of_child: the `prefetch` of a child; None where it takes no hints.
+        prefetch_of_child: returns the `prefetch` of a child; None if it takes no hints.
         owner: [n, k]: number of the child, for each sample of n batches.
-        inner: int64[n, k]: what the child knows the sample by.
+        inner: int64[n, k]: the child's number of the sample.
         whole: see `penstock.abc.SupportsPrefetch`.
     """
     flat, places, batch_of = inner.reshape(-1), np.arange(inner.size), np.arange(inner.size) // max(1, inner.shape[1])
@@ -75,17 +75,17 @@ def prefetch_parts(
         if prefetch is None:
             continue
         _, which, counts = np.unique(batch_of[rows], return_inverse=True, return_counts=True)
-        # Batches in which it has as many samples are hinted together.
+        # Batches with equally many samples of the child are hinted together.
         for count in np.unique(counts).tolist():
             prefetch(flat[rows][counts[which] == count].reshape(-1, count), whole=whole)
 
 
 class Ahead:
-    """A stream whose positions are resolved ahead where it can do that, else when they are read.
+    """Stream with positions that are resolved in advance if possible, else when they are read.
 
     Attributes:
         stream: the stream.
-        prefetch: hints the resolved positions that will be read; None where the stream takes no hints.
+        prefetch: passes on hints of resolved positions; None if the stream takes no hints.
     """
 
     __slots__ = ("_resolving", "prefetch", "stream")
@@ -113,20 +113,20 @@ class Ahead:
         return [stream[position] for position in resolved.tolist()]
 
 
-# --- what exclude lists take out -----------------------------------------------------------------------------------
+# --- excluded samples ---
 
 MARK = "substituted"
-"""Field of samples of a stream over data with an exclude list: whether it stands in for an excluded one."""
+"""Field of samples of a stream over data with an exclude list: whether it is a substitute."""
 
 
 def excluded_of(source: Any) -> IntArray | None:
-    """int64[k], rising: the samples that the source's exclude list takes out; None where there are none."""
+    """Return int64[k], ascending: the excluded samples of a source; None if there are none."""
     found: IntArray | None = getattr(source, "excluded_indices", None)
     return found if found is not None and len(found) else None
 
 
 def excluded_below(node: Any) -> bool:
-    """Whether something that a source or stream draws from has an exclude list."""
+    """Return whether a source or stream draws from data with an exclude list."""
     if excluded_of(node) is not None:
         return True
     children: Callable[[], Mapping[str, Any]] | None = getattr(node, "children", None)
@@ -134,6 +134,6 @@ def excluded_below(node: Any) -> bool:
 
 
 def keep_mark(sample: Any, made: Any) -> Any:
-    """What a function made of a sample, marked as that was."""
+    """Return the result of a function with the substitute mark of its input."""
     has_mark = isinstance(sample, dict) and MARK in sample and isinstance(made, dict) and MARK not in made
     return {**made, MARK: sample[MARK]} if has_mark else made

@@ -1,8 +1,8 @@
-"""Secrets in URLs are shown as `***`: the user and password before a host, and the values of a query.
+"""Redaction of secrets in URLs as `***`: the user and password before a host, and the values of a query.
 
-Errors, summaries, recipes, side files, logs and what commands print go through `redact`. A redacted URL opens where the
-environment holds what is missing: `PENSTOCK_URL_AUTH=user:password@host`, several with spaces between them. It is given
-to that host alone, whatever a recipe says.
+Errors, summaries, recipes, side files, logs and output of commands pass through `redact`. A redacted URL opens if the
+environment has the secrets: `PENSTOCK_URL_AUTH=user:password@host`, several separated by spaces. They are only sent to
+that host.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ AUTH = "PENSTOCK_URL_AUTH"
 
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{1,31}://"
 _URL = re.compile(rf"({_SCHEME})((?:(?!{_SCHEME})[^\s'\"<>`])+)")
-# Here a name with a meaning of its own stands before the @: a container, or a dataset.
+# Here a meaningful name is before the @: a container, or a dataset.
 _NO_USERS = ("abfs", "abfss", "wasb", "wasbs", "dss")
 _HOST = re.compile(r"[^/?#]*")
 _OPEN_PASSWORD = re.compile(r"[^/?#@:\[]*:(?!\d+(?:[/?#]|$))")
@@ -29,12 +29,12 @@ _BEHIND = ".,:;)]"
 
 
 def redact(text: str) -> str:
-    """The same text without the secrets of the URLs in it."""
+    """Return the text without the secrets of the URLs in it."""
     return _URL.sub(lambda found: found[1] + _shown(found[1][:-3].lower(), found[2]), text) if "://" in text else text
 
 
 def redacted_repr(kind: type[T]) -> type[T]:
-    """The same class, whose `repr` shows no secrets: for what verbs hand back and users print or log."""
+    """Return the class with a `repr` without secrets: for results that users print or log."""
     plain = kind.__repr__
 
     def shown(self: T) -> str:
@@ -45,8 +45,8 @@ def redacted_repr(kind: type[T]) -> type[T]:
 
 
 def logger(name: str = "penstock") -> logging.Logger:
-    """The logger of that name, which shows no secrets."""
-    import logging  # 10 ms, which `penstock --help` need not take
+    """Return the logger of that name, which redacts secrets."""
+    import logging  # 10 ms, which `penstock --help` doesn't need
 
     log = logging.getLogger(name)
     log.addFilter(_redact_record)
@@ -54,10 +54,10 @@ def logger(name: str = "penstock") -> logging.Logger:
 
 
 def with_auth(url: str) -> str:
-    """A URL whose user and password were redacted, with those that the environment has for its host.
+    """Return a redacted URL with the user and password for its host in the environment.
 
     Raises:
-        ValueError: it has none; the text says what to set.
+        ValueError: the environment has none; the text contains the variable.
     """
     scheme, _, rest = url.partition("://")
     if not rest.startswith(f"{HIDDEN}@"):
@@ -85,7 +85,7 @@ def _shown(scheme: str, rest: str) -> str:
     if scheme not in _NO_USERS:
         host = _HOST.match(rest)
         at = rest.rfind("@", 0, host.end() if host else 0)
-        if at < 0 and _OPEN_PASSWORD.match(rest):  # a password may hold slashes
+        if at < 0 and _OPEN_PASSWORD.match(rest):  # a password may contain slashes
             at = rest.rfind("@")
         if at >= 0:
             rest = f"{HIDDEN}{rest[at:]}"

@@ -1,4 +1,4 @@
-"""Measures where the time of a worker goes: functions over samples report to the reader of the batch, by thread."""
+"""Measurement of the time of a worker by stage: functions over samples report to the reader of the batch, by thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _local = threading.local()
 
 
 class Collecting:
-    """`with Collecting(seconds)` adds up, by stage, what is reported on this thread inside."""
+    """Context manager that adds up the times reported on this thread, by stage: `with Collecting(seconds)`."""
 
     __slots__ = ("_outer", "_seconds")
 

@@ -1,4 +1,4 @@
-"""What `print(source)` and `print(stream)` show: a tree that fits a screen, and reads no data."""
+"""Text of `print(source)` and `print(stream)`: a tree that fits on a screen, without reading data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock._secrets import redact
 T = TypeVar("T")
 
 FACES = {"notebook": "penstock.view.notebook"}
-"""Who draws, above all that is drawn: by name, so that no layer imports one above it."""
+"""Modules that draw in notebooks, by name, so that no layer imports one above it."""
 
 MOST_CHILDREN = 16
 MOST_LINES = 24
@@ -19,19 +19,19 @@ MOST_LINES = 24
 
 @runtime_checkable
 class _SaysSummary(Protocol):
-    """Says in one line what it is, without reading data."""
+    """Object with a one-line summary that reads no data."""
 
     def summary(self) -> str:
-        """Such as `Shuffle  seed=7 mode=global lanes=1`."""
+        """Return a line such as `Shuffle  seed=7 mode=global lanes=1`."""
         ...
 
 
 @runtime_checkable
 class _NotesChildren(Protocol):
-    """Says something about each of its children: shares, counts, lengths."""
+    """Node with notes on its children: shares, counts, lengths."""
 
     def child_notes(self) -> Mapping[str, str]:
-        """Name → what stands beside the name in the tree."""
+        """Return name → the note after the name in the tree."""
         ...
 
 
@@ -58,24 +58,24 @@ def tree(self: Any) -> str:
 
 
 def brief(self: _SaysSummary) -> str:
-    """`<summary>`: the `__repr__` of what says in one line what it is."""
+    """Return `<summary>`, the `__repr__` of objects with a one-line summary."""
     return f"<{self.summary()}>"
 
 
 def html(self: Any) -> str:
-    """The `_repr_html_` of sources and streams: what a notebook shows of them; see `penstock.view.notebook`."""
+    """Return the notebook display of sources and streams, their `_repr_html_`; see `penstock.view.notebook`."""
     return importlib.import_module(FACES["notebook"]).html_of(self)
 
 
 class ShownDict(dict[str, Any]):
-    """A dict that notebooks show as what it tells; nothing else of it differs."""
+    """Dict with a notebook display; otherwise a plain dict."""
 
     __slots__ = ()
     _repr_html_ = html
 
 
 class ShownList(list[T]):
-    """The same of a list."""
+    """List with a notebook display; otherwise a plain list."""
 
     __slots__ = ()
     _repr_html_ = html
@@ -94,7 +94,7 @@ def line(name: str, params: Mapping[str, Any], fingerprint: str | None = None) -
         >>> line("numbers", {"path": "numbers.dat", "samples": 3, "width": None})
         'numbers  path=numbers.dat samples=3'
     """
-    # A seed is a name rather than a number: it stays as it is written in code.
+    # A seed is a name rather than a number: shown as in code.
     values = {key: value if key == "seed" else _value(value) for key, value in params.items() if value is not None}
     words = [name, " ".join(f"{key}={value}" for key, value in values.items())]
     if fingerprint is not None:
