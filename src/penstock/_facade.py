@@ -14,7 +14,8 @@ def facade(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the functions `__getattr__` and `__dir__` of a package with lazily imported names (PEP 562).
 
-    Use it as `__getattr__, __dir__ = facade(__name__)`. Its names are those that it imports under `if TYPE_CHECKING:`. `__all__` has them sorted.
+    Use it as `__getattr__, __dir__ = facade(__name__)`. The names are those that the package imports under
+    `if TYPE_CHECKING:`. `__all__` has them sorted.
 
     Args:
         package: dotted name.
