@@ -211,10 +211,7 @@ ALLOWED: dict[str, str] = {
     ),
     "engine/work:scratch": "makes a scratch folder of this machine",
     "prepare/tokens/inputs:spooled": "copies standard input into a temporary file",
-    **dict.fromkeys(
-        (f"prepare/tokens/{one}" for one in ("engines:_model_in", "tokenizer:_find_json")),
-        "finds the files of a local tokenizer",
-    ),
+    "prepare/tokens/engines:_model_in": "finds the files of a local tokenizer",
     **dict.fromkeys(
         (f"prepare/tokens/{one}" for one in NAMED_IN_ERRORS),
         "gets the bytes of a tokenizer, and says in errors where they came from",

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from penstock._facade import facade
 
 if TYPE_CHECKING:
+    from penstock.prepare.tokens.encode import Dropped as Dropped
+    from penstock.prepare.tokens.encode import PackProgress as PackProgress
+    from penstock.prepare.tokens.encode import PackReport as PackReport
     from penstock.prepare.tokens.pipeline import pack as pack
-    from penstock.prepare.tokens.report import Dropped as Dropped
-    from penstock.prepare.tokens.report import PackProgress as PackProgress
-    from penstock.prepare.tokens.report import PackReport as PackReport
 
 __getattr__, __dir__ = facade(__name__)

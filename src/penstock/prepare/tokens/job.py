@@ -41,11 +41,10 @@ from penstock.formats.tokens.folder.files import read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.side import read_manifest
 from penstock.order.permutation import GlobalOrder
-from penstock.prepare.tokens.encode import Encoding
+from penstock.prepare.tokens.encode import Encoding, PackReport
 from penstock.prepare.tokens.engine_choice import choose, disagreed, estimate, find_disagreement
 from penstock.prepare.tokens.engines import EngineName, encode_each, load_reference
 from penstock.prepare.tokens.inputs import Tasks, changed_since, default_task_bytes, text_bytes, with_digests
-from penstock.prepare.tokens.report import PackReport
 from penstock.prepare.tokens.request import (
     Material,
     Request,

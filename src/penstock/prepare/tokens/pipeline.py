@@ -20,12 +20,12 @@ from penstock.formats import get_format
 from penstock.formats._planed_writer import replacing_planes
 from penstock.prepare.tokens.chat.mask import ChatEos
 from penstock.prepare.tokens.chat.rows import CHAT_FORMATS, ChatFormat
+from penstock.prepare.tokens.encode import PackProgress, PackReport
 from penstock.prepare.tokens.engines import EngineChoice
 from penstock.prepare.tokens.fill_in import make_options
 from penstock.prepare.tokens.inputs import STDIN, InputFormat, spooled
 from penstock.prepare.tokens.job import PackDatasetJob, PackFolderJob
 from penstock.prepare.tokens.reading import DEFAULT_JOIN, select
-from penstock.prepare.tokens.report import PackProgress, PackReport
 from penstock.prepare.tokens.request import DEFAULT_FILE_TOKENS, Request, understand_output
 from penstock.prepare.tokens.sidecars import require_place_of_mask
 from penstock.prepare.tokens.tokenizer import NO_EOS

@@ -23,8 +23,7 @@ from penstock.formats import get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, waiting_list
 from penstock.formats._planed_writer import planes_beside, settle_planes
 from penstock.formats._planes import EDGE_TOKENS, base_at
-from penstock.prepare.tokens.encode import Encoding
-from penstock.prepare.tokens.report import Dropped
+from penstock.prepare.tokens.encode import Dropped, Encoding
 from penstock.prepare.tokens.request import Request
 from penstock.store.exclude_list import Entry
 from penstock.store.outputs import output_path

@@ -247,7 +247,12 @@ def load_spec(
         ConfigError: EOS is unknown, or isn't in the vocabulary.
         MissingExtra: `tokenizers` isn't installed.
     """
-    path, file, is_folder = _find_json(given, store)
+    path = absolute(local_path(given, "a tokenizer"))
+    is_folder = store.is_folder(path)
+    file = os.path.join(path, "tokenizer.json") if is_folder else path
+    if is_folder and not store.exists(file):
+        hint = "Use a Hugging Face folder with one (save_pretrained of a fast tokenizer writes it)"
+        raise NotFound("the folder has no tokenizer.json", path=path, hint=hint)
     data = store.get(file)
     require_loadable(data, file)
     tokenizer = parse_tokenizer(data, file)
@@ -297,19 +302,6 @@ def load_spec(
         eos_id=eos_id,
     )
     return spec, tokenizer
-
-
-def _find_json(given: str | os.PathLike[str], store: LocalStore) -> tuple[str, str, bool]:
-    path = absolute(local_path(given, "a tokenizer"))
-    is_folder = store.is_folder(path)
-    file = os.path.join(path, "tokenizer.json") if is_folder else path
-    if is_folder and not store.exists(file):
-        raise NotFound(
-            "the folder has no tokenizer.json",
-            path=path,
-            hint="Use a Hugging Face folder with one (save_pretrained of a fast tokenizer writes it)",
-        )
-    return path, file, is_folder
 
 
 def _around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
