@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Callable, Iterable, Iterator
 
 from penstock.store.base import Store
 from penstock.store.object_folder import require_finished
@@ -15,6 +16,7 @@ LAST_FILES: dict[str, tuple[str, ...]] = {
 }
 """Format whose dataset is a folder → the file that makes it visible in a store without folders; one of them is."""
 
+_MOST_LOOKED_AT = 1000
 _INDEXES = ("index.json", ".zgroup", "zarr.json", "state.json", "dataset_dict.json")
 _PLAIN = (".jsonl", ".ndjson")
 _DATA = (
@@ -49,3 +51,19 @@ def other_data(names: Iterable[str], own: tuple[str, ...]) -> str | None:
         if name in _INDEXES or name.endswith(_DATA) or "/.nv-meta/" in f"/{path}":
             return path
     return None
+
+
+def first_entries(
+    root: str, enters: Callable[[os.DirEntry[str]], bool] = lambda one: not one.name.startswith((".", "_"))
+) -> Iterator[os.DirEntry[str]]:
+    """Yield the first 1,000 entries of a folder of this machine, and of the folders below it that `enters` accepts."""
+    left, folders = _MOST_LOOKED_AT, [root]
+    while folders and left > 0:
+        with os.scandir(folders.pop(0)) as entries:
+            for entry in entries:
+                left -= 1
+                yield entry
+                if left <= 0:
+                    break
+                if entry.is_dir(follow_symlinks=False) and enters(entry):
+                    folders.append(entry.path)

@@ -28,6 +28,7 @@ from penstock.codec.parquet_footer import (
     row_group_extents,
 )
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge
+from penstock.formats._last_files import first_entries
 from penstock.formats._read_only import refuse_to_create, repair_nothing
 from penstock.formats.tables.arrow import (
     EXTRA,
@@ -50,7 +51,6 @@ T = TypeVar("T")
 
 MAGIC = b"PAR1"
 SUFFIXES = (".parquet", ".pq")
-_MOST_LOOKED_AT = 1000
 _BATCH_VALUES = 1 << 22
 _MOST_FOOTERS = 8
 _PAGE_HEADER_BYTES = 64
@@ -383,23 +383,9 @@ def _are_parquet(names: Sequence[str]) -> bool:
 
 
 def _holds_parquet(root: str) -> bool:
-    """Whether the first files of a folder, or of the folders in it, are Parquet files, and no other data."""
-    left = _MOST_LOOKED_AT
-    folders = [root]
-    found = False
-    while folders and left > 0:
-        with os.scandir(folders.pop(0)) as entries:
-            for entry in entries:
-                left -= 1
-                if left <= 0 or entry.name.startswith(("_", ".")):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-                elif entry.name.endswith(SUFFIXES):
-                    found = True
-                elif not entry.name.endswith(_PAPERS):
-                    return False
-    return found
+    """Return whether the first files of a folder, or of the folders in it, are Parquet files, and no other data."""
+    shown = (one for one in first_entries(root) if not one.name.startswith(("_", ".")))
+    return _are_parquet([one.name for one in shown if not one.is_dir(follow_symlinks=False)])
 
 
 FORMAT = _Parquet()

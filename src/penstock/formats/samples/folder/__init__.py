@@ -16,6 +16,7 @@ from collections.abc import Sequence
 
 import penstock
 from penstock._digest import digest
+from penstock.formats._last_files import first_entries
 from penstock.formats._manifest import file_digests
 from penstock.formats.samples.folder.check import check_folder, repair_folder, require_folder
 from penstock.formats.samples.folder.files import INDEX, MEDIA, NV_META, SIDE_SUFFIX, is_text, list_files
@@ -25,7 +26,6 @@ from penstock.store.base import Store
 from penstock.store.side_file import replace_side_file
 from penstock.types import Action, Finding, Manifest, OpenOptions, Sniff, Traits
 
-_MOST_LOOKED_AT = 1000
 _TAIL_BYTES = 1 << 12
 
 
@@ -51,7 +51,7 @@ class _Folder:
                 return Sniff(True, "it has a side file for media files")
         far = store.first_names(root)
         is_media = any(name.lower().endswith(MEDIA) for name in far)
-        if is_media or (store.is_local and _holds_media(root)):
+        if is_media or (store.is_local and any(map(_is_media, first_entries(root, lambda one: True)))):
             return Sniff(True, "a folder of media files")
         return Sniff(False, "no media index, and no media among the first files")
 
@@ -81,21 +81,8 @@ class _Folder:
         return side
 
 
-def _holds_media(root: str) -> bool:
-    """Whether media are among the first files of a folder, or of the folders in it."""
-    left = _MOST_LOOKED_AT
-    folders = [root]
-    while folders and left > 0:
-        with os.scandir(folders.pop(0)) as entries:
-            for entry in entries:
-                left -= 1
-                if entry.name.lower().endswith(MEDIA) and entry.is_file():
-                    return True
-                if left <= 0:
-                    break
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(entry.path)
-    return False
+def _is_media(entry: os.DirEntry[str]) -> bool:
+    return entry.name.lower().endswith(MEDIA) and entry.is_file()
 
 
 FORMAT = _Folder()

@@ -27,6 +27,7 @@ from collections.abc import Sequence
 
 from penstock.abc import Source
 from penstock.errors import ConfigError, Unsupported
+from penstock.formats._last_files import first_entries
 from penstock.formats.samples.webdataset.check import check_webdataset
 from penstock.formats.samples.webdataset.manifest import own_files, write_webdataset_manifest
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path
@@ -35,8 +36,6 @@ from penstock.formats.samples.webdataset.source import open_raw
 from penstock.formats.samples.webdataset.writer import create_webdataset, rehearse_webdataset
 from penstock.store.base import Store
 from penstock.types import Action, Finding, OpenOptions, Sample, Sniff, Traits
-
-_MOST_LOOKED_AT = 1000
 
 
 def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
@@ -109,22 +108,12 @@ class _Webdataset:
 
 
 def _holds_tars(store: Store, root: str) -> bool:
-    """Whether tars are among the first files of a folder, or of those in it that are no prepared datasets."""
-    left = _MOST_LOOKED_AT
-    folders = [root]
-    while folders and left > 0:
-        with os.scandir(folders.pop(0)) as entries:
-            for entry in entries:
-                left -= 1
-                if entry.name.endswith(SHARD_SUFFIXES) and entry.is_file():
-                    return True
-                if left <= 0:
-                    break
-                if entry.name.startswith(".") or not entry.is_dir(follow_symlinks=False):
-                    continue
-                if not store.exists(meta_path(entry.path, INFO_JSON)):  # else it is a dataset of its own
-                    folders.append(entry.path)
-    return False
+    """Return whether tars are among the first files of a folder, apart from folders in it that are datasets."""
+
+    def enters(entry: os.DirEntry[str]) -> bool:
+        return not entry.name.startswith(".") and not store.exists(meta_path(entry.path, INFO_JSON))
+
+    return any(one.name.endswith(SHARD_SUFFIXES) and one.is_file() for one in first_entries(root, enters))
 
 
 FORMAT = _Webdataset()
