@@ -323,7 +323,9 @@ def _joined(workers: int | None, address: str | None) -> Generator[tuple[Any, bo
             stack.enter_context(_warnings_kept_back())
             # Ray prints deaths to standard output, which must stay clean; we log each of them.
             stack.enter_context(_held("ray._private.worker", "_worker_logs_enabled", False))
-            found = named if named not in (None, "auto") else _started_here()
+            found = named
+            if named in (None, "auto"):  # a cluster that `ray start` created on this machine, if known
+                found = require("ray._private.utils", extra="ray").read_ray_address()
             if found not in (None, "local") and _answers(found):
                 _join(ray, found, stack)
             elif named in (None, "local"):
@@ -334,11 +336,6 @@ def _joined(workers: int | None, address: str | None) -> Generator[tuple[Any, bo
                 raise ConfigError("no Ray cluster to join", found=named, expected="host:port", hint=hint)
             stack.callback(ray.shutdown)
         yield ray, is_ours
-
-
-def _started_here() -> str | None:
-    """Return the address of a cluster that `ray start` created on this machine, if known."""
-    return require("ray._private.utils", extra="ray").read_ray_address()
 
 
 def _answers(address: str) -> bool:

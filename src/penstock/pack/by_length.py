@@ -84,7 +84,9 @@ class PackByLength(SourceOver[Any]):
         self.room = room
         self.merge = merge
         self.too_long = too_long
-        self.name = " ".join((_lengths_name(lengths), _fn_name(merge))) if name is None else name
+        if name is None:
+            name = f"{_fn_name(lengths) if callable(lengths) else array_digest(lengths)} {_fn_name(merge)}"
+        self.name = name
         self._lengths = lengths if callable(lengths) else _checked(np.asarray(lengths), len(source))
         self._derived: Derived | None = derived or capability(source, "derived")
         self._plan: tuple[IntArray, IntArray, IntArray] | None = None
@@ -236,10 +238,6 @@ def _fitting(lengths: IntArray, room: int) -> Iterator[tuple[IntArray, IntArray]
         some = lengths[first : first + RUN_PIECES]
         inside = np.flatnonzero(some <= room)
         yield inside + first, some[inside]
-
-
-def _lengths_name(lengths: Lengths) -> str:
-    return _fn_name(lengths) if callable(lengths) else array_digest(lengths)
 
 
 def _fn_name(fn: Callable[..., Any] | None) -> str:

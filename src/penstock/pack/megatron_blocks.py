@@ -123,7 +123,8 @@ class MegatronWindows(TokenWindows):
         starts = self._starts
         if starts is None:
             derived = self.packing.derived
-            starts = self._plan() if derived is None else derived.array(self._plan_key(), "int64", self._plan)
+            key = f"{VERSION}-{self.packing.length}-{self._read_tokens}-{borders_key(self.source)}"
+            starts = self._plan() if derived is None else derived.array(key, "int64", self._plan)
             self._starts = starts
         return starts
 
@@ -178,9 +179,6 @@ class MegatronWindows(TokenWindows):
         starts = block_starts(self.source.doc_starts, self.packing.length, self._read_tokens)
         starts.flags.writeable = False
         return starts
-
-    def _plan_key(self) -> str:
-        return f"{VERSION}-{self.packing.length}-{self._read_tokens}-{borders_key(self.source)}"
 
 
 def block_starts(doc_starts: IntArray, length: int, read_tokens: int) -> IntArray:

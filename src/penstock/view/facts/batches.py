@@ -223,7 +223,7 @@ def _samples(
     made: list[BatchSample] = []
     for one in origins:
         if is_lane_stream(run.data):
-            return _unread(origins), _ON_THE_FLY
+            return tuple(BatchSample(one, Panels(one.index, one.key, (), 0)) for one in origins), _ON_THE_FLY
         try:
             shown = panels(sample_of(run, one.position), index=one.index, show_all=show_all, decode=run.decode,
                            bounds=bounds)  # fmt: skip
@@ -233,10 +233,6 @@ def _samples(
             shown = Panels(one.index, one.key, (), 0, error=describe_error(error))
         made.append(BatchSample(one, shown))
     return tuple(made), None
-
-
-def _unread(origins: list[Origin]) -> tuple[BatchSample, ...]:
-    return tuple(BatchSample(one, Panels(one.index, one.key, (), 0)) for one in origins)
 
 
 def _stream_of(data: Any) -> Any:

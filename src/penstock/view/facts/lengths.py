@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -103,7 +104,7 @@ def _of_places(source: Any, count: int, most: int) -> Lengths | None:
     found: list[int] = []
     before: tuple[Extent, ...] | None = None
     for index in at.tolist():
-        extents = _extents(source, index)
+        extents = at_hand(functools.partial(extents_of, source, index), None)
         if extents is None:
             return None
         found.append(sum(one.length_bytes for one in extents))
@@ -111,10 +112,6 @@ def _of_places(source: Any, count: int, most: int) -> Lengths | None:
             return None
         before = extents
     return _summed(np.array(found, np.int64), "bytes", "sample offsets", count)
-
-
-def _extents(source: Any, index: int) -> tuple[Extent, ...] | None:
-    return at_hand(lambda: extents_of(source, index), None)
 
 
 def _summed(lengths: IntArray, unit: str, how: str, of: int) -> Lengths | None:

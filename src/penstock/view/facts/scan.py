@@ -114,11 +114,8 @@ def _shown(opened: Opened, wish: Wish, hits: Sequence[FoundAt]) -> Iterator[Foun
     is_local = opened.place is None or opened.place.is_local
     for number, one in enumerate(hits):
         shown = one.unread_bytes is None and number < (MOST_SNIPPETS if is_local else REMOTE_SNIPPETS)
-        yield dataclasses.replace(one, snippet=snippet_at(opened, one.index, _sought(wish))) if shown else one
-
-
-def _sought(wish: Wish) -> str | None:
-    return wish.what if wish.by == "text" else None
+        sought = wish.what if wish.by == "text" else None
+        yield dataclasses.replace(one, snippet=snippet_at(opened, one.index, sought)) if shown else one
 
 
 def _scanned(opened: Opened, dataset: Dataset, wanted: Wanted, start: int, count: int, until: float) -> Scan:

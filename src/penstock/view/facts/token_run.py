@@ -130,7 +130,9 @@ def tokens(
     begins = _begins(ids, columns, eos_id, documents)[start:stop].tolist()
     known = {name: None if one is None else one[start:stop].tolist() for name, one in columns.items()}
     made = tuple(
-        _token(start + at, one, texts, eos_id, begins[at], {name: _at(row, at) for name, row in known.items()})
+        _token(
+            start + at, one, texts, eos_id, begins[at], {name: row[at] if row else None for name, row in known.items()}
+        )
         for at, one in enumerate(ids[start:stop].tolist())
     )
     if made and made[-1].place == num_inputs:
@@ -252,7 +254,3 @@ def _column(value: Any, length: int) -> Any:
         return None
     column = np.asarray(value)
     return column if column.shape == (length,) else None
-
-
-def _at(row: list[Any] | None, place: int) -> Any:
-    return None if row is None else row[place]

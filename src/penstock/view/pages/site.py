@@ -94,7 +94,7 @@ def answer(request: Request, template: str, status: int = 200, **facts: Any) -> 
 
 def _common(request: Request) -> dict[str, Any]:
     site = site_of(request)
-    path = _path(request)
+    path: str = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     return {
         "root": "../" * (path.count("/") - 1) or "./",
         "query": dict(request.query_params),
@@ -107,10 +107,6 @@ def _common(request: Request) -> dict[str, Any]:
         "form_token": site.form_token,
         "with_query": functools.partial(_with_query, request),
     }
-
-
-def _path(request: Request) -> str:
-    return request.scope["path"].removeprefix(request.scope.get("root_path", ""))
 
 
 def _with_query(request: Request, **changed: Any) -> str:

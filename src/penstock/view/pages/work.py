@@ -14,7 +14,6 @@ from penstock.look.diff import DiffReport
 from penstock.types import Finding
 from penstock.view import facts
 from penstock.view.facts.scan import By, Scan, Wish, scan
-from penstock.view.pages.jobs import Progress
 from penstock.view.pages.patience import WAIT_SECONDS
 from penstock.view.pages.site import (
     answer,
@@ -61,7 +60,8 @@ async def health(request: Request) -> Response:
     """Show the results of a check, and start it."""
     target = target_of(request)
     progress = site_of(request).jobs.progress(("health", target.name))
-    found = None if progress is None or progress.result is None else _findings(progress)
+    result = None if progress is None else progress.result
+    found = None if result is None else facts.health(msgspec.convert(result["findings"], list[Finding]))
     template = "_health.html" if text_of(request, "part") else "health.html"
     running = progress is not None and progress.state in ("running", "stopping")
     return answer(request, template, target=target, tab="health", progress=progress, found=found, depths=DEPTHS,
@@ -103,7 +103,8 @@ async def compare(request: Request) -> Response:
         except (PenstockError, OSError) as error:
             sides.append((None, fault_of(error)))
     progress = None if other is None else site.jobs.progress(("compare", target.name, other.name, way))
-    found = None if progress is None or progress.result is None else _report(progress)
+    result = None if progress is None else progress.result
+    found = None if result is None else facts.compared(msgspec.convert(result, DiffReport))
     template = "_compare.html" if text_of(request, "part") else "compare.html"
     running = progress is not None and progress.state in ("running", "stopping")
     return answer(request, template, target=target, tab="compare", other=other, others=others, sides=sides, way=way,
@@ -158,11 +159,3 @@ def _opening(request: Request) -> list[str]:
     given = site_of(request).targets.settings.of_one()
     told = [(f"--{name.replace('_', '-')}", str(value)) for name, value in given.items() if name != "flavor"]
     return [*(one for pair in told for one in pair), *_links(request)]
-
-
-def _findings(progress: Progress) -> Any:
-    return facts.health(msgspec.convert(progress.result["findings"], list[Finding]))
-
-
-def _report(progress: Progress) -> Any:
-    return facts.compared(msgspec.convert(progress.result, DiffReport))
