@@ -50,7 +50,7 @@ class FileStore:
         """Return the value of one file, and add the file to the `__sources__` of `sample` if given.
 
         Raises:
-            NotFound: there is no such file.
+            NotFound: the file doesn't exist.
             FormatError: the file can't be decoded.
         """
         value, info = self[name]
@@ -150,7 +150,7 @@ class Lazy:
         """Return the file's value, as often as you like; the file is added to the sources of `sample`.
 
         Raises:
-            NotFound: there is no such file.
+            NotFound: the file doesn't exist.
             FormatError: the file can't be decoded.
         """
         taken = None if self.ahead is None else self.ahead.take()

@@ -27,14 +27,14 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
         children: content of the element.
         attributes: a trailing underscore is dropped (`class_`), others are dashes; None and False omit an attribute.
     """
-    told = "".join(
+    text = "".join(
         f" {key.rstrip('_').replace('_', '-')}" + ("" if value is True else f'="{quoted(str(value))}"')
         for key, value in attributes.items()
         if value is not None and value is not False
     )
     if name in _VOID and not children:
-        return Markup(f"<{name}{told}>" if name in ("br", "hr", "img", "meta", "link") else f"<{name}{told}/>")
-    return Markup(f"<{name}{told}>{joined(children)}</{name}>")
+        return Markup(f"<{name}{text}>" if name in ("br", "hr", "img", "meta", "link") else f"<{name}{text}/>")
+    return Markup(f"<{name}{text}>{joined(children)}</{name}>")
 
 
 def joined(children: Iterable[Child]) -> Markup:

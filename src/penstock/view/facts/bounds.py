@@ -31,7 +31,7 @@ def most_sample_bytes(formats: Iterable[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Limits on what is shown of a sample.
+    """Limits on the shown part of a sample.
 
     A sample's panels take at most about 20 bytes per character and node: 3 MB in a list, 60 MB in full.
 

@@ -18,7 +18,7 @@ from penstock.types import IntArray
 from penstock.view.facts.bounds import Figure
 
 MOST_FILES, MOST_REMOTE_FILES = 1000, 32
-"""Limits on the files whose sizes are requested; for remote data, each is a request."""
+"""Limits on requests for file sizes; for remote data, each file is a request."""
 
 _INDEXED = ("mds", "csv", "tsv", "xsv", "json-shards")
 """Formats with file sizes in the index."""

@@ -23,7 +23,7 @@ RUNS, IN_A_RUN = 512, 8
 """Number and size of evenly spread runs that are read of more samples: each run is one page of a mapped index."""
 
 PLACES, REMOTE_PLACES = 1024, 16
-"""Limits on samples whose extents are requested one by one."""
+"""Limits on requests for extents of samples, one by one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ START_SECONDS = 2.0
 """Seconds a server waits for its data before it reports its address."""
 
 MOST_AT_ONCE = 1000
-"""Limit on the files whose sizes are requested while a page waits."""
+"""Limit on the requests for file sizes while a page waits."""
 
 MOST_OPEN = 32
 """Limit on open datasets; the least recently used ones are closed."""
@@ -172,7 +172,7 @@ class Targets:
             return None if going is None else dict(going.told)
 
     def beginning(self, target: Target) -> Opened | None:
-        """Return the first files of a directory that is being opened; None if there are none."""
+        """Return the first files of a directory that is being opened, if any."""
         if self.settings.format not in (None, "jsonl-files"):
             return None
         with self._lock:
