@@ -20,7 +20,7 @@ import penstock as ps
 from penstock.errors import ConfigError, PenstockError, PrepareError
 from penstock.reshape.merge import merge
 from penstock.store import LocalStore, MemoryStore, outputs
-from penstock.store.outputs import claim, claimed, require_other, require_outside
+from penstock.store.outputs import claimed, require_other, require_outside
 from penstock.testing.datasets import files_in
 from penstock.testing.faults import FaultStore
 
@@ -317,7 +317,7 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     ready, end = multiprocessing.Pipe()
 
     def hold() -> None:
-        held = claim(LocalStore(), path)
+        held = LocalStore().claim(path)
         if os.fork() == 0:
             time.sleep(60)
             os._exit(0)
@@ -327,49 +327,49 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path: Path) -> None:
     process = in_a_process(hold)
     assert ready.poll(60)
     with pytest.raises(PrepareError):
-        claim(LocalStore(), path)
+        LocalStore().claim(path)
     process.kill()
     process.join()
-    claim(LocalStore(), path).release()
+    LocalStore().claim(path).release()
     assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.parametrize("store", [LocalStore(), MemoryStore()], ids=["local", "memory"])
 def test_claims(tmp_path: Path, store: Any) -> None:
     path = str(tmp_path / "deep" / "set")
-    held = claim(store, path)
+    held = store.claim(path)
     for shared in (False, True):
         with pytest.raises(PrepareError):
-            claim(store, path, shared=shared)
+            store.claim(path, shared=shared)
     held.release()
     held.release()
     assert list(tmp_path.iterdir()) == []
     path = str(tmp_path / "set")
-    first, second = claim(store, path, shared=True), claim(store, path, shared=True)
+    first, second = store.claim(path, shared=True), store.claim(path, shared=True)
     with pytest.raises(PrepareError):
-        claim(store, path)
+        store.claim(path)
     first.release()
     with pytest.raises(PrepareError):
-        claim(store, path)
+        store.claim(path)
     second.release()
-    claim(store, path).release()
+    store.claim(path).release()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_dropped_writer_lets_go(tmp_path: Path) -> None:
     path = str(tmp_path / "set")
-    held = claim(LocalStore(), path)
+    held = LocalStore().claim(path)
     del held
-    claim(LocalStore(), path).release()
+    LocalStore().claim(path).release()
 
 
 def test_a_verb_shares_with_its_own_writers_alone(tmp_path: Path) -> None:
     path = str(tmp_path / "set")
     with claimed(LocalStore(), path) as store:
-        claim(store, path).release()
+        store.claim(path).release()
         for _ in range(2):
             with pytest.raises(PrepareError):
-                claim(LocalStore(), path)
+                LocalStore().claim(path)
     assert os.listdir(tmp_path) == []
 
 
@@ -378,7 +378,7 @@ def test_a_verb_shares_by_every_name(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("folder")
     path = str(tmp_path / "link" / "set")
     with claimed(LocalStore(), path) as store:
-        claim(store, path).release()
+        store.claim(path).release()
         for other in (path, str(tmp_path / "folder" / "set")):
             with pytest.raises(PrepareError):
                 claimed(LocalStore(), other).__enter__()
@@ -389,8 +389,8 @@ def test_a_lock_survives_faults_without_litter(tmp_path: Path) -> None:
     for n in range(1, 40):
         store = FaultStore(n)
         with contextlib.suppress(OSError, PenstockError):
-            claim(store, str(tmp_path / "deep" / "set")).release()
+            store.claim(str(tmp_path / "deep" / "set")).release()
         total = max(total, store.operations)
         assert list(tmp_path.iterdir()) == [], n
-        claim(LocalStore(), str(tmp_path / "deep" / "set")).release()
+        LocalStore().claim(str(tmp_path / "deep" / "set")).release()
     assert total >= 5

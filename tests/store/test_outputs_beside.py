@@ -21,7 +21,6 @@ from penstock.prepare.jsonl_index import build_index
 from penstock.prepare.media.run import prepare_media
 from penstock.reshape.merge import merge
 from penstock.store import LocalStore
-from penstock.store.outputs import claim
 from penstock.testing.datasets import files_in
 
 
@@ -77,7 +76,7 @@ def test_files_of_others_beside_an_output_stay(tmp_path: Path, name: str, overwr
 @pytest.mark.parametrize("format", ["megatron", "pbin", "jsonl", "flat-tokens", "mds", "webdataset"])
 def test_outputs_whose_long_names_end_differently_are_two(tmp_path: Path, format: str) -> None:
     outs = [tmp_path / ("é" * 110 + end) for end in ("a", "b")]  # 221 bytes
-    held = claim(LocalStore(), str(outs[0]))
+    held = LocalStore().claim(str(outs[0]))
     make = {"jsonl": lines, "webdataset": tars}.get(format) or (lambda path: tokens(path, format=format))
     if format == "mds":
         with ps.create(outs[1], format="mds", columns={"n": "int"}) as writer:
@@ -123,7 +122,7 @@ BESIDE: dict[str, tuple[Callable[[Path], Path], str, Callable[[Path], object]]] 
 def test_verbs_that_write_beside_data_wait_for_nobody(tmp_path: Path, name: str) -> None:
     make, claimed, verb = BESIDE[name]
     path = make(tmp_path / {lines: "a.jsonl", tokens: "a.pbin", tars: "a"}[make])
-    held = claim(LocalStore(), str(tmp_path / claimed))
+    held = LocalStore().claim(str(tmp_path / claimed))
     before = files_in(tmp_path)
     with pytest.raises(PrepareError, match="another run is writing this output"):
         verb(path)

@@ -46,7 +46,6 @@ from penstock.formats._modes import map_least, way_to_read
 from penstock.store._files import is_link
 from penstock.store.base import Store
 from penstock.store.mapped import Held
-from penstock.store.place import real_path
 from penstock.store.side_file import NEXT, record_in_side_file
 from penstock.types import Finding, IntArray, Manifest, ReadMode
 
@@ -136,7 +135,7 @@ def base_of(format: str, path: str) -> str | None:
 def base_at(format: str, store: Store, path: str) -> str | None:
     """`base_of` where the data are: of a link, what it leads to."""
     base = base_of(format, path)
-    return real_path(store, base) if base is not None and store.is_local and is_link(base) else base
+    return store.real_path(base) if base is not None and store.is_local and is_link(base) else base
 
 
 def plane_path(base: str, entry: PlaneEntry) -> str:

@@ -46,7 +46,7 @@ from penstock.store.dry import dry_place
 from penstock.store.fingerprint import states_of
 from penstock.store.local import TOGETHER, LocalStore
 from penstock.store.memory import MemoryStore
-from penstock.store.outputs import claim, output_path, require_file_or_none, require_other, sweep_killed
+from penstock.store.outputs import output_path, require_file_or_none, require_other, sweep_killed
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Given, Place, absolute, place_of, places_of
 from penstock.store.put import HIDDEN, NamesBeside, aborting, read_small
@@ -310,7 +310,7 @@ def _write_index(
         index = dry_place(index)
     elif not options.overwrite and (report := once.made()) is not None:
         return report
-    held = claim(index.store, index.path)
+    held = index.store.claim(index.path)
     try:
         require_own_index(index.store, own, index.path, lines.flavor, has_data=True)
         with contextlib.ExitStack() as stack:

@@ -35,7 +35,7 @@ from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
 from penstock.store._files import on_network
 from penstock.store.base import Store
 from penstock.store.mapped import MappedFile
-from penstock.store.place import Data, Place, dataset_at, real_path
+from penstock.store.place import Data, Place, dataset_at
 from penstock.store.remote import RemoteStore
 from penstock.types import Extent, IntArray, Manifest
 
@@ -165,7 +165,7 @@ class TokenRows:
         self.format = format
         self.dtype = source.dtype
         run = source.token_run() if place.is_local and isinstance(source, OneRun) else None
-        self._run = None if run is None else replace(run, path=real_path(place.store, run.path))
+        self._run = None if run is None else replace(run, path=place.store.real_path(run.path))
         self._map: MappedFile | None = None
         self._proof: DocumentsProof | None = None
 
@@ -442,7 +442,7 @@ def in_place(source: int, rows: AnyRows, store: Store, token_bytes: int) -> InPl
     run = rows.source.token_run() if _is_same(rows.place.store, store) else None
     if run is None:
         return None
-    file = Place(rows.place.store, real_path(rows.place.store, run.path))
+    file = Place(rows.place.store, rows.place.store.real_path(run.path))
     return InPlace(source, rows, file, run.offset_bytes, run.length_bytes)
 
 

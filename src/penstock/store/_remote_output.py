@@ -25,7 +25,7 @@ from penstock.store._leftovers import staged_name, sweep
 from penstock.store.base import Store
 from penstock.store.derived import cache_folder, upload_folder
 from penstock.store.local import LocalStaged, LocalStore, output_exists
-from penstock.store.lock import hold_lock
+from penstock.store.lock import Claim, hold_lock
 from penstock.store.put import require_writable
 from penstock.types import Buffer
 
@@ -46,7 +46,7 @@ class Owner(msgspec.Struct):
     cache: str
 
 
-class RemoteClaim:
+class RemoteClaim(Claim):
     """The claim of one writer to files of a remote store; see `penstock.store.outputs.claim_files`.
 
     Args:
@@ -86,7 +86,6 @@ class RemoteClaim:
             self._held = stack.pop_all()
 
     def release(self) -> None:
-        """Release the output for other writers; a second call does nothing."""
         with self._held.pop_all() as held:
             held.callback(self._forget)
 

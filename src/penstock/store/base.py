@@ -17,6 +17,7 @@ from penstock import abc
 from penstock.abc import Staged, SupportsMmap
 from penstock.errors import Corrupt, FormatError, Truncated, Unsupported
 from penstock.store._links import LinkGuard
+from penstock.store.lock import Claim
 from penstock.types import Buffer
 
 Range = tuple[int, int]
@@ -62,6 +63,7 @@ class Store:
         is_local: the files are on this machine, under their own paths.
         keeps_copies: a remote store that keeps whole, checked local copies of its files (`CachedStore`).
         stages_folders: whole folders become visible at once (`stage_folder`).
+        has_claims: `claim` excludes other writers; otherwise an object in the store does; see `store._remote_output`.
         lists_levels: `first_names` and `level` are available: a remote store.
         read_only: error text of a store that can't be written.
         read_only_hint: its hint.
@@ -74,6 +76,7 @@ class Store:
     is_local: bool = False
     keeps_copies: bool = False
     stages_folders: bool = False
+    has_claims: bool = False
     lists_levels: bool = False
     read_only: str = "this store is read-only"
     read_only_hint: str | None = None
@@ -181,6 +184,18 @@ class Store:
                 commit).
         """
         raise Unsupported("this store can't publish a folder at once", path=path)
+
+    def claim(self, path: str, *, shared: bool = False) -> Claim:
+        """Claim an output until `release`, with `shared` together with others that do; links were followed before.
+
+        Raises:
+            PrepareError: another writer holds it.
+        """
+        return Claim()
+
+    def holding(self, claim: Claim) -> Store:
+        """Return this store for writers that share `claim`."""
+        return self
 
     def move_new(self, path: str, target: str) -> bool:
         """Move a local file or directory in one file system, durably; return False if the target exists."""

@@ -21,7 +21,7 @@ from penstock.errors import ConfigError, MissingExtra, PrepareError, Unreachable
 from penstock.store._credentials import s3_settings
 from penstock.store._objects import is_expired
 from penstock.store._remote_output import publish, scratch_file
-from penstock.store.base import Store
+from penstock.store.base import Store, View
 from penstock.store.local import LocalStaged, LocalStore, output_exists
 from penstock.store.put import aborting
 from penstock.store.remote import RemoteStore
@@ -396,8 +396,7 @@ def joining(store: Store, work: str | None) -> Store:
     return JoiningStore(store, remote, work) if isinstance(remote, RemoteStore) else store
 
 
-@dataclass(frozen=True, slots=True)
-class JoiningStore(Store):
+class JoiningStore(View):
     """An object store whose staged files take ranges of its files; see `joining`.
 
     Attributes:
@@ -406,30 +405,11 @@ class JoiningStore(Store):
         work: see `joining`.
     """
 
-    whole: Store
-    remote: RemoteStore
-    work: str | None = None
-
-    def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        return self.whole.get(path, start_bytes, length_bytes)
-
-    def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        return self.whole.get_ranges(path, ranges)
-
-    def size(self, path: str) -> int:
-        return self.whole.size(path)
-
-    def exists(self, path: str) -> bool:
-        return self.whole.exists(path)
-
-    def is_folder(self, path: str) -> bool:
-        return self.whole.is_folder(path)
-
-    def list(self, prefix: str) -> Iterator[str]:
-        return self.whole.list(prefix)
-
-    def delete(self, path: str) -> None:
-        self.whole.delete(path)
+    def __init__(self, whole: Store, remote: RemoteStore, work: str | None = None) -> None:
+        super().__init__(whole)
+        self.whole = whole
+        self.remote = remote
+        self.work = work
 
     def sweep(self, path: str) -> None:
         self.remote.sweep(path)

@@ -114,7 +114,7 @@ _READING = (
         "mapped_copy",
         "local_copy",
     ),
-    *("copied_to", "expect_hashes", "expect_size", "check_copies", "forget", "capacity_bytes", "stage_folder"),
+    *("copied_to", "expect_hashes", "expect_size", "check_copies", "forget", "capacity_bytes", "stage_folder", "claim"),
 )
 
 
@@ -130,15 +130,10 @@ class DryStore(View):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.keeps_copies, self.stages_folders = store.keeps_copies, store.stages_folders
-        self.lists_levels = store.lists_levels
+        self.lists_levels, self.has_claims = store.lists_levels, store.has_claims
         self._memory = MemoryStore()
         for name in _READING:
             setattr(self, name, getattr(store, name))
-
-    def __getattr__(self, name: str) -> Any:  # such as `claim`, which only some stores have
-        if name.startswith("_"):
-            raise AttributeError(name)
-        return getattr(self.inner, name)
 
     @property
     def folder(self) -> str | None:

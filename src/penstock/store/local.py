@@ -53,7 +53,7 @@ from penstock.store._leftovers import Kept, Owned, drop_second_names, give_name,
 from penstock.store._links import LinkGuard
 from penstock.store._local_staged import TOGETHER, LocalStaged, LocalStagedFiles, LocalStagedFolder
 from penstock.store.base import Store
-from penstock.store.lock import JoinedClaim, LocalClaim
+from penstock.store.lock import Claim, LocalClaim
 from penstock.store.mapped import map_open
 from penstock.store.transaction import OutputFiles, Transaction, complete_commit, output_files, paths_of, read_committed
 
@@ -84,7 +84,7 @@ class LocalStore(Store):
 
     __slots__ = ("_claim", "_kept", "_os", "_staged", "guard", "replaces_planes")
 
-    is_local = stages_folders = True
+    is_local = stages_folders = has_claims = True
 
     def __init__(
         self,
@@ -198,12 +198,12 @@ class LocalStore(Store):
         self.require_target(os.path.join(folder, TOGETHER))
         return LocalStagedFiles(self._os, folder)
 
-    def claim(self, path: str, *, shared: bool = False) -> LocalClaim | JoinedClaim:
+    def claim(self, path: str, *, shared: bool = False) -> Claim:
         """Claim an output until it is released, or raise `PrepareError` if another writer holds it."""
         require_no_url(path)
         self.require_target(path)
         if self._claim is not None and os.path.realpath(path) == os.path.realpath(self._claim.path):
-            return JoinedClaim()
+            return Claim()
         os_module = NamingOs(self._os, path)
         claim = LocalClaim(os_module, path, shared=shared)
         try:
@@ -219,7 +219,7 @@ class LocalStore(Store):
         require_no_url(path)
         self.require_target(path)
         files = output_files(path)
-        return Transaction(files, plan, claim=JoinedClaim(), kept=self._kept, os_module=self._os)
+        return Transaction(files, plan, claim=Claim(), kept=self._kept, os_module=self._os)
 
     def read_committed(self, path: str, read: Callable[[LocalStore], ResultT]) -> ResultT:
         """Call `read` with a store in which the output that `path` identifies is as its last commit made it."""
@@ -246,9 +246,8 @@ class LocalStore(Store):
         staged = self._staged.get(os.path.realpath(path)) if self._staged else None
         return path if staged is None or not (staged.endswith("/") or is_there(staged)) else staged
 
-    def holding(self, claim: LocalClaim) -> LocalStore:
-        """Return this store for writers that share `claim`."""
-        return self._with(claim=claim)
+    def holding(self, claim: Claim) -> LocalStore:
+        return self._with(claim=claim) if isinstance(claim, LocalClaim) else self
 
     def replacing_planes(self) -> LocalStore:
         """Return this store for writers that replace tokens together with their planes."""

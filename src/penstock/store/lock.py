@@ -144,7 +144,31 @@ def _second_name(path: str) -> str:
     return os.path.join(folder, f".{hidden_stem(name)}.new", LOCK_NAME)
 
 
-class LocalClaim:
+class Claim:
+    """The claim of one writer to an output.
+
+    This base class holds nothing: for stores without claims, and for writers that work for the holder of the output.
+    """
+
+    __slots__ = ()
+
+    def release(self) -> None:
+        """Release the output for other writers; a second call does nothing."""
+
+
+class HeldClaims(Claim):
+    """Several claims that are released together."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: contextlib.ExitStack) -> None:
+        self._held = held
+
+    def release(self) -> None:
+        self._held.close()
+
+
+class LocalClaim(Claim):
     """The claim of one writer to a local output; see `penstock.store.outputs.claim`.
 
     Args:
@@ -178,7 +202,6 @@ class LocalClaim:
             raise
 
     def release(self) -> None:
-        """Release the output for other writers; a second call does nothing."""
         if self._fd >= 0:
             try:
                 with contextlib.suppress(OSError):
@@ -261,13 +284,7 @@ class LocalClaim:
             os.close(fd)
 
 
-class JoinedClaim:
-    """Claim of a writer that works for the holder of the output, who releases it."""
-
-    def release(self) -> None: ...
-
-
-class MemoryClaim:
+class MemoryClaim(Claim):
     """The claim of one writer to an output of a `MemoryStore`.
 
     Args:
@@ -288,7 +305,6 @@ class MemoryClaim:
         self._taken = taken
 
     def release(self) -> None:
-        """Release the output for other writers; a second call does nothing."""
         if self._taken is not None:
             taken, self._taken = self._taken, None
             taken[self.path] -= 1

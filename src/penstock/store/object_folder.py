@@ -25,7 +25,7 @@ from penstock.errors import ConfigError, NotFound, PrepareError, Truncated
 from penstock.store._copies import NoCopy, in_cache_folder
 from penstock.store._leftovers import mark_path, piece_path
 from penstock.store._remote_output import is_dead, upload_lock
-from penstock.store.base import Store
+from penstock.store.base import StagedView, Store
 from penstock.store.derived import cache_folder
 from penstock.store.local import output_exists
 from penstock.store.lock import hold_lock
@@ -254,62 +254,49 @@ class ObjectFolder:
             return []
 
 
-class _Part:
-    """A file on its way; see `penstock.abc.Staged`."""
+class _Part(StagedView):
+    """A staged file of an `ObjectFolder`."""
 
-    __slots__ = ("_folder", "_hasher", "_is_taken", "_name", "_staged", "path")
+    __slots__ = ("_folder", "_hasher", "_is_taken", "_name")
 
     def __init__(self, folder: ObjectFolder, name: str, staged: Staged) -> None:
-        self.path = staged.path
+        super().__init__(staged)
         self._folder = folder
         self._name = name
-        self._staged = staged
         self._hasher: xxhash.xxh3_128 | None = xxhash.xxh3_128()
         self._is_taken = False
 
     def write(self, data: Buffer) -> int:
-        """Append; returns bytes written."""
         if self._hasher is not None:
             self._hasher.update(byte_view(data))
-        return self._noting(lambda: self._staged.write(data))
+        return self._noting(lambda: self.staged.write(data))
 
     def write_at(self, offset_bytes: int, data: Buffer) -> None:
-        """Overwrite bytes already written."""
         self._hasher = None
-        self._noting(lambda: self._staged.write_at(offset_bytes, data))
-
-    def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
-        """Bytes already written."""
-        return self._staged.read_at(offset_bytes, length_bytes)
+        self._noting(lambda: self.staged.write_at(offset_bytes, data))
 
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
-        """Append a range of a local file; raises `Truncated`."""
         self._hasher = None
-        return self._noting(lambda: self._staged.append_file(path, start_bytes, length_bytes))
-
-    def tell(self) -> int:
-        """Return the number of bytes appended so far."""
-        return self._staged.tell()
+        return self._noting(lambda: self.staged.append_file(path, start_bytes, length_bytes))
 
     def sync(self) -> None:
         """Do nothing: what a killed writer had not uploaded is written again."""
 
     def commit(self) -> None:
         """Upload it, or hold it back until all is committed."""
-        self._noting(lambda: self._folder.take(self._name, self._staged, (self._staged.tell(), self._digest())))
+        self._noting(lambda: self._folder.take(self._name, self.staged, (self.staged.tell(), self._digest())))
         self._is_taken = True
 
     def abort(self) -> None:
-        """Drop it, unless it is committed."""
         if not self._is_taken:
-            self._staged.abort()
+            self.staged.abort()
 
     def _digest(self) -> str:
         if self._hasher is not None:
             return self._hasher.hexdigest()
         hasher = xxhash.xxh3_128()
-        for start_bytes in range(0, self._staged.tell(), _BLOCK_BYTES):
-            hasher.update(self._staged.read_at(start_bytes, _BLOCK_BYTES))
+        for start_bytes in range(0, self.staged.tell(), _BLOCK_BYTES):
+            hasher.update(self.staged.read_at(start_bytes, _BLOCK_BYTES))
         return hasher.hexdigest()
 
     def _noting(self, work: Callable[[], T]) -> T:

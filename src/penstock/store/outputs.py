@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, TypeVar, cast, runtime_checkable
+from typing import TypeVar, cast
 
 from penstock._limits import MOST_NAME_BYTES
 from penstock.abc import Staged
@@ -26,8 +26,8 @@ from penstock.store.base import StagedFolder, Store
 from penstock.store.compose import JoiningStore
 from penstock.store.exclude_list import require_no_list
 from penstock.store.find import find_files
-from penstock.store.local import LocalStore, output_exists
-from penstock.store.lock import JoinedClaim, LocalClaim
+from penstock.store.local import output_exists
+from penstock.store.lock import Claim, HeldClaims
 from penstock.store.object_folder import open_objects, require_no_writer
 from penstock.store.patterns import is_pattern
 from penstock.store.place import absolute, is_url
@@ -47,31 +47,9 @@ _DATASET_MARKS = ("index.json", ".nv-meta", ".zgroup", "zarr.json", ".penstock")
 """By one of these a folder is one dataset, not a place to look for files in."""
 
 
-class Claim(Protocol):
-    def release(self) -> None:
-        """Release the output for other writers; a second call does nothing."""
-        ...
-
-
-@runtime_checkable
-class _Claims(Protocol):
-    """A store that supports claims."""
-
-    def claim(self, path: str, *, shared: bool = False) -> Claim: ...
-
-
-def claim(store: Store, path: str, *, shared: bool = False) -> Claim:
-    """Take an output, until `release`; `shared` with others that do. Links are followed before: see `output_path`.
-
-    Raises:
-        PrepareError: another writer has it.
-    """
-    return store.claim(path, shared=shared) if isinstance(store, _Claims) else JoinedClaim()
-
-
 def is_held(store: Store, path: str) -> bool:
     """Return whether another writer has claimed an output by its first file; in an object store, one of this host."""
-    if not isinstance(store, _Claims):
+    if not store.has_claims:
         return is_at_work(path)
     try:
         store.claim(path).release()
@@ -91,14 +69,14 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
         require_file_or_none(store, path)
     _require_place_of_side_file(store, side)
     with contextlib.ExitStack() as stack:
-        if not isinstance(store, _Claims):
+        if not store.has_claims:
             work = store.work if isinstance(store, JoiningStore) else None
             stack.callback(RemoteClaim(store, data, work).release)
         for path in (data, *others):
-            stack.callback(claim(store, path).release)
+            stack.callback(store.claim(path).release)
             store.sweep(path)
         _require_no_planes(store, side.removesuffix(".penstock"))
-        return _Claimed(stack.pop_all().close)
+        return HeldClaims(stack.pop_all())
 
 
 def require_own_side_file(store: Store, side: str) -> None:
@@ -139,10 +117,10 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
         PrepareError: another writer holds this output.
     """
     for path in paths:
-        if not isinstance(store, _Claims):
+        if not store.has_claims:
             sweep_claim(store, path)
             store.sweep_folder(path)
-        claim(store, path).release()
+        store.claim(path).release()
         store.sweep(path)
 
 
@@ -178,24 +156,21 @@ def claimed(store: StoreT, *paths: str, shared: bool = False) -> Generator[Store
             held = _claim_real(store, path, shared=shared)
             stack.callback(held.release)
             first = first or held
-        if isinstance(store, LocalStore) and isinstance(first, LocalClaim):
-            yield cast(StoreT, store.holding(first))
-        else:
-            yield store
+        yield store if first is None else cast(StoreT, store.holding(first))
 
 
 def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:
     """Claim what a path leads to, so that its other names, by links, are claimed too."""
     if not store.is_local:
-        return claim(store, path, shared=shared)
+        return store.claim(path, shared=shared)
     real = os.path.realpath(path)
     try:
-        return claim(store, real, shared=shared)
+        return store.claim(real, shared=shared)
     except OSError as error:
         if error.errno not in _NO_FILE_HERE or not is_folder(real):
             raise
     # Whoever may write into this folder alone meets there with others of the kind; nobody can exchange it.
-    return claim(store, os.path.join(real, ".penstock"), shared=shared)
+    return store.claim(os.path.join(real, ".penstock"), shared=shared)
 
 
 def settled(store: Store, path: str) -> str:
@@ -318,9 +293,9 @@ def open_folder(
         root, part = (f"{path}/{split}", "") if inside else (path, split or "")
         return open_objects(store, root, held, overwrite=overwrite, part=part, clashes=clashes)
     with contextlib.ExitStack() as stack:
-        stack.callback(claim(store, path, shared=split is not None).release)
+        stack.callback(store.claim(path, shared=split is not None).release)
         if split is not None:
-            stack.callback(claim(store, f"{path}.{split}").release)
+            stack.callback(store.claim(f"{path}.{split}").release)
         target, beside = (f"{path}/{split}", path) if inside else (path, None)
         folder = store.stage_folder(target, overwrite=overwrite, beside=beside, own=own)
         return _Folder(folder, stack.pop_all().close)
@@ -409,11 +384,6 @@ def _unlisted(store: Store, path: str, names: Collection[str], unfinished: Calla
             top, slash, _ = name.partition("/")
             if name not in known and (top + slash in above or not unfinished(top)):
                 yield name
-
-
-@dataclass(frozen=True, slots=True)
-class _Claimed:
-    release: Callable[[], None]
 
 
 class _Folder:

@@ -65,17 +65,7 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
 
 def within(store: Store, path: str, *, follow_links: bool = False) -> Store:
     """A store for the dataset at `path`: a local one then refuses links out of its folder, unless they are meant."""
-    return store.within(path) if store.is_local and not follow_links else store
-
-
-def real_path(store: Store, path: str) -> str:
-    """The path of a file that is opened by its name; raises `UnsafeData` where a link leads out of the dataset."""
-    return store.real_path(path) if store.is_local else path
-
-
-def current_path(store: Store, path: str) -> str:
-    """Return where a file of this machine is now: during a commit, in the staging directory."""
-    return store.current_path(path) if store.is_local else path
+    return store if follow_links else store.within(path)
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:

@@ -47,7 +47,7 @@ from penstock.store._files import (
 )
 from penstock.store._leftovers import Kept, take_leftovers
 from penstock.store._local_staged import LocalStaged
-from penstock.store.lock import LOCK_NAME, JoinedClaim, LocalClaim, block_old_writers, lock_path
+from penstock.store.lock import LOCK_NAME, Claim, LocalClaim, block_old_writers, lock_path
 
 ResultT = TypeVar("ResultT")
 
@@ -309,7 +309,7 @@ class Transaction:
         files: OutputFiles,
         plan: str,
         *,
-        claim: LocalClaim | JoinedClaim | None = None,
+        claim: Claim | None = None,
         kept: Kept | None = None,
         os_module: Any = os,
     ) -> None:
@@ -421,7 +421,7 @@ class Transaction:
             self._roll_forward(log)
 
     def _open_staging(self) -> None:
-        folder, path, is_joined = self.files.folder, self.files.staging_path, isinstance(self._claim, JoinedClaim)
+        folder, path, is_joined = self.files.folder, self.files.staging_path, not isinstance(self._claim, LocalClaim)
         for (
             name
         ) in self.files.names:  # what a killed writer of version 0.2 left: staged files, and locks of other files

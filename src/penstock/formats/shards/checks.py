@@ -27,7 +27,6 @@ from penstock.formats.shards.side import SIDE_NAME, shards_facts
 from penstock.formats.shards.source import codec_of
 from penstock.store.base import Store
 from penstock.store.object_folder import GO_ON, UNFINISHED, is_unfinished
-from penstock.store.place import real_path
 from penstock.types import Depth, Finding, OpenOptions
 
 _SAMPLED_SHARDS = 64
@@ -144,7 +143,7 @@ def _check_files(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         there = 0
         for file in (zipped, raw) if zipped else (raw,):
             try:
-                size_bytes = store.size(real_path(store, check.folder.place(file)))
+                size_bytes = store.size(store.real_path(check.folder.place(file)))
             except NotFound:
                 continue
             except PenstockError as error:

@@ -30,7 +30,7 @@ from penstock.formats.shards.side import SIDE_NAME
 from penstock.store.base import Store
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import output_exists
-from penstock.store.outputs import claim, require_file_or_none
+from penstock.store.outputs import require_file_or_none
 from penstock.store.place import resolve, within
 from penstock.store.put import put
 from penstock.store.side_file import EDGE_BYTES, edge_binding
@@ -110,7 +110,7 @@ def _require_all_listed(store: Store, root: str, names: Sequence[str]) -> None:
 
 def _put(store: Store, where: str, data: bytes, *, overwrite: bool) -> None:
     require_file_or_none(store, where)
-    held = claim(store, where)
+    held = store.claim(where)
     try:
         if store.exists(where):
             store.sweep(where)

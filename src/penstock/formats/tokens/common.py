@@ -20,7 +20,6 @@ from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
 from penstock.store.base import Store
 from penstock.store.fingerprint import OpenedFile, opened_file
 from penstock.store.mapped import Held
-from penstock.store.place import current_path
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, ReadMode, Sample, Schema, TokenArray
 
 RUN_TOKENS = 1 << 24
@@ -157,7 +156,7 @@ class TokenFile:
         if not 0 <= start <= stop <= self._num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
         start_bytes, stop_bytes = self._range(start, stop)
-        return Extent(current_path(self._store, self._path), start_bytes, stop_bytes - start_bytes)
+        return Extent(self._store.current_path(self._path), start_bytes, stop_bytes - start_bytes)
 
     def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
         return (self.extent(start, stop),)

@@ -44,7 +44,6 @@ from penstock.formats.tokens.zarr.meta import (
 )
 from penstock.store._files import raised
 from penstock.store.base import Store
-from penstock.store.place import real_path
 from penstock.store.put import aborting, put
 from penstock.store.side_file import is_next, sweep_next
 from penstock.types import Action, IntArray, OpenOptions
@@ -278,6 +277,6 @@ def _keep(store: Store, path: str, wanted: str) -> str:
     files = list(store.list(path)) if store.is_folder(path) else [path]
     for file in files:
         with aborting(store.stage(backup + file.removeprefix(path))) as copy:
-            copy.append_file(real_path(store, file))
+            copy.append_file(store.real_path(file))
             copy.commit()
     return backup
