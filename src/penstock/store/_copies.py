@@ -65,7 +65,7 @@ class NoCopy(ConfigError):
 
 @contextlib.contextmanager
 def in_cache_folder(url: str) -> Generator[None]:
-    """Files of the cache folder, needed to write `url`; raises `NoCopy` where it takes none."""
+    """Raise `NoCopy` for errors of the cache folder that stop an upload of `url`."""
     try:
         yield
     except PenstockError:
@@ -200,7 +200,7 @@ class Copies:
         return found
 
     def _is_right(self, found: Published, size_bytes: int, hashes: Mapping[str, str], whole: bool) -> bool:
-        """Whether a copy is what its record says, and what an index states."""
+        """Return whether a copy matches its record and the hashes of an index."""
         if len(found.data) != size_bytes:
             return False
         name = os.path.basename(found.path).partition(".")[0]
@@ -236,7 +236,7 @@ class Copies:
     # --- room ----------------------------------------------------------------------------------------------------
 
     def _make_room(self, url: str, size_bytes: int, lock_path: str) -> None:
-        """Reserve room for a new copy by the length of its lock file; evicts the least recently used copies."""
+        """Reserve room for a new copy by the length of its lock file; evict the least recently used copies."""
         with room_in(self.folder) as room:
             in_doubt = room.in_doubt and self.budget_bytes is not None
             if in_doubt or room.used_bytes + size_bytes > self._allowed(room.used_bytes):
@@ -254,7 +254,6 @@ class Copies:
             room.copies += 1
 
     def capacity_bytes(self) -> int:
-        """What all copies together may take."""
         if self.budget_bytes is not None:
             return self.budget_bytes
         with room_in(self.folder) as room:
@@ -289,13 +288,13 @@ class Copies:
 
 
 def copy_name(url: str, version: str, size_bytes: int, run: str = RUN) -> str:
-    """The name of the copy of this version of a file; without a version, of one that serves this run alone."""
+    """Return the name of the copy of a version; without a version, of a copy for this run only."""
     name = digest(url, version, size_bytes)
     return name if version else run + name[len(run) :]
 
 
 def share_run(folder: str | None) -> str:
-    """The name of this run for a worker of it; what that leaves in the cache `folder` is removed with our own."""
+    """Return the name of this run for its workers, whose copies are removed at the end of this run."""
     _drop_at_exit(os.path.join(folder or cache_folder(), _REMOTE))
     return RUN
 
@@ -303,7 +302,7 @@ def share_run(folder: str | None) -> str:
 def in_memory(
     url: str, size_bytes: int, hashes: Mapping[str, str], fetch: Callable[[], Iterable[Buffer]]
 ) -> NDArray[np.uint8]:
-    """uint8[size_bytes]: a file that no folder takes; arguments and errors as of `Copies.make`."""
+    """Return a file as uint8[size_bytes] if no copy can be stored; see `Copies.make` for arguments and errors."""
     problem: FormatError | None = None
     for _ in range(2):
         data = b"".join(map(byte_view, fetch()))
@@ -314,7 +313,6 @@ def in_memory(
 
 
 def wrong_size(url: str, found_bytes: int, size_bytes: int) -> FormatError:
-    """The error for a copy of another size than its file."""
     kind = Truncated if found_bytes < size_bytes else Corrupt
     return kind(
         "the size of the copy differs from the file",
@@ -326,7 +324,7 @@ def wrong_size(url: str, found_bytes: int, size_bytes: int) -> FormatError:
 
 
 def wrong_bytes(url: str, data: Buffer, hashes: Mapping[str, str]) -> Corrupt | None:
-    """The error for bytes that an index contradicts; None where they are right."""
+    """Return the error for bytes that contradict an index; None if they match."""
     wrong = _wrong_hash(data, hashes)
     if wrong is None:
         return None
@@ -341,13 +339,12 @@ def wrong_bytes(url: str, data: Buffer, hashes: Mapping[str, str]) -> Corrupt | 
 
 
 def _problem(url: str, path: str, size_bytes: int, hashes: Mapping[str, str]) -> FormatError | None:
-    """What is wrong with the bytes of a file at `path`; errors name `url`."""
     data = LocalStore().mmap(path)
     return wrong_size(url, len(data), size_bytes) if len(data) != size_bytes else wrong_bytes(url, data, hashes)
 
 
 def _wrong_hash(data: Buffer, hashes: Mapping[str, str]) -> tuple[str, str] | None:
-    """The first algorithm whose digest is another one, and that digest."""
+    """Return the first algorithm whose digest differs, and that digest."""
     for algorithm, expected in hashes.items():
         found = hex_digest(algorithm, data)
         if found != expected.lower():
@@ -366,7 +363,7 @@ def _remove(path: str) -> None:
 
 @functools.cache
 def _drop_at_exit(folder: str) -> None:
-    """Have the copies that serve this run alone removed when it ends."""
+    """Remove the copies of this run when it ends."""
 
     def drop() -> None:
         if os.getpid() == _RUN_PROCESS:

@@ -105,14 +105,13 @@ def require_credentials(scheme: str, url: str, settings: Mapping[str, Any]) -> N
 
 
 def _firmware() -> Iterator[str]:
-    """The maker of this machine, as its firmware names it."""
+    """Yield what the firmware records about the maker of this machine."""
     for path in _FIRMWARE:
         with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
             yield file.read(200).strip()
 
 
 def s3_settings(bucket: str) -> dict[str, Any]:
-    """Keyword arguments of `obstore.store.S3Store` for a bucket."""
     settings: dict[str, Any] = {"copy_if_not_exists": "multipart"}
     endpoint = os.environ.get("S3_ENDPOINT_URL")
     if endpoint:
@@ -131,7 +130,7 @@ def s3_settings(bucket: str) -> dict[str, Any]:
 
 
 def _section(variable: str, usual_path: str, name: str) -> dict[str, str]:
-    """One section of an INI file; empty where there is none."""
+    """Return a section of an INI file; empty if there is none."""
     parser = configparser.RawConfigParser()
     try:
         parser.read(os.environ.get(variable) or os.path.expanduser(usual_path))

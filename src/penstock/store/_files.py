@@ -114,7 +114,6 @@ def try_to_remove(remove: Callable[[str], object], path: str) -> None:
 
 
 def exchange(first: str, second: str) -> None:
-    """Exchange the names of two directories atomically."""
     call = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if call is None or call(_AT_FDCWD, os.fsencode(first), _AT_FDCWD, os.fsencode(second), _RENAME_EXCHANGE):
         raise ConfigError(
@@ -206,7 +205,6 @@ def require_movable(path: str) -> None:
 
 
 def read_range(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> bytes:
-    """Return bytes of an open file, fewer only at its end."""
     data: bytes = os_module.pread(fd, length_bytes, start_bytes)
     if len(data) == length_bytes or not data:
         return data
@@ -307,7 +305,6 @@ class NamingOs:
 
 
 def raised(error: OSError) -> None:
-    """Raise an error that `os.walk` reports, unless the directory is gone."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
@@ -364,7 +361,6 @@ def is_file(path: str) -> bool:
 
 
 def is_staged_name(name: str) -> bool:
-    """Return whether a file name is that of a staged file."""
     return name.startswith(".") and name.endswith(STAGED_SUFFIX)
 
 

@@ -33,7 +33,7 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from penstock.st
 
 
 def transport(base: str, options: RemoteOptions) -> Transport:
-    """The transport for requests from this process; one for each bucket."""
+    """Return the transport for requests of this process; one per bucket."""
     # A forked child comes here under another id, and leaves its parent's connections alone.
     return _transport(base, options, os.getpid(), os.environ.get("S3_ENDPOINT_URL"))
 
@@ -49,7 +49,7 @@ def _helper(_pid: int) -> Helper:
 
 
 class Helper:
-    """The process that makes requests; used by one thread at a time."""
+    """The helper process. One thread at a time uses it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class Helper:
         )
 
     def call(self, url: str, message: dict[str, Any]) -> tuple[dict[str, Any], list[bytes]]:
-        """What it answers to a message; raises the error that it met, or `Unreachable` where it died."""
+        """Return the answer to a message; raise its error, or `Unreachable` if the helper exited."""
         sender, receiver = self._process.stdin, self._process.stdout
         with self._lock:
             try:

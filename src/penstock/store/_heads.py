@@ -136,14 +136,14 @@ class Heads:
         return path in self._known
 
     def survey(self, folder: str, found: Mapping[str, Head]) -> None:
-        """Keep what a listing says of all files under a folder."""
+        """Keep a listing of all files under a folder."""
         for path, head in found.items():
             if path not in self._changed:
                 self._known.setdefault(path, head)
         self._surveyed[folder.rstrip("/")] = sorted(found)
 
     def lacks(self, path: str) -> bool:
-        """Whether a listing says that nothing is there, neither a file nor a folder."""
+        """Return whether a listing has neither a file nor a folder of this name."""
         names = self._listing_of(path.rpartition("/")[0])
         if names is None or path in self._changed:
             return False
@@ -151,7 +151,7 @@ class Heads:
         return names[place : place + 1] != [path] and not self.is_folder(path)
 
     def is_folder(self, path: str) -> bool | None:
-        """Whether a listing says that files are under a path; None where none does."""
+        """Return whether a listing has files under a path; None without a listing."""
         start = f"{path.rstrip('/')}/"
         names = self._listing_of(start[:-1])
         if names is None or path in self._changed:
@@ -160,7 +160,7 @@ class Heads:
         return any(one.startswith(start) for one in names[place : place + 1])
 
     def is_there(self, path: str, remote: Store) -> bool:
-        """Whether a file or a folder is there; a web server, which knows no folders, is asked once for what it has."""
+        """Return whether a file or folder exists; web servers, which have no folders, are asked once."""
         if path in self._known or self.is_folder(path):
             return True
         if not remote.lists_nothing:
@@ -170,7 +170,7 @@ class Heads:
         return False
 
     def is_folder_of(self, path: str, remote: Store) -> bool:
-        """Whether a folder is there; on a web server what is no file may be one, but for `{a,b}`, which is several."""
+        """Return whether a folder exists; on a web server, any path that isn't a file may be one, except `{a,b}`."""
         known = self.is_folder(path)
         if known is not None:
             return known
@@ -179,7 +179,7 @@ class Heads:
         return remote.is_folder(path)
 
     def _listing_of(self, folder: str) -> list[str] | None:
-        """All files under a folder, or under one above it, as a listing told them."""
+        """Return all listed files under a folder, or under one of its parents."""
         while folder:
             if folder in self._surveyed:
                 return self._surveyed[folder]
@@ -187,7 +187,6 @@ class Heads:
         return None
 
     def head(self, path: str) -> Head:
-        """Size and version of a file, requested once; raises `NotFound`."""
         found = self._known.get(path)
         if found is None and self.lacks(path):
             raise NotFound("no such file or folder", path=path, hint="Check the URL")
@@ -197,18 +196,15 @@ class Heads:
         return found
 
     def size(self, path: str) -> int:
-        """Size in bytes, as an index states it where it does; raises `NotFound`."""
         known = None if path in self._known else self.sizes.get(path)
         return self.head(path).size_bytes if known is None else known
 
     def version(self, path: str) -> str:
-        """Names the version of a file that is known already; `""` where it is not."""
         head = self._known.get(path)
         # Both: bytes that are written again are the same by their ETag, and what belongs to them need not be.
         return "" if head is None or not head.identity else f"{head.size_bytes} {head.version} {head.modified}"
 
     def remember(self, path: str, head: Head) -> None:
-        """Keep what a server said."""
         if len(self._known) >= _MOST_HEADS:
             for known in (self._known, self._asked, self._noted, self.sizes, self.guesses):
                 known.clear()
@@ -216,14 +212,14 @@ class Heads:
         self._known[path] = head
 
     def answered(self, path: str, now: Head) -> None:
-        """Keep what an answer says, or hold it against what is known; raises `Corrupt`."""
+        """Keep size and version of an answer, or raise `Corrupt` if they contradict what is known."""
         if path in self._known:
             self.require_same(path, self._known[path], now)
         else:
             self.remember(path, now)
 
     def forget(self, path: str) -> None:
-        """Forget what is known of a file, which this process changed: what others saw of it counts no more."""
+        """Forget a file that this process changed, including what other processes noted."""
         self._known.pop(path, None)
         self.sizes.pop(path, None)
         self._asked.discard(path)
@@ -231,7 +227,7 @@ class Heads:
         self._changed.add(path)
 
     def seen(self, path: str) -> Head | None:
-        """Size and version of a file as some process of this host saw them, if one did."""
+        """Return size and version as noted by a process of this host; None without a note."""
         if path in self._changed:
             return None
         size_bytes = self.sizes.get(path)
@@ -244,11 +240,11 @@ class Heads:
         return found
 
     def _is_named(self, path: str) -> bool:
-        """Whether something else says which data these are, so that this file need not."""
+        """Return whether an index identifies this file, so that its own version doesn't matter."""
         return path in self.sizes or path in self.guesses
 
     def note_seen(self, path: str, head: Head) -> None:
-        """Say to other processes what was seen, once: only when the copy is there, lest they fetch it too."""
+        """Note a version for other processes, once; called when the copy exists, so that they don't fetch it too."""
         if path not in self._noted:
             self._noted.add(path)
             if noted(self._folder(), path, head.size_bytes, self._opened_s)[0] is None:
@@ -268,14 +264,14 @@ class Heads:
         return head
 
     def identified(self, path: str, head: Head) -> Head:
-        """`head`, asked for once more where an answer to ranges named no version."""
+        """Return `head`, requested again if the answer to a range had no version."""
         if not head.identity and path not in self._asked:
             self._asked.add(path)
             return self.require_same(path, head, self._ask(path))
         return head
 
     def require_same(self, path: str, head: Head, now: Head) -> Head:
-        """What is known of a file with what an answer says of it; raises `Corrupt` where that is another version."""
+        """Return the known size and version, completed by an answer; raise `Corrupt` for another version."""
         if head.contradicts(now):
             found, expected = (f"{one.size_bytes} bytes, version {one.identity or 'unknown'}" for one in (now, head))
             raise changed_while_read(path, found, expected)

@@ -220,7 +220,6 @@ def staged_name(name: str, token: str | None = None) -> str:
 
 
 def is_staged_for(entry: str, name: str) -> bool:
-    """Return whether `staged_name` gives this file name for `name`."""
     start = staged_start(name)
     return entry.startswith(start) and is_staged_name(entry) and len(entry) == len(start) + _END_LENGTH
 

@@ -41,7 +41,7 @@ class LinkGuard:
         return (LinkGuard, (self._given,))
 
     def check_open(self, path: str, fd: int) -> None:
-        """Raise `UnsafeData` where an open file of the dataset is outside its folder."""
+        """Raise `UnsafeData` if an open file of the dataset is outside its folder."""
         if path in self._checked:
             return
         self._require(path, _place_of(fd, path))
@@ -50,13 +50,13 @@ class LinkGuard:
         self._checked.add(path)
 
     def require(self, path: str) -> str:
-        """The real path of a file or folder that is opened by name; raises `UnsafeData`."""
+        """Return the real path of a file or folder that is opened by name, or raise `UnsafeData`."""
         real = os.path.realpath(path)
         self._require(path, real)
         return real
 
     def require_target(self, path: str) -> None:
-        """Raise `UnsafeData` where a file made or removed at `path` would be in a folder outside."""
+        """Raise `UnsafeData` if a file that is made or removed at `path` is in a folder outside."""
         folder, name = os.path.split(os.path.abspath(path))
         self._require(path, os.path.join(os.path.realpath(folder), name))
 
@@ -76,7 +76,7 @@ class LinkGuard:
 
 
 def _roots_of(path: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Which paths stand beside a dataset, where what is in it may be, and where what is beside it; all end in `/`."""
+    """Return the start of names next to a dataset, and the allowed roots inside and next to it; all end in `/`."""
     real = os.path.realpath(path)
     if is_folder(path):
         # Beside a folder only files that begin with its name are its own, as `group.zarr.penstock`.
@@ -90,7 +90,7 @@ def _roots_of(path: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
 
 
 def _with_blobs(*folders: str) -> tuple[str, ...]:
-    """Folders, and the files of Hugging Face's cache that their links lead to."""
+    """Return folders, and the targets of their links in Hugging Face's cache."""
     found: list[str] = []
     for folder in folders:
         found.append(folder.rstrip("/") + "/")

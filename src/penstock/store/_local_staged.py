@@ -51,7 +51,7 @@ _WRITE_BYTES = 1 << 17  # larger writes take page cache in larger pieces: measur
 
 
 class LocalStaged:
-    """One staged local file; see `penstock.abc.Staged`. Not for use by several threads at once."""
+    """One staged local file; see `penstock.abc.Staged`. Not thread-safe."""
 
     __slots__ = (
         *("_fd", "_folders", "_inside", "_kept", "_left_bytes", "_os", "_overwrite", "_pending", "_size_bytes"),
@@ -87,7 +87,6 @@ class LocalStaged:
             raise
 
     def write(self, data: Buffer) -> int:
-        """Append; returns bytes written."""
         if self._fd < 0:
             raise ValueError(f"{self.path}: the staged file was already committed or aborted")
         view = byte_view(data)
@@ -101,7 +100,6 @@ class LocalStaged:
         return len(view)
 
     def write_at(self, offset_bytes: int, data: Buffer) -> None:
-        """Overwrite bytes already written."""
         self._flush()
         view = byte_view(data)
         while view:
@@ -109,12 +107,11 @@ class LocalStaged:
             view, offset_bytes = view[written:], offset_bytes + written
 
     def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
-        """Bytes already written."""
         self._flush()
         return read_range(self._os, self._fd, offset_bytes, length_bytes)
 
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
-        """Append a range of a local file, copied by the kernel where it can; raises `Truncated`."""
+        """Append a range of a local file, by the kernel if it can; raise `Truncated`."""
         self._flush()
         given = NamingOs(self._os, path)
         source = open_descriptor(path, given)
@@ -148,7 +145,7 @@ class LocalStaged:
 
     @property
     def hidden_path(self) -> str:
-        """Where the bytes are until `commit`; all of them after `sync`."""
+        """Path of the bytes until `commit`; complete after `sync`."""
         return self._temp
 
     def emptied(self) -> str:
@@ -158,18 +155,15 @@ class LocalStaged:
         return self._temp
 
     def tell(self) -> int:
-        """Return the number of bytes appended so far."""
         return self._size_bytes + len(self._pending)
 
     def sync(self) -> None:
-        """Make the bytes durable, but not yet visible."""
         self._flush()
         if self._left_bytes > self._size_bytes:
             self._os.ftruncate(self._fd, self._size_bytes)
         self._os.fsync(self._fd)
 
     def commit(self) -> None:
-        """Sync, then make visible under the final path, durably."""
         try:
             self.sync()
             if not self._inside:
@@ -187,7 +181,7 @@ class LocalStaged:
             sync_folder(self._os, os.path.dirname(folder))
 
     def commit_as(self, path: str) -> bool:
-        """Commit under another name in its folder; false where one of that name is there already."""
+        """Commit under another name in its folder; return False if that name is taken."""
         self.path = path
         try:
             self.commit()
@@ -198,7 +192,6 @@ class LocalStaged:
         return True
 
     def abort(self) -> None:
-        """Drop it, and the folders that were made for it; a second call does nothing."""
         if self._temp and not (self._kept is not None and self._kept.hold):
             remove_own(self._os, self._fd, self._temp)
             self._temp = ""
@@ -243,7 +236,7 @@ class LocalStaged:
             view = view[written:]
 
     def _grow(self, written_bytes: int) -> None:
-        """Count what was written, and start its writeback: `sync` then waits for the rest alone."""
+        """Count written bytes and start their writeback, so that `sync` only waits for the rest."""
         self._size_bytes += written_bytes
         if self._size_bytes - self._writeback_bytes >= _WRITEBACK_BYTES:
             start_writeback(self._os, self._fd, self._writeback_bytes, self._size_bytes - self._writeback_bytes)
@@ -272,7 +265,7 @@ class LocalStagedFiles:
         self._hidden = LocalStagedFolder(os_module, path, overwrite=False, beside=None)
 
     def write(self, name: str, data: bytes) -> None:
-        """Add a file, whole; one that fails is not made visible."""
+        """Add a complete file."""
         path = os.path.join(self._hidden.hidden_path, name)
         fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
@@ -284,7 +277,7 @@ class LocalStagedFiles:
         self._names.append(name)
 
     def commit(self) -> list[str]:
-        """Make them durable, then visible; returns the names that were left to others, or that can't be given so."""
+        """Make the files durable, then visible; return the names that were taken, claimed or can't be linked."""
         hidden, left = self._hidden.hidden_path, list[str]()
         sync_files(self._os, hidden, self._names)
         for name in self._names:
@@ -301,12 +294,11 @@ class LocalStagedFiles:
         return left
 
     def abort(self) -> None:
-        """Drop what has no name yet; a second call does nothing."""
         self._hidden.abort()
 
 
 class LocalStagedFolder:
-    """One staged local folder; see `penstock.store.base.StagedFolder`. `stage` may be called from several threads."""
+    """One staged local folder; see `penstock.store.base.StagedFolder`. `stage` is thread-safe."""
 
     __slots__ = ("_fd", "_kept", "_made", "_names", "_os", "_overwrite", "_own", "_temp", "path")
 
@@ -341,26 +333,23 @@ class LocalStagedFolder:
             raise
 
     def stage(self, name: str) -> LocalStaged:
-        """Start a file in it; its `commit` makes it durable and leaves it as hidden as the folder."""
+        """Start a file in the folder; its `commit` makes it durable, but not visible."""
         self._names.add(os.path.normpath(name))
         return LocalStaged(self._os, os.path.join(self._temp, name), overwrite=False, inside=True, kept=self._kept)
 
     @property
     def hidden_path(self) -> str:
-        """Where it is until `commit`."""
         return self._temp
 
     def size(self, path: str) -> int:
-        """Size of a file in it that is committed."""
         return os.stat(os.path.join(self._temp, path)).st_size
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Ranges of a file in it that is committed."""
         with open(os.path.join(self._temp, path), "rb", buffering=0) as file:
             return [read_range(os, file.fileno(), start, stop - start) for start, stop in ranges]
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
-        """Make it visible, durably; with `part`, that folder in it alone, under `path`."""
+        """Make it visible, durably; with `part`, only that folder in it, under `path`."""
         source = self._temp if part is None else os.path.join(self._temp, part)
         target = os.path.abspath(path or self.path)
         try:
@@ -386,7 +375,6 @@ class LocalStagedFolder:
                 self.abort()  # drops what is left: what was not asked for
 
     def abort(self) -> None:
-        """Drop it, and the folders that were made for it; a second call does nothing."""
         if self._temp and not (self._kept is not None and self._kept.hold):
             temp, self._temp = self._temp, ""
             with contextlib.suppress(OSError):

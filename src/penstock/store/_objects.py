@@ -40,7 +40,7 @@ _HOST_S = 0.01
 
 
 def host_of(environ: Mapping[str, str]) -> tuple[int, int]:
-    """(host, number of hosts) of this job, as torchrun, SLURM or Open MPI say; (0, 1) where nobody says it."""
+    """Return (host, number of hosts) as set by torchrun, SLURM or Open MPI; else (0, 1)."""
     for host, hosts in (("GROUP_RANK", "GROUP_WORLD_SIZE"), ("SLURM_NODEID", "SLURM_NNODES")):
         found = _number(environ, host), _number(environ, hosts)
         if 0 <= found[0] < found[1]:
@@ -57,13 +57,13 @@ def host_of(environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def delay_s(host: int, hosts: int, window_s: float) -> float:
-    """When the turn of a host comes: at `host / hosts` of the window, which is 10 ms a host where that is less."""
+    """Return the delay of a host: `host / hosts` of the window, or of 10 ms per host if that is less."""
     return min(window_s, _HOST_S * hosts) * host / hosts
 
 
 @functools.cache
 def await_turn(window_s: float) -> None:
-    """Wait for this host's turn, once a process; not in a worker, whose parent has waited, and not on one host."""
+    """Wait for this host's turn, once per process; not in workers, and not on a single host."""
     wait_s = delay_s(*host_of(os.environ), window_s)
     if wait_s > 0 and multiprocessing.parent_process() is None:
         sleep(wait_s)
@@ -81,7 +81,7 @@ _log = logger()
 
 
 class SlowRequests:
-    """The running requests of a process, watched by a thread that lives while there are any."""
+    """The running requests of a process, watched by a thread while there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -91,7 +91,6 @@ class SlowRequests:
 
     @contextlib.contextmanager
     def waiting(self, url: str) -> Generator[None]:
-        """Watch a request for as long as the block runs."""
         with self._lock:
             number, self._next = self._next, self._next + 1
             self._waiting[number] = (url, time.monotonic(), REPORT_AFTER_S)
@@ -138,8 +137,6 @@ Answered = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answers to the requested ranges, what the server says of the file, and the number of requests."""
-
     data: Sequence[Buffer]
     head: Head
     requests: int
@@ -147,7 +144,7 @@ class Reply:
 
 @functools.cache
 def _owner() -> int:
-    """The process in which obstore was loaded first: forked children inherit the answer."""
+    """Return the process that loaded obstore first; forked children inherit the answer."""
     return os.getpid()
 
 
@@ -160,7 +157,7 @@ os.register_at_fork(before=_note_owner)
 
 
 def forked_after_use() -> bool:
-    """Whether obstore can't work here, because this process was forked from one that had loaded it."""
+    """Return whether obstore can't work because this process was forked from one that had loaded it."""
     return "obstore" in sys.modules and _owner() != os.getpid()
 
 
@@ -183,8 +180,6 @@ class Objects:
         self._threads = Pool(options.requests, "penstock-remote")
 
     def head(self, key: str) -> Head:
-        """Size and version; raises `NotFound`."""
-
         def once() -> Any:
             try:
                 meta = self._obstore.head(self._store, key)
@@ -283,7 +278,7 @@ class Objects:
             raise
 
     def _is_same(self, key: str, other: str) -> bool:
-        """Whether two keys hold the same bytes. Memory: 16 MiB."""
+        """Return whether two keys have the same bytes. Memory: 16 MiB."""
         size = self.head(key).size_bytes
         if self.head(other).size_bytes != size:
             return False
@@ -291,7 +286,6 @@ class Objects:
         return all(bytes(self.read(key, [one]).data[0]) == self.read(other, [one]).data[0] for one in ranges)
 
     def delete(self, key: str) -> None:
-        """Remove a key, if it exists."""
         with contextlib.suppress(NotFound):
             self._try(key, lambda: self._obstore.delete(self._store, key))
 
@@ -354,11 +348,11 @@ class Objects:
         return True
 
     def _try(self, key: str, work: Callable[[], T]) -> tuple[T, int]:
-        """The result of `work`, and how often it was tried."""
+        """Return the result of `work`, and the number of tries."""
         return self._try_answered(key, lambda _: work())
 
     def _try_answered(self, key: str, work: Callable[[Answered], T]) -> tuple[T, int]:
-        """As `_try`, for work that reports when the server starts to answer: the deadline then counts from there."""
+        """Do the same for work that reports when the server begins to answer, which restarts the deadline."""
         options = self._options
         end_s = time.monotonic() + options.deadline_s
 
@@ -386,11 +380,11 @@ class Objects:
         raise ConfigError("retries are disabled", found=options.tries)
 
     def _may_be_expired(self, error: Exception) -> bool:
-        """Whether credentials may be over; the answer to a HEAD has no text that would say so."""
+        """Return whether credentials may have expired; the answer to a HEAD has no text."""
         return is_expired(error) or (self._base.startswith("s3") and _status(error) == 400)
 
     def _sign_in_again(self) -> None:
-        """Take credentials from where they come from, once more: those in files are replaced by others' programs."""
+        """Read credentials again: other programs replace those in files."""
         self._store = _open(self._base, self._options)
         self.__dict__.pop("_retrying", None)
 
@@ -418,20 +412,19 @@ class Objects:
 
 
 class _EndsEarly(Exception):
-    """A body that is shorter than announced."""
+    pass
 
 
 class _Exists(Exception):
-    """The key to create is there."""
+    pass
 
 
 def is_expired(error: Exception) -> bool:
-    """Whether a server says of credentials that they were good once."""
+    """Return whether a server reports expired credentials."""
     return any(word in str(error) for word in _EXPIRED)
 
 
 def _may_pass(error: Exception) -> bool:
-    """Whether another try may help."""
     if isinstance(error, _EndsEarly):
         return True
     if _ODD_HEADER.search(_first_lines(error)):
@@ -446,7 +439,7 @@ def _status(error: Exception) -> int | None:
 
 
 def _first_lines(error: Exception) -> str:
-    """What obstore says, without its own structures and without the server's page."""
+    """Return obstore's message without debug output and without the server's page."""
     return str(error).partition("\n\nDebug source")[0].partition(": <")[0].strip()
 
 
@@ -457,7 +450,7 @@ def _head(meta: Any) -> Head:
 
 
 def strong(etag: str) -> str:
-    """An ETag without the mark of a weak one: servers send one file's with it and without."""
+    """Return an ETag without the mark of a weak one: servers send the same one with and without."""
     return etag.removeprefix("W/")
 
 
@@ -491,7 +484,7 @@ def _open(base: str, options: RemoteOptions, retries: int = 0) -> Any:
 
 
 def _without_auth(base: str) -> tuple[str, dict[str, str]]:
-    """The URL of a web server without user and password, and the header that gives them."""
+    """Return the URL of a web server without user and password, and the header with them."""
     scheme, _, place = base.partition("://")
     auth, at, host = place.rpartition("@")
     if not at:
@@ -500,6 +493,6 @@ def _without_auth(base: str) -> tuple[str, dict[str, str]]:
 
 
 def _azure_settings() -> dict[str, str]:
-    """Azure's account under the names that MosaicML Streaming takes; obstore finds its own ones."""
+    """Return Azure's account from the variables that MosaicML Streaming uses; obstore reads its own."""
     given = {"account_name": "AZURE_ACCOUNT_NAME", "account_key": "AZURE_ACCOUNT_ACCESS_KEY"}
     return {name: os.environ[variable] for name, variable in given.items() if variable in os.environ}

@@ -114,14 +114,14 @@ def sweep_claim(store: Store, path: str) -> None:
 
 
 def forget_claim(store: Store, path: str, work: str) -> None:
-    """Remove the object of a writer of this work, wherever it was, when its output is complete."""
+    """Remove the object of a writer of this work on any host, when its output is complete."""
     known = None if store.is_local else _owner(store, path)
     if known is not None and known.writer == work:
         store.delete(_owner_path(path))
 
 
 def is_at_work(path: str) -> bool:
-    """Whether a writer of this host and its cache folder is at work on an output; of others nobody can tell."""
+    """Return whether a writer of this host and cache folder is writing an output; others are unknown."""
     place = upload_lock(cache_folder(), path)
     if not os.path.isfile(place):
         return False
@@ -131,12 +131,12 @@ def is_at_work(path: str) -> bool:
 
 
 def upload_lock(cache: str, path: str) -> str:
-    """The file that a writer of `path` locks while it lives, in its cache folder."""
+    """Return the file that a running writer of `path` locks in its cache folder."""
     return os.path.join(cache, "locks", f"upload-{digest(path)}.lock")
 
 
 def is_dead(host: str, cache: str, path: str) -> bool:
-    """Whether the writer of `path` with this host and cache is gone for sure; our own cache's lock must be held."""
+    """Return whether the writer with this host and cache has certainly exited; the caller holds our own lock."""
     if host != socket.gethostname():
         return False
     place = upload_lock(cache, path)
@@ -153,7 +153,7 @@ def _owner_path(path: str) -> str:
 
 
 def _owner(store: Store, path: str) -> Owner | None:
-    """The writer named by the object that the store has now; an empty one if that can't be read."""
+    """Return the current writer in the store; an empty one if its object can't be read."""
     seen = store.origin
     try:
         return msgspec.json.decode(seen.get(_owner_path(path)), type=Owner)
@@ -174,23 +174,15 @@ _HASHED_BYTES = 1 << 22
 
 
 class Uploads(Protocol):
-    """What a remote store does for its writers; see `penstock.store._objects.Transport`."""
+    """Requests of a writer to a remote store; False from `put` and `copy` means that `create` found the key."""
 
-    def head(self, key: str, /) -> object:
-        """What is known of a file; raises `NotFound`."""
-        ...
+    def head(self, key: str, /) -> object: ...
 
-    def put(self, key: str, local_path: str, /, *, create: bool) -> bool:
-        """Upload a file in one piece or none; false where `create` and the key exists."""
-        ...
+    def put(self, key: str, local_path: str, /, *, create: bool) -> bool: ...
 
-    def copy(self, key: str, to: str, /, *, create: bool) -> bool:
-        """Copy inside the store; false where `create` and `to` exists."""
-        ...
+    def copy(self, key: str, to: str, /, *, create: bool) -> bool: ...
 
-    def delete(self, key: str, /) -> None:
-        """Remove a key."""
-        ...
+    def delete(self, key: str, /) -> None: ...
 
 
 class RemoteStaged:
@@ -215,30 +207,25 @@ class RemoteStaged:
         self._local: LocalStaged | None = scratch_file(path)
 
     def write(self, data: Buffer) -> int:
-        """Append; returns bytes written. Raises `ConfigError` where the cache folder is full."""
         with in_cache_folder(self.path):
             return self._open.write(data)
 
     def write_at(self, offset_bytes: int, data: Buffer) -> None:
-        """Overwrite bytes already written."""
         with in_cache_folder(self.path):
             self._open.write_at(offset_bytes, data)
 
     def read_at(self, offset_bytes: int, length_bytes: int) -> bytes:
-        """Bytes already written."""
         return self._open.read_at(offset_bytes, length_bytes)
 
     def append_file(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> int:
-        """Append a range of a local file; raises `Truncated`."""
         with in_cache_folder(self.path):
             return self._open.append_file(path, start_bytes, length_bytes)
 
     def tell(self) -> int:
-        """Return the number of bytes appended so far."""
         return self._size_bytes if self._hidden else self._open.tell()
 
     def sync(self) -> None:
-        """Make the bytes durable, still invisible; a large file takes no more bytes after that."""
+        """Make the bytes durable, still invisible; a large file can't grow after that."""
         if self._hidden is None and ONE_PUT_BYTES < self._open.tell() <= ONE_COPY_BYTES:
             folder, _, name = self._key.rpartition("/")
             self._sync_here()
@@ -262,7 +249,6 @@ class RemoteStaged:
             self.abort()
 
     def commit_as(self, path: str) -> bool:
-        """Commit under another name in its folder; false where one of that name is there already."""
         folder, _, _ = self._key.rpartition("/")
         self._key = f"{folder}/{path.rpartition('/')[2]}".removeprefix("/")
         self.path = path
@@ -276,7 +262,6 @@ class RemoteStaged:
         return True
 
     def abort(self) -> None:
-        """Drop it; a second call does nothing."""
         self._close()
         if self._hidden is not None:
             hidden, self._hidden = self._hidden, None
@@ -284,7 +269,7 @@ class RemoteStaged:
                 self._uploads().delete(hidden)
 
     def undo_commit(self) -> None:
-        """Undo the commit, where there was nothing before."""
+        """Undo the commit of a new file."""
         if not self._overwrite:
             with contextlib.suppress(OSError):
                 self._uploads().delete(self._key)
@@ -324,7 +309,7 @@ class RemoteStaged:
             self._open.sync()
 
     def _hidden_name(self, name: str) -> str:
-        """A name made from its bytes: a writer of the same bytes takes over what a killed one left."""
+        """Return a name made from the bytes, so that a writer of the same bytes reuses a killed one's upload."""
         hasher = xxhash.xxh3_64()
         for start_bytes in range(0, self._size_bytes, _HASHED_BYTES):
             length_bytes = min(_HASHED_BYTES, self._size_bytes - start_bytes)
@@ -344,7 +329,7 @@ class RemoteStaged:
 
 
 def scratch_file(path: str) -> LocalStaged:
-    """A hidden file in the cache folder for what goes to `path`; where this run is killed, another one removes it."""
+    """Return a hidden file in the cache folder for an upload to `path`; later runs remove that of a killed run."""
     with in_cache_folder(path):
         folder = upload_folder()
         sweep(folder)
@@ -352,7 +337,7 @@ def scratch_file(path: str) -> LocalStaged:
 
 
 def publish(staged: Sequence[Staged]) -> None:
-    """Sync all, then commit in order; after a failure the ones that are new are removed again."""
+    """Sync all, then commit in order; after a failure, remove the new ones again."""
     for one in staged:
         one.sync()
     done: list[Staged] = []

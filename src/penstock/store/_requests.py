@@ -49,7 +49,7 @@ class RemoteOptions:
 
     @classmethod
     def from_environment(cls) -> RemoteOptions:
-        """The options that are set; raises `ConfigError` for what is no number of the right kind."""
+        """Return the options of the environment, or raise `ConfigError` for an invalid number."""
         given = {}
         for one in fields(cls):
             name = f"PENSTOCK_REMOTE_{one.name.upper()}"
@@ -60,7 +60,7 @@ class RemoteOptions:
 
 
 def whole_number(name: str) -> int | None:
-    """The setting of this variable as a whole number; None where it is not set; raises `ConfigError`."""
+    """Return a setting as an integer; None if it isn't set; raise `ConfigError`."""
     text = setting(name)
     return int(_number(name, text, whole=True)) if text else None
 
@@ -97,7 +97,6 @@ def plan_requests(ranges: Sequence[Range], *, gap_bytes: int, part_bytes: int) -
 
 
 def cut_answers(ranges: Sequence[Range], requests: Sequence[Range], answers: Sequence[Buffer]) -> list[bytes]:
-    """One bytes object for each range, out of the answers to the requests that `plan_requests` gave for them."""
     starts = [start for start, _ in requests]
     views = [byte_view(answer) for answer in answers]
     found: list[bytes] = []
@@ -133,7 +132,7 @@ class Traffic:
 
 
 class Counters(threading.local):
-    """Traffic, counted by each thread for itself, so that no count is lost."""
+    """Traffic, counted per thread, so that no count is lost."""
 
     def __init__(self, all_threads: list[Traffic]) -> None:
         self.all_threads = all_threads
@@ -141,7 +140,6 @@ class Counters(threading.local):
         all_threads.append(self.mine)
 
     def total(self) -> Traffic:
-        """Over all threads of this process."""
         names = Traffic.__slots__
         return Traffic(**{name: sum(getattr(one, name) for one in self.all_threads) for name in names})
 
@@ -150,7 +148,7 @@ _MOST_BEGUN = 64
 
 
 class Costs:
-    """Path → what its ranges cost so far, and what is to come of them; a request counts as `REQUEST_BYTES`."""
+    """Path → cost of its ranges so far and of hinted ones; a request counts as `REQUEST_BYTES`."""
 
     __slots__ = ("_coming", "_spent")
 
@@ -159,16 +157,15 @@ class Costs:
         self._coming: dict[str, int] = {}
 
     def hint(self, reads: Mapping[str, tuple[int, int]]) -> None:
-        """Count what will be read: path → number of requests, and bytes of all of them."""
+        """Count future reads: path → number of requests, and their bytes."""
         for path, (requests, size_bytes) in reads.items():
             self._coming[path] = self._coming.get(path, 0) + size_bytes + requests * REQUEST_BYTES
 
     def is_hinted(self, path: str) -> bool:
-        """Whether more is said to come."""
         return path in self._coming
 
     def add(self, path: str, ranges: Sequence[Range]) -> int:
-        """Add ranges of a file to its sum; the sum, with what is to come."""
+        """Add ranges of a file, and return its sum including hinted reads."""
         requests = plan_requests(ranges, gap_bytes=REQUEST_BYTES, part_bytes=1 << 62)
         cost_bytes = sum(stop - start + REQUEST_BYTES for start, stop in requests)
         self._spent[path] = self._spent.get(path, 0) + cost_bytes
@@ -177,18 +174,16 @@ class Costs:
         return self._spent[path] + self._coming.get(path, 0)
 
     def forget(self, path: str) -> None:
-        """Count a file from the beginning."""
         self._spent.pop(path, None)
         self._coming.pop(path, None)
 
     def clear(self) -> None:
-        """Count all files from the beginning."""
         self._spent.clear()
         self._coming.clear()
 
 
 class Beginnings:
-    """The first bytes of files, of those that were asked for last."""
+    """The first bytes of the most recently requested files."""
 
     __slots__ = ("_held",)
 
@@ -196,18 +191,16 @@ class Beginnings:
         self._held: OrderedDict[str, bytes] = OrderedDict()
 
     def put(self, path: str, data: bytes) -> None:
-        """Keep the beginning of a file."""
         self._held[path] = data
         while len(self._held) > _MOST_BEGUN:
             self._held.popitem(last=False)
 
     def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
-        """The bytes of each range; None where they are not all in it."""
+        """Return the bytes of each range; None if they aren't all in the beginning."""
         data = self._held.get(path)
         if data is None or any(stop > len(data) for _, stop in ranges):
             return None
         return [data[start:stop] for start, stop in ranges]
 
     def forget(self, path: str) -> None:
-        """Keep it no longer."""
         self._held.pop(path, None)

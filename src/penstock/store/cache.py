@@ -88,7 +88,7 @@ class CachedStore(Store):
         return f"CachedStore({self.remote!r})"
 
     def stats(self) -> Traffic:
-        """Bytes that callers requested, and what of it came from the remote store, in this process."""
+        """Return the bytes that callers requested, and how many came from the remote store, in this process."""
         return self.remote.counters.total()
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -196,7 +196,6 @@ class CachedStore(Store):
         return [data for found, _ in answers for data in found]
 
     def version(self, path: str) -> str:
-        """Names the version of a file that is known already; `""` where it is not."""
         return self._heads.version(path)
 
     def capacity_bytes(self) -> int:
@@ -275,7 +274,7 @@ class CachedStore(Store):
         return self._copies
 
     def _first_look(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
-        """A few ranges of a file that nothing is known of: the answer has its size and version too."""
+        """Read a few ranges of an unknown file; the answer includes size and version."""
         if self._ranges_ignored:
             return None
         if (found := self._fetched(path, ranges)) is not None:
@@ -283,7 +282,7 @@ class CachedStore(Store):
         return found
 
     def _fetched(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
-        """Ranges out of the store, which tells size and version too; None where it gives none."""
+        """Read ranges from the store, and keep size and version; None if it sends no ranges."""
         try:
             found, head = self.remote.fetch(path, ranges)
         except RangesIgnored:
@@ -293,7 +292,7 @@ class CachedStore(Store):
         return found
 
     def _begin(self, path: str) -> None:
-        """Read the beginning of a file that something names, rather than ask for its size: that is read first."""
+        """Read the beginning of a file with a known name instead of requesting its size; it is read first anyway."""
         guess_bytes = self._heads.guesses.get(path)
         if guess_bytes is None or path in self._heads or self._ranges_ignored:
             return
@@ -307,14 +306,14 @@ class CachedStore(Store):
                     self._begun.put(path, start[0])
 
     def _learn(self, path: str) -> None:
-        """Read the beginning of a file of which nothing is known, rather than ask for its size: its copy begins so."""
+        """Read the beginning of an unknown file instead of requesting its size; its copy starts with it."""
         if not self._ranges_ignored and self._heads.seen(path) is None:
             with contextlib.suppress(NoCopy), self._looked_at(path, None) as head:
                 if self._fits(head):
                     self._copy(path, head, whole=False)
 
     def _unseen_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
-        """Ranges of a file of which only the size is known, or guessed; None where its version is known after all."""
+        """Read ranges of a file with only a known or guessed size; None if its version is known."""
         if self._heads.seen(path) is not None:
             return None
         size_bytes = self._heads.sizes.get(path)
@@ -332,13 +331,13 @@ class CachedStore(Store):
         return found
 
     def _copy_of_size(self, path: str, size_bytes: int | None, *, whole: bool = True, again: bool = False) -> Published:
-        """The copy of a file whose size an index may state; with `again` it is looked for on the disk in any case."""
+        """Return the copy of a file; with `again`, look for it on the disk in any case."""
         with self._looked_at(path, size_bytes) as head:
             return self._copy_on_disk(path, head, whole=whole) if again else self._copy(path, head, whole=whole)
 
     @contextlib.contextmanager
     def _looked_at(self, path: str, size_bytes: int | None) -> Generator[Head]:
-        """Size and version of a file; where nobody here saw it, they come with its first bytes, kept for a copy."""
+        """Yield size and version; those of a file that is new here come with its first bytes, kept for a copy."""
         if size_bytes:
             self._heads.sizes.setdefault(path, size_bytes)
         with contextlib.ExitStack() as stack:
@@ -356,7 +355,7 @@ class CachedStore(Store):
             yield self._heads.of_size(path, size_bytes)
 
     def _first_bytes(self, path: str, size_bytes: int | None) -> None:
-        """Fetch the beginning of a file, and what the server says of all of it."""
+        """Fetch the beginning, size and version of a file."""
         if self._heads.seen(path) is not None:  # another process did meanwhile
             return
         try:
@@ -374,7 +373,6 @@ class CachedStore(Store):
             self._versionless = not head.identity  # then its copies are those of this run, and have to be looked for
 
     def _known_copy(self, path: str, head: Head) -> Published | None:
-        """The copy that is mapped here, or that some process made."""
         known = self._in_use.used(path)
         if known is not None or not self._in_use.is_first_look(path):
             return known
@@ -396,7 +394,7 @@ class CachedStore(Store):
         return budget_bytes is None or head.size_bytes <= budget_bytes // 2
 
     def _copy(self, path: str, head: Head, *, whole: bool) -> Published:
-        """The copy of a file, made where there is none; raises `NoCopy` where it can't be."""
+        """Return the copy, made if necessary, or raise `NoCopy`."""
         known = self._in_use.get(path, whole=whole)
         if known is not None:
             return known
@@ -419,13 +417,13 @@ class CachedStore(Store):
         return None if found is None else self._in_use.keep(path, found, whole=whole)
 
     def _name(self, path: str, head: Head) -> str:
-        """The name of a file's copy: of its version, or of the hashes that it must have."""
+        """Return the name of the copy, from the version or the hashes of an index."""
         stated = self._stated.get(path)
         version = head.identity or ("" if stated is None else json.dumps(sorted(stated.items())))
         return copy_name(path, version, head.size_bytes, self._run)
 
     def _copy_if_any(self, path: str, head: Head) -> NDArray[np.uint8] | None:
-        """The copy; None where the cache folder takes none, which it isn't asked for again for a while."""
+        """Return the copy; None if the cache folder can't store it, which is tried again after a while."""
         try:
             return self._copy(path, head, whole=False).data
         except NoCopy as error:
@@ -438,7 +436,6 @@ class CachedStore(Store):
         self._no_copies = time.monotonic() + _AGAIN_S
 
     def _parts(self, path: str, head: Head) -> Iterator[Buffer]:
-        """The bytes of a file in order, some parts at once."""
         self.remote.counters.mine.copies += 1
         self._costs.forget(path)
         first = self._first.pop(path, None)
@@ -456,7 +453,7 @@ class CachedStore(Store):
 
 
 class _Forgetting(StagedView):
-    """A staged file after whose commit the store forgets what it knew of the old one."""
+    """A staged file whose commit makes the store forget the old one."""
 
     __slots__ = ("_store",)
 
@@ -470,7 +467,7 @@ class _Forgetting(StagedView):
 
 
 def _of_run(run: str, pid: int, remote: Remote, folder: str | None, budget_bytes: int | None) -> CachedStore:
-    """A store that was pickled; in a worker of the process that did it, with that process's copies."""
+    """Return an unpickled store; a worker of the pickling process uses that process's copies."""
     store = CachedStore(remote, folder, budget_bytes)
     parent = multiprocessing.parent_process()
     if parent is not None and parent.pid == pid:

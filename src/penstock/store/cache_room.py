@@ -75,18 +75,18 @@ class Room:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the folder has to be looked at before the total counts."""
+        """Whether the folder must be scanned before the total counts."""
         return self.counted < 0 or self.copies > 2 * self.counted + _FEW_COPIES
 
     def look(self, folder: str, own_lock: str) -> list[Found]:
-        """Count what is there, but for the reservation of this process."""
+        """Scan the folder and count all but this process's reservation."""
         found = [one for one in _scan(folder) if one[2] != own_lock]
         self.used_bytes = sum(one_bytes for _, one_bytes, _ in found)
         self.copies = self.counted = len(found)
         return found
 
     def evict(self, found: list[Found], allowed_bytes: int, size_bytes: int) -> None:
-        """Remove the least recently used copies, as far as that is allowed, until `size_bytes` more fit."""
+        """Remove the least recently used copies, if allowed, until `size_bytes` more fit."""
         spare_bytes = allowed_bytes // _SPARE if len(found) > _MANY_COPIES else 0
         if self.used_bytes + size_bytes <= allowed_bytes:
             return
@@ -104,7 +104,7 @@ class Room:
 
 @contextlib.contextmanager
 def room_in(folder: str) -> Generator[Room]:
-    """The total of the copies in `folder`, for this process alone until the end of the block."""
+    """Yield the total of the copies in `folder`, locked for this process."""
     with locked_file(os.path.join(folder, "budget.lock")) as fd:
         room = Room()
         with contextlib.suppress(OSError):
@@ -119,7 +119,7 @@ def room_in(folder: str) -> Generator[Room]:
 
 
 def _read(fd: int, folder: str) -> Room:
-    """What the file says; a room in doubt where that can't be believed."""
+    """Return the recorded total; a room in doubt if it can't be trusted."""
     about, around = os.fstat(fd), os.stat(folder)
     if _missing_rights(about, around):
         return Room()
@@ -143,7 +143,7 @@ def _write(fd: int, folder: str, room: Room) -> None:
 
 
 def _missing_rights(about: os.stat_result, around: os.stat_result) -> bool:
-    """Whether somebody may write to the folder, and not to the file."""
+    """Return whether a user may write to the folder, but not to the file."""
     needed = around.st_mode & _OTHERS_WRITE
     same_group = about.st_gid == around.st_gid or not needed & stat.S_IWGRP or bool(needed & stat.S_IWOTH)
     return bool(needed & ~about.st_mode) or not same_group
@@ -155,7 +155,7 @@ def _total(used_bytes: int, copies: int, counted: int) -> _Total:
 
 
 def _boot() -> str:
-    """The name of the time since the system started: what was written before may be older than the copies."""
+    """Return the id of the current boot: a total written before may be older than the copies."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read(64).strip()
@@ -186,14 +186,14 @@ def _scan(folder: str) -> list[Found]:
 
 
 def _drop_old(entry: os.DirEntry[str]) -> None:
-    """Remove a note of a version that is a month old: it spares a request at most."""
+    """Remove a note of a version that is a month old; it saves at most one request."""
     with contextlib.suppress(OSError):
         if entry.stat(follow_symlinks=False).st_mtime < time.time() - _NOTE_S:
             os.unlink(entry.path)
 
 
 def _when(used_s: float, latest_s: float) -> float:
-    """A time to sort by: one in the future is of a clock that was set back since, so it was before all others."""
+    """Return a time to sort by; times in the future, of a clock that was set back, come first."""
     return used_s if used_s <= latest_s else used_s - (1 << 40)
 
 

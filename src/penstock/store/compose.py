@@ -43,7 +43,7 @@ Extent: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ObjectPart:
-    """One part of the object: ranges that are carried, or one that the store copies."""
+    """One part of the object: ranges that this machine uploads, or a range that the store copies."""
 
     extents: tuple[Extent, ...]
     carried: bool
@@ -98,7 +98,7 @@ def _stream(store: Store, ranges: Sequence[Extent], target: str, here: str) -> N
 
 
 def can_compose(store: Store) -> bool:
-    """Whether a store makes objects of ranges of others by itself, and what asks it to is installed."""
+    """Return whether a store can join ranges itself, and boto3 is installed."""
     remote = store.origin
     if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
         return False
@@ -205,14 +205,14 @@ def plan_parts(extents: Sequence[Extent], here: str | None = None) -> list[Objec
 
 
 def _pieces(extents: Sequence[Extent], here: str | None) -> Iterator[Extent]:
-    """The ranges, those of this machine cut into pieces that are held in memory."""
+    """Yield the ranges; those of this machine in pieces that fit in memory."""
     for path, start, length in _joined(extents):
         step = _HERE_BYTES if path == here else length
         yield from ((path, first, min(step, start + length - first)) for first in range(start, start + length, step))
 
 
 def _joined(extents: Sequence[Extent]) -> Iterator[Extent]:
-    """The ranges, empty ones left out, those that lie back to back as one."""
+    """Yield the ranges without empty ones; adjacent ranges of a file are one."""
     last: Extent | None = None
     for path, start, length in extents:
         if last is not None and last[0] == path and last[1] + last[2] == start:
@@ -230,8 +230,6 @@ def _size(extents: Sequence[Extent]) -> int:
 
 
 class _Composition:
-    """One upload in parts."""
-
     def __init__(self, client: Any, remote: RemoteStore, target: str, here: str | None) -> None:
         self._client = client
         self._remote = remote
@@ -265,7 +263,6 @@ class _Composition:
             raise Unreachable("the store doesn't answer", path=self._target, found=str(error)) from None
 
     def _put(self, upload: dict[str, str], number: int, part: ObjectPart) -> str:
-        """Upload one part; its ETag."""
         if part.carried:
             data = b"".join(map(self._read, part.extents))
             return str(self._client.upload_part(**upload, PartNumber=number, Body=data)["ETag"])
@@ -302,7 +299,7 @@ def _client(bucket: str, *, anew: bool = False) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class OpenUpload:
-    """An upload in parts, begun for `path`, and neither completed nor given up: its parts are kept, and paid for."""
+    """A multipart upload to `path` that was neither completed nor aborted: its parts are stored, and paid for."""
 
     path: str
     key: str
@@ -331,7 +328,6 @@ def open_uploads(store: Store, paths: Sequence[str]) -> list[OpenUpload]:
 
 
 def abort_uploads(store: Store, uploads: Sequence[OpenUpload]) -> None:
-    """Give up these uploads; what the store refuses stays."""
     remote = store.origin
     if not uploads or not isinstance(remote, RemoteStore):
         return
@@ -343,7 +339,7 @@ def abort_uploads(store: Store, uploads: Sequence[OpenUpload]) -> None:
 
 @contextlib.contextmanager
 def _no_matter() -> Generator[None]:
-    """What a store refuses while it is tidied, as to list uploads, is no reason to fail."""
+    """Ignore a store's refusal to list or abort uploads."""
     errors = require("botocore.exceptions", extra="s3")
     with contextlib.suppress(errors.ClientError, errors.BotoCoreError):
         yield
@@ -354,8 +350,6 @@ _STEP_2 = 1 << 24
 
 @runtime_checkable
 class _TakesRanges(Protocol):
-    """A staged file that takes ranges of files of its store."""
-
     def append_range(self, path: str, start_bytes: int, length_bytes: int) -> None: ...
 
 
@@ -418,7 +412,6 @@ class JoiningStore(View):
         self.remote.sweep_folder(path)
 
     def stage(self, path: str, *, overwrite: bool = False) -> JoinedStaged:
-        """Start a file, or raise `ConfigError` if it exists and `overwrite` is false."""
         if not overwrite and self.remote.exists(path):
             raise output_exists(path)
         return JoinedStaged(self, path, overwrite, scratch_file(path))
@@ -462,7 +455,6 @@ class JoinedStaged:
         return self._grown(lambda: self._here.append_file(path, start_bytes, length_bytes))
 
     def append_range(self, path: str, start_bytes: int, length_bytes: int) -> None:
-        """Append a range of a file of the store."""
         if length_bytes:
             self._extents.append((path, start_bytes, length_bytes))
             self._size_bytes += length_bytes
@@ -471,7 +463,6 @@ class JoinedStaged:
         return self._size_bytes
 
     def sync(self) -> None:
-        """Make the bytes that were written here durable."""
         self._here.sync()
 
     def commit(self) -> None:

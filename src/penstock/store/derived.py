@@ -42,7 +42,7 @@ _nothing: ContextVar[bool] = ContextVar("keeps_nothing", default=False)
 
 @contextlib.contextmanager
 def keeping_nothing(really: bool = True) -> Generator[None]:
-    """In the block, what is derived of data on this machine stays in memory, and nothing is written for it."""
+    """Keep arrays that are derived from local data in memory in the block; write nothing."""
     token = _nothing.set(really or _nothing.get())
     try:
         yield
@@ -51,7 +51,6 @@ def keeping_nothing(really: bool = True) -> Generator[None]:
 
 
 def keeps_nothing() -> bool:
-    """Whether nothing is to be kept."""
     return _nothing.get()
 
 
@@ -137,7 +136,6 @@ def note_use(path: str) -> None:
 
 
 def remove_published(path: str) -> None:
-    """Remove a file and its record, if allowed."""
     for one in (path, _record_path(path)):
         with contextlib.suppress(OSError):
             os.unlink(one)
@@ -243,12 +241,12 @@ _AT_HAND_ONLY: ContextVar[bool] = ContextVar("at_hand_only", default=False)
 
 
 class NotAtHand(Exception):
-    """What was asked for would have to be computed first, which takes as long as reading an index, or the data."""
+    """A result would have to be computed first, which takes as long as reading an index or the data."""
 
 
 @contextlib.contextmanager
 def at_hand_only() -> Generator[None]:
-    """Inside, what is not computed yet is not computed: whoever asks for it gets `NotAtHand`; for this thread alone."""
+    """Raise `NotAtHand` in the block for anything that isn't computed yet; only in this thread."""
     before = _AT_HAND_ONLY.set(True)
     try:
         yield
@@ -257,7 +255,7 @@ def at_hand_only() -> Generator[None]:
 
 
 def require_long_work(what: str) -> None:
-    """That what takes long may be done here; raises `NotAtHand`."""
+    """Raise `NotAtHand` in a block of `at_hand_only`."""
     if _AT_HAND_ONLY.get():
         raise NotAtHand(what)
 
@@ -285,7 +283,6 @@ def cache_folder() -> str:
 
 
 def upload_folder() -> str:
-    """The folder for what is about to be sent to a store, made where it is missing."""
     folder = os.path.join(cache_folder(), "upload")
     os.makedirs(folder, exist_ok=True)
     return folder
@@ -377,7 +374,6 @@ class DerivedCache:
 
 
 def _found_or_made(path: str, key: str, dtype: str, feed: Callable[[Put], None]) -> NDArray[Any] | None:
-    """The array in a file, which is made under a lock where it is missing."""
     with hold_lock(path + ".lock"):
         found = _mapped(path, key, dtype)
         if found is None:
@@ -390,7 +386,7 @@ def _found_or_made(path: str, key: str, dtype: str, feed: Callable[[Put], None])
 
 
 def _publish(path: str, key: str, dtype: str, feed: Callable[[Put], None]) -> None:
-    """Write a derived file; where `feed` fails, the lock's file goes too, so that nothing is left behind."""
+    """Write a derived file; if `feed` fails, remove the lock's file too."""
     staged = LocalStore().stage(path, overwrite=True)
     count = 0
     digest = hasher(DIGEST)
@@ -421,7 +417,7 @@ def _about(key: str, dtype: str, count: int) -> dict[str, Any]:
 
 
 def _header(dtype: str, count: int) -> bytes:
-    """The first bytes of a `.npy` file, of one size for any count."""
+    """Return the first bytes of a `.npy` file, of the same size for any count."""
     header = io.BytesIO()
     facts = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": (count,)}
     np.lib.format.write_array_header_1_0(header, facts)
@@ -429,7 +425,7 @@ def _header(dtype: str, count: int) -> bytes:
 
 
 def _mapped(path: str, key: str, dtype: str) -> NDArray[Any] | None:
-    """The array in a file; None where it is not what its record says, or has none that is believed."""
+    """Return the array in a file; None if it doesn't match its record, or has no trusted record."""
     found = open_published(path)
     count = found.about.get("length") if found is not None else None
     if found is None or not isinstance(count, int) or count < 0:

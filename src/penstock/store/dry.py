@@ -19,7 +19,7 @@ from penstock.store.place import Place
 
 
 def dry_place(place: Place) -> Place:
-    """The same place in a store that writes nothing."""
+    """Return the same place in a store that writes nothing."""
     if place.store.is_local:
         return Place(
             LocalStore(DryOs(), guard=place.store.guard, replaces_planes=place.store.replaces_planes), place.path
@@ -28,7 +28,7 @@ def dry_place(place: Place) -> Place:
 
 
 class DryOs:
-    """The `os` module for a store that writes nothing: what it makes are files without names, in no folder."""
+    """The `os` module for a store that writes nothing: new files have no names."""
 
     def __init__(self) -> None:
         self._made: dict[str, os.stat_result | None] = {}

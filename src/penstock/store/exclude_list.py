@@ -97,7 +97,6 @@ class Entry:
 
     @property
     def sample(self) -> tuple[str | None, int]:
-        """Split and index."""
         return self.split, self.index
 
 
@@ -120,7 +119,6 @@ class ExcludeList:
         return "0" * 32 if not self.entries else self.digests()[-1]
 
     def digests(self) -> list[str]:
-        """Return the digest that the list had after each entry."""
         return list(_checks(self.entries))
 
     def of(self, split: str | None) -> tuple[Entry, ...]:
@@ -292,7 +290,6 @@ def list_above(paths: Collection[str], own: str | None = None, known: Collection
 
 
 def linked_file(store: Store, path: str) -> Place | None:
-    """Return the target of a link; None if the path isn't one."""
     bare = path.rstrip("/") or path
     return place_of(os.path.realpath(bare)) if store.is_local and is_link(bare) else None
 
@@ -378,7 +375,6 @@ def _names_in(store: Store, folder: str, num_asked: int) -> tuple[set[str] | Non
 
 
 def list_if_there(place: Place) -> ExcludeList:
-    """Return the list in a file, or an empty one without a file."""
     try:
         return read_list(place.store, place.path)
     except NotFound:

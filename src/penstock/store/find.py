@@ -104,7 +104,6 @@ def find_files(
 
 
 def one_store(paths: Sequence[str]) -> Store:
-    """The store of all of these paths; raises `ConfigError` for several."""
     places = [place_of(path) for path in paths]
     if len({(type(one.store), base_of(one.path) if is_url(one.path) else "") for one in places}) > 1:
         raise ConfigError("paths in different stores", hint="Open each one separately and join them with ps.Concat")
@@ -112,13 +111,13 @@ def one_store(paths: Sequence[str]) -> Store:
 
 
 def survey(store: Store, files: Sequence[str]) -> None:
-    """Have sizes and versions of far files, that will all be read, told by a listing, rather than ask for each."""
+    """List remote files that will all be read, instead of requesting each size and version."""
     if store.keeps_copies and is_worth_a_listing(files):
         store.survey(folder_above(files), most_listed(files))
 
 
 def survey_all(places: Sequence[Place]) -> None:
-    """The same of the files of several stores."""
+    """Do the same for files of several stores."""
     for some in by_store(places).values():
         survey(some[0].store, [place.path for place in some])
 
@@ -179,7 +178,7 @@ def peek_names(store: Store, root: str, most: int, folders: tuple[str, ...] = ()
 
 
 def _listed(paths: Iterable[str]) -> Iterator[str]:
-    """The same paths; of many it is told how many there are so far, and they are no quick look any more."""
+    """Yield the paths and report their number; many aren't listed in a block of `at_hand_only`."""
     for count, path in enumerate(told("files listed", paths)):
         if count == _MANY_FILES:
             require_long_work(path)
@@ -187,7 +186,7 @@ def _listed(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _as_files(names: Iterable[str], folders: tuple[str, ...]) -> Iterator[str]:
-    """Names of files with slashes in them; of those in a folder that counts as one file, that folder's, once."""
+    """Yield names of files; instead of files in a folder that counts as one file, that folder once."""
     if not folders:
         yield from names
         return
@@ -206,7 +205,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[str, ...]) -> Iterator[str]:
-    """The files of a URL: itself, what lies under it, or what fits it as a pattern; one listing."""
+    """Yield the files of a URL: itself, those under it, or matches of a pattern; one listing."""
     place = place_of(given)
     if glob.has_magic(place.path):
         root = place.path[: re.search(r"[*?[]", place.path).start()].rpartition("/")[0]  # type: ignore[union-attr]
@@ -235,7 +234,7 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
 
 
 def _matches(folder: str, parts: Sequence[str], above: tuple[str, ...] = ()) -> Iterator[str]:
-    """What fits a pattern, as `glob` has it, in a folder; but one that can't be searched is an error, not empty."""
+    """Yield matches of a pattern in a folder, as `glob` does; a folder that can't be searched is an error."""
     if not parts:
         yield folder
         return

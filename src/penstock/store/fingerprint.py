@@ -147,7 +147,6 @@ def looking_up(files: Sequence[Place], statuses: Mapping[str, os.stat_result] = 
 
 
 def by_store(files: Iterable[Place]) -> dict[int, list[Place]]:
-    """Group the files of remote stores."""
     found: dict[int, list[Place]] = {}
     for file in files:
         if not file.is_local:
@@ -257,7 +256,7 @@ def files_key(fingerprint: str, store: Store, paths: Iterable[str]) -> str:
 
 
 def _state(store: Store, path: str) -> list[str | int]:
-    """What tells of a file of this machine whether it is still the same; an old time may have been given back to it."""
+    """Return what shows that a local file is unchanged; an old time may have been restored."""
     if not store.is_local:
         return []
     status = status_of(os.stat, path)

@@ -25,7 +25,7 @@ _TIMES = ("LastModified", "mtime", "modified", "created")
 
 
 def knows(scheme: str) -> bool:
-    """Whether fsspec has a file system for the scheme; raises `MissingExtra` where fsspec is not installed."""
+    """Return whether fsspec has the scheme; raise `MissingExtra` if fsspec isn't installed."""
     fsspec = require("fsspec", extra="fsspec")
     return scheme in fsspec.available_protocols() or scheme in fsspec.registry
 

@@ -43,7 +43,7 @@ def located(tokenizer: str) -> str:
 
 
 def _snapshots(name: str) -> list[Path]:
-    """Folders with a tokenizer of this name: that of `main` first."""
+    """Return the folders with a tokenizer of this name, that of `main` first."""
     root = _cache() / f"models--{name.replace('/', '--')}"
     try:
         with open(root / "refs/main", "rb") as file:

@@ -199,7 +199,6 @@ class LocalStore(Store):
         return LocalStagedFiles(self._os, folder)
 
     def claim(self, path: str, *, shared: bool = False) -> Claim:
-        """Claim an output until it is released, or raise `PrepareError` if another writer holds it."""
         require_no_url(path)
         self.require_target(path)
         if self._claim is not None and os.path.realpath(path) == os.path.realpath(self._claim.path):
@@ -222,12 +221,10 @@ class LocalStore(Store):
         return Transaction(files, plan, claim=Claim(), kept=self._kept, os_module=self._os)
 
     def read_committed(self, path: str, read: Callable[[LocalStore], ResultT]) -> ResultT:
-        """Call `read` with a store in which the output that `path` identifies is as its last commit made it."""
         files = output_files(os.path.realpath(path) if is_link(path) else path)
         return read_committed(files, lambda paths: read(self._reading(files, paths)))
 
     def reading_commit(self, path: str) -> LocalStore:
-        """Return the store of `read_committed`, for readers that don't mind if a commit comes in between."""
         files = output_files(os.path.realpath(path) if is_link(path) else path)
         return self._reading(files, paths_of(files)) if is_there(files.log_path) else self
 
@@ -242,7 +239,6 @@ class LocalStore(Store):
         return self._with(staged={**self._staged, **moved}) if moved else self
 
     def current_path(self, path: str) -> str:
-        """Return where a file is now: during a commit, in the staging directory."""
         staged = self._staged.get(os.path.realpath(path)) if self._staged else None
         return path if staged is None or not (staged.endswith("/") or is_there(staged)) else staged
 
@@ -250,7 +246,6 @@ class LocalStore(Store):
         return self._with(claim=claim) if isinstance(claim, LocalClaim) else self
 
     def replacing_planes(self) -> LocalStore:
-        """Return this store for writers that replace tokens together with their planes."""
         return self._with(replaces_planes=True)
 
     def keeping(self, kept: Kept) -> LocalStore:
@@ -258,7 +253,6 @@ class LocalStore(Store):
         return self._with(kept=kept)
 
     def within(self, path: str | None) -> LocalStore:
-        """Return this store for the dataset at `path`, without links out of its directory; None allows all links."""
         guard = None if path is None else LinkGuard(path)
         return self._with(guard=guard)
 
@@ -278,7 +272,6 @@ class LocalStore(Store):
             self.guard.require_target(path)
 
     def real_path(self, path: str) -> str:
-        """Return the real path of a file, or raise `UnsafeData`."""
         path = self.current_path(path)
         return path if self.guard is None else self.guard.require(path)
 
@@ -307,12 +300,10 @@ class LocalStore(Store):
         return give_name(self._os, path, name)
 
     def rename(self, path: str, name: str) -> None:
-        """Rename a file in its directory, durably and atomically, replacing a file of that name."""
         self._os.rename(path, name)
         sync_folder(self._os, os.path.dirname(os.path.abspath(name)))
 
     def move_new(self, path: str, target: str) -> bool:
-        """Move a file or directory in one file system, durably; return False if the target exists."""
         self.require_target(target)
         for made in make_folders(self._os, os.path.dirname(os.path.abspath(target))):
             sync_folder(self._os, os.path.dirname(made))
@@ -334,11 +325,9 @@ class LocalStore(Store):
         return True
 
     def remove_tree(self, path: str) -> None:
-        """Remove a directory tree without following links; files that can't be removed stay."""
         remove_tree(self._os, path)
 
     def remove_folder(self, path: str) -> None:
-        """Remove one empty directory."""
         self._os.rmdir(path)
 
     @contextlib.contextmanager

@@ -128,7 +128,6 @@ _held: weakref.WeakSet[LocalClaim] = weakref.WeakSet()
 
 
 def lock_path(path: str) -> str:
-    """Return the lock of a local output."""
     folder, name = os.path.split(os.path.abspath(path))
     return os.path.join(folder, f".{hidden_stem(name)}.lock.staged")
 
@@ -278,7 +277,7 @@ class LocalClaim(Claim):
                 self._os.close(fd)
 
     def give_back(self) -> None:
-        """In a forked child: the parent's lock is the parent's."""
+        """Close the parent's lock in a forked child, without releasing it."""
         if self._fd >= 0:
             fd, self._fd, self._made = self._fd, -1, []
             os.close(fd)

@@ -60,7 +60,6 @@ class Held(Generic[T]):
         self._used = False
 
     def get(self) -> T:
-        """Return the value, made if necessary."""
         value = self._value
         if value is not None:
             self._used = True
@@ -75,7 +74,6 @@ class Held(Generic[T]):
         return value
 
     def held(self) -> T | None:
-        """Return the value if it is held; None otherwise."""
         return self._value
 
     def stays(self) -> bool:
@@ -156,7 +154,7 @@ class Mapping:
                 self._unmapped()
 
     def madvise(self, option: int, start_bytes: int = 0, length_bytes: int | None = None) -> None:
-        """What the system is to do with a range that begins at a page's border, such as `mmap.MADV_WILLNEED`."""
+        """Advise the system about a range that begins at a page border, such as `mmap.MADV_WILLNEED`."""
         address, size_bytes = self._place
         length_bytes = size_bytes - start_bytes if length_bytes is None else length_bytes
         _libc().madvise(address + start_bytes, length_bytes, option)
@@ -187,23 +185,22 @@ class MappedFile:
         self.data: NDArray[np.uint8] = np.empty(0, np.uint8) if self._mapping is None else np.asarray(self._mapping)
 
     def release(self) -> None:
-        """Release the pages read so far; they are read from the file again when they are needed again."""
+        """Release the pages read so far; they are read from the file again if needed."""
         if self._mapping is not None:
             self._mapping.madvise(mmap.MADV_DONTNEED)
 
 
 def map_open(descriptor: int, size_bytes: int) -> NDArray[np.uint8]:
-    """uint8[size_bytes], read-only: the first bytes of an open file, which may then be closed; raises `OSError`."""
+    """Map an open file, which may then be closed, as uint8[size_bytes], read-only; raise `OSError`."""
     return np.asarray(Mapping(descriptor, size_bytes)) if size_bytes else np.empty(0, np.uint8)
 
 
 def mapping_of(array: NDArray[Any]) -> Mapping | None:
-    """What maps an array of all bytes of a file; None where that is no file."""
     return array.base if isinstance(array.base, Mapping) else None
 
 
 def _limit(number: int) -> str:
-    """How many mappings the system allows, where that may be why there is none."""
+    """Return the system's limit on mappings if it may be the reason of an error."""
     with contextlib.suppress(OSError, ValueError):
         if number == errno.ENOMEM:
             with open("/proc/sys/vm/max_map_count", "rb") as file:
@@ -243,7 +240,6 @@ class Readahead:
         self.probing = True
 
     def wanted(self) -> bool:
-        """Whether this batch should advise."""
         if self._left > 0:
             self._left -= 1
             self.probing = True
@@ -251,7 +247,7 @@ class Readahead:
         return False
 
     def watch(self, faults_before: int) -> bool:
-        """After a batch that did not advise, or the first ranges of a probe: whether it had to wait for the disk."""
+        """Return whether a batch without advice, or the first ranges of a probe, waited for the disk."""
         self.probing = False
         waited = disk_faults() > faults_before
         if waited:
@@ -260,7 +256,7 @@ class Readahead:
 
 
 def disk_faults() -> int:
-    """Pages that this thread has waited for so far; 0 where the system does not count them."""
+    """Return the number of page faults of this thread that waited for the disk; 0 if unknown."""
     return 0 if _THIS_THREAD is None else resource.getrusage(_THIS_THREAD).ru_majflt
 
 

@@ -92,11 +92,9 @@ class MemoryStore(Store):
         return MemoryStagedFolder(self, path, overwrite=overwrite, own=own)
 
     def claim(self, path: str, *, shared: bool = False) -> MemoryClaim:
-        """Claim an output until it is released, or raise `PrepareError` if another writer holds it."""
         return MemoryClaim(self._taken, path, shared=shared)
 
     def require_replaceable(self, path: str, own: Owned | None) -> None:
-        """Raise `ConfigError` if `path` may not be replaced."""
         if path in self.files:
             raise ConfigError(
                 "the existing output is not a folder", path=path, hint="Choose another output, or remove it"
@@ -105,7 +103,6 @@ class MemoryStore(Store):
         refuse_unlisted(path, [name for name in self.names_in(path) if name not in names], names=bool(names))
 
     def names_in(self, path: str) -> list[str]:
-        """Return all files below a directory, by their relative paths."""
         return [name[len(path.rstrip("/")) + 1 :] for name in self.list(path)]
 
     def delete(self, path: str) -> None:

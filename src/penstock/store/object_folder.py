@@ -96,13 +96,13 @@ def open_objects(
 
 
 def not_replaceable(path: str) -> ConfigError:
-    """What there is to say of a dataset of several files in a store that can't make a folder visible at once."""
+    """Return the error for replacing a dataset of several files in such a store."""
     hint = "Write to a new path. Otherwise readers would see old and new files mixed during the upload"
     return ConfigError("a dataset in this store can't be replaced atomically", path=path, hint=hint)
 
 
 class ObjectFolder:
-    """See the module, and `penstock.store.base.StagedFolder`. Each file that is open takes its size in the cache."""
+    """A staged folder; see `penstock.store.base.StagedFolder`. Each open file takes its size in the cache."""
 
     def __init__(
         self,
@@ -164,22 +164,20 @@ class ObjectFolder:
             self._held = stack.pop_all()
 
     def stage(self, name: str) -> Staged:
-        """Start a file in it; its own `commit` uploads it, or holds it back. From several threads."""
+        """Start a file in it; its `commit` uploads it, or holds it back. Thread-safe."""
         staged = self._store.stage(f"{self.path}/{name}", overwrite=True)
         with self._guard:
             self._open[name] = staged
         return _Part(self, name, staged)
 
     def size(self, path: str) -> int:
-        """Size of a file in it that is up."""
         return self._written[path]
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Ranges of a file in it that is up."""
         return self._seen.get_ranges(f"{self.path}/{path}", ranges)
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
-        """Make it visible: with its last file, where none is there. What else it may be given has no meaning here."""
+        """Make it visible by its last file, if there is none yet; the arguments have no effect."""
         for name in self._left - self._written.keys() - self._held_back.keys():
             self._store.delete(f"{self.path}/{name}")
         self._require_mine()
@@ -195,7 +193,7 @@ class ObjectFolder:
         self._end()
 
     def abort(self) -> None:
-        """Leave nothing; what a store did not take is left for the next run. Does nothing a second time."""
+        """Remove all; after a failed upload, keep it for the next run. A second call does nothing."""
         for known in (self._waiting, self._open):
             while known:
                 known.popitem()[1].abort()
@@ -208,7 +206,7 @@ class ObjectFolder:
         self._held.close()
 
     def take(self, name: str, staged: Staged, content: tuple[int, str]) -> None:
-        """Upload a finished file that is not up in these bytes, or hold it back."""
+        """Upload a finished file unless the same bytes are stored, or hold it back."""
         if name in self._held_back:
             with self._guard:
                 self._waiting[name] = self._open.pop(name, staged)
@@ -225,7 +223,7 @@ class ObjectFolder:
                 self._save()
 
     def note_failure(self) -> None:
-        """The store, or the cache folder, did not take a file: what is up stays for the next run."""
+        """Keep uploaded files for the next run, because an upload failed."""
         self._failed = True
 
     def _require_mine(self) -> None:
@@ -255,8 +253,6 @@ class ObjectFolder:
 
 
 class _Part(StagedView):
-    """A staged file of an `ObjectFolder`."""
-
     __slots__ = ("_folder", "_hasher", "_is_taken", "_name")
 
     def __init__(self, folder: ObjectFolder, name: str, staged: Staged) -> None:
@@ -308,18 +304,18 @@ class _Part(StagedView):
 
 
 def is_unfinished(store: Store, last: str) -> bool:
-    """Whether a writer is at work on a dataset, or was killed, whose last file would be `last`; asks remote stores."""
+    """Return whether a remote dataset with this last file has a running or killed writer."""
     return not store.is_local and store.exists(mark_path(last)) and not store.exists(last)
 
 
 def require_finished(store: Store, last: str) -> None:
-    """Raise `NotFound` where a writer is at work on a dataset, or was killed; see `is_unfinished`."""
+    """Raise `NotFound` for a dataset with a running or killed writer; see `is_unfinished`."""
     if is_unfinished(store, last):
         raise NotFound(f"no dataset yet: {UNFINISHED}", path=last.rpartition("/")[0], hint=GO_ON)
 
 
 def require_no_writer(store: Store, last: str) -> None:
-    """Raise `PrepareError` where a writer is at work, or may be, on a dataset whose last file would be `last`."""
+    """Raise `PrepareError` if a writer is, or may be, writing the dataset with this last file."""
     if store.is_local:
         return
     path, mark = last.rpartition("/")[0], mark_path(last)
@@ -334,20 +330,20 @@ def require_no_writer(store: Store, last: str) -> None:
 
 
 def take_back(store: Store, last: str) -> None:
-    """Make a dataset what a killed writer of this machine left, so that the next one writes it again."""
+    """Mark a dataset as left by a killed writer of this machine, so that the next one writes it again."""
     mark = Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {})
     put(store, mark_path(last), msgspec.json.encode(mark))
     store.delete(last)
 
 
 def sweep_mark(store: Store, last: str) -> None:
-    """Remove the mark of a writer that was killed when its dataset was complete already."""
+    """Remove the mark of a writer that was killed after its dataset was complete."""
     with contextlib.suppress(OSError):
         store.delete(mark_path(last))
 
 
 def _read_marks(store: Store, path: str) -> tuple[Mark | None, int]:
-    """`(the mark with what its pieces name, how many pieces are there)`; those of an earlier writer don't count."""
+    """Return the mark with the files of its pieces, and the number of pieces; earlier writers' don't count."""
     found, number = _read_mark(store, path), 0
     while found is not None and (piece := _read_mark(store, piece_path(path, number))) is not None:
         if piece.writer == found.writer:
@@ -357,7 +353,7 @@ def _read_marks(store: Store, path: str) -> tuple[Mark | None, int]:
 
 
 def _is_of(store: Store, path: str, writer: str) -> bool:
-    """Whether a mark is that of a writer, by its first bytes: what it names may be long."""
+    """Return whether a mark is that of a writer, from its first bytes: its list may be long."""
     start = b'{"writer":"%s"' % writer.encode()
     try:
         return store.get_ranges(path, [(0, len(start))])[0] == start

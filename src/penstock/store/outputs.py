@@ -245,7 +245,6 @@ def require_other_name(inputs: Iterable[str], output: str) -> None:
 
 
 def _files_of(named: str) -> Sequence[str]:
-    """Return the files that a local pattern matches; any other path is itself."""
     if not is_pattern(named) or is_url(named) or is_there(named):
         return (named,)
     return [*find_files(named, [("",)], "input", follow_links=True)]
@@ -257,7 +256,6 @@ def require_outside(folders: Iterable[str], output: str) -> None:
 
 
 def is_one_dataset(folder: str) -> bool:
-    """Return whether a local directory is one dataset, not a place for several."""
     return any(is_there(os.path.join(folder, mark)) for mark in _DATASET_MARKS)
 
 

@@ -18,12 +18,12 @@ _BRACES = re.compile(r"[{},]")
 
 
 def is_pattern(path: str) -> bool:
-    """Whether a path may stand for others; something may be called so all the same."""
+    """Return whether a path may be a pattern; a file may still have that name."""
     return glob.has_magic(path) or _group(path) is not None
 
 
 def alternatives(pattern: str) -> list[str]:
-    """What `{a,b}` in a pattern stands for, in order; the pattern itself where there is none."""
+    """Return the alternatives of `{a,b}` in a pattern, in order; the pattern itself without any."""
     found = _group(pattern)
     if found is None:
         return [pattern]
@@ -31,7 +31,7 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def _group(path: str) -> re.Match[str] | None:
-    """The last `{a,b}` that is no part of the name of something that is there."""
+    """Return the last `{a,b}` that isn't part of an existing name."""
     *_, found = (None, *_GROUP.finditer(path))
     named = found and path[: path.find("/", found.end()) % (len(path) + 1)]
     return None if named and is_there(named) else found
@@ -72,13 +72,13 @@ def _from_working_directory(path: str, *, in_pattern: bool = False) -> str:
 
 
 def folder_above(pattern: str) -> str:
-    """The folder under which all lies that fits a pattern."""
+    """Return the folder above all matches of a pattern."""
     found = _SPECIAL.search(pattern)
     return os.path.dirname(pattern[: found.start()] if found else pattern)
 
 
 def last_part(path: str) -> str:
-    """What is behind the last slash; of several paths, behind the folder of all."""
+    """Return the part after the last slash; of several paths, after their common folder."""
     above = folder_above(path) if _group(path) else os.path.dirname(path)
     return path[len(above) :].lstrip("/")
 
@@ -106,7 +106,7 @@ def pattern_of(paths: Sequence[str | os.PathLike[str]]) -> str:
 
 
 def _meant(path: str) -> list[str]:
-    """The same as it is to stand in a pattern: the name of what is there means itself."""
+    """Return paths for use in a pattern; the name of an existing file is escaped."""
     if is_there(path):
         return [_SPECIAL.sub(r"[\g<0>]", path)]
     several = alternatives(path)
@@ -116,7 +116,6 @@ def _meant(path: str) -> list[str]:
 
 
 def _same(paths: list[list[str]]) -> list[str]:
-    """The parts with which all of these paths begin."""
     least, most = min(paths), max(paths)
     count = next((at for at, both in enumerate(zip(least, most, strict=False)) if both[0] != both[1]), None)
     return least if count is None else least[:count]

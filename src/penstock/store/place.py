@@ -64,12 +64,11 @@ def resolve(url: str | os.PathLike[str]) -> tuple[Store, str]:
 
 
 def within(store: Store, path: str, *, follow_links: bool = False) -> Store:
-    """A store for the dataset at `path`: a local one then refuses links out of its folder, unless they are meant."""
+    """Return a store for the dataset at `path`; a local one rejects links out of its folder, unless allowed."""
     return store if follow_links else store.within(path)
 
 
 def is_url(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a URL, of whatever scheme."""
     return _SCHEME.match(os.fspath(path)) is not None
 
 
@@ -90,12 +89,12 @@ def local_path(given: str | os.PathLike[str], what: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """A path in its store: absolute where it is local; a URL as it is, but for slashes at its end."""
+    """Return a path as an absolute one, and a URL without slashes at its end."""
     return path.rstrip("/") if is_url(path) else os.path.abspath(path)
 
 
 def as_given(path: str, arguments: Iterable[str]) -> str:
-    """A path as it was typed, or from the working folder; as it is where it was typed so, or lies elsewhere."""
+    """Return a path as it was typed, or relative to the working folder; unchanged if typed so, or elsewhere."""
     typed = [value for one in arguments for value in (one, one.partition("=")[2]) if value]
     if not path.startswith("/") or any(path.startswith(one) for one in typed if one.startswith("/")):
         return path
@@ -104,7 +103,7 @@ def as_given(path: str, arguments: Iterable[str]) -> str:
 
 
 def same_file(first: str, second: str) -> bool:
-    """Whether two paths, of files that need not be there, lead to one file; links are followed."""
+    """Return whether two paths, which may not exist, lead to the same file; links are followed."""
     if is_url(first) or is_url(second):
         return absolute(first) == absolute(second)
     if leads_somewhere(first) and leads_somewhere(second):
@@ -122,7 +121,7 @@ def _path_of(url: str) -> str:
 
 
 def _named(path: str) -> str:
-    """The local path, without slashes at its end where a file has the name before them."""
+    """Return the local path; without slashes at its end if a file has that name."""
     path = _possible(path)
     bare = path.rstrip("/")
     return bare if bare != path and is_file(bare) else path
@@ -172,60 +171,56 @@ class Place:
 
     @property
     def is_local(self) -> bool:
-        """Whether it is on this machine."""
         return self.store.is_local
 
     @property
     def name(self) -> str:
-        """The last part of the path."""
         return last_part(self.absolute)
 
     @property
     def absolute(self) -> str:
-        """The path, absolute where it is local; no slash at the end."""
+        """The path, absolute if it is local; no slash at the end."""
         return absolute(self.path)
 
     @property
     def shown(self) -> str:
-        r"""The absolute path as it may be recorded: without secrets; a byte that is no UTF-8 as `\udce9`."""
+        r"""The absolute path as it may be recorded: without secrets; a byte that isn't UTF-8 as `\udce9`."""
         return redact(recordable(self.absolute))
 
     def folder(self) -> Place:
-        """The folder that it lies in; of the root of a disk, and of a bucket or server, itself."""
+        """Return the parent folder; of the root of a disk, and of a bucket or server, itself."""
         path = self.absolute
         _, ends, name = path.partition("://") if is_url(path) else ("", "", path)
         return replace(self, path=path if ends and "/" not in name else os.path.dirname(path))
 
     def child(self, name: str) -> Place:
-        """What lies in it under this name, which may be several joined by slashes; one that begins with a slash too."""
+        """Return the place of this name in it, which may have slashes; also one that begins with a slash."""
         return replace(self, path=f"{self.path.rstrip('/')}/{name}" if self.path else name)
 
     def bare(self) -> Place:
-        """The same, without slashes at the end of its path."""
+        """Return the same place without slashes at the end."""
         return replace(self, path=self.path.rstrip("/") or self.path)
 
     def beside(self, suffix: str) -> Place:
-        """What is called like it, with `suffix` behind."""
+        """Return the place with `suffix` added to its name."""
         return replace(self, path=self.bare().path + suffix)
 
     def exists(self) -> bool:
-        """Whether something is there."""
         return self.store.exists(self.path)
 
     def is_file(self) -> bool:
-        """Whether a file is there; on this machine a regular one."""
+        """Return whether it is a file; on this machine a regular one."""
         return is_file(self.path) if self.is_local else self.exists() and not self.is_folder()
 
     def is_folder(self) -> bool:
-        """Whether a folder is there."""
         return self.store.is_folder(self.path)
 
     def is_link(self) -> bool:
-        """Whether a symbolic link is there; there are none in an object store."""
+        """Return whether it is a symbolic link; object stores have none."""
         return self.is_local and is_link(self.path)
 
     def names(self) -> list[str]:
-        """What lies in it, which may be nothing: names of files and folders, in order; hidden ones too."""
+        """Return the names of files and folders in it, in order, including hidden ones."""
         if self.is_local:
             return sorted(os.listdir(self.path)) if self.is_folder() else []
         start = len(self.path.rstrip("/")) + 1
@@ -236,7 +231,7 @@ class Place:
 
 
 def distinct_names(places: Sequence[Place]) -> list[str]:
-    """Distinct names of places, without secrets: the last part of each path, or more where that is needed."""
+    """Return distinct names without secrets: the last part of each path, or more if necessary."""
     names = [last_part(place.shown) for place in places]
     if len(set(names)) == len(names):
         return names
@@ -253,7 +248,6 @@ Data: TypeAlias = Given | Sequence[str | os.PathLike[str]]
 
 
 def is_data(given: object) -> TypeGuard[str | os.PathLike[str] | Sequence[str | os.PathLike[str]]]:
-    """Whether it is a path, or a list of paths."""
     several: Sequence[object] = cast(Sequence[object], given) if isinstance(given, list | tuple) else [given]
     return bool(several) and all(isinstance(one, str | os.PathLike) for one in several)
 
@@ -275,7 +269,7 @@ def place_of(given: Data, store: abc.Store | None = None) -> Place:
 
 
 def places_of(paths: Iterable[str]) -> list[Place]:
-    """The places of many files; those of one bucket or server share a store, and with it what a listing tells."""
+    """Return the places of many files; those of one bucket or server share a store and its listing."""
     stores: dict[str, Store] = {}
     found: list[Place] = []
     for path in paths:

@@ -56,7 +56,6 @@ def put(store: Store, path: str, data: Buffer, *, overwrite: bool = True) -> Non
 
 
 def put_new(store: Store, path: str, data: Buffer) -> bool:
-    """Write a new file, durably; return False if it exists."""
     try:
         put(store, path, data, overwrite=False)
     except ConfigError:
@@ -105,7 +104,6 @@ def _upload(store: Store, path: str, target: str) -> bool:
 
 
 def require_writable(store: Store, path: str) -> None:
-    """Raise `Unsupported` if a store is read-only."""
     if not store.is_local:
         store.stage(path, overwrite=True).abort()
 
@@ -209,23 +207,22 @@ class NamesBeside:
         self._hidden: dict[str, frozenset[str]] = {}
 
     def has(self, path: str) -> bool:
-        """Whether something has this name, or had it when its folder was listed."""
+        """Return whether this name exists, or existed when its folder was listed."""
         if not self._lists:
             return is_there(path)
         folder, name = os.path.split(path)
         return name in self.names_in(folder)
 
     def is_listed(self) -> bool:
-        """Whether folders are listed, and `has_unfinished` is known."""
         return self._lists
 
     def has_unfinished(self, path: str) -> bool:
-        """Whether hidden files of a writer of `path`, alive or killed, stand there; `HIDDEN` are among the suffixes."""
+        """Return whether hidden files of a writer of `path` exist; `HIDDEN` are among the suffixes."""
         folder, name = os.path.split(path)
         return f".{hidden_stem(name)}" in self._hidden_in(folder)
 
     def _hidden_in(self, folder: str) -> frozenset[str]:
-        """What the hidden names in a folder begin with."""
+        """Return the starts of the hidden names in a folder."""
         found = self._hidden.get(folder)
         if found is None:
             ends = ((name, _HIDDEN_END.search(name)) for name in self.names_in(folder))
@@ -234,7 +231,7 @@ class NamesBeside:
         return found
 
     def names_in(self, folder: str) -> frozenset[str]:
-        """The names in a folder that end in one of the suffixes."""
+        """Return the names in a folder that end in one of the suffixes."""
         found = self._folders.get(folder)
         if found is None:
             found = frozenset(name for name in os.listdir(folder or ".") if name.endswith(self._suffixes))

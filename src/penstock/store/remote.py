@@ -47,11 +47,10 @@ class Remote(Store):
         self.counters = Counters([])
 
     def stats(self) -> Traffic:
-        """Return the requests and bytes of this store in this process."""
         return self.counters.total()
 
     def fetch(self, path: str, ranges: Sequence[Range]) -> tuple[list[bytes], Head]:
-        """`get_ranges`, and size and version of the file; raises `RangesIgnored` if only whole files are sent."""
+        """Return `get_ranges`, and size and version of the file; raise `RangesIgnored` for whole files only."""
         raise Unsupported("this store can't read files", path=path)
 
     def fetch_start(self, path: str, length_bytes: int | None = None) -> tuple[bytes, Head] | None:
@@ -68,7 +67,6 @@ class Remote(Store):
         return None
 
     def head(self, path: str) -> Head:
-        """Return size and version of a file, or raise `NotFound`."""
         raise Unsupported("this store can't read files", path=path)
 
     def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
@@ -284,7 +282,7 @@ class RemoteStore(Remote):
 
 
 def base_of(url: str) -> str:
-    """The store's part of a URL: scheme and bucket, or scheme and host; raises `ConfigError`."""
+    """Return the store's part of a URL: scheme and bucket, or scheme and host; raise `ConfigError`."""
     parts = urlsplit(url)
     if not parts.netloc:
         raise ConfigError("the URL has no bucket or host", path=url)

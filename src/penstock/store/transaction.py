@@ -80,24 +80,19 @@ class OutputFiles:
 
     @property
     def staging_path(self) -> str:
-        """Staging directory."""
         return self._hidden("new")
 
     @property
     def log_path(self) -> str:
-        """Redo log."""
         return self._hidden("commit")
 
     def path_of(self, name: str) -> str:
-        """Return the final path of a file."""
         return os.path.join(self.folder, name)
 
     def staged_path_of(self, name: str) -> str:
-        """Return the path of a file in the staging directory."""
         return os.path.join(self.staging_path, name)
 
     def owns(self, name: str) -> bool:
-        """Return whether the output can have a file of this name."""
         return name in self.names or (name.startswith(self.prefixes) and _PLAIN_NAME.fullmatch(name) is not None)
 
     def is_staged(self, name: str) -> bool:
@@ -443,7 +438,6 @@ class Transaction:
             raise ConfigError(what, path=path, hint="Remove it, or choose another output") from None
 
     def _write_log(self, data: bytes) -> None:
-        """Make the log visible and durable."""
         path = self.files.staged_path_of(_NEW_LOG)
         fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:

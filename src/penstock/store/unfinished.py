@@ -31,7 +31,6 @@ ResultT = TypeVar("ResultT")
 
 
 def mark_path(target_path: str) -> str:
-    """Path of the mark."""
     folder, name = os.path.split(absolute(target_path))
     return os.path.join(folder, f".{hidden_stem(name)}.unfinished")
 
@@ -47,7 +46,7 @@ def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
 
 
 def remove_mark(store: Store, target_path: str) -> None:
-    """Remove the mark. If that fails, it is hidden and harmless."""
+    """Remove the mark; if that fails, it is hidden and harmless."""
     for _ in range(2):  # an error may be one of a moment
         with contextlib.suppress(PenstockError, OSError):
             store.delete(mark_path(target_path))
@@ -62,7 +61,6 @@ def _encoded(value: Any) -> bytes:
 
 
 def _mark_of(store: Store, target_path: str, what: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the mark of the same work."""
     with contextlib.suppress(NotFound, ValueError, RecursionError):
         path = mark_path(target_path)
         if store.size(path) <= _MOST_BYTES:

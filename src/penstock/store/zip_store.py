@@ -65,14 +65,12 @@ class ZipStore(View):
 
     @property
     def file(self) -> tuple[Store, str]:
-        """The store of the zip file, and its path."""
         return self.inner, self._path
 
     def __repr__(self) -> str:
         return f"ZipStore({self._path!r})"
 
     def get(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> bytes:
-        """Bytes `[start, start + length)`, fewer only at the end; raises `NotFound`, and `Corrupt` for damage."""
         member = self._member(path)
         if member is None:
             return super().get(path, start_bytes, length_bytes)
@@ -83,7 +81,6 @@ class ZipStore(View):
         return self._inflate(path, member)[start_bytes : start_bytes + length_bytes]
 
     def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
-        """One bytes object for each `(start_bytes, stop_bytes)`; raises `Truncated` where the member is shorter."""
         member = self._member(path)
         if member is None:
             return super().get_ranges(path, ranges)
@@ -95,26 +92,22 @@ class ZipStore(View):
         return self.inner.get_ranges(self._path, [(base + start, base + stop) for start, stop in ranges])
 
     def size(self, path: str) -> int:
-        """Return the size in bytes, or raise `NotFound`."""
         member = self._member(path)
         return super().size(path) if member is None else member.size_bytes
 
     def exists(self, path: str) -> bool:
-        """Whether a member or a folder of this name is there."""
         name = self._name(path)
         if name is None:
             return super().exists(path)
         return name in self._members or self.is_folder(path)
 
     def is_folder(self, path: str) -> bool:
-        """Whether members lie under this name."""
         name = self._name(path)
         if name is None:
             return super().is_folder(path)
         return not name or any(one.startswith(f"{name}/") for one in self._members)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """All members under `prefix`, in byte order of their names; raises `NotFound` where there is no such folder."""
         name = self._name(prefix)
         if name is None:
             yield from super().list(prefix)
@@ -140,7 +133,7 @@ class ZipStore(View):
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _name(self, path: str) -> str | None:
-        """Name of a member, "" for the whole file, None for a path beside it."""
+        """Return the name of a member, "" for the whole file, None for a path next to it."""
         if path.rstrip("/") == self._path:
             return ""
         start = f"{self._path}/"
@@ -181,7 +174,7 @@ class ZipStore(View):
         return self._found
 
     def _require_apart(self, found: dict[str, _Member], directory_bytes: int) -> None:
-        """That no two members share bytes: they would hold more than the file does. Raises `Corrupt`."""
+        """Raise `Corrupt` if two members share bytes: they would hold more than the file does."""
         in_order = sorted(found.items(), key=lambda one: one[1].header_bytes)
         for (name, one), (_, after) in pairwise([*in_order, ("", replace(_END, header_bytes=directory_bytes))]):
             stop_bytes = one.header_bytes + _LOCAL_HEADER.size + len(one.name) + one.stored_bytes
@@ -192,7 +185,7 @@ class ZipStore(View):
                 )  # fmt: skip
 
     def _content_bytes(self, path: str, member: _Member) -> int:
-        """Where the bytes of a member begin in the file."""
+        """Return the offset of a member's bytes in the file."""
         if member.flags & _ENCRYPTED or member.method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             found = "encrypted" if member.flags & _ENCRYPTED else f"compression {member.method}"
             hint = "Write it again with zipfile.ZIP_STORED, as zarr does"
@@ -250,8 +243,6 @@ class ZipStore(View):
 
 
 class _Reader:
-    """The methods of a file that `zipfile` uses."""
-
     def __init__(self, store: Store, path: str) -> None:
         self._store = store
         self._path = path
