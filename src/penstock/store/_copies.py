@@ -100,14 +100,9 @@ class Copies:
         _require_local(self.folder)
 
     def find(self, name: str, url: str, size_bytes: int, hashes: Mapping[str, str], *, whole: bool) -> Published | None:
-        """A copy that is right, which counts as used now; None where there is none. A wrong one is dropped.
+        """Return a correct copy, which counts as used now; None without one. A wrong one is logged and deleted.
 
-        Args:
-            name: of the copy.
-            url: named where it is wrong.
-            size_bytes: that it must have.
-            hashes: algorithm → hex digest that it must have.
-            whole: all of it will be read: its digest is checked at the first use here in any case.
+        With `whole`, its digest is checked at the first use in this process in any case.
         """
         found = open_published(self._path(name, "copy"))
         if found is None:
@@ -123,18 +118,18 @@ class Copies:
     def make(
         self, name: str, url: str, size_bytes: int, hashes: Mapping[str, str], fetch: Callable[[], Iterable[Buffer]]
     ) -> Published:
-        """A copy, fetched by one process of this host while others wait, and checked.
+        """Return a copy, fetched by one process of this host while others wait, and checked.
 
         Args:
             name: of the copy.
-            url: named in errors.
-            size_bytes: that it must have.
-            hashes: algorithm → hex digest that it must have.
-            fetch: gives its bytes in order; called twice where the first ones are wrong.
+            url: shown in errors.
+            size_bytes: expected size.
+            hashes: algorithm → expected hex digest.
+            fetch: returns its bytes in order; called twice if the first ones are wrong.
 
         Raises:
             Truncated, Corrupt: the bytes are wrong the second time too.
-            NoCopy: the folder takes none.
+            NoCopy: the folder can't store it.
             ConfigError: the copy is larger than the budget.
         """
         sweep(self.folder)

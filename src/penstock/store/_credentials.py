@@ -34,14 +34,7 @@ _OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class _Cloud:
-    """How a cloud's credentials are found.
-
-    Attributes:
-        variables: any of these is a way to get them.
-        file: the usual file with them, or None.
-        firmware: what it says on the cloud's own machines.
-        hint: what to set.
-    """
+    """Sources of a cloud's credentials: variables, a file, and machines whose firmware has one of these names."""
 
     variables: tuple[str, ...]
     file: str | None
@@ -84,16 +77,7 @@ _FIRMWARE = ("/sys/class/dmi/id/sys_vendor", "/sys/class/dmi/id/board_asset_tag"
 
 
 def require_credentials(scheme: str, url: str, settings: Mapping[str, Any]) -> None:
-    """Raise `ConfigError` if there are no credentials for a store; sends no request.
-
-    Args:
-        scheme: of the store.
-        url: of the store, for the error.
-        settings: of the client.
-
-    Raises:
-        ConfigError: there are no credentials, and this is no machine of that cloud.
-    """
+    """Raise `ConfigError` without credentials, unless this is a machine of that cloud; sends no request."""
     cloud = _CLOUDS.get(scheme)
     if cloud is None or "access_key_id" in settings or any(os.environ.get(name) for name in cloud.variables):
         return

@@ -174,12 +174,7 @@ def require_no_url(path: str) -> None:
 
 
 def output_exists(path: str, standing: str | None = None) -> ConfigError:
-    """Return the error for an existing output.
-
-    Args:
-        path: as it was given.
-        standing: the file that exists, if it is another one, such as an index.
-    """
+    """Return the error for an existing output; `standing` is another existing file, such as an index."""
     hint = "Choose another output, or pass overwrite (--overwrite)"
     return ConfigError("the output exists", path=path, found=None if standing == path else standing, hint=hint)
 

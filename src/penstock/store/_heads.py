@@ -22,13 +22,7 @@ _CLOCK_S = 5.0
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """A note.
-
-    Attributes:
-        url: digest of the URL.
-        size_bytes, version, modified: as in `Head`.
-        seen_s: when, by the clock of this host.
-    """
+    """A note: digest of the URL, the fields of `Head`, and the time by the clock of this host."""
 
     url: str
     size_bytes: int
@@ -93,16 +87,16 @@ _MOST_HEADS = 1 << 17
 
 
 class Heads:
-    """Sizes and versions of the files of a store, as they were when it was opened or later.
+    """Sizes and versions of the files of a store, as of its opening or later.
 
     Attributes:
-        sizes: path → size that an index states.
-        guesses: path → size that it has roughly, of a file that something else names, such as an index.
+        sizes: path → size recorded in an index.
+        guesses: path → rough size of a file that something else names, such as an index.
 
     Args:
         ask: requests size and version of a file.
-        folder: gives the folder of the copies, where processes of a host note what they saw.
-        forget: called when so much is known that all of it is forgotten.
+        folder: returns the folder of the copies, where processes of a host note versions.
+        forget: called when too much is known, and all of it is forgotten.
     """
 
     __slots__ = (

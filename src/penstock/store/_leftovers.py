@@ -119,11 +119,7 @@ def folders_of(names: Collection[str]) -> set[str]:
 
 
 def require_replaceable(folder: str, own: Owned | None) -> list[str]:
-    """Return the files that the dataset in a directory lists.
-
-    Raises:
-        ConfigError: there is no dataset, or something else too; three files are named.
-    """
+    """Return the files of the dataset in a directory; raise `ConfigError` without one, or for other files."""
     if not is_folder(folder) or is_link(folder):
         raise ConfigError(
             "the existing output is not a folder", path=folder, hint="Choose another output, or remove it"
@@ -189,12 +185,7 @@ _END_LENGTH = 8 + len(STAGED_SUFFIX)
 
 @dataclass(slots=True)
 class Kept:
-    """How much of killed writers' files is reused, over all files of a store.
-
-    Attributes:
-        bytes: written already.
-        hold: aborted files stay for the next run, instead of being removed.
-    """
+    """Reuse of killed writers' files: bytes already written; with `hold`, aborted files stay for the next run."""
 
     bytes: int = 0
     hold: bool = False

@@ -22,11 +22,10 @@ _PAIRS = (".idx", ".bin")  # a dataset that is named by what the names of its tw
 
 
 class LinkGuard:
-    """What a dataset may be read from and written to. Thread-safe, picklable.
+    """Paths that a dataset may be read from and written to. Thread-safe, picklable.
 
     Args:
-        path: of the dataset: a folder, a file beside which others belong to it, or what the names of two files begin
-            with.
+        path: of the dataset: a folder, a file that others belong to, or the common start of the names of two files.
     """
 
     __slots__ = ("_checked", "_given", "_path", "_roots")
@@ -107,15 +106,15 @@ def _place_of(fd: int, path: str) -> str:
 
 
 def walk_files(root: str, guard: LinkGuard | None, *, hidden: bool = True) -> Iterator[str]:
-    """Paths, in a folder, of the files below it, in no order; links are followed, but not in circles.
+    """Yield the files below a folder, by paths inside, in no order; links are followed, but not in circles.
 
     Args:
         root: the folder.
-        guard: which links may be followed; None: all.
-        hidden: also what has a name that begins with a dot.
+        guard: rejects links; None follows all.
+        hidden: include names that begin with a dot.
 
     Raises:
-        NotFound: a link leads nowhere.
+        NotFound: a broken link.
         UnsafeData: a link leads out of the folder.
     """
     # With the folders above each, so that a link to one of them does not lead in circles.

@@ -402,10 +402,7 @@ def _publish_folder(
     """Rename a folder to its final name, or exchange it with the one that it replaces.
 
     Returns:
-        What the dataset that was replaced lists; None where nothing was.
-
-    Raises:
-        ConfigError: what stands there may not be replaced; see `require_replaceable`.
+        The files that the replaced dataset lists; None if nothing was replaced. Raises as `require_replaceable`.
     """
     if overwrite and not is_free(target):
         names = require_replaceable(target, own)  # what appeared since the output began is seen here

@@ -162,12 +162,7 @@ def forked_after_use() -> bool:
 
 
 class Objects:
-    """Requests about the keys of one bucket or server, through obstore. Errors name the URL.
-
-    Args:
-        base: `"s3://bucket"`, `"gs://bucket"`, `"az://container"` or `"http(s)://host:port"`.
-        options: of all requests.
-    """
+    """Requests about the keys of one bucket or server, through obstore. Errors name the URL."""
 
     def __init__(self, base: str, options: RemoteOptions) -> None:
         self._obstore = require("obstore", extra="remote")
@@ -193,12 +188,7 @@ class Objects:
         return _head(self._try(key, once)[0])
 
     def read(self, key: str, ranges: Sequence[Range] | None) -> Reply:
-        """Return bytes of ranges inside the file, or the whole file for None.
-
-        Raises:
-            NotFound: no such file.
-            RangesIgnored: the server sends whole files only.
-        """
+        """Return bytes of ranges inside the file, or the whole file for None; raise `NotFound` or `RangesIgnored`."""
         asked: Sequence[Range | None] = [None] if ranges is None else ranges
         one = functools.partial(self._read_one, key)
         # One alone needs no thread, and one that fails ends the others' tries: their errors are the same.

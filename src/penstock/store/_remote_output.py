@@ -36,9 +36,8 @@ class Owner(msgspec.Struct):
     """The writer of an output.
 
     Attributes:
-        writer: a name of its own for each run, or the digest of the plan of shared work.
-        host: and the cache folder there, whose lock shows whether the writer is alive.
-        cache: see `host`.
+        writer: name of the run, or the digest of the plan of distributed work.
+        host, cache: the writer's host and cache folder, which has a lock while the writer runs.
     """
 
     writer: str
@@ -50,13 +49,13 @@ class RemoteClaim(Claim):
     """The claim of one writer to files of a remote store; see `penstock.store.outputs.claim_files`.
 
     Args:
-        store: where they go.
+        store: of the files.
         path: the data file.
-        work: digest of the plan that this is a writer of, with others; it replaces nothing.
+        work: digest of the plan of several writers, which join and replace nothing.
 
     Raises:
-        PrepareError: another writer holds this output, or was killed on another machine while it did.
-        Unsupported: the store is only read.
+        PrepareError: another writer holds this output, or was killed on another machine.
+        Unsupported: the store is read-only.
     """
 
     __slots__ = ("_data", "_held", "_joined", "_path", "_store")
@@ -186,13 +185,13 @@ class Uploads(Protocol):
 
 
 class RemoteStaged:
-    """One staged remote file; see `penstock.abc.Staged`. Needs its size in the cache folder until `sync`.
+    """One staged remote file; see `penstock.abc.Staged`. Takes its size in the cache folder until `sync`.
 
     Args:
-        uploads: gives the store as this process reaches it.
-        path: the file, as users name it.
-        key: the file, as the store names it.
-        overwrite: it may be there.
+        uploads: returns the store's transport of this process.
+        path: for users.
+        key: in the store.
+        overwrite: the file may exist.
     """
 
     __slots__ = ("_hidden", "_key", "_local", "_overwrite", "_size_bytes", "_uploads", "path")

@@ -24,18 +24,17 @@ So a gap of this size between two ranges is cheaper to read than to leave out.
 
 @dataclass(frozen=True, slots=True)
 class RemoteOptions:
-    """Settings of all requests; each field is a setting `PENSTOCK_REMOTE_<FIELD>` too.
+    """Settings of all requests; each field is also a setting `PENSTOCK_REMOTE_<FIELD>`.
 
     Attributes:
-        gap_bytes: ranges that are at most so far apart are read by one request.
-        part_bytes: a longer read becomes several requests at once: one connection alone gets 50 to 100 MB/s.
-        requests: requests at once, a process.
-        tries: of one request, before its failure is an error.
-        backoff_s: before the second try; doubled each time up to 10 s, and shortened at random by up to a half.
-        timeout_s: without a byte, a try has failed.
-        deadline_s: without an answer in all tries, a request has failed; it starts again where the server answers.
-        spread_s: the hosts of a job make their first requests one after another within so long, or 10 ms a host where
-            that is less; 0: all at once.
+        gap_bytes: ranges with smaller gaps are read by one request.
+        part_bytes: longer reads become several concurrent requests: one connection only gets 50 to 100 MB/s.
+        requests: concurrent requests per process.
+        tries: of one request.
+        backoff_s: wait before the second try; doubled each time up to 10 s, and shortened at random by up to a half.
+        timeout_s: a try without a byte for so long has failed.
+        deadline_s: limit on all tries without an answer; restarts when the server answers.
+        spread_s: window for the first requests of a job's hosts, or 10 ms per host if that is less; 0 for no delay.
     """
 
     gap_bytes: int = REQUEST_BYTES
@@ -119,10 +118,10 @@ class Traffic:
     """Requests and bytes of a store in this process.
 
     Attributes:
-        requests: made, failed tries included.
+        requests: including failed tries.
         fetched_bytes: received.
-        asked_bytes: requested from a cached store by its callers; more than `fetched_bytes` where copies answered.
-        copies: whole files that were fetched into the cache.
+        asked_bytes: requested by callers of a cached store; more than `fetched_bytes` if copies answered.
+        copies: files that were fetched completely.
     """
 
     requests: int = 0

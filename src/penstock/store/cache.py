@@ -47,14 +47,14 @@ _log = logger()
 
 
 class CachedStore(Store):
-    """`remote`, with copies; see the module. Picklable, thread-safe, usable after fork.
+    """`remote` with local copies; see the module. Picklable, thread-safe, usable after fork.
 
-    Memory: 64 MiB for each file that is being fetched whole, and what is read.
+    Memory: 64 MiB per file that is being copied, and the data that is read.
 
     Args:
-        remote: where the files are.
+        remote: store of the files.
         folder: of the cache; by default `PENSTOCK_CACHE`, or the user's.
-        budget_bytes: what all copies in the folder may take; by default `PENSTOCK_CACHE_BYTES`, or 95 % of the disk.
+        budget_bytes: limit on all copies in the folder; by default `PENSTOCK_CACHE_BYTES`, or 95 % of the disk.
     """
 
     __slots__ = (

@@ -42,15 +42,7 @@ Found: TypeAlias = "tuple[float, int, str]"
 
 
 class _Total(msgspec.Struct, frozen=True):
-    """What the file says.
-
-    Attributes:
-        used_bytes: of all copies, and of those that are being fetched; at least.
-        copies: that are counted in it.
-        counted: of which so many were seen in the folder, when it was looked at last.
-        boot: of the system, since which this was written.
-        check: digest of the others.
-    """
+    """Content of the file: the fields of `Room`, at least; the boot during which it was written, and a digest."""
 
     used_bytes: int
     copies: int
@@ -61,12 +53,12 @@ class _Total(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Room:
-    """The total while it is locked; what is changed is kept at the end.
+    """The total while it is locked; changes are written at the end.
 
     Attributes:
-        used_bytes: of all copies, and of those that are being fetched.
-        copies: that are counted in it.
-        counted: of which so many were seen when the folder was looked at last; -1 where it has to be.
+        used_bytes: of all copies, including those that are being fetched.
+        copies: their number.
+        counted: their number at the last scan of the folder; -1 if a scan is necessary.
     """
 
     used_bytes: int = 0
@@ -202,13 +194,7 @@ _DERIVED, _REMOTE = "derived", "remote"
 
 @dataclass(frozen=True, slots=True)
 class CacheUse:
-    """Content of one folder of the cache.
-
-    Attributes:
-        name: of the folder: `derived` (computed: indexes, orders), `remote` (copies), or another.
-        files: their number.
-        size_bytes: of them.
-    """
+    """Content of one folder of the cache: `derived` (computed: indexes, orders), `remote` (copies), or another."""
 
     name: str
     files: int
@@ -225,11 +211,7 @@ def cache_use(folder: str | None = None) -> list[CacheUse]:
 
 
 def trim_cache(keep_bytes: int, folder: str | None = None) -> int:
-    """Remove the least recently used files until copies and computed files take at most `keep_bytes`.
-
-    Returns:
-        Bytes that were removed.
-    """
+    """Remove the least recently used files until all take at most `keep_bytes`; return the removed bytes."""
     root = folder or cache_folder()
     derived, remote = os.path.join(root, _DERIVED), os.path.join(root, _REMOTE)
     computed = list(_computed(derived))

@@ -50,22 +50,21 @@ class ObjectPart:
 
 
 def join_ranges(store: Store, ranges: Sequence[Extent], target: str, *, here: str, scratch: str) -> bool:
-    """Make the new file `target` of ranges, durably; false where one of that name is there already.
+    """Make the new file `target` of ranges, durably; return False if it exists.
 
-    On this machine the kernel copies them; an object store does by itself where `compose` can. Elsewhere every byte is
-    read from the store and written to it again.
+    The kernel copies them on this machine, and an object store itself if `compose` can. Otherwise all bytes are read and
+    written again.
 
     Args:
-        store: where all of them are, and the file will be.
-        ranges: in their order.
-        target: the file to be made.
-        here: path of the one file of this machine that some of them are of.
-        scratch: a folder of this machine, where the store is on it of the same file system.
+        store: of the ranges and the target.
+        ranges: in order.
+        target: the new file.
+        here: path of a file of this machine that some ranges are of.
+        scratch: a folder in the file system of a local store.
 
     Raises:
-        NotFound: a range is of a file that is not there.
-        Truncated: one is of a file that is too short.
-        Unreachable: the store does not answer.
+        NotFound, Truncated: a file of a range is missing or too short.
+        Unreachable: the store doesn't answer.
     """
     if store.is_local:
         made = os.path.join(scratch, os.path.basename(target))
@@ -112,24 +111,22 @@ def can_compose(store: Store) -> bool:
 def compose(
     store: Store, parts: Sequence[Extent], target: str, *, here: str | None = None, create: bool = True
 ) -> bool:
-    """Make the object `target` of ranges, in their order, where the store can do that by itself.
-
-    Nothing of it is visible before all of it is there.
+    """Make the object `target` of ranges if the store can do that itself. It becomes visible when it is complete.
 
     Args:
-        store: where all of them are.
-        parts: ranges; those that lie back to back in one object count as one.
-        target: the object to be made.
+        store: of the ranges and the target.
+        parts: ranges in order; adjacent ones of an object count as one.
+        target: the object.
         here: path of a file of this machine; ranges of it are uploaded.
-        create: it never takes the place of another one.
+        create: never replace an object.
 
     Returns:
-        Whether it was made; False where this store can't, or would need too many parts: then stream the bytes.
+        Whether it was made; False if this store can't, or would need too many parts: then stream the bytes.
 
     Raises:
-        ConfigError: `target` exists, where it is to be new.
-        NotFound: a range is of an object that is not there.
-        Unreachable: the store refused a part; what was uploaded is removed.
+        ConfigError: `target` exists, with `create`.
+        NotFound: a range is of a missing object.
+        Unreachable: the store rejected a part; uploaded parts are removed.
     """
     remote = store.origin
     if not isinstance(remote, RemoteStore) or not can_compose(store):
@@ -151,11 +148,7 @@ def compose(
 
 
 def copy_new(store: Store, source: str, target: str) -> None:
-    """Copy a file to a new name of its store, by the store itself where it can; one of the same bytes may be there.
-
-    Raises:
-        PrepareError: what has that name holds other bytes.
-    """
+    """Copy a file in its store, by the store if it can; raise `PrepareError` if `target` has other bytes."""
     size_bytes = store.size(source)
     try:
         if size_bytes >= LEAST_PART_BYTES and compose(store, [(source, 0, size_bytes)], target):
@@ -178,11 +171,9 @@ def _chunks(store: Store, path: str, size_bytes: int) -> Iterator[bytes]:
 
 
 def plan_parts(extents: Sequence[Extent], here: str | None = None) -> list[ObjectPart]:
-    """The parts of an object, each but the last of 5 MiB at least, as few of its bytes carried as that allows.
+    """Return the parts of an object, each but the last of 5 MiB or more, with as few carried bytes as possible.
 
-    Args:
-        extents: ranges.
-        here: path of a file of this machine, of which all ranges are carried.
+    All ranges of `here`, a file of this machine, are carried.
     """
     planned: list[ObjectPart] = []
     waiting: list[Extent] = []
@@ -354,14 +345,10 @@ class _TakesRanges(Protocol):
 
 
 def append_range(staged: Staged, store: Store, extent: Extent) -> None:
-    """Append a range of another file of its store to a staged file.
+    """Append a range of another file of its store to a staged file; raise `NotFound` or `Truncated`.
 
     The kernel copies it on this machine, and the store itself if `staged` comes from a `JoiningStore`. Otherwise all
     bytes are read and written.
-
-    Raises:
-        NotFound: no such file.
-        Truncated: it is too short.
     """
     path, start, length = extent
     if isinstance(staged, _TakesRanges):
@@ -382,22 +369,14 @@ def _chunks_of(store: Store, extent: Extent) -> Iterator[bytes]:
 def joining(store: Store, work: str | None) -> Store:
     """Return the store for a writer, whose files an object store may join itself.
 
-    Args:
-        store: where the files go.
-        work: digest of the plan of other writers of the same output; None if the writer replaces an output.
+    `work` is the digest of the plan of other writers of the same output; None if the writer replaces an output.
     """
     remote = store.origin
     return JoiningStore(store, remote, work) if isinstance(remote, RemoteStore) else store
 
 
 class JoiningStore(View):
-    """An object store whose staged files take ranges of its files; see `joining`.
-
-    Attributes:
-        whole: the store.
-        remote: the same, without local copies.
-        work: see `joining`.
-    """
+    """An object store (`whole`; `remote` without copies) whose staged files take ranges of its files; see `joining`."""
 
     def __init__(self, whole: Store, remote: RemoteStore, work: str | None = None) -> None:
         super().__init__(whole)

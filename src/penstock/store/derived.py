@@ -70,7 +70,7 @@ class Published:
         data: uint8[size_bytes], mapped read-only.
         about: content of its record; empty without a trusted one.
         identity: current owner, inode, size and time of the last change.
-        unchanged: they are those of its publication, and others can't write to it.
+        unchanged: `identity` is that of the publication, and others can't write to the file.
     """
 
     path: str
@@ -106,10 +106,7 @@ def open_published(path: str) -> Published | None:
 def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:
     """Write the record of a file that was published, or found correct, and make the file read-only.
 
-    Args:
-        path: of the file.
-        about: information for its readers.
-        digest: of its bytes, or of those that `Published.is_right` looks at.
+    `digest` is that of the bytes that `Published.is_right` checks.
     """
     _seal(path)
     with aborting(LocalStore().stage(_record_path(path), overwrite=True)) as staged:
@@ -322,12 +319,9 @@ class DerivedCache:
         return self.fed(key, dtype, lambda put: put(build()))
 
     def scratch(self, count: int, dtype: str) -> NDArray[Any]:
-        """Return a mutable array of `count` zeros, mapped from an unnamed file.
+        """Return a mutable array of `count` zeros, mapped from an unnamed file; raise `OSError` if the disk is full.
 
         Small arrays, and all arrays if the directory isn't writable, are in memory.
-
-        Raises:
-            OSError: the disk is full.
         """
         size_bytes = count * np.dtype(dtype).itemsize
         if size_bytes < _SMALL_SCRATCH_BYTES or keeps_nothing():

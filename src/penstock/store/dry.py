@@ -119,11 +119,7 @@ _READING = (
 
 
 class DryStore(View):
-    """A store whose files are read in place, and written into memory.
-
-    Args:
-        store: the store that is read.
-    """
+    """A store whose files are read in place, and written into memory."""
 
     inner: Store
 

@@ -179,12 +179,7 @@ def decode_list(data: bytes, path: str) -> ExcludeList:
 
 
 def read_list(store: Store, path: str) -> ExcludeList:
-    """Return the list in a file.
-
-    Raises:
-        NotFound: no such file.
-        Corrupt: see `decode_list`.
-    """
+    """Return the list in a file; raise `NotFound` or `Corrupt`."""
     size_bytes = store.size(path)
     if size_bytes > _MOST_BYTES:
         raise TooLarge("the exclude list is too large", path=path, found=f"{size_bytes} bytes")
@@ -297,8 +292,7 @@ def linked_file(store: Store, path: str) -> Place | None:
 def list_beside(store: Store, side: str) -> str:
     """Return the path of the list of a dataset with this side file: next to the file itself if its name is a link.
 
-    Raises:
-        ConfigError: there is another list next to the link.
+    Raises `ConfigError` if there is another list next to the link.
     """
     data = side.removesuffix(".penstock")
     if not store.is_local or data.endswith("/") or not is_link(data):
@@ -311,12 +305,9 @@ def list_beside(store: Store, side: str) -> str:
 
 
 def with_lists(store: Store, paths: Collection[str], known: Collection[str] = ()) -> dict[str, str]:
-    """Return file → exclude list of those files that have one; a directory of several is listed once.
+    """Return file → exclude list for files that have one; a directory of several is listed once.
 
-    Args:
-        store: where they are.
-        paths: of the files.
-        known: a listing of their directories, of files that aren't links and of all lists.
+    `known` is a listing of their directories: of files that aren't links and of all lists.
     """
     found = {path: f"{path}{BESIDE}" for path in paths if path in known and f"{path}{BESIDE}" in known}
     for folder, files in _by_folder(store, (one for one in paths if one not in known)).items():
@@ -333,12 +324,9 @@ def with_lists(store: Store, paths: Collection[str], known: Collection[str] = ()
 
 
 def with_side_files(store: Store, paths: Collection[str], known: Collection[str] = ()) -> list[str]:
-    """Return the files that have a side file next to them; a folder of several is listed once.
+    """Return the files that have a side file; a directory of several is listed once.
 
-    Args:
-        store: where they are.
-        paths: of the files.
-        known: files that a listing of their folders found, and all side files next to them.
+    `known` is a listing of their directories: of the files and of all side files.
     """
     found = [path for path in paths if path in known and f"{path}{SIDE}" in known]
     for folder, files in _by_folder(store, (one for one in paths if one not in known)).items():

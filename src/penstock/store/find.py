@@ -41,23 +41,23 @@ def find_files(
     statuses: dict[str, os.stat_result] | None = None,
     folders: tuple[str, ...] = (),
 ) -> Iterator[str]:
-    """The files that a path or URL means: itself, or those of a folder or a glob.
+    """Yield the files of a path or URL: itself, or those of a folder or a glob.
 
-    Folders are searched at any depth for names that end in one of the first of `kinds` of which there is a file;
-    hidden names are left out. Links out of such a folder are refused without `follow_links`.
+    Folders are searched at any depth for names that end in one of the first of `kinds` that has a file; hidden ones are
+    skipped. Links out of such a folder are an error without `follow_links`.
 
     Args:
         given: path, folder, glob or URL.
         kinds: suffixes of names, one kind after the other.
-        what: is looked for, for errors.
-        follow_links: take files through links that lead out of a folder.
-        statuses: takes those of the files of a folder that are no links, and of exclude lists, by their paths.
-        folders: what the names of folders end in that count as one file.
+        what: name of the files for errors.
+        follow_links: allow links out of a folder.
+        statuses: filled with those of a folder's files that aren't links, and of exclude lists, by their paths.
+        folders: suffixes of folders that count as one file.
 
     Raises:
-        NotFound: nothing is there, or nothing fits.
+        NotFound: nothing exists, or nothing matches.
         ConfigError: a link leads back to a folder above it.
-        UnsafeData: a link leads out of a folder that is searched.
+        UnsafeData: a link leads out of a searched folder.
     """
     if is_url(given) and not given.lower().startswith("file://"):
         for one in alternatives(given):
@@ -123,11 +123,7 @@ def survey_all(places: Sequence[Place]) -> None:
 
 
 def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, follow_links: bool) -> list[str]:
-    """The files of several files, folders and patterns, in byte order of their paths; raises as `find_files`.
-
-    Raises:
-        ConfigError: a file is named twice.
-    """
+    """Return the files of several paths in byte order; raise `ConfigError` if a file is named twice."""
     warn_of_links(paths)
     found = (file for path in paths for file in find_files(path, [suffixes], what, follow_links=follow_links))
     files = sorted((os.fsencode(absolute(file)), file) for file in found)
@@ -150,13 +146,9 @@ def select_files(paths: Iterable[str], suffixes: Sequence[str]) -> list[str]:
 
 
 def peek_names(store: Store, root: str, most: int, folders: tuple[str, ...] = ()) -> Iterator[str]:
-    """Names of the first `most` files of a folder, and of those in it, below it; hidden ones are left out.
+    """Yield names of the first `most` entries of a folder and of folders in it; a remote store is asked once.
 
-    Args:
-        store: where it is; one that is far away is asked once.
-        root: the folder.
-        most: entries that are looked at.
-        folders: as of `find_files`.
+    Hidden names are skipped; `folders` as in `find_files`.
     """
     if not store.is_local:
         names = store.first_names(root)

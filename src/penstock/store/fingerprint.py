@@ -24,13 +24,9 @@ from penstock.store.zip_store import ZipStore
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A local file as it was when a dataset was opened, so that its reader notices that the dataset was replaced since.
+    """A local file as of the opening of a dataset, so that its reader notices a replacement.
 
     The inode isn't compared, because some file systems in user space give a file another one each time.
-
-    Attributes:
-        path: of the file.
-        size_bytes, mtime_ns: its size and time of change then.
     """
 
     path: str
@@ -38,12 +34,7 @@ class OpenedFile:
     mtime_ns: int
 
     def require_same(self) -> None:
-        """Raise an error if the file is another one now. A file that is gone is left to whoever reads the others.
-
-        Raises:
-            Truncated: it is shorter than it was.
-            Corrupt: it changed otherwise.
-        """
+        """Raise `Truncated` or `Corrupt` if the file has changed; a missing file is ignored."""
         status = status_of(os.stat, self.path)
         if status is not None and (status.st_size, status.st_mtime_ns) != (self.size_bytes, self.mtime_ns):
             kind = Truncated if status.st_size < self.size_bytes else Corrupt
@@ -85,13 +76,7 @@ _NONE: Mapping[str, os.stat_result] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """The state of a file.
-
-    Attributes:
-        size_bytes: of it.
-        mtime_ns: time of its last change, 0 in remote stores.
-        version: of a remote store, else empty.
-    """
+    """Size, time of change (0 in remote stores) and version (empty on this machine) of a file."""
 
     size_bytes: int
     mtime_ns: int
@@ -177,14 +162,14 @@ _FILES = 16
 def sample_fingerprint(
     store: Readable, format_name: str, index: bytes, files: Sequence[tuple[str, str]], *, index_digest: bytes = b""
 ) -> str:
-    """32 hex digits over a format's own index and 4 KiB at four places of at most 16 files.
+    """Return 32 hex digits over a format's own index and 4 KiB at four places of at most 16 files.
 
     Args:
-        store: where the files are; or a staged folder, with names in it as paths.
-        format_name: keeps equal bytes of different formats apart.
-        index: the format's own index or header, as the format's rule says.
-        files: `(name, path)`: the name is hashed and must not depend on where the data lie; the path is read.
-        index_digest: xxh3-128 of the index, where that is known already.
+        store: of the files; or a staged folder, with names in it as paths.
+        format_name: distinguishes equal bytes of different formats.
+        index: the format's own index or header.
+        files: `(name, path)`: the name is hashed and must not depend on the location; the path is read.
+        index_digest: xxh3-128 of the index, if known.
     """
     read = store.peek if isinstance(store, Store) else store.get_ranges
     hasher = xxhash.xxh3_128(format_name.encode())
@@ -206,15 +191,15 @@ def once_a_host(
     find: Callable[[], str],
     recorded: Callable[[], str | None] = lambda: None,
 ) -> str:
-    """`find()`, a fingerprint; of data that are far away it is kept for the processes of this host.
+    """Return `find()`, a fingerprint, which is kept for the processes of this host if the data is remote.
 
     Args:
-        store: where the data are.
-        paths: the files whose versions are that of the data: their index, or all of them.
-        name: keeps the fingerprints apart that belong to one such file: the format, and how it is read.
-        find: returns 32 hex digits, of a sample of the data.
-        recorded: returns what their side file says; asked first of data that are far away. What is here is sampled
-            always: that costs little, and sees a change that no writer of ours made.
+        store: of the data.
+        paths: files whose versions are that of the data: its index, or all.
+        name: distinguishes fingerprints of one such file: the format, and how it is read.
+        find: returns 32 hex digits, from a sample of the data.
+        recorded: returns those of the side file; asked first for remote data. Local data is sampled: that is cheap,
+            and detects changes of other writers.
     """
     if not store.keeps_copies:
         return find()
@@ -241,12 +226,9 @@ def file_key(store: Store, format_name: str, path: str) -> str:
 
 
 def files_key(fingerprint: str, store: Store, paths: Iterable[str]) -> str:
-    """The same of data of several files, with one look at each; far away, with the version of the first, their index.
+    """Return such a key for several files; for remote ones from the version of the first, their index.
 
-    Args:
-        fingerprint: theirs.
-        store: where they are.
-        paths: all that what is derived depends on; one that is not there counts as such.
+    A missing file counts as missing.
     """
     if isinstance(store, ZipStore):  # its members are as old as it is
         store, paths = store.file[0], [store.file[1]]

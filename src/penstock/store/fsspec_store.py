@@ -31,12 +31,12 @@ def knows(scheme: str) -> bool:
 
 
 class FsspecStore(Remote):
-    """The files of one fsspec protocol; picklable, and usable after fork as far as the file system is.
+    """The files of one fsspec protocol; picklable, and usable after fork if the file system is.
 
     Args:
         scheme: fsspec's name of the protocol.
         storage_options: keyword arguments of the file system.
-        url: of a place in it, which tells some file systems their host, or their user.
+        url: a URL with its host or user, if it needs one.
     """
 
     __slots__ = ("_url", "scheme", "storage_options")

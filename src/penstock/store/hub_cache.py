@@ -23,10 +23,10 @@ _MOST_REF_BYTES = 100
 
 
 def located(tokenizer: str) -> str:
-    """The path of a tokenizer: as it was given, or the folder of the Hub's local cache that its name means.
+    """Return the path of a tokenizer: as given, or the folder of this name in the Hub's local cache.
 
     Raises:
-        NotFound: nothing is there of that name, neither here nor in the cache; says how to fetch it.
+        NotFound: neither exists; the hint is the command that downloads it.
     """
     if not _NAME.match(tokenizer) or os.path.lexists(os.path.expanduser(tokenizer)):
         return tokenizer

@@ -26,9 +26,7 @@ _ANOTHER_THING = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 
 @contextlib.contextmanager
 def hold_lock(path: str, *, wait: bool = True, shared: bool = False) -> Generator[bool]:
-    """Hold a lock between processes of this host on the file `path`, which is made where missing.
-
-    It is exclusive, or `shared` with others that hold it so.
+    """Hold a lock between processes of this host on the file `path`, made if missing: exclusive, or `shared`.
 
     The holder may delete the file: waiting processes then lock a new one.
 
@@ -36,7 +34,7 @@ def hold_lock(path: str, *, wait: bool = True, shared: bool = False) -> Generato
         Whether the lock was acquired; always true with `wait`.
 
     Raises:
-        FileExistsError: a link, a folder or no regular file stands in its place.
+        FileExistsError: a link, a folder or a special file is in its place.
     """
     with locked_file(path, wait=wait, shared=shared) as fd:
         yield fd >= 0
@@ -78,11 +76,7 @@ def locked_file(path: str, *, wait: bool = True, shared: bool = False) -> Genera
 
 
 def open_lock(path: str, os_module: Any = os) -> int:
-    """Return the descriptor of a lock file, which is made if missing; links aren't followed.
-
-    Raises:
-        FileExistsError: a link, a directory or a special file is in its place.
-    """
+    """Return the descriptor of a lock file, made if missing; raise `FileExistsError` for anything else."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         try:
@@ -168,12 +162,7 @@ class HeldClaims(Claim):
 
 
 class LocalClaim(Claim):
-    """The claim of one writer to a local output; see `penstock.store.outputs.claim`.
-
-    Args:
-        os_module: module that does the work.
-        path: the output.
-        shared: with others that claim it shared.
+    """The claim of one writer to a local output, `shared` with others that claim it so; see `Store.claim`.
 
     Raises:
         PrepareError: another writer holds this output.

@@ -115,18 +115,15 @@ _of_process: Ring = deque()  # the bound is the process's own: each source of it
 
 
 class Mapping:
-    """Bytes `[0, size_bytes)` of an open file, mapped as long as an array over it, `np.asarray(mapping)`, lives.
+    """Bytes `[0, size_bytes)` of an open file, mapped while an array over it, `np.asarray(mapping)`, exists.
 
-    Safe after fork; the file must not become shorter while it is mapped.
+    Safe after fork; the file must not become shorter while it is mapped. Raises `OSError`.
 
     Args:
         descriptor: of the file; it may be closed afterwards.
-        size_bytes: 1 or more, and no more than the file has.
-        private: writable, and what is written is this process's own; else read-only, and shared.
-        unmapped: called when the bytes are mapped no more, from whatever thread dropped the last array over them.
-
-    Raises:
-        OSError: the system refuses.
+        size_bytes: 1 up to the file's size.
+        private: writable for this process only; else read-only and shared.
+        unmapped: called after unmapping, by the thread that dropped the last array.
     """
 
     __slots__ = ("__array_interface__", "__weakref__", "_place", "_unmap", "_unmapped")

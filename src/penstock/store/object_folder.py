@@ -45,13 +45,12 @@ T = TypeVar("T")
 
 
 class Mark(msgspec.Struct):
-    """What the mark says, and each of its pieces.
+    """Content of the mark and of its pieces.
 
     Attributes:
-        writer: a name of its own for each run.
-        host: and the cache folder there, whose lock shows whether the writer is alive.
-        cache: see `host`.
-        done: name → (bytes, xxh3-128) of what is up.
+        writer: name of the run.
+        host, cache: the writer's host and cache folder, which has a lock while the writer runs.
+        done: name → (bytes, xxh3-128) of uploaded files.
     """
 
     writer: str
@@ -69,20 +68,20 @@ def open_objects(
     part: str = "",
     clashes: Callable[[str], bool] | None = None,
 ) -> ObjectFolder:
-    """Start a folder in a store that can't make one visible at once.
+    """Start a folder in a store that can't publish one at once.
 
     Args:
-        store: where it goes.
+        store: of the folder.
         path: the folder.
-        held: files that are held back until the commit, by their paths in it; the last one makes it visible.
-        overwrite: go on with the work of a writer on another machine; what is complete is never replaced.
-        part: the folder in it that is written, beside others; by default all of it.
-        clashes: names in it that may not be there without a mark; by default all.
+        held: files that are published last, by their paths in it; the last one makes it visible.
+        overwrite: resume the work of a writer on another machine; a complete dataset is never replaced.
+        part: the folder in it to write, next to others; by default all of it.
+        clashes: whether a name may not exist without a mark; by default all names.
 
     Raises:
-        ConfigError: a dataset is there, or files that no writer left.
-        PrepareError: another writer is at work, or may be.
-        Unsupported: the store is only read.
+        ConfigError: a dataset exists, or files of no writer.
+        PrepareError: another writer is, or may be, running.
+        Unsupported: the store is read-only.
     """
     last = f"{path}/{held[-1]}"
     require_writable(store, last)

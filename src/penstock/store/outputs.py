@@ -62,7 +62,7 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
     """Claim an output of files: its data file, and the files next to it that hold its index.
 
     Raises:
-        PrepareError: another writer has one of them.
+        PrepareError: another writer has claimed one of them.
         ConfigError: a directory or a special file is in the place of one, or of the side file.
     """
     for path in (data, *others, side):
@@ -111,11 +111,7 @@ def _require_no_planes(store: Store, data: str) -> None:
 
 
 def sweep_killed(store: Store, paths: Iterable[str]) -> None:
-    """Remove what a writer that was killed after its commit left next to the files of an output.
-
-    Raises:
-        PrepareError: another writer holds this output.
-    """
+    """Remove what a writer killed after its commit left; raise `PrepareError` if another one holds the output."""
     for path in paths:
         if not store.has_claims:
             sweep_claim(store, path)
@@ -140,15 +136,9 @@ def sweep_complete(store: Store, paths: Sequence[str], own: Owned | None = None)
 
 @contextlib.contextmanager
 def claimed(store: StoreT, *paths: str, shared: bool = False) -> Generator[StoreT]:
-    """Claim an output, or a dataset, for a whole verb; yields the store whose writers join the claim.
+    """Claim an output's files or directory, or a dataset, for a verb; yield the store whose writers join the claim.
 
-    Args:
-        store: where it is.
-        paths: its files, or its directory; see `penstock.formats.files_at`.
-        shared: with other workers of the same plan.
-
-    Raises:
-        PrepareError: another writer has it.
+    It is `shared` with other workers of the same plan. Raises `PrepareError` if another writer holds it.
     """
     with contextlib.ExitStack() as stack:
         first: Claim | None = None
