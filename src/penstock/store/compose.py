@@ -52,8 +52,8 @@ class ObjectPart:
 def join_ranges(store: Store, ranges: Sequence[Extent], target: str, *, here: str, scratch: str) -> bool:
     """Make the new file `target` of ranges, durably; return False if it exists.
 
-    The kernel copies them on this machine, and an object store itself if `compose` can. Otherwise all bytes are read and
-    written again.
+    The kernel copies them on this machine, and an object store itself if `compose` can. Otherwise all bytes are read
+    and written again.
 
     Args:
         store: of the ranges and the target.
