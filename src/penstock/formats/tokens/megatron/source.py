@@ -29,11 +29,7 @@ from penstock.formats.tokens.proof import token_proof
 from penstock.formats.tokens.source import Ids, StoredTokens
 from penstock.store.base import Store
 from penstock.store.fingerprint import once_a_host, opened_file, sample_fingerprint
-from penstock.store.place import current_path
 from penstock.types import Extent, IntArray, Manifest, OpenOptions, Place, TokenArray
-from penstock.store.derived import DerivedCache
-from penstock.store.fingerprint import files_key, once_a_host, opened_file, sample_fingerprint
-from penstock.store.mapped import Held
 
 _STARTS_VERSION = "megatron-starts-1"
 _SMALL_INDEX_BYTES = 1 << 16  # worked out in less time than a lock and a new file take
@@ -200,11 +196,7 @@ class MegatronSource(StoredTokens):
         unsigned = kind.stored.kind == "u" or (kind.stored == f"<i{kind.ids.itemsize}" and self._is_trusted)
         if not unsigned or isinstance(self.ids, PickedIds):
             return None
-<<<<<<< HEAD
-        return Extent(current_path(self._store, bin_path(self._path)), 0, self.num_tokens * kind.itemsize)
-=======
-        return Extent(self._store.current_path(bin_path(self._prefix)), 0, self.num_tokens * kind.itemsize)
->>>>>>> de28ac18 (Put claims on the base of stores, in one hierarchy; hand on through the views of the base)
+        return Extent(self._store.current_path(bin_path(self._path)), 0, self.num_tokens * kind.itemsize)
 
     def proof(self) -> Proof | None:
         """What the side file proves; see `penstock.formats._proof`."""
@@ -222,11 +214,7 @@ class MegatronSource(StoredTokens):
         places, lengths = self._index.document(as_index(index, len(self)))
         width = self.header.kind.itemsize
         extents = (
-<<<<<<< HEAD
-            Extent(current_path(self._store, bin_path(self._path)), place * width, length * width)
-=======
-            Extent(self._store.current_path(bin_path(self._prefix)), place * width, length * width)
->>>>>>> de28ac18 (Put claims on the base of stores, in one hierarchy; hand on through the views of the base)
+            Extent(self._store.current_path(bin_path(self._path)), place * width, length * width)
             for place, length in zip(places.tolist(), lengths.tolist(), strict=True)
         )
         return Place(extents=tuple(extents))
