@@ -112,7 +112,6 @@ NAMED_IN_ERRORS = (
     "model_files:_load",
     "model_files:sentencepiece_spec",
     "model_files:_added_tokens",
-    "model_files:_bad_line",
     "model_files:parse_ranks",
     "model_files:tiktoken_spec",
     "tokenizer:_apply_config",

@@ -297,7 +297,13 @@ class Encoding:
             if done.bad is not None or done.meta is None or done.name is None:
                 while waiting:
                     yield waiting.pop(), None
-                raise self._refusal(task, done, all_before=all_before)
+                piece = done.bad_piece
+                if piece is None or done.bad is None:
+                    raise PrepareError("a task ended without a part", path=task.pieces[0].place.path)
+                made = self._of_file if task.in_parts and self._file == piece.file else ()
+                is_first = piece.file == task.pieces[0].file
+                lines = self._lines_before(task, len(made), all_before=all_before) if is_first else 0
+                raise bad_line(self.material.inputs[piece.file], done.bad, lines)
             if worker not in self._compared or not is_compared_by_worker(task.number, done.name.piece):
                 if self.reference is not None:
                     self._compared.add(worker)
@@ -342,15 +348,6 @@ class Encoding:
         if self.options.progress is not None:
             done_bytes = self._done_bytes + inside_bytes
             self.options.progress(PackProgress(counts.documents, counts.tokens, done_bytes, self.total_bytes))
-
-    def _refusal(self, task: Task, done: Done, *, all_before: bool) -> PrepareError:
-        piece, bad = done.bad_piece, done.bad
-        if piece is None or bad is None:
-            return PrepareError("a task ended without a part", path=task.pieces[0].place.path)
-        first = piece.file == task.pieces[0].file
-        made = self._of_file if task.in_parts and self._file == piece.file else ()
-        lines = self._lines_before(task, len(made), all_before=all_before) if first else 0
-        return bad_line(self.material.inputs[piece.file], bad, lines)
 
     def _note_dropped(self, task: Task, part: PartName, *, all_before: bool) -> None:
         dropped = self.counts.dropped

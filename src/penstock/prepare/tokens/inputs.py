@@ -269,6 +269,14 @@ def describe_inputs(
     return with_digests(inputs) if digests else inputs
 
 
+def _whole_digest(file: Place) -> str:
+    hasher, offset_bytes = xxhash.xxh3_128(), 0
+    while data := file.store.get(file.path, offset_bytes, _READ_BYTES):
+        hasher.update(data)
+        offset_bytes += len(data)
+    return f"xxh3:{hasher.hexdigest()}"
+
+
 def with_digests(
     inputs: Sequence[InputFile], run: Callable[[Callable[[Place], str], Iterable[Place]], Iterator[str]] = map
 ) -> list[InputFile]:
@@ -455,15 +463,6 @@ def _find_compression(head: bytes, file: Place) -> Compression:
         found=head.hex(" ") or "an empty file",
         expected=_MAGIC[expected].hex(" "),
     )
-
-
-def _whole_digest(file: Place) -> str:
-    hasher = xxhash.xxh3_128()
-    offset_bytes = 0
-    while data := file.store.get(file.path, offset_bytes, _READ_BYTES):
-        hasher.update(data)
-        offset_bytes += len(data)
-    return f"xxh3:{hasher.hexdigest()}"
 
 
 # --- tasks

@@ -223,9 +223,14 @@ class PackJob(Job[PackReport]):
     def commit(self, work: Work, wave: Any) -> PackReport:
         manifest = self.publish(work, wave)
         settle_rows(self.request, manifest)
-        manifest = self._record_unknown(manifest)
-        tokens = manifest.num_tokens or self.encoding.counts.tokens
-        report = self._report(self.encoding)
+        counts, output, format = self.encoding.counts, self.output, self.request.format
+        if counts.unknown_tokens or counts.dropped_characters:
+            unknown = {"unknown_tokens": counts.unknown_tokens, "dropped_characters": counts.dropped_characters}
+            base = base_at(format, output.store, output_path(output.store, output.path))
+            side_path = output.child(".penstock").path if base is None else side_path_of(format, base)
+            record_in_side_file(output.store, side_path, unknown_text=unknown)
+            manifest = dataclasses.replace(manifest, unknown_text=unknown)
+        tokens, report = manifest.num_tokens or counts.tokens, self._report(self.encoding)
         return dataclasses.replace(report, manifest=manifest, documents=manifest.num_samples, tokens=tokens)
 
     @contextlib.contextmanager
@@ -241,17 +246,6 @@ class PackJob(Job[PackReport]):
             counts.unknown_tokens = counts.dropped_characters = 0
         with kept_rows(self.encoding, parts), kept_mask(self.encoding, parts):
             yield
-
-    def _record_unknown(self, manifest: Manifest) -> Manifest:
-        """Record in the side file how much text the tokenizer doesn't know, if there is any."""
-        counts, output, format = self.encoding.counts, self.output, self.request.format
-        if not counts.unknown_tokens and not counts.dropped_characters:
-            return manifest
-        unknown = {"unknown_tokens": counts.unknown_tokens, "dropped_characters": counts.dropped_characters}
-        base = base_at(format, output.store, output_path(output.store, output.path))
-        side_path = output.child(".penstock").path if base is None else side_path_of(format, base)
-        record_in_side_file(output.store, side_path, unknown_text=unknown)
-        return dataclasses.replace(manifest, unknown_text=unknown)
 
     # --- an output that exists
 

@@ -13,7 +13,6 @@ must be specified, and is never guessed. Special tokens are those of the encodin
 from __future__ import annotations
 
 import base64
-import binascii
 import functools
 import json
 import os
@@ -216,10 +215,11 @@ def parse_ranks(data: bytes, path: str) -> dict[bytes, int]:
         try:
             text, rank_text = line.split()
             token, rank = base64.b64decode(text, validate=True), int(rank_text)
-        except (ValueError, binascii.Error) as error:
-            raise _bad_line(path, number, str(error)) from error
-        if token in ranks or not token or not 0 <= rank <= _MOST_ID:
-            raise _bad_line(path, number, "a duplicate token, or an invalid rank")
+            if token in ranks or not token or not 0 <= rank <= _MOST_ID:
+                raise ValueError("a duplicate token, or an invalid rank")
+        except ValueError as error:  # also that of base64
+            what, expected = f"line {number} is not a token and a rank", "base64 of the token, a space, its rank"
+            raise Corrupt(what, path=path, found=str(error), expected=expected) from error
         ranks[token] = rank
     if len(set(ranks.values())) != len(ranks):
         raise Corrupt("two tokens have the same rank", path=path)
@@ -251,8 +251,3 @@ def _added_tokens(config: Mapping[str, Any], path: str) -> dict[str, int]:
         if not 0 <= token_id <= _MOST_ID:
             raise Corrupt("invalid id", path=config_path, found=f"{token!r}: {token_id}")
     return tokens
-
-
-def _bad_line(path: str, number: int, why: str) -> Corrupt:
-    what, expected = f"line {number} is not a token and a rank", "base64 of the token, a space, its rank"
-    return Corrupt(what, path=path, found=why, expected=expected)

@@ -470,8 +470,14 @@ class ChatReader:
                 text, generated = self._renderer.render(conversation)
                 found = encode_text(text, "the output of the chat template")
             except StoppedError as error:
-                self._count_stopped(str(error))
                 found, generated = str(error), []
+                self._stopped += 1
+                if self._stopped > max(_STOPPED_FIRST, self._asked // _STOPPED_SHARE):
+                    raise PrepareError(
+                        f"the chat template was stopped at {self._stopped} of {self._asked} conversations",
+                        path=self._chat.path, found=found, expected=f"at most {_STOPPED_FIRST}, or 1 %",
+                        hint="Fix the template",
+                    ) from None  # fmt: skip
             except UnusableError as error:
                 found, generated = str(error), []
             if isinstance(found, bytes):
@@ -481,14 +487,6 @@ class ChatReader:
             return found
 
         return replace(read_lines(block, text_of), spans=spans)
-
-    def _count_stopped(self, why: str) -> None:
-        self._stopped += 1
-        if self._stopped > max(_STOPPED_FIRST, self._asked // _STOPPED_SHARE):
-            raise PrepareError(
-                f"the chat template was stopped at {self._stopped} of {self._asked} conversations",
-                path=self._chat.path, found=why, expected=f"at most {_STOPPED_FIRST}, or 1 %", hint="Fix the template",
-            )  # fmt: skip
 
     def _conversation(self, line: bytes, *, is_plain: bool) -> Conversation:
         row = _json(line, is_plain=is_plain) if self._row_of is None else self._row_of(line)
