@@ -14,7 +14,7 @@ from penstock._optional import require
 
 
 def is_tensor(value: Any) -> bool:
-    """Whether it is one of torch's, without importing torch."""
+    """Return whether a value is a tensor of torch, without importing torch."""
     return type(value).__module__.partition(".")[0] == "torch" and hasattr(value, "new_zeros")
 
 
@@ -97,7 +97,7 @@ def _padded(batch: list[Any]) -> Any:
 
 
 def _as_arrays(batch: list[Any]) -> list[NDArray[Any]] | None:
-    """The tensors as arrays over their memory; None where they are not all plain ones, of one type numpy has."""
+    """Return arrays over the tensors' memory; None unless all are plain and of one type that numpy has."""
     plain: Any = require("torch", extra="torch").Tensor
     first = batch[0]
     for one in batch:

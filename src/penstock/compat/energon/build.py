@@ -113,15 +113,12 @@ class EnergonDataset(SavableDataset[Any]):
         return EpochizeDataset(made, self.batches, worker_config=config)
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """See `composed`."""
         return self.composed.walk(lane, place)
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """See `composed`."""
         return self.composed.split(place, part, parts)
 
     def identity(self) -> list[Any]:
-        """See `composed`."""
         return self.composed.identity()
 
     def len_worker(self, worker_idx: int | None = None) -> int:
@@ -138,7 +135,6 @@ class EnergonDataset(SavableDataset[Any]):
 
     @property
     def grouped(self) -> bool:
-        """Whether samples are read as groups, each a batch."""
         return isinstance(self.data, Lanes) and self.encoder.is_overridden("batch_group_criterion")
 
     def filled(self) -> Filled:
@@ -214,7 +210,6 @@ def train(
 
 
 def validation(node: Node, opening: Opening, encoder: AnyEncoder, shape: Shape) -> EnergonDataset:
-    """The validation data of a path: each sample once."""
     config = shape.config
     work = Work(encoder, config, shape.batch_size, shape.packing is not None)
     found, sources = open_node(node, opening, encoder, "val", 1, config.seed_offset)
@@ -241,7 +236,6 @@ def _shuffled(found: Any, node: Node, multiplier: int | None, lanes: int, seed: 
 
 
 def order_of(source: Source[Any], node: Node, multiplier: int | None, config: WorkerConfig) -> Stream[Any]:
-    """The samples of a dataset, permuted again each epoch."""
     return _shuffled(source, node, multiplier, 1, config.seed_offset)
 
 
@@ -253,7 +247,7 @@ def checked(multiplier: int | None) -> int | None:
 
 
 def _size_of_pass(found: Source[Any] | Stream[Any], in_lanes: bool) -> int:
-    """Samples of one epoch, which must be known for `repeat=False`."""
+    """Return the samples of one epoch, which must be known for `repeat=False`."""
     if is_stream(found) or in_lanes:
         raise ConfigError(
             "repeat=False needs samples that can be counted",
@@ -264,12 +258,12 @@ def _size_of_pass(found: Source[Any] | Stream[Any], in_lanes: bool) -> int:
 
 
 def _has_wrappers(work: Work) -> bool:
-    """Whether what the task encoder does is said by wrappers alone."""
+    """Return whether wrappers alone describe what the task encoder does."""
     return work.encoder.is_overridden("build_batch", "build_encode_sample") or work.gives_several_batches
 
 
 def _needs_lanes(work: Work, packing_buffer_size: int | None) -> bool:
-    """Whether a sample may become any number of samples."""
+    """Return whether a sample may become any number of samples."""
     return packing_buffer_size is not None or work.is_generator or work.encoder.is_overridden("batch_group_criterion")
 
 

@@ -28,7 +28,7 @@ _UNREADABLE = object()
 
 
 class Encoded(StreamOver[Any]):
-    """The task encoder's output for each position; a sample that can't be read gives none, and is counted."""
+    """The task encoder's output for each position. A sample that can't be read gives none, and is counted."""
 
     kind = "cook"
 
@@ -92,7 +92,6 @@ class Encoded(StreamOver[Any]):
         self.work.failures.failed("read", error, {"__restore_key__": ("cook", position)}, self.work.tolerance)
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """One column `sample`: for each of int64[k] positions a tuple of what it became."""
         return {SAMPLE: self.get_resolved_samples(as_positions(positions))}
 
     def resolve(self, positions: IntArray, /) -> IntArray:
@@ -102,7 +101,6 @@ class Encoded(StreamOver[Any]):
         return {SAMPLE: self.get_resolved_samples(resolved)}
 
     def get_resolved_samples(self, resolved: IntArray, /) -> list[tuple[Any, ...]]:
-        """For each resolved position a tuple of what its sample became."""
         try:
             return self._cooked.get_resolved_samples(resolved)
         except FormatError:
@@ -118,11 +116,9 @@ class Filled(Encoded):
     """
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `positions`: int64[k], in that order."""
         return self.get_resolved(as_positions(positions))
 
     def get_resolved(self, resolved: IntArray, /) -> Batch:
-        """Columns of the samples at resolved positions."""
         boxes = self.get_resolved_samples(resolved)
         made: Batch = {SAMPLE: boxes, TURN: resolved // self.work.config.world_size}
         replaced = [row for row, box in enumerate(boxes) if len(box) != 1]
@@ -145,7 +141,7 @@ class Filled(Encoded):
         return self.stand_in(position)
 
     def stand_in(self, position: int) -> tuple[Any, ...]:
-        """What another sample of the same child became, for one that became nothing."""
+        """Return the output for another sample of the same child, for a sample without output."""
         for attempt in range(_STAND_INS):
             found = self[self.substitute(position, attempt)]
             if found:
@@ -157,19 +153,16 @@ class Filled(Encoded):
 
 
 class Uncooked:
-    """Leaves raw samples as they are: see `penstock.cook.cooking.Cooks`."""
+    """Leave raw samples unchanged; see `penstock.cook.cooking.Cooks`."""
 
     @property
     def identity(self) -> list[Any]:
-        """None: it is in no fingerprint."""
         return []
 
     def __call__(self, sample: Any, position: int, /) -> Any:
-        """The sample."""
         del position
         return sample
 
     def cook_all(self, samples: Iterable[Any], positions: Iterable[int], /) -> list[Any]:
-        """The samples."""
         del positions
         return list(samples)

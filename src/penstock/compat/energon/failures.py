@@ -39,7 +39,6 @@ class Failures:
             self.in_a_row.pop((stage, _dataset_of(sample)), None)
 
     def skipped(self) -> None:
-        """A function skipped a sample."""
         with self._lock:
             self.counts["skipped"] += 1
 
@@ -87,7 +86,7 @@ def _dataset_of(sample: Any) -> str | None:
 
 
 def lost(failures: Failures, stage: str, error: Exception, sample: Any, tolerance: int | None) -> None:
-    """Count a sample that a function skipped or failed on; raise what is no sample's fault."""
+    """Count a sample that a function skipped or failed on; raise errors that aren't the sample's fault."""
     if isinstance(error, SkipSample):
         failures.skipped()
         return

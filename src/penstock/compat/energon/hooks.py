@@ -15,7 +15,6 @@ _Dataset = SavableDataset[Any]
 
 
 def encoded(encoder: Any, dataset: _Dataset, config: WorkerConfig) -> _Dataset:
-    """By `preencode_sample` or `encode_sample`, where the task encoder has one."""
     if encoder.is_overridden("preencode_sample"):
         return mapped(encoder, dataset, encoder.preencode_sample, config)
     if encoder.is_overridden("encode_sample") and not encoder.leaves_samples:
@@ -26,7 +25,6 @@ def encoded(encoder: Any, dataset: _Dataset, config: WorkerConfig) -> _Dataset:
 def batched(
     encoder: Any, dataset: _Dataset, size: int | None, drop_last: bool, packing: int | None, config: WorkerConfig
 ) -> _Dataset:
-    """By the hooks for packing, grouping and batches."""
     tolerance = encoder.__default_failure_tolerance__ or 0
     if packing is not None:
         dataset = packed(encoder, dataset, packing, config, tolerance)
@@ -44,7 +42,6 @@ def batched(
 
 
 def packed(encoder: Any, dataset: _Dataset, buffer: int, config: WorkerConfig, tolerance: int) -> _Dataset:
-    """By `select_samples_to_pack`, `postencode_sample` and `pack_selected_samples`."""
     for name in ("select_samples_to_pack", "pack_selected_samples"):
         if not encoder.is_overridden(name):
             hint = "Define both select_samples_to_pack and pack_selected_samples, or omit packing_buffer_size"
@@ -66,7 +63,6 @@ def packed(encoder: Any, dataset: _Dataset, buffer: int, config: WorkerConfig, t
 
 
 def mapped(encoder: Any, dataset: _Dataset, function: Callable[[Any], Any], config: WorkerConfig) -> _Dataset:
-    """By a hook of single samples or batches."""
     tolerance = encoder.__default_failure_tolerance__ or 0
     return MapDataset(
         dataset, function, stateless_map_fn=_stateless(function), failure_tolerance=tolerance, worker_config=config

@@ -47,12 +47,11 @@ class Samples(SavableDataset[T_sample]):
         return number + 1, first, 0, count, first, count
 
     def _index(self, lane: Lane, number: int, index: int, first: int, count: int) -> int:
-        """As the original counts the samples of a worker: those of the lane before this one."""
+        """Count the samples of a worker as the original does: those of the lane before this one."""
         a_pass = 0 if self._size is None else -(-(self._size - first) // count)
         return (number * a_pass + (index - first) // count) * lane.turns + lane.turn
 
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """Every parts-th position that is left."""
         if place is None:
             return None
         number, index, done, stride, first, count = place
@@ -60,18 +59,15 @@ class Samples(SavableDataset[T_sample]):
         return (number, *own, first + count * part, count * parts)
 
     def identity(self) -> list[Any]:
-        """The fingerprint of the stream, and the size of a pass."""
         return ["samples", self._encoded.fingerprint, self._size]
 
     def len_worker(self, worker_idx: int | None = None) -> int:
-        """The worker's share of an epoch."""
         config = self.worker_config
         workers = config.world_size * max(1, config.num_workers)
         share, more = divmod(self._epoch if self._size is None else self._size, workers)
         return share + (config.rank + config.world_size * (worker_idx or 0) < more)
 
     def config(self) -> dict[str, Any]:
-        """What is loaded, as plain JSON."""
         return {"type": "Samples", "data": self._encoded.recipe()}
 
     def __str__(self) -> str:

@@ -308,7 +308,7 @@ class SavableDataLoader:
         return found[key.output]
 
     def _batch_of(self, restore_key: Any) -> int:
-        """The rank's batch that a sample was in."""
+        """Return the rank's batch that a sample was in."""
         key = read_key(restore_key)
         if key.lane is not None:
             lane, _, offset, before = key.lane
@@ -345,7 +345,7 @@ class SavableDataLoader:
 
 
 def limits_of(dataset: SavableDataset[Any]) -> tuple[int | None, bool, SavableDataset[Any]]:
-    """After how many batches an iteration ends, whether the next one begins anew, and the dataset without that."""
+    """Return the number of batches per iteration, whether the next one starts anew, and the unlimited dataset."""
     if isinstance(dataset, EnergonDataset):
         inner = replace(dataset, batches=0) if dataset.walked and dataset.batches else dataset
         return dataset.batches or None, dataset.starts_anew, inner
@@ -360,14 +360,12 @@ def limits_of(dataset: SavableDataset[Any]) -> tuple[int | None, bool, SavableDa
 
 
 def require_dataset(dataset: Any) -> None:
-    """Refuse what is no dataset of this package."""
     if not isinstance(dataset, SavableDataset):
         what = "one of get_train_dataset, get_val_dataset, a factory's build(), or a wrapper"
         raise ConfigError("not a dataset", found=type(dataset).__name__, expected=what)
 
 
 def use_cache(dataset: Any, cache_pool: Any) -> None:
-    """Let the task encoders below use a cache pool."""
     if isinstance(dataset, EnergonDataset):
         dataset.encoder.cache = cache_pool
     for one in getattr(dataset, "datasets", ()):
@@ -375,7 +373,6 @@ def use_cache(dataset: Any, cache_pool: Any) -> None:
 
 
 def maker_of(dataset: EnergonDataset) -> BatchMaker:
-    """What makes the dataset's batches."""
     turns = 1 if dataset.grouped else dataset.batch_size or 1  # a group is a batch already
     return BatchMaker(dataset.encoder, dataset.worker_config, dataset.batch_size is not None, turns)
 
@@ -383,7 +380,7 @@ def maker_of(dataset: EnergonDataset) -> BatchMaker:
 def _watchdog(
     threads: bool, seconds: float | None, first_seconds: float | None, fails: bool | None
 ) -> tuple[float | None, Watchdog | None]:
-    """After how many seconds a batch is an error, None for never; or what watches those that are waited for."""
+    """Return the seconds after which a batch is an error (None: never), or the watchdog of slow batches."""
     unasked = seconds is _WITH_WORKERS and first_seconds is None and fails is None
     if seconds is None or (unasked and not threads):
         return None, None
@@ -406,7 +403,7 @@ _NOT_NEEDED: dict[str, Any] = {
 
 
 def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One state out of those of all ranks, for any world size."""
+    """Join the states of all ranks to one for any world size."""
     first = dict(states[0])
     if "walk" in first:
         return {**first, "walk": join_walks([state["walk"] for state in states])}
@@ -414,7 +411,7 @@ def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _pinning(pin_memory: bool | None) -> Callable[[Any], Any] | None:
-    """What pins a batch; None where there is nothing to pin it for."""
+    """Return the function that pins a batch; None if there is no device to pin it for."""
     if not pin_memory:
         return None
     if not require("torch", extra="torch").cuda.is_available():

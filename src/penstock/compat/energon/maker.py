@@ -37,7 +37,6 @@ class BatchMaker:
         self._turns = turns
 
     def __call__(self, columns: Mapping[str, Any]) -> tuple[Any, NDArray[np.bool_]]:
-        """See the class."""
         samples: list[Any] = [one[0] for one in columns[SAMPLE]]
         first = samples[0]
         if isinstance(first, Cut):
@@ -73,7 +72,7 @@ class BatchMaker:
 
 @functools.lru_cache
 def _all(value: bool, samples: int) -> NDArray[np.bool_]:
-    """bool[samples], shared by all batches of this size: read-only."""
+    """Return bool[samples], read-only: all batches of this size share it."""
     valid = np.full(samples, value, np.bool_)
     valid.flags.writeable = False
     return valid

@@ -65,7 +65,6 @@ class Opening:
     multiplier: int | None = 1
 
     def node(self, path: str) -> Node:
-        """The node of a path: a metadataset's tree, or one dataset."""
         if path.endswith(_METADATASET):
             if self.dataset_config is not None or self.split_config is not None:
                 raise ConfigError("a metadataset sets its own configs", path=path, hint="Set them in the file")
@@ -88,7 +87,6 @@ _OPTIONS = (
 
 
 def opened_by(path: Path, options: Mapping[str, Any], split: str) -> tuple[str, Opening]:
-    """Path, and how it is opened."""
     given = dict(options)
     iters = {"parallel_shard_iters": given.pop("parallel_shard_iters", None)}
     say_unused("the dataset", "each sample is addressed individually", iters, {})
@@ -108,7 +106,7 @@ def text_of(path: Any) -> str:
 def open_node(
     node: Node, opening: Opening, encoder: AnyEncoder, mode: Any, lanes: int, seed: int, multiplier: int | None = 1
 ) -> tuple[Source[Any] | Stream[Any], tuple[Source[Any], ...]]:
-    """One epoch as a source, or a blend as a stream, of crude samples that know their dataset; what it reads."""
+    """Open one epoch as a source, or a blend as a stream, of crude samples that know their dataset."""
     decoder = encoder.decoder
     options = OpenOptions(
         trust=opening.trust,
@@ -202,7 +200,6 @@ def _function(method: Any) -> Any:
 
 
 def _require_type(wanted: Any, kind: str | None, sample_class: Any, path: str | None) -> None:
-    """Refuse samples that are not of the required class."""
     found = CrudeSample if kind is None else sample_class or TYPES.get(kind)
     if wanted is not None and not (isinstance(found, type) and issubclass(found, wanted)):
         name = kind if found is None else found.__name__
@@ -219,7 +216,7 @@ def typed_below(source: Any) -> TypedSource | None:
 
 
 def _kind_of(source: Any) -> tuple[str | None, Any]:
-    """Name and class of the type that the samples of a dataset have already; None for crude ones."""
+    """Return name and class of the samples' type; None for crude samples."""
     typed = typed_below(source)
     return (None, None) if typed is None or typed.sample_type is None else _of_type(typed.sample_type)
 
@@ -229,7 +226,7 @@ def _of_type(one: SampleType) -> tuple[str, Any]:
 
 
 def _kind_of_join(source: Any, node: Joined) -> tuple[str | None, Any]:
-    """As `_kind_of`: what is made of typed samples needs no cooking; the class that joins, else a name of no type."""
+    """As `_kind_of`: joins of typed samples need no cooking. The class that joins, else a name without a type."""
     while not isinstance(source, JoinedSource):
         source = source.children()["source"]
     if any(_kind_of(member)[0] is None for member in source.children().values()):

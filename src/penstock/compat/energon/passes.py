@@ -27,12 +27,10 @@ class Pass:
 
     @property
     def schema(self) -> Schema:
-        """As the stream's."""
         return self.stream.schema
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the stream's fingerprint and the number of the pass."""
         return digest("pass", self.number, self.stream.fingerprint)
 
     def __len__(self) -> int:
@@ -42,15 +40,12 @@ class Pass:
         return {SAMPLE: self.get_batch([index])[SAMPLE][0]}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k], in that order."""
         return self.stream.get_batch(as_indices(indices, self.size) + self.number * self.size)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: the stream is no source."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON: the number of the pass, and the stream."""
         return {"kind": "pass", "number": self.number, "stream": self.stream.recipe()}
 
 
@@ -78,7 +73,7 @@ class Shares:
 
     @cached_property
     def sizes(self) -> IntArray:
-        """int64[batches]: samples of each batch, of ranks that have the most."""
+        """int64[batches]: samples of each batch, on ranks that have the most."""
         if self.drop_last:
             return np.full(self.left // (self.batch_size * self.world), self.batch_size, np.int64)
         share, more = divmod(-(-self.left // self.world), self.workers)
@@ -89,33 +84,32 @@ class Shares:
 
     @cached_property
     def starts(self) -> IntArray:
-        """int64[batches + 1]: the rank's samples before each batch, of ranks that have the most."""
+        """int64[batches + 1]: samples of the rank before each batch, on ranks that have the most."""
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes)])
 
     @cached_property
     def long_ranks(self) -> int:
-        """How many ranks have the most samples: the first ones."""
+        """Return how many ranks have the most samples: the first ones."""
         return self.world if self.drop_last else self.left % self.world or self.world
 
     @cached_property
     def shortened(self) -> int:
-        """The batch that holds one sample less on all other ranks."""
+        """Return the batch that holds one sample less on all other ranks."""
         several = np.flatnonzero(self.sizes > 1)
         return int(several[-1]) if len(several) else len(self.sizes) - 1
 
     def __len__(self) -> int:
-        """Batches of each rank."""
         return len(self.sizes)
 
     def samples(self, rank: int, batch: int) -> IntArray:
-        """int64[k]: which of the samples that are left a batch holds; none for an empty batch."""
+        """int64[k]: the remaining samples in a batch; none for an empty batch."""
         start, stop = int(self.starts[batch]), int(self.starts[batch + 1])
         if rank >= self.long_ranks:
             start, stop = start - (batch > self.shortened), stop - (batch >= self.shortened)
         return np.arange(start, stop, dtype=np.int64) * self.world + rank
 
     def taken(self, batches: int) -> int:
-        """Samples of all ranks in their first batches: always the first ones of those that are left."""
+        """Return the samples of all ranks in their first batches: always the first of the remaining ones."""
         start = int(self.starts[batches])
         if batches <= self.shortened or not batches:
             return start * self.world
@@ -123,7 +117,7 @@ class Shares:
 
 
 def turns(workers: int) -> list[int]:
-    """For each worker its turn to get one of the samples that are left over: by its number's bits, reversed."""
+    """Return each worker's turn to get a left-over sample: the bits of its number, reversed."""
     width = max(1, (workers - 1).bit_length())
     order = sorted(range(workers), key=lambda worker: int(f"{worker:0{width}b}"[::-1], 2))
     return [order.index(worker) for worker in range(workers)]
@@ -169,12 +163,10 @@ class CutPass:
 
     @property
     def schema(self) -> Schema:
-        """Open: it is up to the task encoder."""
         return Schema((), open=True)
 
     @property
     def fingerprint(self) -> str:
-        """As the pass's."""
         return self._whole.fingerprint
 
     def __len__(self) -> int:
@@ -184,7 +176,6 @@ class CutPass:
         return {SAMPLE: self.get_batch([index])[SAMPLE][0]}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """One column of `Cut`s, each in a tuple, at `indices`: int64[k]."""
         return {SAMPLE: [(self._cut(index),) for index in as_indices(indices, len(self)).tolist()]}
 
     def _cut(self, index: int) -> Cut:
@@ -204,9 +195,7 @@ class CutPass:
             return Cut(stream.stand_in(position), counts=False, number=number)
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """None: the stream is no source."""
         return {}
 
     def recipe(self) -> dict[str, Any]:
-        """As the pass's."""
         return self._whole.recipe()

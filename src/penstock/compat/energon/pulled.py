@@ -17,8 +17,6 @@ from penstock.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Samples that make one batch."""
-
     samples: tuple[Any, ...]
 
 
@@ -88,16 +86,14 @@ class Pulled:
         self.fills: list[Fill] = []
 
     def all(self) -> Iterator[Any]:
-        """The outputs, one by one."""
         samples = self._packed() if self._how.packs else self._encoded(self._now)
         return samples if self._how.groups is False else self._grouped(samples)
 
     def _now(self) -> int:
-        """The batch that is being made."""
         return self._batch(self.given)
 
     def _index(self, count: int) -> int:
-        """As the original counts the calls of a worker, after so many of this lane."""
+        """Return the call number in the original's worker after `count` calls of this lane."""
         lanes, world = self._how.encoded.lanes, self._work.config.world_size
         return count * (lanes // world) + self._lane // world
 
@@ -129,7 +125,7 @@ class Pulled:
             self.fills.append(Fill(size, self.given))
 
     def _given_at(self, row: int) -> int:
-        """Outputs of the lane before the buffer was filled with a sample of this window."""
+        """Return the outputs of the lane before the buffer was filled with sample `row` of this window."""
         if not self._number:
             return self._before
         return self._before + next((one.given for one in self._filled() if one.upto > row), 0)
@@ -155,7 +151,7 @@ class Pulled:
             yield one
 
     def _grouped(self, samples: Iterator[Any]) -> Iterator[Group]:
-        """Full groups as they fill, then what is left of the window."""
+        """Yield full groups as they fill, then the rest of the window."""
         filling: dict[Any, list[Any]] = {}
         encoder, groups = self._work.encoder, self._how.groups
         for row, one in enumerate(samples, self._number * self._how.window):
@@ -176,7 +172,7 @@ class Pulled:
             yield Group(tuple(group))
 
     def _called(self, function: Callable[[Any], Any], argument: Any, sample: Any) -> Any:
-        """What a hook gives; None where it skips or fails."""
+        """Return a hook's result; None if it skips or fails."""
         try:
             return function(argument)
         except Exception as error:
@@ -185,7 +181,7 @@ class Pulled:
 
 
 def number_of(sample: Any) -> int:
-    """The position of the raw sample that one was made of first; 0 where it has no key."""
+    """Return the position of the first raw sample; 0 without a key."""
     key = key_of(sample)
     while key and isinstance(key[-1], tuple):
         key = key[-1]

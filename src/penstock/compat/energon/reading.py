@@ -30,7 +30,7 @@ _OF_DECODING = ("decode", "decode_parts", "trust", "most_pixels", "most_bytes", 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """How far workers read ahead: see `penstock.Loader`."""
+    """How far workers read ahead; see `penstock.Loader`."""
 
     prefetch: int
     kind: WorkerKind
@@ -61,32 +61,27 @@ class Reading:
 
     @property
     def started(self) -> bool:
-        """Whether batches are read."""
         return self._iterator is not None
 
     def next(self) -> tuple[Any, NDArray[np.bool_]]:
-        """The next batch, and which of its samples count; StopIteration at the end of a pass."""
+        """Return the next batch, and which samples count; StopIteration at the end of a pass."""
         if self._iterator is None:
             self._iterator = iter(self.loader)
         return next(self._iterator)
 
     def at_end(self) -> bool:
-        """Whether the pass is read whole."""
         return self._dataset.size is not None and self.loader.step == len(self.loader)
 
     def begin(self, number: int) -> None:
-        """Begin a pass."""
         self._stop()
         self.number = number
         self._read(0, 0)
 
     def close(self) -> None:
-        """Stop the workers."""
         self._closed = True
         self.loader.close()
 
     def state(self) -> dict[str, Any]:
-        """The place, as plain JSON."""
         data = {"pass": self.number, "data": self._data()}
         if self._dataset.size is None:
             return {**data, "loader": self.loader.state_dict()}
@@ -126,7 +121,7 @@ class Reading:
         return samples // step
 
     def _of_encoder(self, state: Mapping[str, Any], data: Any) -> dict[str, Any]:
-        """The loader's state; one of another task encoder over the same data is taken for this one's, as in Energon."""
+        """Accept the state of another task encoder over the same data, as Energon does."""
         saved = dict(state["loader"])
         here = describe(data, decode(saved).consumed)  # which children count depends on how far was read
         own: dict[str, Any] = {"recipe": here.recipe, "children": dict(here.children)}
@@ -136,7 +131,7 @@ class Reading:
         return saved
 
     def _data(self) -> str:
-        """Digest of what is read before it is decoded and encoded."""
+        """Digest of the data before it is decoded and encoded."""
         dataset = self._dataset
         stored = list(map(_stored, dataset.sources))
         return digest("data", _undecoded(dataset.stream.recipe()), stored, dataset.packing)
@@ -145,7 +140,6 @@ class Reading:
 
     @property
     def _samples(self) -> int:
-        """Samples of a full batch of a rank."""
         dataset = self._dataset
         return 1 if dataset.grouped or dataset.batch_size is None else dataset.batch_size
 
@@ -157,7 +151,6 @@ class Reading:
         return Pass(self._dataset.filled(), size, self.number)
 
     def _read(self, first: int, handed: int) -> None:
-        """Read from so many samples of the pass on."""
         size, world = self._dataset.size, self._dataset.worker_config.world_size
         if size is None:
             self.loader = self._made(self._dataset.data, self._samples * world, None)
@@ -168,7 +161,7 @@ class Reading:
         self.loader = self._made(self._cut, world, "drop")
 
     def _book(self, consumed: int) -> Loader:
-        """What keeps the books of a pass: the same samples, never read."""
+        """Return a loader that only tracks the positions of a pass."""
         config, tail = self._dataset.worker_config, "drop" if self._dataset.batch_drop_last else "pad"
         step = self._samples * config.world_size
         shape: dict[str, Any] = {"rank": config.rank, "world": config.world_size, "workers": 0}
@@ -208,7 +201,7 @@ def _stored(source: Any) -> str:
 
 
 def _undecoded(recipe: Any) -> Any:
-    """A recipe without the way in which its crude samples are decoded."""
+    """Return a recipe without the decoding of its crude samples."""
     if isinstance(recipe, Mapping):
         node = cast(Mapping[str, Any], recipe)
         left_out = _OF_DECODING if node.get("kind") == "crude" else ()

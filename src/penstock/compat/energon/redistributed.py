@@ -66,7 +66,7 @@ def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]
 
 
 def _read(file: Place) -> tuple[Mapping[str, Any], bool]:
-    """The state in a file, and whether it stands under a key."""
+    """Return the state in a file, and whether it is under a key."""
     data = file.store.get(file.path)
     try:
         state = decode_tensor_file(data, MOST_UNPACKED_BYTES)
@@ -89,13 +89,13 @@ def _is_state(file: Place) -> bool:
 
 
 def _words(name: str) -> tuple[list[str], list[int]]:
-    """A name without its numbers, and its numbers."""
+    """Split a name into text and numbers."""
     parts = re.split(r"([0-9]+)", name)
     return parts[::2], [int(number) for number in parts[1::2]]
 
 
 def _names(names: Sequence[str], ranks: int) -> list[str]:
-    """Names for so many ranks, counted as those given are."""
+    """Return names for `count` ranks, numbered like the given ones."""
     if len(names) == 1 and ranks == 1:
         return list(names)
     words = [_words(name) for name in names]

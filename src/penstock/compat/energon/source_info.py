@@ -16,7 +16,7 @@ _LINES = ".jsonl"
 
 
 def as_there(info: SourceInfo) -> SourceInfo:
-    """As the original describes it: paths are absolute, and `EPath`s but for a JSONL; lines have numbers."""
+    """Describe an origin as the original does: absolute `EPath`s, strings for JSONL; lines have numbers."""
     given, index, shard = str(info.dataset_path), info.index, info.shard_name
     path = _path(given)
     if not given.endswith(_LINES):
@@ -32,7 +32,7 @@ def _path(path: str) -> str | EPath:
 
 
 def add_source_info(sample: Any, *source_infos: SourceInfo) -> Any:
-    """Add to the `__sources__` of a sample, a dict or an object, which is returned."""
+    """Add to the `__sources__` of a sample, a dict or an object, and return it."""
     for info in source_infos:
         add_source(sample, info)
     return sample

@@ -45,21 +45,18 @@ class Lanes:
 
     @property
     def lanes(self) -> int:
-        """As the stream's."""
         return self._described.lanes
 
     @property
     def schema(self) -> Schema:
-        """Open: it is up to the task encoder."""
         return Schema((), open=True)
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the stream's, the window, and the task encoder's names."""
         return self._described.fingerprint
 
     def outputs(self, lane: int, window: int, /) -> Iterator[Sample]:
-        """As `outputs_after`, as if the windows before had given as many as they have samples."""
+        """Yield a window's outputs as if earlier windows had given as many outputs as they have samples."""
         return self.outputs_after(lane, window, window * self._how.window)
 
     def outputs_after(self, lane: int, window: int, before: int, /) -> Iterator[Sample]:
@@ -83,11 +80,10 @@ class Lanes:
         self._filled[lane] = window, _from_end(pulled)
 
     def turn(self, lane: int, given: int) -> int:
-        """The number, among those of its rank, of the output of a lane after so many."""
+        """Return the number, among those of its rank, of the next output of a lane after `given`."""
         return (given * self.lanes + lane) // self._work.config.world_size
 
     def batch(self, lane: int, given: int) -> int:
-        """The rank's batch that this output is in."""
         return self.turn(lane, given) // self._batch_size
 
     def _fills(self, lane: int, window: int, before: int) -> list[Fill]:
@@ -108,15 +104,12 @@ class Lanes:
         return Pulled(self._how, lane, window, before, lambda given: self.batch(lane, given), fills)
 
     def children(self) -> Mapping[str, Stream[Any]]:
-        """The encoded stream, under the name `stream`."""
         return self._described.children()
 
     def recipe(self) -> dict[str, Any]:
-        """Plain JSON from which it can be made again."""
         return self._described.recipe()
 
     def summary(self) -> str:
-        """One line: the window."""
         return self._described.summary()
 
     __repr__ = brief
@@ -129,5 +122,5 @@ def _whole(samples: list[Any]) -> list[list[int]]:
 
 
 def _from_end(pulled: Pulled) -> list[Fill]:
-    """The fills of a window, counted from its end."""
+    """Return the fills of a window, counted from its end."""
     return [Fill(one.upto, one.given - pulled.given) for one in pulled.fills]

@@ -11,7 +11,7 @@ _CLASS = "SavableDataLoaderState"
 
 
 def originals_of(state: Any) -> list[Any]:
-    """The states of ranks that `state` holds, where it is the original's, of one rank or of all; else none."""
+    """Return the rank states in a state of the original, for one rank or all; none if it isn't the original's."""
     ranks = list(cast(Sequence[Any], state)) if isinstance(state, (list, tuple)) else [state]
     ours = any(type(one).__name__ != _CLASS or not hasattr(one, "worker_states") for one in ranks)
     return [] if ours else ranks
@@ -45,13 +45,12 @@ def samples_read(ranks: Sequence[Any], accept: Sequence[str]) -> int:
 
 
 def unknown_place() -> ResumeMismatch:
-    """The error for data in which a number of samples is no place."""
     what = "a state of Megatron-Energon's own loader: its position in a finite pass, in packs, groups or wrappers"
     return ResumeMismatch(f"{what} is unknown here", hint="Start again; its samples will be repeated")
 
 
 def _batches(worker: Any) -> int:
-    """Batches that a worker gave: of one that is the process itself, or the last snapshot's and those since then."""
+    """Return the batches of a worker: its own, or the last snapshot's and those since then."""
     inside: Any = worker if isinstance(worker, Mapping) else worker.state
     if isinstance(inside, Mapping):
         numbers = [cast(Mapping[str, Any], inside).get("_sample_index")]

@@ -39,7 +39,7 @@ class At:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """A sample or batch of a lane; or its end, where there is none."""
+    """A sample or batch of a lane; the sample is None at the lane's end."""
 
     lane: int
     sample: Any
@@ -63,17 +63,16 @@ class Lanes:
     ats: Mapping[int, At]
 
     def lane(self, number: int) -> Lane:
-        """One of them."""
         own = sorted(self.ats)
         return Lane(number, self.count, self.seed, own.index(number), len(own))
 
     def turn(self, numbers: Iterable[int], ats: Mapping[int, At]) -> int | None:
-        """Whose turn it is: of the lanes that go on the first that has given fewest."""
+        """Return the lane whose turn it is: the first of the unended lanes with the fewest batches."""
         going = [(ats[number].batches, number) for number in numbers if not ats[number].ended]
         return min(going)[1] if going else None
 
     def index(self, number: int, batches: int) -> int:
-        """A number for the batch that a lane gives next: on this rank they rise by one."""
+        """Return a number for the lane's next batch; these numbers are consecutive on this rank."""
         own = sorted(self.ats)
         return batches * len(own) + own.index(number)
 
@@ -86,11 +85,9 @@ class Shares:
     workers: int
 
     def own(self, worker: int) -> list[int]:
-        """The lanes of a worker."""
         return sorted(self.lanes.ats)[worker :: self.workers]
 
     def __call__(self, worker: int, wait: Wait, /) -> Generator[Given]:
-        """What the lanes of worker number `worker` give, in turn, up to their ends."""
         del wait
         own, ats = self.own(worker), dict(self.lanes.ats)
         walks = {number: Walk(self.lanes.dataset, self.lanes.lane(number), ats[number].place) for number in own}
@@ -110,7 +107,6 @@ class Shares:
             yield Given(number, sample, ats[number])
 
     def place(self, worker: int, made: int, /) -> str:
-        """For messages."""
         return f"batch {made} of lanes {', '.join(map(str, self.own(worker)))}"
 
 
@@ -133,11 +129,10 @@ class Walked:
 
     @property
     def started(self) -> bool:
-        """Whether batches are read."""
         return self._running is not None
 
     def next(self) -> tuple[Any, NDArray[np.bool_]]:
-        """The next batch, and that all of its samples count; StopIteration at the end of a pass."""
+        """Return the next batch, and that all of its samples count; StopIteration at the end of a pass."""
         if self._closed:
             raise ConfigError("the loader is closed")
         shares = Shares(self._lanes, self._threads)
@@ -152,11 +147,10 @@ class Walked:
         raise StopIteration
 
     def at_end(self) -> bool:
-        """Whether all lanes have ended."""
         return all(at.ended for at in self._lanes.ats.values())
 
     def begin(self, number: int) -> None:
-        """Begin the data anew, for 0; else the next pass, where lanes that have ended go on."""
+        """Restart the data if `number` is 0; else begin the next pass, in which ended lanes continue."""
         self._stop()
         self.number = number
         if not number:
@@ -166,12 +160,10 @@ class Walked:
         self._lanes = replace(self._lanes, ats={one: At(most, False, at.place) for one, at in self._lanes.ats.items()})
 
     def close(self) -> None:
-        """Stop the workers."""
         self._closed = True
         self._stop()
 
     def state(self) -> dict[str, Any]:
-        """The place of each lane of this rank, as plain JSON."""
         places = [[one, at.batches, int(at.ended), encode(at.place)] for one, at in sorted(self._lanes.ats.items())]
         data = digest("walk", self._dataset.identity())
         return {"pass": self.number, "walk": {"lanes": self._lanes.count, "data": data, "places": places}}
@@ -195,7 +187,6 @@ class Walked:
         self._lanes = self._shared(ats, int(saved["lanes"]))
 
     def restore_sample(self, key: Any) -> Any:
-        """What a lane gave at a place, made again."""
         _, number, count, batches, place = key
         lanes = self._lanes
         at = decode(place)
@@ -218,7 +209,7 @@ class Walked:
         return Lanes(self._dataset, count, self._config.seed_offset, {one: At(batches, False, None) for one in own})
 
     def _shared(self, ats: Mapping[int, At], count: int) -> Lanes:
-        """The lanes of a state, those of this rank; where there are fewer than ranks, each is shared by several."""
+        """Return this rank's lanes of a state; if there are fewer lanes than ranks, several ranks share one."""
         world, rank = self._config.world_size, self._config.rank
         parts = -(-world // count)
         if parts > 1:
@@ -251,7 +242,6 @@ class Walked:
 
 
 def join_walks(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One place out of those of all ranks."""
     first = states[0]
     if any(one["lanes"] != first["lanes"] or one["data"] != first["data"] for one in states):
         raise ResumeMismatch("the states come from different runs")

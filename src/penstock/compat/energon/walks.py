@@ -25,15 +25,7 @@ Steps: TypeAlias = "Generator[tuple[Any, Place], None, Place]"
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A part of the data.
-
-    Attributes:
-        number: below `count`.
-        count: lanes in all.
-        seed: of the run.
-        turn: which of its rank's lanes it is.
-        turns: how many the rank has.
-    """
+    """A part of the data: lane `number` of `count`, turn `turn` of the rank's `turns` lanes."""
 
     number: int
     count: int
@@ -42,12 +34,12 @@ class Lane:
     turns: int = 1
 
     def share(self, total: int) -> int:
-        """Its share of a number that holds for the rank."""
+        """Return the lane's share of a number for the whole rank."""
         return total // self.turns + (self.turn < total % self.turns)
 
 
 class Unsavable:
-    """The place of a function that keeps samples to itself."""
+    """Place of a function that keeps samples to itself."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -126,12 +118,7 @@ class SavableDataset(ABC, Generic[T_sample]):
 
 
 class Walk:
-    """Goes along a lane.
-
-    Attributes:
-        place: after the last sample.
-        end: where the next pass begins, once this one has ended.
-    """
+    """Iterator of a lane's samples; `place` is after the last sample, `end` is where the next pass begins."""
 
     __slots__ = ("_steps", "end", "place")
 
@@ -152,12 +139,10 @@ class Walk:
         return sample
 
     def close(self) -> None:
-        """Stop what runs below."""
         self._steps.close()
 
 
 def again(dataset: SavableDataset[Any], lane: Lane, place: Place) -> Any:
-    """The sample after a place."""
     for sample in Walk(dataset, lane, place):
         return sample
     raise ResumeMismatch("the sample at this position no longer exists", found=repr(place)[:120])
@@ -177,7 +162,7 @@ def encode(place: Place) -> Any:
 
 
 def decode(place: Any) -> Place:
-    """A place out of a state, or out of a key."""
+    """Return the place in a state or key."""
     if isinstance(place, (list, tuple)):
         return tuple(decode(one) for one in place)
     if place is None or (isinstance(place, int) and not isinstance(place, bool)):

@@ -28,7 +28,6 @@ class Watchdog:
         self._next = timeout_seconds if initial_timeout_seconds is None else initial_timeout_seconds
 
     def __call__(self, call: Callable[[], T]) -> T:
-        """Run a call; returns its result."""
         timer = threading.Timer(self._next, _log_stacks, (self._next,))
         timer.daemon = True
         timer.start()

@@ -82,7 +82,6 @@ class Work:
 
     @property
     def identity(self) -> list[Any]:
-        """Names of the encoder and its cookers, decoder, seed."""
         kind, decoder = type(self.encoder), self.encoder.decoder
         cookers = [[_name(one), dict(one.has_subflavors or {})] for one in self.encoder.cookers]
         how = None if decoder is None else [decoder.image_decode, decoder.av_decode]
@@ -90,36 +89,31 @@ class Work:
 
     @property
     def tolerance(self) -> int | None:
-        """Samples in a row that may fail in a function that does not say it itself."""
+        """Number of consecutive samples that may fail in a function without its own limit."""
         return getattr(self.encoder, "__default_failure_tolerance__", None)
 
     @property
     def gives_several_batches(self) -> bool:
-        """Whether a batch may become any number of them."""
+        """Whether a batch may become any number of batches."""
         return _generates(self.encoder.batch) or _generates(self.encoder.encode_batch)
 
     @property
     def is_generator(self) -> bool:
-        """Whether a function that makes samples gives any number of them."""
         return self.cooks_several or self.encodes_several
 
     @property
     def encodes_several(self) -> bool:
-        """Whether `encode_sample`, or what takes its place, gives any number of samples."""
         return any(map(_generates, self._steps))
 
     @property
     def cooks_several(self) -> bool:
-        """Whether a cooker gives any number of samples."""
         cooks = [self.encoder.cook_crude_sample, *(one.cook for one in self.encoder.cookers)]
         return any(map(_generates, cooks))
 
     def __call__(self, sample: Any, position: int, /) -> tuple[Any, ...]:
-        """What is made of a sample: nothing where it is skipped or fails."""
         return self.cook_all([sample], [position])[0]
 
     def cook_all(self, samples: Iterable[Any], positions: Iterable[int], /) -> list[tuple[Any, ...]]:
-        """What is made of each sample."""
         before = begin(self.config)
         try:
             return list(map(self._made, samples, positions, repeat(getattr(NOW, "batch", None))))
@@ -154,14 +148,13 @@ class Work:
         return outputs
 
     def place(self, position: int, batch: OfBatch | None = None) -> tuple[int, int]:
-        """The batch of its rank that a sample is in, and its row there."""
         world = self.config.world_size
         if batch is None:
             return divmod(position // world, self._own_batch)
         return batch.number, batch.row if batch.first is None else batch.row + (position - batch.first) // world
 
     def _index(self, position: int, batch: OfBatch | None) -> int:
-        """Samples that the worker which makes this batch in the original had before, as `At.sample` says."""
+        """Return the samples that the original's worker had before this one; see `At.sample`."""
         number, row = self.place(position, batch)
         return (number // self._workers * self._own_batch + row) * self._workers + number % self._workers
 
@@ -207,7 +200,6 @@ class Work:
             yield from self.apply_each(fn, sample, key)
 
     def apply_each(self, fn: Any, sample: Any, key: tuple[Any, ...]) -> Iterator[Any]:
-        """As `apply`, one by one."""
         try:
             found = fn(sample)
             outputs: Iterator[Any] = found if isinstance(found, GeneratorType) else iter((found,))
@@ -220,7 +212,7 @@ class Work:
             self._lost(fn.__name__, error, sample, getattr(fn, "__failure_tolerance__", self.tolerance))
 
     def apply(self, fn: Any, sample: Any, key: tuple[Any, ...]) -> tuple[Any, ...]:
-        """What a hook makes of a sample; several get restore keys of their own."""
+        """Return a hook's results for a sample; several get their own restore keys."""
         try:
             found = fn(sample)
             made = tuple(found) if isinstance(found, GeneratorType) else (found,)
@@ -259,7 +251,6 @@ class Work:
         return bound.cook(sample, **aux)
 
     def _chosen(self, origin: Origin, subflavors: Any) -> _Bound:
-        """The cooker of a dataset, and what it is called with."""
         for cooker in self.encoder.cookers:
             if cooker.is_match(subflavors):
                 break
@@ -293,7 +284,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """How the samples of a dataset are cooked; `origin` is held, so that its id stays its own."""
+    """How the samples of a dataset are cooked; it holds `origin`, so that its id stays unique."""
 
     origin: Origin
     cooker: Cooker
@@ -336,13 +327,12 @@ def _generates(function: Any) -> bool:
 
 
 def _number_all(outputs: tuple[Any, ...], key: tuple[Any, ...]) -> None:
-    """Give each of several samples a restore key of its own."""
     for number, one in enumerate(outputs):
         set_restore_key(one, ("output", number, key))
 
 
 def set_restore_key(sample: Any, key: tuple[Any, ...]) -> None:
-    """Say how a sample is made again, where it has a place for that."""
+    """Set the restore key of a sample that has a field for it."""
     if isinstance(sample, dict):
         sample["__restore_key__"] = key
     elif hasattr(sample, "__restore_key__"):
@@ -351,7 +341,7 @@ def set_restore_key(sample: Any, key: tuple[Any, ...]) -> None:
 
 
 def key_of(sample: Any) -> tuple[Any, ...]:
-    """How a sample is made again; empty where it does not say."""
+    """Return a sample's restore key; empty if it has none."""
     found = sample.get("__restore_key__") if isinstance(sample, dict) else getattr(sample, "__restore_key__", None)
     return found if isinstance(found, tuple) else ()
 

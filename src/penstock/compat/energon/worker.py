@@ -76,7 +76,7 @@ def log_exception(e: Exception, sample: Any, sources: list[Any] | None = None) -
 
 
 def said(e: Exception) -> str:
-    """The message of an exception, with the name of its class where it is none of ours."""
+    """Return an error's message, with its class name unless it is ours."""
     return str(e) if isinstance(e, PenstockError) else f"{type(e).__name__}: {e}"
 
 
@@ -99,7 +99,7 @@ def reraise_exception(e: Exception, sample: Any, sources: list[Any] | None = Non
 
 
 class _Active:
-    """The config of the run that the calling thread works for, read from the class as from an object."""
+    """Config of the run that the calling thread works for, read from the class or an object."""
 
     def __get__(self, instance: Any, owner: Any = None) -> WorkerConfig | None:
         at: At | None = getattr(NOW, "at", None)
@@ -326,7 +326,7 @@ class OfBatch:
 
 @contextmanager
 def batch_index(number: int, row: int = 0, first: int | None = None) -> Generator[None]:
-    """Say which batch the samples that are encoded inside are for; see `OfBatch`."""
+    """Set the batch for which samples are encoded inside; see `OfBatch`."""
     before = getattr(NOW, "batch", None)
     NOW.batch = OfBatch(number, row, first)
     try:
@@ -336,31 +336,29 @@ def batch_index(number: int, row: int = 0, first: int | None = None) -> Generato
 
 
 def current_batch() -> int:
-    """The number that `batch_index` said; 0 outside of it."""
     batch: OfBatch | None = getattr(NOW, "batch", None)
     return 0 if batch is None else batch.number
 
 
 def begin(config: WorkerConfig, number: int | None = None, batch: Index = None, index: Index = None) -> At | None:
-    """Set what calls from now on work on; returns what it was before, for `end`."""
+    """Set what calls work on from now on; return the previous value, for `end`."""
     before: At | None = getattr(NOW, "at", None)
     NOW.at = config, number, batch, index
     return before
 
 
 def end(before: At | None) -> None:
-    """Restore what `begin` returned."""
     NOW.at = before
 
 
 def seed_now() -> tuple[int, int]:
-    """Seed of the run, and the number of the sample, or else of the batch, that is worked on."""
+    """Return the run's seed, and the number of the current sample, or else batch."""
     at: At | None = getattr(NOW, "at", None)
     return (0, 0) if at is None else (at[0].seed_offset, _first_known(at[1], at[2]))
 
 
 def current(what: Literal["sample", "batch"], name: str) -> int:
-    """The index of the sample, or the number of the batch, that is worked on."""
+    """Return the index of the current sample or batch."""
     at: At | None = getattr(NOW, "at", None)
     found = None if at is None else at[3] if what == "sample" else at[2]
     if found is None:

@@ -43,15 +43,15 @@ class Encoding(ABC):
 
     @abstractmethod
     def encode(self, obj: Any) -> bytes:
-        """Bytes of a value."""
+        """Return the bytes of a value."""
 
     @abstractmethod
     def decode(self, data: bytes) -> Any:
-        """The value of its bytes."""
+        """Return the value of its bytes."""
 
     @staticmethod
     def _validate(data: Any, expected_type: Any) -> None:
-        """Refuse a value of another type, by the original's `AttributeError`."""
+        """Raise the original's `AttributeError` for a value of another type."""
         if not isinstance(data, expected_type):
             raise AttributeError(f"a value of {type(data).__name__}, expected {expected_type}")
 
@@ -84,12 +84,12 @@ _encodings: MutableMapping[str, Any] = _Encodings()
 
 
 def get_mds_encodings() -> set[str]:
-    """Names of all encodings."""
+    """Return the names of all encodings."""
     return set(_encodings)
 
 
 def is_mds_encoding(encoding: str) -> bool:
-    """Whether a column may have it."""
+    """Return whether a column may have the encoding."""
     try:
         mds_field(encoding)
     except ConfigError:
@@ -98,27 +98,26 @@ def is_mds_encoding(encoding: str) -> bool:
 
 
 def is_mds_encoding_safe(encoding: str) -> bool:
-    """Whether decoding it runs no code that the data hold."""
+    """Return whether decoding runs no code from the data."""
     return encoding != "pkl"
 
 
 def mds_encode(encoding: str, obj: Any) -> bytes:
-    """Bytes of a value; bytes are taken as they are. Raises `ConfigError`, also an `AttributeError`."""
+    """Encode a value; bytes are accepted unchanged. Raises `ConfigError`, also an `AttributeError`."""
     return mds_field(encoding).encode(obj)
 
 
 def mds_decode(encoding: str, data: bytes) -> Any:
-    """The value of its bytes; of `pkl` by running what they hold, as the original does. Raises `FormatError`."""
+    """Decode a value; `pkl` runs its code, as in the original. Raises `FormatError`."""
     return mds_field(encoding, trust=True).decode(data)
 
 
 def get_mds_encoded_size(encoding: str) -> int | None:
-    """Bytes of every value; None where they vary. Raises `ConfigError`."""
+    """Return the size of every value in bytes; None if it varies. Raises `ConfigError`."""
     return mds_field(encoding).size_bytes
 
 
 def _class_of(name: str) -> type[Encoding]:
-    """A class of the original's kind for one of the 28 encodings."""
     field = mds_field(name, trust=True)
 
     class BuiltIn(Encoding):
@@ -132,7 +131,7 @@ def _class_of(name: str) -> type[Encoding]:
 
         @classmethod
         def from_str(cls, text: str) -> Any:
-            """The encoding with a configuration, such as `int16:3,4` of `ndarray`."""
+            """Return the encoding with a configuration, such as `int16:3,4` of `ndarray`."""
             return _class_of(f"{name}:{text}")()
 
     BuiltIn.__name__ = BuiltIn.__qualname__ = name

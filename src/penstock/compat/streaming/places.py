@@ -12,16 +12,12 @@ from penstock.compat.streaming.faults import NoPlaceOfASample
 
 
 class Indexed(Protocol):
-    """A dataset whose subclasses may define what a sample is, by either method."""
+    """Dataset whose subclasses may define samples by either method."""
 
     @property
-    def size(self) -> int:
-        """Samples."""
-        ...
+    def size(self) -> int: ...
 
-    def get_item(self, sample_id: int, /) -> Any:
-        """Sample `sample_id`, from 0."""
-        ...
+    def get_item(self, sample_id: int, /) -> Any: ...
 
     def __getitem__(self, at: Any, /) -> Any: ...
 

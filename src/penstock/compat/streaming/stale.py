@@ -12,7 +12,7 @@ _OWN = re.compile(rf"\d{{6}}_(?:{_NAMES})")
 
 
 def remove_stale() -> list[str]:
-    """Remove those that no other process has mapped; returns their names, sorted."""
+    """Remove segments that no other process has mapped; return their names, sorted."""
     try:
         found = {name for name in os.listdir(_FOLDER) if _OWN.fullmatch(name)}
     except OSError:
@@ -26,7 +26,7 @@ def remove_stale() -> list[str]:
 
 
 def _mapped_elsewhere() -> set[str]:
-    """Names that some other process of this machine has mapped, as far as we may see."""
+    """Return the names that other processes have mapped, as far as they are visible."""
     names: set[str] = set()
     for process in os.listdir("/proc"):
         if process.isdigit() and int(process) != os.getpid():
