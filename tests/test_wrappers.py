@@ -26,7 +26,7 @@ from penstock._borders import borders_around, borders_at, borders_of, document_f
 from penstock._hidden import Hidden, stored_tokens
 from penstock._places import keys_of
 from penstock.compat.energon.encoded import Encoded
-from penstock.compat.streaming.own import OwnSamples
+from penstock.compat.streaming.places import OwnSamples
 from penstock.cook import Crude, cook
 from penstock.errors import NotFound
 from penstock.load.inverse import OneOf, Search
@@ -639,7 +639,7 @@ def _is_protocol(node: ast.ClassDef) -> bool:
 
 def _is_leaf(node: ast.ClassDef) -> bool:
     children = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "children"]
-    return bool(children) and [ast.unparse(one) for one in children[0].body[1:]] == ["return {}"]
+    return bool(children) and ast.unparse(children[0].body[-1]) == "return {}"
 
 
 def looked_up() -> set[str]:

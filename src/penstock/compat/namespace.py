@@ -241,7 +241,7 @@ MODULES: Mapping[str, str] = {
     "streaming.base.local": "local: LocalDataset",
     "streaming.base.shuffle": "util: get_shuffle",
     "streaming.base.storage": "",
-    "streaming.base.stream": "registry: streams_registry; streams: Stream",
+    "streaming.base.stream": "streams: Stream streams_registry",
     "streaming.base.util": (
         "util: bytes_to_int clean_stale_shared_memory get_import_exception_message get_list_arg merge_index "
         "number_abbrev_to_int retry wait_for_file_to_exist"
@@ -250,6 +250,7 @@ MODULES: Mapping[str, str] = {
     "streaming.multimodal.webvid": (
         "multimodal: StreamingInsideWebVid StreamingOutsideDTWebVid StreamingOutsideGIWebVid"
     ),
+    "streaming.registry": "streams: streams_registry",
     "streaming.text.c4": "text: StreamingC4",
     "streaming.text.enwiki": "text: StreamingEnWiki",
     "streaming.text.pile": "text: StreamingPile",

@@ -135,6 +135,7 @@ class EnergonDataset(SavableDataset[Any]):
 
     @property
     def grouped(self) -> bool:
+        """Whether samples are read as groups, each a batch."""
         return isinstance(self.data, Lanes) and self.encoder.is_overridden("batch_group_criterion")
 
     def filled(self) -> Filled:

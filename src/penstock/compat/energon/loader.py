@@ -17,10 +17,9 @@ from penstock._secrets import logger
 from penstock.compat.energon.build import EnergonDataset
 from penstock.compat.energon.encoded import SAMPLE, Encoded
 from penstock.compat.energon.failures import Failures
-from penstock.compat.energon.maker import BatchMaker, read_key
-from penstock.compat.energon.pulled import Group
+from penstock.compat.energon.passes import BatchMaker, read_key
 from penstock.compat.energon.reading import Ahead, Reading
-from penstock.compat.energon.stages import Lanes
+from penstock.compat.energon.stages import Group, Lanes
 from penstock.compat.energon.taken_over import originals_of, samples_read, unknown_place
 from penstock.compat.energon.walked import Walked, join_walks
 from penstock.compat.energon.walks import SavableDataset

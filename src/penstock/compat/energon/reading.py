@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from penstock._digest import digest
 from penstock._secrets import logger
 from penstock.compat.energon.build import EnergonDataset
-from penstock.compat.energon.maker import BatchMaker
 from penstock.compat.energon.opening import typed_below
-from penstock.compat.energon.passes import CutPass, Pass
+from penstock.compat.energon.passes import BatchMaker, CutPass, Pass
 from penstock.compat.energon.stages import Lanes
 from penstock.compat.energon.taken_over import unknown_place
 from penstock.cook import Crude

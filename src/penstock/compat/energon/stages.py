@@ -1,17 +1,195 @@
-"""Lanes of outputs, where a sample becomes any number of them."""
+"""Lanes of outputs, where a sample becomes any number of them, made window by window as they are asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from penstock._tree import brief, html, tree
 from penstock.abc import Stream
 from penstock.compat.energon.encoded import SAMPLE, TURN, Encoded
-from penstock.compat.energon.pulled import Fill, Group, How, Pulled
-from penstock.compat.energon.work import set_restore_key
+from penstock.compat.energon.failures import lost
+from penstock.compat.energon.work import key_of, set_restore_key
+from penstock.compat.energon.worker import working_on
 from penstock.cook import PackStream
+from penstock.errors import ConfigError
 from penstock.types import Sample, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    samples: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fill:
+    """How far the buffer is filled while packs are taken from it.
+
+    Attributes:
+        upto: samples of the next window that are encoded by then.
+        given: outputs of the lane that had been given.
+    """
+
+    upto: int
+    given: int
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """What is made of windows.
+
+    Attributes:
+        encoded: their samples.
+        window: samples of a lane that are read together.
+        packs: whether they are packed.
+        groups: whether they come as `Group`s by `batch_group_criterion`; or the size of those, where one is given.
+    """
+
+    encoded: Encoded
+    window: int
+    packs: bool
+    groups: bool | int
+
+
+class Pulled:
+    """The outputs of a window.
+
+    Args:
+        how: see `How`.
+        lane: of the window.
+        number: of the window in its lane.
+        before: outputs of the lane before it.
+        batch: outputs of the lane before one → the rank's batch that this one is in.
+        fills: those while the packs of the window before were taken; their `given` counts from its end.
+
+    Attributes:
+        given: outputs of the lane so far: whoever takes them counts them.
+        fills: those while the packs of this window are taken.
+    """
+
+    def __init__(
+        self,
+        how: How,
+        lane: int,
+        number: int,
+        before: int,
+        batch: Callable[[int], int],
+        fills: Callable[[], list[Fill]],
+    ) -> None:
+        self._how = how
+        self._work = how.encoded.work
+        self._lane = lane
+        self._number = number
+        self._before = before
+        self._batch = batch
+        self._filled = fills
+        self.given = before
+        self.fills: list[Fill] = []
+
+    def all(self) -> Iterator[Any]:
+        samples = self._packed() if self._how.packs else self._encoded(self._now)
+        return samples if self._how.groups is False else self._grouped(samples)
+
+    def _now(self) -> int:
+        return self._batch(self.given)
+
+    def _index(self, count: int) -> int:
+        """Return the call number in the original's worker after `count` calls of this lane."""
+        lanes, world = self._how.encoded.lanes, self._work.config.world_size
+        return count * (lanes // world) + self._lane // world
+
+    def _encoded(self, batch: Callable[[], int]) -> Iterator[Any]:
+        size, encoded = self._how.window, self._how.encoded
+        first = self._number * size
+        positions = np.arange(first, first + size, dtype=np.int64) * encoded.lanes + self._lane
+        plain = not self._how.packs and self._how.groups is False
+        if plain and self._work.cooks_several and not self._work.encodes_several:
+            return encoded.each(positions, batch, lambda row: lambda: self._index(self.given))
+        return encoded.each(positions, batch, lambda row: self._index(first + row))
+
+    def _packed(self) -> Iterator[Any]:
+        encoder, size = self._work.encoder, self._how.window
+        samples: list[Any] = []
+        for one in self._encoded(lambda: self._batch(self._given_at(len(samples)))):
+            samples.append(one)
+        packs: list[list[Any]] = []
+        if samples:
+            with working_on(self._work.config, number_of(samples[0]), self._now, self._index(self._number)):
+                packs = self._called(encoder.select_samples_to_pack, samples, samples[0]) or []
+        packs = [pack for pack in packs if pack]
+        left, done = sum(map(len, packs)), 0
+        for pack in packs:
+            yield from self._pack(pack, done)
+            done += len(pack)
+            self.fills.append(Fill(size - left + done, self.given))
+        if not packs:
+            self.fills.append(Fill(size, self.given))
+
+    def _given_at(self, row: int) -> int:
+        """Return the outputs of the lane before the buffer was filled with sample `row` of this window."""
+        if not self._number:
+            return self._before
+        return self._before + next((one.given for one in self._filled() if one.upto > row), 0)
+
+    def _pack(self, pack: list[Any], done: int) -> Iterator[Any]:
+        encoder, ready = self._work.encoder, list[Any]()
+        if encoder.is_overridden("postencode_sample"):
+            for row, one in enumerate(pack, self._number * self._how.window + done):
+                with working_on(self._work.config, number_of(one), self._now, self._index(row)):
+                    ready += self._work.apply(encoder.postencode_sample, one, key_of(one))
+        else:
+            ready = pack
+        if not ready:
+            return
+        index, number = self._index(self.given), number_of(ready[0])
+        outputs = self._work.apply_each(encoder.pack_selected_samples, ready, key_of(ready[0]))
+        while True:
+            with working_on(self._work.config, number, self._now, index):
+                try:
+                    one = next(outputs)
+                except StopIteration:
+                    return
+            yield one
+
+    def _grouped(self, samples: Iterator[Any]) -> Iterator[Group]:
+        """Yield full groups as they fill, then the rest of the window."""
+        filling: dict[Any, list[Any]] = {}
+        encoder, groups = self._work.encoder, self._how.groups
+        for row, one in enumerate(samples, self._number * self._how.window):
+            with working_on(self._work.config, number_of(one), self._now, self._index(row)):
+                found = self._called(encoder.batch_group_criterion, one, one)
+            if found is None:
+                continue
+            key, size = found
+            size = groups if groups is not True else size
+            if not isinstance(size, int) or size < 1:
+                hint = "Return (key, size), or pass batch_size="
+                raise ConfigError("batch_group_criterion returns no batch size", found=repr(size), hint=hint)
+            group = filling.setdefault(key, [])
+            group.append(one)
+            if len(group) == size:
+                yield Group(tuple(filling.pop(key)))
+        for group in filling.values():
+            yield Group(tuple(group))
+
+    def _called(self, function: Callable[[Any], Any], argument: Any, sample: Any) -> Any:
+        """Return a hook's result; None if it skips or fails."""
+        try:
+            return function(argument)
+        except Exception as error:
+            lost(self._work.failures, function.__name__, error, sample, self._work.tolerance)
+            return None
+
+
+def number_of(sample: Any) -> int:
+    """Return the position of the first raw sample; 0 without a key."""
+    key = key_of(sample)
+    while key and isinstance(key[-1], tuple):
+        key = key[-1]
+    return key[-1] if key and isinstance(key[-1], int) else 0
 
 
 class Lanes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,9 @@ from penstock.formats.tokens.pbin.layout import Problem, find_layout
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.place import local_path
+
+IN_RAM: dict[int, type[np.integer[Any]]] = {1: np.uint8, 2: np.int32, 4: np.int64}
+"""Bytes of a token on disk → dtype of arrays: torch supports few operations on most unsigned ones."""
 
 
 class EmbeddedStreamData:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.compat.modalities.commands.data import policy_name
-from penstock.compat.modalities.packed import IN_RAM
+from penstock.compat.modalities.embedded import IN_RAM
 from penstock.convert import document_runs
 from penstock.errors import ConfigError
 from penstock.formats._manifest import side_path

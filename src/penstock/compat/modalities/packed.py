@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock._index import as_index
+from penstock._index import as_index, as_indices
 from penstock._secrets import logger
+from penstock.abc import TokenSource
+from penstock.compat.modalities.embedded import IN_RAM
 from penstock.compat.modalities.embedded import EmbeddedStreamData as EmbeddedStreamData
-from penstock.compat.modalities.megatron import OriginalMegatron
 from penstock.compat.torch_bases import Dataset
 from penstock.compat.unused import refuse_overrides
 from penstock.errors import ConfigError
@@ -27,11 +28,55 @@ from penstock.pack.megatron_blocks import MegatronBlocks
 from penstock.store.derived import DerivedCache
 from penstock.store.local import LocalStore
 from penstock.store.place import fixed_path, local_path
-from penstock.types import OpenOptions
+from penstock.types import Batch, IntArray, OpenOptions, Sample
+
+_HEADER_BYTES = 12
+
+
+class OriginalMegatron:
+    """Blocks of `block_size` bytes over a token source, cut where the original cuts. Memory: 8 bytes a block."""
+
+    def __init__(self, source: TokenSource, block_size: int) -> None:
+        width = source.dtype.itemsize
+        self._source = source
+        self._tokens = block_size // width
+        # 12 bytes are whole tokens for every width, and so are all places.
+        self._starts = np.array(_starts_bytes(source.doc_starts * width, block_size * width), dtype=np.int64) // width
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def __getitem__(self, index: int, /) -> Sample:
+        return {"tokens": self.get_batch([as_index(index, len(self))])["tokens"][0]}
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """`{"tokens": uint[k, block_size // width]}` at `indices`.
+
+        Raises:
+            ConfigError: a block that reaches beyond the tokens; the original fails there, too.
+        """
+        starts = self._starts[as_indices(indices, len(self))]
+        if len(starts) and int(starts.max()) + self._tokens > self._source.num_tokens:
+            raise ConfigError("the block of the original extends beyond the last token", found=int(starts.max()))
+        return {"tokens": self._source.gather(starts, self._tokens)}
+
+
+def _starts_bytes(doc_starts_bytes: IntArray, block_bytes: int) -> list[int]:
+    starts: list[int] = []
+    begin, held = _HEADER_BYTES, 0
+    for offset, length in zip(doc_starts_bytes.tolist(), np.diff(doc_starts_bytes).tolist(), strict=False):
+        if held + length < block_bytes:
+            held += length
+            continue
+        starts.append(begin)
+        if held + length == block_bytes or length > block_bytes:
+            begin, held = begin + block_bytes, 0
+        else:
+            begin, held = offset, length
+    return starts
+
 
 _log = logger()
-IN_RAM: dict[int, type[np.integer[Any]]] = {1: np.uint8, 2: np.int32, 4: np.int64}
-"""Bytes of a token on disk → dtype of arrays: torch supports few operations on most unsigned ones."""
 _NEVER_CALLED = ("_generate_packing_index", "_create_packed_index")
 """Methods by which the original finds blocks."""
 

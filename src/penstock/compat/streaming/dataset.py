@@ -15,11 +15,9 @@ from penstock._pool import Pool
 from penstock._resolved import samples_of
 from penstock.compat.streaming.checks import check_cache_limit, check_sampling, check_streams, warn_of_blocks
 from penstock.compat.streaming.epochs import Epochs, Worker
-from penstock.compat.streaming.own import OwnSamples
-from penstock.compat.streaming.places import at_places
-from penstock.compat.streaming.registry import made_stream
+from penstock.compat.streaming.places import OwnSamples, at_places
 from penstock.compat.streaming.shards import Shards
-from penstock.compat.streaming.streams import Stream, say_unused_fetching
+from penstock.compat.streaming.streams import Stream, made_stream, say_unused_fetching
 from penstock.compat.streaming.world import get_local_world_size, get_rank, get_world_size
 from penstock.compat.torch_bases import IterableDataset, worker_info
 from penstock.compat.unused import refuse_overrides, say_unused

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from penstock.compat.torch_bases import worker_info
 from penstock.errors import ConfigError
 
 
@@ -91,6 +90,8 @@ class World:
 
 def _workers(rank: int) -> tuple[int, int]:
     """Return the workers per rank, and the number of this one among all workers."""
+    from penstock.compat.torch_bases import worker_info  # imports torch
+
     info = worker_info()
     mine, of_rank = (info.id, info.num_workers) if info else (0, 1)
     return of_rank, rank * of_rank + mine
