@@ -1,39 +1,141 @@
-"""Keyword arguments that public functions pass on, listed for editors and type checkers.
+"""Options of public functions as typed keywords.
 
-Functions declare `**options: Unpack[Opening]`. A test compares these with `penstock.open` and with
-the writers of all formats.
+Functions declare `**options: Unpack[Opening]`, so that editors list the options and type checkers know them.
+
+`Opening` is the only definition of its options. `penstock.open`, `OpenOptions`, the schema of recipes and the options
+of commands are made from it, and opening raises `ConfigError` if the format lacks the trait in `needs`. To add
+an option, add a line.
 """
 
-from __future__ import annotations
+import inspect
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Union, get_args, get_origin
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+ReadMode: TypeAlias = Literal["auto", "mmap", "pread"]
 
-from penstock.types import ReadMode
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_TEXT: dict[str, Any] = {"type": "string", "minLength": 1}
 
 
+@dataclass(frozen=True, slots=True)
+class Opt:
+    """Definition of an option, next to its name and type.
+
+    Attributes:
+        help: help of the command-line option; `{whose}` stands for the dataset. Empty if there is no such option.
+        default: default.
+        needs: trait of the formats that support the option, and how errors call it.
+        recipe: JSON schema in recipes; made from the type by default, False if recipes don't have it.
+        common: all commands that open a dataset have the option.
+        choices: values on the command line.
+        metavar: name of the value in help.
+        shown: default as shown in help; True shows `default`.
+    """
+
+    help: str = ""
+    default: Any = None
+    needs: tuple[str, str] | None = None
+    recipe: Any = None
+    common: bool = False
+    choices: tuple[str, ...] | None = None
+    metavar: str = "NAME"
+    shown: str | bool | None = None
+
+
+# fmt: off
 class Opening(TypedDict, total=False):
-    """Options of `penstock.open`, except the format and the decoding of images."""
+    """Options of `penstock.open`, except the format and `decode`."""
 
-    split: str | None
-    flavor: str
-    raw: bool
-    trust: bool
-    layout: str | None
-    vocab_size: int | None
-    eos_id: int | None
-    columns: Sequence[str] | None
-    read: ReadMode
-    validate_hash: str | None
-    follow_links: bool
-    excludes: Any
-    mask_tokens: int | None
-    tokens_column: str | None
-    tokens_dtype: str | None
-    mask_column: str | None
-    one_document: bool
-    documents: Literal["rows", "eos"] | None
-    planes: str | None
+    split: Annotated[str | None, Opt(
+        "Split of {whose}, for formats with splits.", needs=("splits", "splits"), common=True)]
+    flavor: Annotated[str, Opt("Index rules of JSONL files.", "modalities", choices=("modalities", "energon"))]
+    raw: Annotated[bool, Opt(default=False)]
+    trust: Annotated[bool, Opt("Run code stored with the data.", False)]
+    layout: Annotated[str | None, Opt(
+        "Layout of the data, if ambiguous: an older layout, or the width of raw tokens, such as uint16.",
+        needs=("layouts", "layouts to choose from"), common=True)]
+    vocab_size: Annotated[int | None, Opt(needs=("tokens", "token ids"))]
+    eos_id: Annotated[int | None, Opt(
+        "ID of the token that ends each document, if the data doesn't record it.", metavar="ID",
+        needs=("tokens", "documents of tokens"), common=True)]
+    columns: Annotated[Sequence[str] | None, Opt("Only show these fields.", metavar="NAME,…")]
+    read: Annotated[ReadMode, Opt(default="auto")]
+    validate_hash: Annotated[str | None, Opt(needs=("hashes", "digests in an index"))]
+    follow_links: Annotated[bool, Opt("Follow symbolic links that lead outside the dataset's directory.", False)]
+    excludes: Annotated[Any, Opt(
+        "Exclude list of {whose}, or none to read all samples.", metavar="FILE|none",
+        shown="the list next to the dataset, if local", recipe={"anyOf": [_TEXT, {"const": False}]})]
+    mask_tokens: Annotated[int | None, Opt()]
+    tokens_column: Annotated[str | None, Opt(
+        "Source column with lists of token IDs, one document per row.", recipe=_TEXT)]
+    tokens_dtype: Annotated[str | None, Opt(
+        "Dtype of the token IDs if the column holds bytes, such as int64.", metavar="DTYPE", recipe=_TEXT)]
+    mask_column: Annotated[str | None, Opt(
+        "Source column with the loss mask, or the labels, of these tokens.", recipe=_TEXT)]
+    one_document: Annotated[bool, Opt(
+        "The source has no document borders: documents end at each --eos-id, or all tokens are one document.", False)]
+    documents: Annotated[Literal["rows", "eos"] | None, Opt(
+        "Documents of --tokens-column: one per row, or up to each EOS token, across rows.",
+        choices=("rows", "eos"), recipe={"enum": ["rows", "eos"]})]
+    planes: Annotated[str | None, Opt(
+        "Read planes such as loss masks (auto), or only the tokens (none).", "auto", choices=("auto", "none"),
+        shown=True, common=True)]
+# fmt: on
+
+
+class Decoding(Opening, total=False):
+    """Options of `penstock.open`, except the format."""
+
+    decode: Annotated[
+        Literal["uint8", "uint8-0.2"] | None, Opt(needs=("images", "images"), recipe={"enum": ["uint8", "uint8-0.2"]})
+    ]
+
+
+class Reading(Decoding, total=False):
+    """Fields of `OpenOptions`: what formats get, with fields that are only set by Penstock itself."""
+
+    image: Annotated[str | None, Opt(recipe=False)]
+    trust_parts: Annotated[bool, Opt(default=False, recipe=False)]
+    refuse_late: Annotated[bool, Opt(default=False, recipe=False)]
+
+
+def definitions(keywords: type[Any]) -> Iterator[tuple[str, Any, Opt]]:
+    """Yield the name, type and definition of each option of one of the classes above."""
+    for name, annotation in keywords.__annotations__.items():
+        kind, definition = get_args(annotation)
+        yield name, kind, definition
+
+
+def recipe_schema_of(kind: Any, option: Opt) -> dict[str, Any]:
+    """Return the JSON schema of an option in recipes."""
+    if option.recipe is not None:
+        return option.recipe
+    names: dict[Any, str] = {str: "string", int: "integer", bool: "boolean", types.NoneType: "null"}
+    parts = get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+    if get_origin(kind) is Literal:
+        return {"enum": list(get_args(kind))}
+    if kind is str:
+        return _TEXT
+    found = [names.get(one, "array") for one in parts]
+    return {"type": found if found[1:] else found[0], **({"items": _TEXT} if "array" in found else {})}
+
+
+def with_options(keywords: type[Any]) -> Callable[[_Function], _Function]:
+    """Give a function that takes `**options: Unpack[keywords]` a signature that lists the options."""
+
+    def add(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+        named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        for name, kind, option in definitions(keywords):
+            named.append(
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=kind)
+            )
+        vars(function)["__signature__"] = signature.replace(parameters=named)
+        return function
+
+    return add
 
 
 class Running(TypedDict, total=False):

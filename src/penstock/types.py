@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._keywords import Reading, definitions
+from penstock._keywords import ReadMode as ReadMode
 from penstock._secrets import redacted_repr
+
+_T = TypeVar("_T")
 
 IntArray: TypeAlias = NDArray[np.int64]
 """int64 array: positions, indices, offsets."""
@@ -29,7 +33,6 @@ Batch: TypeAlias = dict[str, Any]
 
 Severity: TypeAlias = Literal["error", "warning"]
 Depth: TypeAlias = Literal["quick", "sample", "full"]
-ReadMode: TypeAlias = Literal["auto", "mmap", "pread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,7 +410,16 @@ class Traits:
     made_by: str = ""
 
 
+def _with_options(kind: type[_T]) -> type[_T]:
+    """Give a class the fields that `penstock._keywords` defines."""
+    for name, annotation, option in definitions(Reading):
+        kind.__annotations__[name] = annotation
+        setattr(kind, name, option.default)
+    return kind
+
+
 @dataclass(frozen=True, slots=True)
+@_with_options
 class OpenOptions:
     """Options of opening, as passed to a format.
 
@@ -433,29 +445,12 @@ class OpenOptions:
         (0, 'auto', 'auto')
     """
 
-    split: str | None = None
-    flavor: str = "modalities"
-    raw: bool = False
-    trust: bool = False
-    layout: str | None = None
-    vocab_size: int | None = None
-    eos_id: int | None = None
-    columns: tuple[str, ...] | None = None
-    read: ReadMode = "auto"
-    image: str | None = None
-    validate_hash: str | None = None
-    follow_links: bool = False
-    trust_parts: bool = False
-    refuse_late: bool = False
-    excludes: Any = None
-    mask_tokens: int | None = None
-    tokens_column: str | None = None
-    tokens_dtype: str | None = None
-    mask_column: str | None = None
-    one_document: bool = False
-    documents: str | None = None
-    planes: str | None = "auto"
-    decode: str | None = None
+    if TYPE_CHECKING:
+        __dataclass_fields__: ClassVar[dict[str, Any]]
+
+        def __init__(self, **options: Unpack[Reading]) -> None: ...
+
+        def __getattr__(self, name: str) -> Any: ...
 
     def __post_init__(self) -> None:
         """Accept `"none"` for planes, as the command line and recipes write it."""

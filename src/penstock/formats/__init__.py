@@ -10,9 +10,9 @@ import importlib
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, partial, wraps
-from typing import Any, Literal, Protocol, Unpack, cast, runtime_checkable
+from typing import Any, Protocol, Unpack, cast, runtime_checkable
 
-from penstock._keywords import Writing
+from penstock._keywords import Decoding, Writing, with_options
 from penstock._naming import nearest as _nearest
 from penstock._plug_ins import plug_ins as _find_plug_ins
 from penstock.abc import Format, Source, Writer
@@ -29,11 +29,10 @@ from penstock.formats._replacement import finish_replacement as _finish_replacem
 from penstock.formats._taken import require_taken
 from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.base import Store, adapted
-from penstock.store.exclude_list import ExcludeList
 from penstock.store.find import find_files
 from penstock.store.patterns import alternatives, is_pattern
 from penstock.store.place import Place, dataset_at, fixed_place
-from penstock.types import OpenOptions, ReadMode, Sample
+from penstock.types import OpenOptions, Sample
 
 BUILT_IN: dict[str, str] = {
     "jsonl": "penstock.formats.jsonl:FORMAT",
@@ -240,16 +239,10 @@ def _is_several(place: Place) -> bool:
     return is_pattern(place.path) and not place.exists()
 
 
+@with_options(Decoding)
 def open_source(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    format: str | None = None, split: str | None = None, flavor: str = "modalities", raw: bool = False,
-    trust: bool = False, layout: str | None = None, vocab_size: int | None = None, eos_id: int | None = None,
-    columns: list[str] | tuple[str, ...] | None = None, read: ReadMode = "auto", validate_hash: str | None = None,
-    follow_links: bool = False, excludes: str | os.PathLike[str] | ExcludeList | Literal[False] | None = None,
-    mask_tokens: int | None = None, tokens_column: str | None = None, tokens_dtype: str | None = None,
-    mask_column: str | None = None, one_document: bool = False, documents: Literal["rows", "eos"] | None = None,
-    planes: str | None = "auto", decode: Literal["uint8", "uint8-0.2"] | None = None,
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, format: str | None = None,
+    **options: Unpack[Decoding],
 ) -> Source[Sample]:  # fmt: skip
     """Open a dataset in any known format.
 
@@ -311,31 +304,15 @@ def open_source(
         >>> ps.open("pictures", decode="uint8").get_batch([0, 1])["image"].shape
         (2, 6, 8, 3)
     """
-    options = OpenOptions(
-        split=split,
-        flavor=flavor,
-        raw=raw,
-        trust=trust,
-        layout=layout,
-        vocab_size=vocab_size,
-        eos_id=eos_id,
-        columns=None if columns is None else tuple(columns),
-        read=read,
-        validate_hash=validate_hash,
-        follow_links=follow_links,
-        excludes=fixed_place(excludes).path if isinstance(excludes, str | os.PathLike) else excludes,
-        mask_tokens=mask_tokens,
-        tokens_column=tokens_column,
-        tokens_dtype=tokens_dtype,
-        mask_column=mask_column,
-        one_document=one_document,
-        documents=documents,
-        planes=planes,
-        decode=decode,
-    )
+    for name in options.keys() - Decoding.__annotations__.keys():
+        raise TypeError(f"open_source() got an unexpected keyword argument {name!r}")
+    if (columns := options.get("columns")) is not None:
+        options["columns"] = tuple(columns)
+    if isinstance(excludes := options.get("excludes"), str | os.PathLike):
+        options["excludes"] = fixed_place(cast("str | os.PathLike[str]", excludes)).path
     if not isinstance(path, str | os.PathLike):
-        return _open_list([os.fspath(one) for one in path], format, options)
-    return _open_one(path, format, options)
+        return _open_list([os.fspath(one) for one in path], format, OpenOptions(**options))
+    return _open_one(path, format, OpenOptions(**options))
 
 
 open = open_source  # as the façade calls it

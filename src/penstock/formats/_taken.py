@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from penstock._keywords import Decoding, definitions
 from penstock.abc import Format
 from penstock.errors import ConfigError
 from penstock.types import OpenOptions
 
-_NEEDS = {
-    "split": ("splits", "splits"),
-    "layout": ("layouts", "layouts to choose from"),
-    "eos_id": ("tokens", "documents of tokens"),
-    "vocab_size": ("tokens", "token ids"),
-    "validate_hash": ("hashes", "digests in an index"),
-    "decode": ("images", "images"),
-}
-"""Option of opening → the trait of the formats that take it, and what it is about."""
+_NEEDS = {name: option.needs for name, _, option in definitions(Decoding) if option.needs is not None}
+"""Option → the trait of the formats that support it, and how errors call it."""
 
 
 def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from penstock._digest import array_digest
+from penstock._keywords import Decoding, definitions, recipe_schema_of
 from penstock._kinds import is_finite
 from penstock._naming import naming
 from penstock.codec.parts import IMAGE_KINDS, DecodeOptions
@@ -78,14 +79,8 @@ def item(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None)
 
 
 _OPEN = {
-    "format": TEXT, "split": MAYBE_TEXT, "flavor": TEXT, "raw": FLAG, "trust": FLAG, "layout": MAYBE_TEXT,
-    "vocab_size": MAYBE_INT, "eos_id": MAYBE_INT, "columns": {"type": ["array", "null"], "items": TEXT},
-    "read": {"enum": ["auto", "mmap", "pread"]}, "validate_hash": MAYBE_TEXT, "dataset_config": TEXT,
-    "split_config": TEXT, "follow_links": FLAG, "excludes": {"anyOf": [TEXT, {"const": False}]},
-    "mask_tokens": MAYBE_INT,
-    "tokens_column": TEXT, "tokens_dtype": TEXT, "mask_column": TEXT, "one_document": FLAG,
-    "documents": {"enum": ["rows", "eos"]},
-    "planes": MAYBE_TEXT, "decode": {"enum": ["uint8", "uint8-0.2"]},
+    "format": TEXT, "dataset_config": TEXT, "split_config": TEXT,
+    **{name: recipe_schema_of(kind, option) for name, kind, option in definitions(Decoding)},
 }  # fmt: skip
 
 
