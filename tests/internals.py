@@ -32,19 +32,17 @@ _secrets: log_secrets=logger redact
 check.lint: lint
 check.summary: length_summary
 check.repairs: write_side_file
-cli._commands: COMMANDS COMMAND_ALIASES=ALIASES COMMAND_EXAMPLES=EXAMPLES GROUPS HIDDEN_COMMANDS=HIDDEN
-    RENAMED_COMMANDS=RENAMED
-cli._common: add_common common_options
-cli._errors: error_codes=codes exit_codes
-cli._headings: HEADINGS MAX_UNGROUPED VERB_HEADINGS find_heading
-cli._heartbeat: SERVING
-cli._hints: HINTS_INSTEAD=_INSTEAD with_options
+cli._errors: HINTS_INSTEAD=_INSTEAD error_codes=codes exit_codes with_options
+cli._help: COMMANDS COMMAND_ALIASES=ALIASES COMMAND_EXAMPLES=EXAMPLES GROUPS HEADINGS HIDDEN_COMMANDS=HIDDEN
+    MAX_UNGROUPED MODULES RENAMED_COMMANDS=RENAMED VERB_HEADINGS add_common find_heading
 cli._machine: plug_ins
-cli._output: counted note progress
+cli._options: common_options
+cli._output: SERVING note progress
 cli._pictures: known_way way_in
-cli._sharing: array_expression
-cli.cmd_verify: verify_command=command
+cli._reports: array_expression counted
+cli.check: verify_command=verify
 cli.main: cli main
+cli.prepare: PREPARE_RUN_OPTIONS=_RUN_OPTIONS
 codec.av: AVDecoder
 codec.compress: Compression FAMILIES FrameCount compress decompress
 codec.hashes: DocumentDigest hash_blocks
@@ -351,12 +349,13 @@ def system_calls(store: Any) -> Any:
 
 def command_of(verb: str) -> Any:
     """Return the click command of a verb."""
-    return importlib.import_module(f"penstock.cli.cmd_{verb.replace('-', '_')}").command
+    modules = importlib.import_module("penstock.cli._help").MODULES
+    return getattr(importlib.import_module(f"penstock.cli.{modules[verb]}"), verb.replace("-", "_"))
 
 
 def command_module(verb: str) -> str:
     """Return the module of a verb's command."""
-    return f"penstock.cli.cmd_{verb}"
+    return f"penstock.cli.{importlib.import_module('penstock.cli._help').MODULES[verb]}"
 
 
 def blend_pages(blend: Any) -> int:
@@ -383,11 +382,11 @@ def geometry_of(source: Any) -> Any:
 
 _REPLACED: dict[str, tuple[str, ...]] = {
     "hashed_bytes_at_once": ("_digest:_HASHED_BYTES",),
-    "plain_numbers": ("cli._common:plain_numbers",),
+    "plain_numbers": ("cli._errors:plain_numbers",),
     "seconds_between_lines": ("cli._output:SECONDS",),
     "ticking": ("cli._output:ticking",),
-    "explained_choice": ("cli.cmd_explain:_chosen",),
-    "explained_pictures": ("cli.cmd_explain:_read_out",),
+    "explained_choice": ("cli.train:_chosen",),
+    "explained_pictures": ("cli.train:_read_out",),
     "frame_count_begin": ("codec.compress:FrameCount.begin",),
     "hashes_block_bytes": ("codec.hashes:BLOCK_BYTES",),
     "pixels_of": ("codec.parts:_pixels_of",),

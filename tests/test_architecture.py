@@ -154,7 +154,7 @@ MAY_IMPORT_BY_NAME: dict[str, str] = {
     "penstock.compat.modalities.registry": "Modalities' own registry, where it is installed",
     "penstock.compat.streaming.packages": "packages of others",
     "penstock.cli.main": "the table of commands",
-    "penstock.cli.cmd_energon": "the table of Energon's commands",
+    "penstock.cli.energon": "the table of Energon's commands",
     "penstock.executors.worker": "what a worker process is told to import before its first task",
 }
 """Module that imports what a value names → the reason. Literal names are imports like others."""

@@ -6,9 +6,19 @@ from collections.abc import Iterable, Iterator
 
 import click
 
+from penstock._keywords import Decoding, definitions
 from penstock._settings import SETTINGS
-from penstock.cli._commands import COMMANDS
+from penstock.cli._help import COMMANDS
 from penstock.cli.main import cli
+
+OPTIONS_HEAD = """## Options of opening
+
+Keywords of `penstock.open`, options of commands (`--eos-id`) and keys of recipes. A format without the trait raises
+`ConfigError`.
+
+| option | type | default | sets | trait |
+|---|---|---|---|---|
+"""
 
 SETTINGS_HEAD = """## Settings
 
@@ -29,7 +39,12 @@ def cli_page() -> str:
         for one in SETTINGS
     )
     rows = [f"| {' | '.join(row)} |" for row in cells]
-    return "\n".join([*parts, SETTINGS_HEAD + "\n".join(rows) + "\n"])
+    options = "\n".join(
+        f"| `{name}` | `{getattr(kind, '__name__', None) or kind}` | `{one.default!r}` | "
+        f"{one.help.replace('{whose}', 'the dataset')} | {f'`{one.needs[0]}`' if one.needs else ''} |"
+        for name, kind, one in definitions(Decoding)
+    )
+    return "\n".join([*parts, OPTIONS_HEAD + options + "\n", SETTINGS_HEAD + "\n".join(rows) + "\n"])
 
 
 def walk(group: click.Group, names: Iterable[str]) -> Iterator[tuple[str, click.Command]]:

@@ -50,7 +50,8 @@ class Opening(TypedDict, total=False):
 
     split: Annotated[str | None, Opt(
         "Split of {whose}, for formats with splits.", needs=("splits", "splits"), common=True)]
-    flavor: Annotated[str, Opt("Index rules of JSONL files.", "modalities", choices=("modalities", "energon"))]
+    flavor: Annotated[str, Opt(
+        "Index rules of JSONL files.", "modalities", choices=("modalities", "energon"), shown="modalities")]
     raw: Annotated[bool, Opt(default=False)]
     trust: Annotated[bool, Opt("Run code stored with the data.", False)]
     layout: Annotated[str | None, Opt(

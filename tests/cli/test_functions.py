@@ -39,6 +39,7 @@ OTHERWISE: dict[str, dict[str, str | None]] = {
         "flavor": "flavor",  # None is modalities
         **dict.fromkeys(("pictures", "no_pictures"), None),  # for terminals
     },
+    "report": {"flavor": "flavor"},  # None is modalities
     "find": {"target": "target"},
     "verify": {
         **dict.fromkeys(("write_manifest", "replace_manifest"), None),  # write_side_file

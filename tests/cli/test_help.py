@@ -36,7 +36,7 @@ def help_of(name: str, command: click.Command) -> str:
 @pytest.mark.parametrize("name", OURS)
 def test_every_option_has_a_heading(name: str) -> None:
     missing = [one.opts for one in visible_options(OURS[name]) if find_heading(one, name) is None]
-    assert not missing, "add these options to HEADINGS in penstock/cli/_headings.py"
+    assert not missing, "add these options to HEADINGS in penstock/cli/_help.py"
 
 
 @pytest.mark.parametrize("name", COMMANDS)

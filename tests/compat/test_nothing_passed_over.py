@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.internals import PREPARE_RUN_OPTIONS, command_of
 
 import penstock as ps
 from penstock.compat import energon as en
@@ -415,29 +416,27 @@ def test_subclasses_without_such_methods_are_made(tmp_path: Path) -> None:
 # --- command lines ---------------------------------------------------------------------------------------------------
 
 CLI = COMPAT.parent / "cli"
-VERBS = ("energon", "modalities", "prepare", "prepare_media", "dataset_info", "mount")
+MODULES = ("energon", "modalities", "prepare", "view")
 UNREAD_OPTIONS: dict[str, str] = {}
 """`file:function:parameter` → why it changes nothing."""
 
 
 def test_every_option_of_the_facades_is_read_or_stands_in_the_table() -> None:
-    trees = {verb: ast.parse((CLI / f"cmd_{verb}.py").read_text()) for verb in VERBS}
-    found = {f"cmd_{verb}.py:{name}" for verb, tree in trees.items() for name in _unread(tree)}
+    trees = {module: ast.parse((CLI / f"{module}.py").read_text()) for module in MODULES}
+    found = {f"{module}.py:{name}" for module, tree in trees.items() for name in _unread(tree)}
     assert {one for one in found if not one.endswith(":ctx")} == set(UNREAD_OPTIONS)
 
 
-@pytest.mark.parametrize("verb", ["prepare", "prepare_media"])
+@pytest.mark.parametrize("verb", ["prepare", "prepare-media"])
 def test_every_option_that_comes_by_a_dict_is_asked_for_by_its_name(verb: str) -> None:
     """What the others get as `**options` they hand on whole."""
-    command = importlib.import_module(f"penstock.cli.cmd_{verb}").command
-    files = [ast.parse((CLI / name).read_text()) for name in (f"cmd_{verb}.py", "_energon.py")]
+    command = command_of(verb)
     taken = [
         one.slice.value if isinstance(one, ast.Subscript) else one.args[0].value
-        for file in files
-        for one in ast.walk(file)
+        for one in ast.walk(ast.parse((CLI / "prepare.py").read_text()))
         if (isinstance(one, ast.Subscript) and isinstance(one.slice, ast.Constant))
         or ((isinstance(one, ast.Call) and getattr(one.func, "attr", "") == "pop" and one.args)
         and isinstance(one.args[0], ast.Constant))
     ]  # fmt: skip
     by_name = inspect.signature(command.callback).parameters
-    assert {one.name for one in command.params} <= {*by_name, *taken}
+    assert {one.name for one in command.params} <= {*by_name, *taken, *PREPARE_RUN_OPTIONS, "shuffle_tars"}

@@ -1,4 +1,4 @@
-"""The output of commands: one JSON document, or text for people; progress as a bar or as lines."""
+"""Progress, notes and log messages of commands, on standard error."""
 
 from __future__ import annotations
 
@@ -7,74 +7,37 @@ import json
 import os
 import re
 import sys
+import threading
 import time
-from collections.abc import Callable, Generator
-from pathlib import Path
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import click
 
 from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import logger, redact
-from penstock.cli._common import has_color, is_quiet, progress_mode, said, wants_json
-from penstock.cli._heartbeat import SECONDS, read_bytes, ticking
+from penstock.cli._options import common, has_color, is_quiet, progress_mode
+from penstock.cli._reports import human_bytes
 
 if TYPE_CHECKING:
     import logging
 
+
+SECONDS = 30.0
+
+
+SERVING = frozenset({"mount", "view", "completion"})
+"""Commands that wait for somebody, and have nothing to report."""
+
+
 _PATIENCE_SECONDS = 1.0
+
+
 REPORTS = "reports"
-"""Among what was said: the command reports its progress itself."""
+"""Key in the common options: the command reports its progress itself."""
+
+
 _JSON_SECONDS = 1.0
-
-
-def _json_said(context: click.Context, option: click.Parameter, given: bool) -> bool:
-    return wants_json(given)
-
-
-json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_json_said, help="Print one JSON document to standard output."
-)
-
-follow_links_option = click.option(
-    "--follow-links", is_flag=True, help="Follow symbolic links that lead outside the dataset's directory."
-)
-
-
-class LocalPath(click.Path):
-    """A local path or `file://` URL, converted to a `pathlib.Path`."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path; raises `ConfigError` for a URL of another store."""
-        from penstock.store.place import local_path
-
-        name = "this" if param is None else param.human_readable_name
-        path = local_path(value, name)
-        if not self.exists:
-            return Path(os.fsdecode(super().convert(path, param, ctx)))
-        try:
-            os.stat(path)  # not by the base, which takes every refusal for a file that is not there
-        except (FileNotFoundError, NotADirectoryError, ValueError):
-            self.fail(f"Path {click.format_filename(path)!r} does not exist.", param, ctx)
-        return Path(path)
-
-
-def emit(data: Any, *, as_json: bool, text: str | Callable[[], str]) -> None:
-    """Print `data` as one JSON document, or `text`."""
-    if as_json:
-        click.echo(redact(printable_json(json.dumps(data, indent=1, ensure_ascii=False, default=str))))
-    else:
-        say(text if isinstance(text, str) else text())
-
-
-def emit_line(data: Any, *, as_json: bool, text: str) -> None:
-    """Print `data` as one line of JSON, or `text`, immediately, for commands that keep running."""
-    click.echo(redact(printable_json(json.dumps(data, ensure_ascii=False))) if as_json else text)
-
-
-def say(text: str) -> None:
-    """Text for people, on standard output."""
-    click.echo(redact(printable_lines(text)))
 
 
 def note(message: str) -> None:
@@ -89,75 +52,31 @@ def note(message: str) -> None:
 
 
 def tell_object(facts: dict[str, Any]) -> None:
-    """An object in a line, on standard error."""
+    """Print an object as one line to standard error."""
     click.echo(redact(printable_json(json.dumps(facts, ensure_ascii=False))), err=True)
 
 
-def human_bytes(size_bytes: float) -> str:
-    """`1.5 GB`, in powers of ten."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(size_bytes) < 1000 or unit == "TB":
-            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1000
-    raise ValueError("unreachable")
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 error`, `2 errors`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
-def table(rows: list[tuple[str, ...]], *, header: tuple[str, ...] | None = None) -> str:
-    """Left-aligned columns; those of numbers to the right."""
-    lines = ([header] if header else []) + [tuple(map(printable, row)) for row in rows]
-    if not lines:
-        return ""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-
-    bodies = list(zip(*lines[bool(header) :], strict=True))
-    of_numbers = [all(map(_is_amount, body)) for body in bodies]
-
-    def cell(text: str, column: int) -> str:
-        return text.rjust(widths[column]) if column < len(bodies) and of_numbers[column] else text.ljust(widths[column])
-
-    return "\n".join("  ".join(map(cell, line, range(len(line)))).rstrip() for line in lines)
-
-
-def _is_amount(text: str) -> bool:
-    return text in ("", "-") or (text[:1].isdigit() and "/" not in text)
-
-
 class Advance(Protocol):
-    """Tells a progress bar how far the work is."""
+    """Function that reports progress."""
 
     def __call__(self, done: int, extra: str = "", total: int | None = None) -> None:
-        """Show it.
-
-        Args:
-            done: so far, absolute.
-            extra: a short text such as `"3.1 M tokens"`.
-            total: how much there is, where that was not known before.
-        """
+        """Show that `done` of `total` is done, with a short text such as `"3.1 M tokens"`."""
 
 
 def _unseen(done: int, extra: str = "", total: int | None = None) -> None:
-    """No progress is shown."""
+    pass
 
 
 @contextlib.contextmanager
 def progress(
     label: str, total: int | None, unit: str = "bytes", *, clock: Callable[[], float] = time.monotonic
 ) -> Generator[Advance]:
-    """Progress on standard error: a bar on a terminal, after a second; into a pipe a line every 30 seconds.
+    """Show progress on standard error: a bar on a terminal after a second, otherwise a line every 30 seconds.
 
-    `--progress` says otherwise: `plain` lines on a terminal too, `json` one object a line every second and one at the
-    end, `none` nothing.
-
-    Yields:
-        What tells it how far the work is.
+    `--progress plain` prints lines on a terminal too, `json` an object every second and one at the end, `none` nothing.
     """
     mode = progress_mode()
-    said()[REPORTS] = True
+    common()[REPORTS] = True
     if mode == "none":
         yield _unseen
     elif mode == "json" or mode == "plain" or not sys.stderr.isatty():
@@ -173,7 +92,7 @@ def progress(
 
 
 class _Lines:
-    """Progress as lines, of which one comes when `seconds` have gone by since the last."""
+    """Progress as lines, at most one every `seconds`."""
 
     def __init__(
         self, label: str, unit: str, total: int | None, seconds: float, clock: Callable[[], float], *, as_json: bool,
@@ -186,19 +105,16 @@ class _Lines:
         self._done, self._extra = 0, ""
 
     def advance(self, done: int, extra: str = "", total: int | None = None) -> None:
-        """See `Advance`."""
         told, extra = _total_in(extra)
         self._done, self._extra, self._total = done, extra, told or total or self._total
         self.tick()
 
     def tick(self) -> None:
-        """Say a line, if it is time for one."""
         if self._clock() - self._last >= self._seconds:
             self._last = self._clock()
             self.say()
 
     def say(self) -> None:
-        """One line."""
         seconds = max(self._clock() - self._began, 1e-9)
         rate = self._done / seconds
         left_seconds = None if not self._total or not rate else max(0.0, (self._total - self._done) / rate)
@@ -228,17 +144,16 @@ def _duration(seconds: float) -> str:
 
 
 class _LogObjects:
-    """Writes what is logged as objects in a line; stands for a `logging.Formatter`."""
+    """Replaces `logging.Formatter`, whose import isn't needed otherwise: one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record."""
         facts = {"level": record.levelname.lower(), "message": record.getMessage()}
         return redact(printable_json(json.dumps(facts, ensure_ascii=False)))
 
 
 @contextlib.contextmanager
 def logs_as_asked() -> Generator[None]:
-    """With `-q`, what the library logs below an error stays unsaid; with `--progress json` it is objects too."""
+    """Hide log messages below errors with `-q`; print log messages as objects with `--progress json`."""
     import logging
 
     log, level, goes_on = logger(), logger().level, logger().propagate
@@ -260,18 +175,18 @@ def logs_as_asked() -> Generator[None]:
 
 
 def _total_in(extra: str) -> tuple[int | None, str]:
-    """The number in `of 1,234 read back`, and what follows: a verb's `progress=` takes a number and a text alone."""
+    """Split `of 1,234 read back` into number and text: `progress=` of a verb takes only a number and a text."""
     told = re.fullmatch(r"of ([\d,]+) ?(.*)", extra)
     return (int(told[1].replace(",", "")), told[2]) if told else (None, extra)
 
 
 @contextlib.contextmanager
 def reporting(label: str) -> Generator[None]:
-    """What every command does: where it does not report its progress itself, say every 30 seconds what it has read.
+    """Print every 30 seconds what a command has read, unless it reports its progress itself.
 
-    With `--progress json` it says so at its end too, however short it was.
+    With `--progress json`, also at the end.
     """
-    known, before, began = said(), read_bytes(), time.monotonic()
+    known, before, began = common(), read_bytes(), time.monotonic()
 
     def tick() -> None:
         mode = progress_mode(known)
@@ -317,3 +232,42 @@ def _bar(label: str, total: int | None, unit: str) -> Generator[Advance]:
     finally:
         if bar.live.is_started:
             bar.stop()
+
+
+@contextlib.contextmanager
+def ticking(tick: Callable[[], None], seconds: float = SECONDS) -> Generator[None]:
+    """Call `tick` every so many seconds, from a thread of its own, as long as the block runs."""
+    over = threading.Event()
+
+    def run() -> None:
+        while not over.wait(seconds):
+            with contextlib.suppress(OSError, ValueError):  # standard error may be closed
+                tick()
+
+    thread = threading.Thread(target=run, name="penstock-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def read_bytes() -> int:
+    """Bytes that this process and its children have read so far; 0 where the system does not say."""
+    return sum(map(_read_by, (os.getpid(), *_children())))
+
+
+def _children() -> Iterator[int]:
+    """Of the main thread, which starts all of them."""
+    path = f"/proc/self/task/{os.getpid()}/children"
+    with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
+        yield from map(int, file.read().split())
+
+
+def _read_by(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError):
+        with open(f"/proc/{pid}/io", encoding="ascii") as file:
+            found = {name: int(count) for name, _, count in (line.partition(": ") for line in file)}
+        return max(found["rchar"], found["read_bytes"])  # the second one has what was read through a map
+    return 0

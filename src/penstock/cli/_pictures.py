@@ -1,8 +1,9 @@
-"""`--pictures`: which way the terminal shows pictures, by what it says of itself."""
+"""Samples in a terminal: their values as JSON, and their pictures, by what the terminal can show."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 import re
@@ -15,25 +16,39 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from penstock.cli._common import has_color
-from penstock.cli._energon import refuse_given
+from penstock.cli._errors import with_options
+from penstock.cli._options import has_color, refuse_given, wants_json
 from penstock.cli._output import note
-from penstock.cli._samples import with_command_options
 
 if TYPE_CHECKING:
+    from penstock.look.head import Decode
     from penstock.view.draw.terminal import Way
+    from penstock.view.facts.panel import Panels
 
     Ask = Callable[[], Way]
 
+_JSON_TOKENS = 4096
+
+
 WAYS = ("auto", "kitty", "iterm", "sixel", "blocks", "none")
+
+
 ROWS_OF_A_LINE = 6
-"""Of a picture below a line of many."""
+"""Rows of a picture below the line of its sample."""
+
 
 _MOST_PICTURES = 64
+
+
 _ANSWER_SECONDS = 1.0
+
+
 _MOST_ANSWER_BYTES = 1024
+
+
 _ASK = b"\x1b_Gi=31,s=1,v=1,a=q,t=d,f=24;AAAA\x1b\\\x1b[c"
-"""Whether kitty's protocol is known; then what else is, which every terminal answers."""
+"""Asks for kitty's protocol, then for other abilities, which every terminal answers."""
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -50,21 +65,21 @@ def pictures_option(command: Command) -> Command:
 
 def _none(context: click.Context, _option: click.Parameter, given: bool) -> None:
     if given:
-        refuse_given(context, ("pictures",), "--no-pictures disables images")
+        refuse_given(("pictures",), "--no-pictures disables images")
         context.params["pictures"] = "none"
 
 
-def way_of(asked: str | None, *, as_json: bool) -> Ask | None:
-    """What says how pictures are shown; None: not at all, as where there is no terminal, or no colours are wanted.
+def way_of(asked: str | None) -> Ask | None:
+    """Return a function that tells how to show pictures, or None without a terminal or colors.
 
-    The terminal is asked when there is a picture, and once.
+    The terminal is asked once, when there is a picture.
 
     Raises:
-        UsageError: pictures are asked for with `--json`.
+        UsageError: `--pictures` with `--json`.
     """
-    if as_json:
+    if wants_json():
         if asked not in (None, "none"):
-            refuse_given(click.get_current_context(), ("pictures",), "--json prints values, not images")
+            refuse_given(("pictures",), "--json prints values, not images")
         return None
     if asked not in (None, "auto"):
         # Half blocks are made of colours; a protocol that is asked for by its name is not.
@@ -80,9 +95,9 @@ def _found_way() -> Way:
 
 
 def known_way(environ: Mapping[str, str]) -> Way | None:
-    """What the environment says of the terminal; None where that has to be asked.
+    """Return the way that environment variables imply; None if the terminal has to be asked.
 
-    Between us and the terminal, tmux and screen keep escapes that they don't know to themselves.
+    tmux and screen drop escape sequences that they don't know.
     """
     if "TMUX" in environ or environ.get("TERM", "").startswith(("screen", "tmux")):
         return "blocks"
@@ -97,7 +112,7 @@ def known_way(environ: Mapping[str, str]) -> Way | None:
 
 
 def asked_way() -> Way | None:
-    """What the terminal itself answers; None where it answers nothing in time, or there is none to ask."""
+    """Ask the terminal; return None if it doesn't answer in time, or if there is none."""
     try:
         import termios
         import tty
@@ -122,7 +137,6 @@ def asked_way() -> Way | None:
 
 
 def way_in(answer: bytes) -> Way | None:
-    """What an answer says."""
     if b"\x1b_Gi=31;OK" in answer:
         return "kitty"
     found = re.search(rb"\x1b\[\?([\d;]*)c", answer)
@@ -141,7 +155,7 @@ def _answer(terminal: int) -> bytes:
 
 
 def stored_pictures(opened: Any, index: int, way: Ask, columns: int, rows: int) -> Callable[[Any], list[str]]:
-    """What draws a part of a stored sample."""
+    """Return a function that draws a part of a stored sample."""
     from penstock.errors import PenstockError
     from penstock.view.facts.bounds import MOST_SAMPLE_BYTES
     from penstock.view.facts.samples import media_of
@@ -158,7 +172,7 @@ def stored_pictures(opened: Any, index: int, way: Ask, columns: int, rows: int) 
 
 
 def drawn_picture(value: Any, way: Ask, columns: int, rows: int) -> list[str]:
-    """A picture, stored or decoded, in lines; none where it is none."""
+    """Return the lines that show a stored or decoded picture; none if it isn't a picture."""
     from penstock.errors import PenstockError
     from penstock.view.draw.terminal import CELL_HEIGHT, CELL_WIDTH, picture
     from penstock.view.facts.media import small_picture
@@ -203,14 +217,14 @@ def show_tables(
 
 
 def show_pictures(found: Any, draws: Callable[[Any], list[str]]) -> None:
-    """The pictures of a stored sample, below its line."""
+    """Show the pictures of a stored sample."""
     for panel in found.panels:
         if panel.kind == "image":
             _show(draws(panel))
 
 
 def decoded_pictures(sample: Mapping[str, Any], way: Ask) -> None:
-    """The pictures of a sample as a run makes it, below its line."""
+    """Show the pictures of a sample of a run."""
     columns = shutil.get_terminal_size().columns - 2
     for value in list(sample.values())[:_MOST_PICTURES]:
         _show(drawn_picture(value, way, columns, ROWS_OF_A_LINE))
@@ -219,3 +233,57 @@ def decoded_pictures(sample: Mapping[str, Any], way: Ask) -> None:
 def _show(lines: list[str]) -> None:
     for text in lines:
         click.echo(f"  {text}", color=True)
+
+
+def with_command_options(shown: Panels) -> Panels:
+    """Return a sample whose error names the options of the current command in place of arguments of Python."""
+    if shown.error is None:
+        return shown
+    return dataclasses.replace(shown, error=with_options(shown.error, click.get_current_context().command))
+
+
+def require_one() -> None:
+    """Raise `click.UsageError` if more than one of `--start`, `--index` and `--key` is given."""
+    context = click.get_current_context()
+    for name, others in (("key", ("index", "start")), ("index", ("start",))):
+        if context.params.get(name) is not None:
+            refuse_given(others, f"--{name} selects one sample")
+
+
+def warn_of(what: str | None) -> None:
+    """Print a warning, unless it is None."""
+    if what is not None:
+        note(f"warning: {what}")
+
+
+def plain_at(
+    source: Any, index: int, decode: Decode | None, *, show_all: bool, more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return the fields of a sample as JSON values, or the reason if it is excluded."""
+    from penstock.errors import Excluded
+    from penstock.look.head import visible
+
+    try:
+        return plain(visible(source[index], decode, show_all=show_all)) | dict(more or {})
+    except Excluded as error:
+        return {"excluded": error.what}
+
+
+def plain(sample: dict[str, Any]) -> dict[str, Any]:
+    """Return a sample as JSON values: long arrays of IDs are cut, bytes and images described."""
+    return {name: _plain_value(value) for name, value in sample.items()}
+
+
+def _plain_value(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        shown = value[:_JSON_TOKENS].tolist() if getattr(value, "ndim", 0) else value.tolist()
+        return [*shown, f"… {len(value)} in all"] if getattr(value, "ndim", 0) and len(value) > _JSON_TOKENS else shown
+    if isinstance(value, (bytes, bytearray)):
+        return f"<{len(value)} bytes>"
+    if hasattr(value, "mode") and hasattr(value, "tobytes"):
+        return f"<{value.mode} image, {value.width} x {value.height}>"
+    if isinstance(value, (list, tuple)):
+        return [_plain_value(one) for one in value]
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {name: one for name, one in dataclasses.asdict(value).items() if one is not None}
+    return value

@@ -19,15 +19,29 @@ from penstock import __version__, errors
 from penstock._printable import printable, printable_json, printable_lines, shortened
 from penstock._secrets import redact
 from penstock._settings import setting
-from penstock.cli._commands import ALIASES, COMMANDS, GROUPS, RENAMED, kept_by
-from penstock.cli._common import add_common, common_options, copied, in_plain_words, with_example
-from penstock.cli._errors import INTERRUPTED, OUR_FAULT, SYSTEM, errors_option
-from penstock.cli._headings import group_options
-from penstock.cli._heartbeat import SERVING
-from penstock.cli._hints import path_hint, with_options
+from penstock.cli._errors import (
+    INTERRUPTED,
+    OUR_FAULT,
+    SYSTEM,
+    errors_option,
+    in_plain_words,
+    path_hint,
+    with_options,
+)
+from penstock.cli._help import (
+    ALIASES,
+    COMMANDS,
+    GROUPS,
+    MODULES,
+    RENAMED,
+    VARIABLE,
+    add_common,
+    group_options,
+    kept_by,
+    with_example,
+)
+from penstock.cli._options import common_options, copied
 
-VARIABLE = "_PENSTOCK_COMPLETE"
-"""Set by the shell that asks what completes a line."""
 _FAULT_CHARACTERS = 120
 """Of what an unexpected error says: `--debug` has all of it."""
 _MEMORY = "Use fewer workers, or raise the memory limit (ulimit -v); penstock doctor shows it"
@@ -44,9 +58,11 @@ class LazyCommands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         # A copy: groups of others have some of these commands too, with other examples.
-        command = copied(importlib.import_module(f"penstock.cli.cmd_{cmd_name.replace('-', '_')}").command)
+        command = copied(
+            getattr(importlib.import_module(f"penstock.cli.{MODULES[cmd_name]}"), cmd_name.replace("-", "_"))
+        )
         if VARIABLE in os.environ:
-            from penstock.cli._completion import completing
+            from penstock.cli.start import completing
 
             command = completing(command)
         command = _with_aliases(command, ALIASES[""] | ALIASES.get(cmd_name, {}))
@@ -93,7 +109,7 @@ def _reporting(command: click.Command, name: str) -> click.Command:
     invoke = command.invoke
 
     def watched(context: click.Context) -> Any:
-        from penstock.cli._output import logs_as_asked, reporting
+        from penstock.cli._output import SERVING, logs_as_asked, reporting
 
         with contextlib.nullcontext() if name in SERVING else reporting(name), logs_as_asked():
             try:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._keywords import Opening
 from penstock._places import place_of
 from penstock._planes import planes_of
 from penstock._secrets import redacted_repr
@@ -120,11 +121,10 @@ class DiffReport:
 
 def diff(
     a: Target, b: Target, *, compare_as: As = "sequence",
-    format: str | None = None, split: str | None = None, flavor: str | None = None, layout: str | None = None,
-    eos_id: int | None = None, planes: str | None = "auto",
+    format: str | None = None,
     excludes_a: Given | Literal[False] | None = None, excludes_b: Given | Literal[False] | None = None,
-    trust: bool = False, follow_links: bool = False,
     progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
+    **opening: Unpack[Opening],
 ) -> DiffReport:  # fmt: skip
     """Compare the samples of two datasets, which may have different formats.
 
@@ -138,10 +138,11 @@ def diff(
     Args:
         a, b: paths, URLs, lists of JSONL files, or sources; either both of token documents or both of samples.
         compare_as: `"sequence"` compares the order too, `"set"` doesn't. Repeated samples are counted.
-        format, split, flavor, layout, eos_id, planes, trust, follow_links: as in `penstock.open`, for both.
+        format: format of both; detected by default.
         excludes_a, excludes_b: exclude list of each, as `excludes` in `penstock.open`.
         progress: called with the number of samples read and the total.
         executor, workers: how to run the work, as in `penstock.pack`. By default this process.
+        opening: options of `penstock.open` for both.
 
     Returns:
         A report with `equal`, `only_in_a`, `only_in_b`, `first_differences` and more.
@@ -162,8 +163,9 @@ def diff(
     """
     if compare_as not in get_args(As):
         raise ConfigError("unknown way to compare", found=compare_as, expected=" | ".join(get_args(As)))
-    options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id, "planes": planes}
-    options |= {"trust": trust, "follow_links": follow_links}
+    if "excludes" in opening:
+        raise ConfigError("each dataset has its own exclude list", hint="Pass excludes_a= and excludes_b=")
+    options: dict[str, Any] = {"format": format, **opening}
     lists = (a, excludes_a), (b, excludes_b)
     one, other = (open_dataset(side, options | {"excludes": listed}, leave_out=True) for side, listed in lists)
     sides = one, other

@@ -9,11 +9,11 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
-from penstock._keywords import were_given
+from penstock._keywords import Opening, definitions, were_given
 from penstock._secrets import redacted_repr
 from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound
@@ -38,7 +38,7 @@ from penstock.types import IntArray, OpenOptions
 Found: TypeAlias = dict[int, str | None]
 """Index → key."""
 
-OPTIONS = ("format", "split", "layout", "eos_id", "planes", "trust", "follow_links")
+OPTIONS = ("format", *(name for name, _, one in definitions(Opening) if one.common), "trust", "follow_links")
 """Opening options of `exclude` and `purge`."""
 
 
@@ -109,9 +109,8 @@ def exclude(
     who: str | None = None,
     dry_run: bool = False,
     key_field: str | None = None,
-    format: str | None = None, split: str | None = None, layout: str | None = None, eos_id: int | None = None,
-    planes: str | None = "auto",
-    trust: bool = False, follow_links: bool = False,
+    format: str | None = None,
+    **opening: Unpack[Opening],
 ) -> ExcludeReport:  # fmt: skip
     """Add samples to a dataset's exclude list, or remove them from it. The data itself doesn't change.
 
@@ -132,7 +131,8 @@ def exclude(
         also: datasets made from the target, such as tokens. Their samples from the excluded ones are excluded too.
         who: recorded in each entry; by default the user of this process.
         dry_run: check everything and report what would change, without writing.
-        key_field, format, split, layout, eos_id, planes, trust, follow_links: as in `penstock.find`.
+        key_field, format: as in `penstock.find`.
+        opening: `split, layout, eos_id, planes, trust` and `follow_links`, as in `penstock.open`.
 
     Returns:
         A report with `added`, `removed`, `already` and `entries`, the number of samples now excluded.
@@ -154,8 +154,9 @@ def exclude(
         >>> ps.exclude("docs.jsonl", key="a3", undo=True).removed
         1
     """
-    given: dict[str, Any] = {"format": format, "split": split, "layout": layout, "eos_id": eos_id, "planes": planes}
-    options = {**given, "trust": trust, "follow_links": follow_links}
+    options: dict[str, Any] = {"format": format, **opening}
+    if wrong := sorted(options.keys() - {*OPTIONS}):
+        raise ConfigError(f"unknown option {', '.join(wrong)}", expected=", ".join(OPTIONS))
     keys = [] if key is None else [key] if isinstance(key, str) else [*map(str, key)]
     _require_sense(keys, indices, where, reason, undo=undo)
     with keeping_nothing(dry_run):

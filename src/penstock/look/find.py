@@ -6,10 +6,11 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Unpack
 
 import numpy as np
 
+from penstock._keywords import Opening
 from penstock._limits import EXPRESSION_SECONDS
 from penstock._places import place_of
 from penstock._secrets import redacted_repr
@@ -25,8 +26,6 @@ from penstock.look.samples import Dataset, Stretch, Target, documents_of, open_d
 from penstock.reshape.expression import Clock, compile_expression, each_at_most, names_in, require_fields
 from penstock.reshape.filter import Fits, fields_of, holds
 from penstock.reshape.rows import LineRows, Lines, read_run, runs
-from penstock.store.exclude_list import ExcludeList
-from penstock.store.place import Given
 from penstock.types import Extent
 
 _PRELOAD = ("penstock.look.find",)
@@ -74,11 +73,8 @@ def find(
     *,
     key: str | None = None, text: str | None = None, where: str | None = None, limit: int | None = None,
     key_field: str | None = None, tokenizer: str | None = None,
-    format: str | None = None, split: str | None = None, flavor: str | None = None, layout: str | None = None,
-    eos_id: int | None = None, planes: str | None = "auto",
-    excludes: Given | ExcludeList | Literal[False] | None = None,
-    trust: bool = False, follow_links: bool = False,
-    progress: Progress | None = None, executor: AnyExecutor | None = None, workers: int | None = None,
+    format: str | None = None, progress: Progress | None = None, executor: AnyExecutor | None = None,
+    workers: int | None = None, **opening: Unpack[Opening],
 ) -> FindReport:  # fmt: skip
     """Find samples by key, text or expression, in any format. Excluded samples are found too, and marked.
 
@@ -95,9 +91,10 @@ def find(
         key_field: field with the key. By default the first of `__key__`, `key`, `id`, `doc_id` and `url` that a sample
             has.
         tokenizer: file or directory of the tokenizer, for token documents.
-        format, split, flavor, layout, eos_id, planes, excludes, trust, follow_links: as in `penstock.open`.
+        format: format of the dataset; detected by default.
         progress: called with the number of samples read and the total.
         executor, workers: how to run the work, as in `penstock.pack`. By default this process.
+        opening: options of `penstock.open`.
 
     Returns:
         A report whose `found` lists the matches with `index`, `key`, `path`, `place` and `excluded`.
@@ -129,10 +126,8 @@ def find(
         raise ConfigError("the limit must be positive", found=limit, expected="1 or more")
     if key_field is not None and key is None:
         raise ConfigError("key_field only works with a key", found=key_field, hint="Pass the key, or use where")
-    options = {"format": format, "split": split, "flavor": flavor, "layout": layout, "eos_id": eos_id, "planes": planes}
-    options |= {"excludes": excludes, "trust": trust, "follow_links": follow_links}
     with skipping_invalid_lines():
-        dataset = open_dataset(target, options, marks=True)
+        dataset = open_dataset(target, {"format": format, **opening}, marks=True)
     wanted = Wanted(key, text, where, key_field, tokenizer)
     wanted.require_possible(dataset)
     if key is not None and key_field is None and isinstance(dataset.source, SupportsKeys):

@@ -113,6 +113,8 @@ def open_dataset(target: Target, options: dict[str, Any], *, leave_out: bool = F
         marks: set `excluded`. Otherwise the exclude list is only read to leave samples out.
     """
     asked = were_given(options)
+    if wrong := sorted(asked.keys() & {"raw", "columns"}):
+        raise ConfigError("samples are read whole and as stored", found=", ".join(wrong), hint="Leave them out")
     seen = kept if leave_out else stored_source
     options = asked | ({} if leave_out or marks else {"excludes": NO_LIST})
     if not isinstance(target, str | os.PathLike | Sequence):

@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, Unpack
 
 import xxhash
 
 from penstock import __version__
-from penstock._keywords import were_given
+from penstock._keywords import Opening, were_given
 from penstock._secrets import redacted_repr
 from penstock.check import verify
 from penstock.errors import ConfigError, PenstockError
@@ -74,10 +74,8 @@ def report(
     examples: int = 12, depth: CheckDepth = "quick", step: int = 0, steps: int | None = None,
     global_batch: int | None = None, world: int | None = None, state: str | os.PathLike[str] | None = None,
     seed: int | None = None, mode: str | None = None,
-    split: str | None = None, format: str | None = None, layout: str | None = None, eos_id: int | None = None,
-    excludes: str | os.PathLike[str] | Literal[False] | None = None, planes: str | None = "auto",
-    flavor: str | None = None, tokenizer: str | None = None,
-    overwrite: bool = False, dry_run: bool = False, trust: bool = False, follow_links: bool = False,
+    format: str | None = None, tokenizer: str | None = None, overwrite: bool = False, dry_run: bool = False,
+    **opening: Unpack[Opening],
 ) -> Report:  # fmt: skip
     """Write a self-contained HTML report on a dataset, or on a training run described by a recipe.
 
@@ -97,18 +95,11 @@ def report(
         world: number of data-parallel ranks of a run.
         seed: seed of a run's order, if its recipe has none.
         mode: mode of a metadataset: `"train"` or `"val"`.
-        split: as in `penstock.open`, like the following options.
         format: format of the dataset; detected by default.
-        layout: layout of the dataset, for formats with several ones.
-        eos_id: id that ends documents of tokens.
-        excludes: exclude list; by default the one next to the dataset.
-        planes: planes to read with tokens.
-        flavor: kind of samples in a directory.
-        trust: import code named by the data or the recipe, and run pickles.
-        follow_links: read files through links that lead out of the dataset's directory.
         tokenizer: file or directory of the tokenizer, to show token ids as text.
         overwrite: replace an existing report.
         dry_run: check everything and report the size of the page, without writing.
+        opening: options of `penstock.open`.
 
     Returns:
         A summary of the page written.
@@ -126,11 +117,12 @@ def report(
         raise ConfigError("too many examples for a page", found=examples, expected=f"0 to {MOST_EXAMPLES}")
     place = _place_of_page(place_of(output).bare())
     of_run = is_recipe(target)
-    taken: dict[str, Any] = {"trust": trust, "follow_links": follow_links, "tokenizer": tokenizer, "split": split}
+    taken: dict[str, Any] = {name: opening.get(name) for name in ("trust", "follow_links", "split")}
+    taken |= {"trust": bool(taken["trust"]), "follow_links": bool(taken["follow_links"]), "tokenizer": tokenizer}
     for_runs: dict[str, Any] = {"steps": steps, "global_batch": global_batch, "world": world, "state": state}
     for_runs |= {"seed": seed, "mode": mode}
-    for_data: dict[str, Any] = {"format": format, "layout": layout, "eos_id": eos_id, "excludes": excludes}
-    for_data |= {"planes": planes, "flavor": flavor}
+    for_data: dict[str, Any] = {"format": format, **opening}
+    for_data = {name: value for name, value in for_data.items() if name not in taken}
     _refuse_others(were_given(for_data) if of_run else for_runs | {"step": step or None}, of_run=of_run)
     with keeping_nothing(dry_run):
         if of_run:

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, Unpack, cast
 
 import numpy as np
 
-from penstock._keywords import were_given
+from penstock._keywords import Opening, were_given
 from penstock._kinds import is_lane_stream, is_stream, is_token_source
 from penstock._printable import recordable
 from penstock._secrets import redact
@@ -34,7 +34,7 @@ from penstock.store.base import Store
 from penstock.store.find import peek_names
 from penstock.store.place import Place, dataset_at, place_of
 from penstock.store.put import read_document
-from penstock.types import IntArray, OpenOptions, ReadMode
+from penstock.types import IntArray, OpenOptions
 from penstock.view.facts.panel import Decode
 
 if TYPE_CHECKING:
@@ -161,20 +161,7 @@ class Opened:
 
 @skipping_invalid_lines()
 def open_target(
-    target: Target,
-    *,
-    split: str | None = None,
-    format: str | None = None,
-    layout: str | None = None,
-    eos_id: int | None = None,
-    excludes: Any = None,
-    planes: str | None = "auto",
-    flavor: str | None = None,
-    columns: Sequence[str] | None = None,
-    tokenizer: str | None = None,
-    trust: bool = False,
-    follow_links: bool = False,
-    read: ReadMode = "auto",
+    target: Target, *, format: str | None = None, tokenizer: str | None = None, **opening: Unpack[Opening]
 ) -> Opened:
     """Open a dataset to look at its samples: images stay as stored, and without `trust` so do pickles.
 
@@ -183,14 +170,9 @@ def open_target(
 
     Raises: as `penstock.open`.
     """
-    given: dict[str, Any] = {"format": format, "split": split, "layout": layout, "eos_id": eos_id, "excludes": excludes}
-    given |= {"planes": planes, "flavor": flavor}
-    options = were_given(given)
-    asked = {name: "none" if value in (None, False) else value for name, value in options.items()}
-    options |= {"read": read} if read != "auto" else {}
-    options |= {"trust": True} if trust else {}
-    options |= {"follow_links": True} if follow_links else {}
-    options |= {} if columns is None else {"columns": list(columns)}
+    options = were_given({"format": format, **opening})
+    shown = options.keys() - {"read", "trust", "follow_links", "columns"}
+    asked = {name: "none" if value in (None, False) else value for name, value in options.items() if name in shown}
     if not isinstance(target, str | os.PathLike):
         if options:
             raise ConfigError("the source is already open", found=", ".join(options), hint="Pass them to ps.open")
@@ -199,16 +181,17 @@ def open_target(
         return Opened(
             redact(name), str(kind.get("format", kind.get("kind"))), target, (target,), None, tokenizer, {}, {}
         )
-    place = dataset_at(target, follow_links=follow_links)
-    chosen = find_format(place, format, OpenOptions(split=split, layout=layout, eos_id=eos_id)).name
+    place = dataset_at(target, follow_links=bool(opening.get("follow_links")))
+    known = {name: opening.get(name) for name in ("split", "layout", "eos_id")}
+    chosen = find_format(place, format, OpenOptions(**cast(Any, known))).name
     options["format"] = chosen
-    if flavor is not None and chosen not in ("jsonl", "jsonl-files"):
+    if (flavor := opening.get("flavor")) is not None and chosen not in ("jsonl", "jsonl-files"):
         what = f"a flavor only applies to JSONL, not to the format {chosen!r}"
         raise ConfigError(what, path=place.path, found=f"flavor={flavor!r}", hint="Omit --flavor (flavor=)")
     raw: dict[str, Any] = {"raw": True} if chosen in _AS_STORED else {}
     source = open_source(target, **options, **raw)
     readers: tuple[Source[Any], ...] = (source,)
-    kinds = _STORED_KINDS[:-1] if trust else _STORED_KINDS
+    kinds = _STORED_KINDS[:-1] if opening.get("trust") else _STORED_KINDS
     as_stored = [one.name for one in source.schema.fields if one.kind in kinds]
     if chosen == "mds" and as_stored:
         decoded = [one.name for one in source.schema.fields if one.name not in as_stored]

@@ -1,4 +1,4 @@
-"""`penstock verify PATH`."""
+"""Commands that check and repair datasets."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock._printable import printable, shortened_part
-from penstock.cli._energon import refuse_given
-from penstock.cli._executors import optional_executor_options
-from penstock.cli._hints import with_options
-from penstock.cli._opening import dataset_argument, excludes_option, planes_option
-from penstock.cli._output import counted, emit, follow_links_option, json_option
-from penstock.cli._sharing import missing_text, restart_option, sharing_options
+from penstock.cli._errors import with_options
+from penstock.cli._options import EXECUTOR, dataset_argument, refuse_given, takes
+from penstock.cli._reports import counted, emit, missing_text
 
 if TYPE_CHECKING:
     from penstock.engine.options import RunOptions
@@ -29,10 +26,14 @@ _READ = {
 }
 """Depth → description of what was checked, and what wasn't."""
 
+
 _LISTED = 3
 """Files with the same problem that are named."""
 
+
 _HEAD_BYTES = 4096
+
+
 _NUMBER = re.compile(r"\d+")
 
 
@@ -55,17 +56,14 @@ def explain_code(context: click.Context, _: click.Parameter, code: str | None) -
     help="What to read: indexes and sizes (quick), also some of the data (sample), every byte (full), or every "
     "byte and each sample decoded, except audio and video (decode).",
 )
-@click.option("--format", "format_name", metavar="NAME", show_default="detected", help="Format of the dataset.")
-@click.option("--layout", metavar="NAME", help="Layout of the data, if ambiguous.")
+@takes("format layout", layout="Layout of the data, if ambiguous.")
 @click.option("--vocab-size", type=int, help="Report token IDs of at least this number as errors.")
-@click.option("--eos-id", type=int, metavar="ID", help="ID of the token that ends each document.")
-@excludes_option
-@click.option(
-    "--split",
-    metavar="NAME",
-    help="Check only this split. Tar shards are all checked; --depth decode decodes only the split.",
+@takes(
+    "eos_id excludes split trust",
+    eos_id="ID of the token that ends each document.",
+    split="Check only this split. Tar shards are all checked; --depth decode decodes only the split.",
+    trust="With --depth decode: run code stored with the data, such as pickles.",
 )
-@click.option("--trust", is_flag=True, help="With --depth decode: run code stored with the data, such as pickles.")
 @click.option(
     "--write-manifest", is_flag=True, help="Write a side file with counts and digests, unless there are errors."
 )
@@ -87,30 +85,11 @@ def explain_code(context: click.Context, _: click.Parameter, code: str | None) -
     callback=explain_code,
     help="Print what the code of a finding means and how it is fixed. No PATH needed.",
 )
-@restart_option
-@sharing_options
-@optional_executor_options
-@planes_option
-@follow_links_option
-@json_option
-@click.pass_context
-def command(
-    context: click.Context,
-    path: str,
-    depth: Any,
-    format_name: str | None,
-    write_manifest: bool,
-    replace_manifest: bool,
-    as_json: bool,
-    workers: int | None,
-    executor: str | None,
-    part: tuple[int, int] | None,
-    finish: bool,
-    no_work: bool,
-    restart: bool,
-    work: str | None,
-    **options: Any,
-) -> int:
+@takes(f"restart part finish no_work {EXECUTOR} planes follow_links")
+def verify(
+    path: str, depth: Any, write_manifest: bool, replace_manifest: bool, workers: int | None, executor: str | None,
+    part: tuple[int, int] | None, finish: bool, no_work: bool, restart: bool, work: str | None, **options: Any,
+) -> int:  # fmt: skip
     """Check a dataset.
 
     Prints each finding with its location and fix. Exits with 1 if there are errors.
@@ -121,52 +100,47 @@ def command(
     To distribute the check, run it with --part and --work DIR on each machine, with DIR on shared storage, then once
     with --finish.
     """
-    import msgspec
-
     from penstock.check import verify
     from penstock.check.verification import verify_in_parts
     from penstock.engine.options import RunOptions
 
     if depth != "decode":
-        refuse_given(context, ("trust",), "Only --depth decode runs code stored with the data")
-    how = RunOptions(executor, workers, part, finish, no_work, restart)
-    _require_together(how, work, writes=write_manifest or replace_manifest)
-    check: dict[str, Any] = {"depth": depth, "format": format_name, **options}
-    if format_name is None and _is_recipe_file(path):
-        if work is not None or write_manifest or replace_manifest:
+        refuse_given(("trust",), "Only --depth decode runs code stored with the data")
+    run = RunOptions(executor, workers, part, finish, no_work, restart)
+    writes = write_manifest or replace_manifest
+    _require_together(run, work, writes=writes)
+    if options["format"] is None and _is_recipe_file(path):
+        if work is not None or writes:
             raise click.UsageError(
                 "A recipe is checked by one process and has no side file: leave out --work, --write-manifest and "
                 "--replace-manifest."
             )
-        findings = _verify_recipe(path, {**check, "workers": workers, "executor": executor})
+        findings = _verify_recipe(path, {**options, "depth": depth, "workers": workers, "executor": executor})
     elif work is None:
-        findings = verify(path, **check, workers=workers, executor=executor)
+        findings = verify(path, depth=depth, workers=workers, executor=executor, **options)
     else:
-        report = verify_in_parts(path, how, work=work, **check)
+        report = verify_in_parts(path, run, work=work, depth=depth, **options)
         if report.findings is None:
-            return _say_unfinished(path, work, report, as_json=as_json)
+            return _report_unfinished(path, work, report)
         findings = report.findings
     if replace_manifest:
         from penstock.check.repairs import is_contradiction
 
         findings = [one for one in findings if not is_contradiction(one, options)]
     errors = sum(one.severity == "error" for one in findings)
-    side_path = None
-    if (write_manifest or replace_manifest) and not errors:
+    wrote: dict[str, str] = {}
+    if writes and not errors:
         from penstock.check.repairs import write_side_file
 
-        side_path = write_side_file(path, format=format_name, replace=replace_manifest, **options)
+        wrote["side_file"] = write_side_file(path, replace=replace_manifest, **options)
 
     def text() -> str:
-        lines = describe_findings(findings)
         counts = f"{counted(errors, 'error')}, {counted(len(findings) - errors, 'warning')}"
-        verdict = (
-            f"{printable(shortened_part(path))}: {counts if findings else f'clean at depth {depth}: {_READ[depth]}'}"
-        )
-        return "\n".join([*lines, verdict, *([f"wrote {side_path}"] if side_path else [])])
+        verdict = counts if findings else f"clean at depth {depth}: {_READ[depth]}"
+        lines = [*describe_findings(findings), f"{printable(shortened_part(path))}: {verdict}"]
+        return "\n".join([*lines, *(f"wrote {side_path}" for side_path in wrote.values())])
 
-    data = {"path": path, "depth": depth, "errors": errors, "findings": [msgspec.to_builtins(one) for one in findings]}
-    emit(data | ({"side_file": side_path} if side_path else {}), as_json=as_json, text=text)
+    emit({"path": path, "depth": depth, "errors": errors, "findings": findings}, text, **wrote)
     return 1 if errors else 0
 
 
@@ -235,12 +209,12 @@ def _require_together(how: RunOptions, work: str | None, *, writes: bool) -> Non
         raise ConfigError(what, found="--write-manifest or --replace-manifest", hint=hint)
 
 
-def _say_unfinished(path: str, work: str, report: Any, *, as_json: bool) -> int:
+def _report_unfinished(path: str, work: str, report: Any) -> int:
     from penstock.errors import PrepareError
 
-    data = {"path": path, "part": report.part, "tasks": report.tasks, "missing": list(report.missing)}
+    data = {"path": path, "part": report.part, "tasks": report.tasks, "missing": report.missing}
     done = "" if report.part is None else f"part {report.part[0]} of {report.part[1]}: {report.tasks} tasks checked"
-    emit(data, as_json=as_json, text=missing_text(work, report.missing) if report.missing else done)
+    emit(data, missing_text(work, report.missing) if report.missing else done)
     return PrepareError.exit_status if report.missing else 0
 
 
@@ -276,3 +250,46 @@ def describe_finding(one: Any) -> str:
         if value is not None:
             line += f"\n    {label}: {printable(str(value))}"
     return line
+
+
+@click.command()
+@click.argument("path")
+@click.option("--write", is_flag=True, help="Make the changes; a backup of each changed file is kept next to it.")
+@click.option(
+    "--depth",
+    type=click.Choice(["quick", "sample", "full"]),
+    default="quick",
+    show_default=True,
+    help="How thoroughly to look for damage, as in `penstock verify`; full reads every byte.",
+)
+@takes(
+    "format layout eos_id follow_links",
+    layout="Layout of the data, if ambiguous.",
+    eos_id="ID of the token that ends each document, to rebuild a lost index.",
+)
+def repair(path: str, write: bool, depth: Any, **options: Any) -> int:
+    """Repair known damage.
+
+    Lists the changes; --write makes them. Exits with 1 if errors remain.
+    """
+    from penstock.check import repair, verify
+
+    actions = repair(path, write=write, depth=depth, **options)
+    remaining: list[Any] = []
+    if write or not any(one.possible for one in actions):  # these can't be repaired
+        remaining = [one for one in verify(path, depth=depth, **options) if one.severity == "error"]
+
+    def text() -> str:
+        verb = "done" if write else "would do"
+        lines = [f"{verb if one.possible else 'impossible'}: {one.path}: {one.what}" for one in actions]
+        more = "" if depth == "full" else "; --depth full reads every byte"
+        if remaining:
+            last = f"{path}: {counted(len(remaining), 'error')} can't be repaired"
+            return "\n".join([*lines, *describe_findings(remaining), last])
+        if not actions:
+            return f"{path}: nothing to repair at depth {depth}{more}"
+        last = f"{path}: no errors left at depth {depth}{more}"
+        return "\n".join([*lines, last if write else "Run again with --write to make the changes."])
+
+    emit({"path": path, "depth": depth, "written": write, "actions": actions, "left": remaining}, text)
+    return 1 if remaining else 0

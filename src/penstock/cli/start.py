@@ -1,4 +1,4 @@
-"""`penstock demo [DIR]`: the token pipeline from end to end, on the Python standard library's own source files."""
+"""Commands to begin with: demo, doctor, and completion."""
 
 from __future__ import annotations
 
@@ -9,14 +9,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem, ShellComplete, get_completion_class
 
-from penstock.cli._output import emit, human_bytes, json_option, note, table
+from penstock.cli._help import VARIABLE
+from penstock.cli._options import takes
+from penstock.cli._output import note
+from penstock.cli._reports import emit, human_bytes, table
 
 WINDOW_TOKENS = 2048
+
+
 VOCAB_SIZE = 16_384
+
+
 GLOBAL_BATCH = 64
+
+
 _TRAIN_BYTES = 8_000_000
+
+
 EOS = "<|endoftext|>"
+
+
+_SPLITS = ("train", "validation", "val", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +46,9 @@ class Step:
 
 @click.command()
 @click.argument("folder", default="penstock-demo")
-@click.option("--overwrite", is_flag=True, help="Replace the files of an earlier demo.")
+@takes("overwrite", overwrite="Replace the files of an earlier demo.")
 @click.option("--max-mb", type=click.FloatRange(min=0.1), help="Use at most this many MB of text.")
-@json_option
-def command(folder: str, overwrite: bool, max_mb: float | None, as_json: bool) -> None:
+def demo(folder: str, overwrite: bool, max_mb: float | None) -> None:
     """Run the full pipeline on the Python standard library.
 
     Writes its source files as JSONL to FOLDER, then indexes them, trains a tokenizer, packs and verifies the tokens,
@@ -51,31 +65,26 @@ def command(folder: str, overwrite: bool, max_mb: float | None, as_json: bool) -
     text_path, tokenizer_path, packed_path = (
         os.path.join(folder, name) for name in ("stdlib.jsonl", "tokenizer.json", "stdlib.pbin")
     )
-    steps: list[Step] = []
-    run = _Runner(steps)
-    run("gather", lambda: _gather(text_path, max_mb))
-    run("index", lambda: _index(text_path))
-    run("train a tokenizer", lambda: _train(text_path, tokenizer_path))
-    run("pack", lambda: _pack(text_path, packed_path, tokenizer_path))
-    run("verify", lambda: _verify(packed_path))
-    run("stream an epoch", lambda: _stream(packed_path))
-    run("stop and resume", lambda: _resume(packed_path))
-    data = {"folder": folder, "steps": [{name: getattr(step, name) for name in Step.__slots__} for step in steps]}
-    emit(data, as_json=as_json, text=lambda: _report(steps, tokenizer_path))
+    steps = [
+        _timed("gather", lambda: _gather(text_path, max_mb)),
+        _timed("index", lambda: _index(text_path)),
+        _timed("train a tokenizer", lambda: _train(text_path, tokenizer_path)),
+        _timed("pack", lambda: _pack(text_path, packed_path, tokenizer_path)),
+        _timed("verify", lambda: _verify(packed_path)),
+        _timed("stream an epoch", lambda: _stream(packed_path)),
+        _timed("stop and resume", lambda: _resume(packed_path)),
+    ]
+    emit({"folder": folder, "steps": steps}, lambda: _demo_text(steps, tokenizer_path))
 
 
-@dataclass(frozen=True, slots=True)
-class _Runner:
-    steps: list[Step]
-
-    def __call__(self, name: str, work: Callable[[], tuple[str, float, str]]) -> None:
-        """Time a step: `work` returns a summary, an amount, and the unit of its rate."""
-        note(f"{name} …")
-        started = time.perf_counter()
-        made, amount, unit = work()
-        seconds = time.perf_counter() - started
-        rate = human_bytes(amount / seconds) + "/s" if unit == "bytes" else f"{amount / seconds:,.0f} {unit}/s"
-        self.steps.append(Step(name, made, seconds, rate))
+def _timed(name: str, work: Callable[[], tuple[str, float, str]]) -> Step:
+    """Run a step: `work` returns a summary, an amount, and the unit of its rate."""
+    note(f"{name} …")
+    started = time.perf_counter()
+    made, amount, unit = work()
+    seconds = time.perf_counter() - started
+    rate = human_bytes(amount / seconds) + "/s" if unit == "bytes" else f"{amount / seconds:,.0f} {unit}/s"
+    return Step(name, made, seconds, rate)
 
 
 def _gather(text_path: str, max_mb: float | None) -> tuple[str, float, str]:
@@ -201,7 +210,7 @@ def _resume(packed_path: str) -> tuple[str, float, str]:
     return made, n_steps * GLOBAL_BATCH * world, "windows"
 
 
-def _report(steps: list[Step], tokenizer_path: str) -> str:
+def _demo_text(steps: list[Step], tokenizer_path: str) -> str:
     rows = [(step.name, step.made, f"{step.seconds:.2f} s", step.rate) for step in steps]
     return (
         table(rows, header=("step", "what", "time", "rate"))
@@ -214,3 +223,103 @@ def _report(steps: list[Step], tokenizer_path: str) -> str:
         + f'  windows = ps.Chunk({WINDOW_TOKENS}, overlap=1)(ps.open("corpus.pbin"))\n'
         + f"  for batch in ps.Loader(ps.Shuffle(windows, seed=7), global_batch={GLOBAL_BATCH}): ..."
     )
+
+
+# --- doctor ------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+def doctor() -> None:
+    """Show versions, extras, plug-ins, limits, the cache and settings of this machine."""
+    from penstock.cli._machine import facts
+
+    found = facts()
+    emit(found, lambda: _doctor_text(found))
+
+
+def _doctor_text(found: dict[str, Any]) -> str:
+    cache = found["cache"]
+    rows = [(name, version or "not installed") for name, version in found["versions"].items()]
+    missing = [f"{extra} ({', '.join(lacks)})" for extra, lacks in found["extras"].items() if lacks]
+    rows += [("extras", ", ".join(extra for extra, lacks in found["extras"].items() if not lacks) or "none")]
+    rows += [("missing extras", ", ".join(missing) or "none"), ("engines", ", ".join(found["engines"]) or "none")]
+    rows += [("plug-ins", ", ".join(map(_plug_in_text, found["plug_ins"])) or "none")]
+    rows += [("cores", str(found["cores"])), ("open files", _limit_text(found["limits"]["open_files"]))]
+    rows += [("memory limit", _limit_text(found["limits"]["memory_bytes"], human_bytes))]
+    rows += [("this directory", f"{found['folder']['path']} on {found['folder']['file_system']}")]
+    if cache["path"] is not None:
+        rows += [("cache", f"{cache['path']} on {cache['file_system']}, {human_bytes(cache['size_bytes'])}")]
+        rows += [("free for the cache", human_bytes(cache["free_bytes"]))]
+    rows += [("problem", fault) for fault in found["faults"]]
+    file = found["settings_file"]
+    rows += [("settings file", f"{file['path'] or 'none'}{'' if file['is_there'] else ' (missing)'}")]
+    origins = found["settings_from"]
+    settings = [(name, _setting_text(value, origins.get(name))) for name, value in found["settings"].items()]
+    width = max(len(name) for name, _ in [*rows, *settings])
+    return "\n".join(f"{name.ljust(width)}  {value}" for name, value in [*rows, *settings])
+
+
+def _setting_text(value: str | None, where: str | None) -> str:
+    return "not set" if where is None else f"{value or 'empty'}, from {where}"
+
+
+def _plug_in_text(found: dict[str, str | None]) -> str:
+    fault = f": {found['fault']}" if found["fault"] else ""
+    return f"{found['kind']} {found['name']} from {found['package'] or 'an unknown package'}{fault}"
+
+
+def _limit_text(value: int | None, shown: Any = "{:,}".format) -> str:
+    return "no limit" if value is None else shown(value)
+
+
+# --- completion --------------------------------------------------------------------------------------------------
+
+
+@click.command(hidden=True)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print a script that completes commands, options, paths, formats and splits.
+
+    Append it to your shell's startup file.
+
+    For fish: `penstock completion fish > ~/.config/fish/completions/penstock.fish`.
+    """
+    kind = get_completion_class(shell)
+    if kind is None:
+        raise click.UsageError(f"Completion isn't available for {shell}.")
+    # Not bash's own method, which runs bash to learn its version: this machine may have none.
+    script = ShellComplete.source(kind(click.get_current_context().find_root().command, {}, "penstock", VARIABLE))
+    emit({"shell": shell, "script": script}, script)
+
+
+class CompletedText(click.types.StringParamType):
+    """Text that a shell completes: a format, a split or a path."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Return the possible values."""
+        if param.name in ("format", "format_name", "to"):
+            from penstock.formats import format_names
+
+            known = format_names()
+        elif param.name in ("split", "source_split", "split_parts"):
+            known = sorted({*_SPLITS, *_folders(ctx.params)})
+        else:
+            return [CompletionItem(incomplete, type="file")]
+        return [CompletionItem(name) for name in known if name.startswith(incomplete)]
+
+
+def completing(command: click.Command) -> click.Command:
+    """Let a shell complete the texts of a command."""
+    for param in command.params:
+        if type(param.type) is click.types.StringParamType:
+            param.type = CompletedText()
+    return command
+
+
+def _folders(given: dict[str, Any]) -> list[str]:
+    """Return the directories in the dataset that the line names already."""
+    named = (*(given.get(name) for name in ("path", "source")), *(given.get("paths") or ()))
+    path = next((one for one in named if isinstance(one, str)), None)
+    if path is None or not os.path.isdir(path):
+        return []
+    return [one.name for one in os.scandir(path) if one.is_dir() and not one.name.startswith(".")]
