@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import typing as _typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, Unpack
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -445,7 +446,7 @@ class OpenOptions:
         (0, 'auto', 'auto')
     """
 
-    if TYPE_CHECKING:
+    if _typing.TYPE_CHECKING:
         __dataclass_fields__: ClassVar[dict[str, Any]]
 
         def __init__(self, **options: Unpack[Reading]) -> None: ...
