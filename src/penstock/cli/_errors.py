@@ -155,7 +155,7 @@ _ONE: dict[str, str] = {
     "explain": "Give one recipe. A recipe can blend or join many datasets.",
     "status": "Give one output at a time.",
 }
-"""Command that takes one dataset → what to do with several; a list of files needs no quotes where it is taken."""
+"""Command that takes one dataset → what to do with several."""
 
 
 _MISSING: dict[str, str] = {

@@ -295,14 +295,14 @@ _BY_FIX: dict[str, dict[str, str]] = {
 """Fix → code → meaning."""
 
 FINDINGS = {code: (what, fix) for fix, group in _BY_FIX.items() for code, what in group.items()}
-"""Code → meaning, fix. `<format>` and `<array>` stand for names."""
+"""Code → meaning, fix. `<format>` and `<array>` are placeholders of names."""
 
 
 def explain(code: str) -> str:
     """Return the meaning and the fix of the code of a finding or error.
 
     Raises:
-        click.BadParameter: there is no such code.
+        click.BadParameter: the code is unknown.
     """
     format, _, rest = code.partition(".")
     array, _, last = rest.rpartition(".")

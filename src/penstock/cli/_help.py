@@ -196,11 +196,11 @@ KEPT: dict[str, str] = {
     "repair": "each file is either the old or the new one. Re-run the same command to resume",
     "exclude": "the exclude list is either the old or the new one. Re-run the same command",
 }
-"""Command → what an interrupt keeps and how to resume, unless the command itself knows better."""
+"""Command → results kept by an interrupt and how to resume, unless the command reports more."""
 
 
 def kept_by(command: str) -> str:
-    """Say what an interrupt of a command keeps."""
+    """Describe the results that an interrupt of a command keeps."""
     return f"stopped; {KEPT.get(command, _WRITES)}"
 
 

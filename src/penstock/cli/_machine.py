@@ -24,13 +24,13 @@ from penstock.store.derived import cache_folder
 from penstock.store.local import LocalStore
 
 PACKAGES = ("torch", "numpy", "tokenizers", "gigatoken", "zstandard", "pyarrow", "zarr", "obstore", "ray")
-"""What is asked for its version always; `extras` says what each extra lacks."""
+"""Packages whose versions are always listed."""
 
 ENGINES = ("gigatoken", "tokenizers")
 
 
 def facts() -> dict[str, Any]:
-    """Versions, cores, limits, folders and settings of this machine."""
+    """Return versions, cores, limits, directories and settings of this machine."""
     here, set_ = os.getcwd(), {one.variable: _set(one.variable) for one in SETTINGS}
     versions: dict[str, str | None] = {"penstock": __version__, "python": platform.python_version()}
     versions |= {one: version_of(one) for one in PACKAGES}
@@ -55,7 +55,7 @@ def facts() -> dict[str, Any]:
 
 
 def _cache() -> dict[str, Any]:
-    """The cache folder; Nones where it can't be one, which `faults` says."""
+    """Describe the cache directory, or return None for each fact if it is unusable; see `faults`."""
     try:
         path = cache_folder()
     except PenstockError:
@@ -69,7 +69,7 @@ def _cache() -> dict[str, Any]:
 
 
 def faults() -> list[str]:
-    """What can't be as it is set, each with what to do."""
+    """Return messages about unusable settings."""
     found: list[str] = []
     for check in (_require_cache, RemoteOptions.from_environment, lambda: whole_number("PENSTOCK_CACHE_BYTES")):
         try:
@@ -95,13 +95,13 @@ def _require_cache() -> None:
 
 
 def _set(variable: str) -> tuple[str | None, str | None]:
-    """What a setting is, without secrets, and who says so."""
+    """Return the value of a setting without secrets, and its origin."""
     value, where = said_by(variable)
     return ("***" if value and variable in SECRETS else value and redact(value)), where
 
 
 def plug_ins() -> list[dict[str, str | None]]:
-    """What other packages add, and what is wrong with it; each is imported."""
+    """Import all plug-ins; return their names, packages and errors."""
     kinds = (
         ("format", formats.ENTRY_POINT_GROUP, formats.BUILT_IN, of_plug_in),
         ("executor", executors.ENTRY_POINT_GROUP, executors.EXECUTORS, imported),
@@ -120,7 +120,7 @@ def plug_ins() -> list[dict[str, str | None]]:
 
 
 def version_of(package: str) -> str | None:
-    """Of an installed package; None where it is not."""
+    """Return the version of a package, or None if it isn't installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -128,7 +128,7 @@ def version_of(package: str) -> str | None:
 
 
 def file_system_of(path: str) -> str:
-    """The kind of the file system that a path is on, or would be."""
+    """Return the type of the file system of a path, which needn't exist."""
     path, best, kind = os.path.realpath(_existing(path)), "", "unknown"
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as lines:
@@ -152,7 +152,7 @@ def missing_packages() -> dict[str, list[str]]:
 
 
 def _foreign_package() -> Iterator[str]:
-    """Name an installed distribution `penstock`, whose modules have the same import name as these."""
+    """Name an installed distribution `penstock`, which has the same import name."""
     if version := version_of("penstock"):
         yield (
             f"a distribution named penstock ({version}) is installed: an unrelated project or an older version of "

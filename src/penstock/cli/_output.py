@@ -27,7 +27,7 @@ SECONDS = 30.0
 
 
 SERVING = frozenset({"mount", "view", "completion"})
-"""Commands that wait for somebody, and have nothing to report."""
+"""Commands without progress reports."""
 
 
 _PATIENCE_SECONDS = 1.0
@@ -236,7 +236,7 @@ def _bar(label: str, total: int | None, unit: str) -> Generator[Advance]:
 
 @contextlib.contextmanager
 def ticking(tick: Callable[[], None], seconds: float = SECONDS) -> Generator[None]:
-    """Call `tick` every so many seconds, from a thread of its own, as long as the block runs."""
+    """Call `tick` every `seconds` from another thread while the block runs."""
     over = threading.Event()
 
     def run() -> None:
@@ -254,12 +254,12 @@ def ticking(tick: Callable[[], None], seconds: float = SECONDS) -> Generator[Non
 
 
 def read_bytes() -> int:
-    """Bytes that this process and its children have read so far; 0 where the system does not say."""
+    """Return the bytes that this process and its children have read, or 0 if unknown."""
     return sum(map(_read_by, (os.getpid(), *_children())))
 
 
 def _children() -> Iterator[int]:
-    """Of the main thread, which starts all of them."""
+    """Yield the processes that the main thread started."""
     path = f"/proc/self/task/{os.getpid()}/children"
     with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as file:
         yield from map(int, file.read().split())
@@ -269,5 +269,5 @@ def _read_by(pid: int) -> int:
     with contextlib.suppress(OSError, ValueError):
         with open(f"/proc/{pid}/io", encoding="ascii") as file:
             found = {name: int(count) for name, _, count in (line.partition(": ") for line in file)}
-        return max(found["rchar"], found["read_bytes"])  # the second one has what was read through a map
+        return max(found["rchar"], found["read_bytes"])  # read_bytes includes memory maps
     return 0

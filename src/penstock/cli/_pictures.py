@@ -1,4 +1,4 @@
-"""Samples in a terminal: their values as JSON, and their pictures, by what the terminal can show."""
+"""Samples in a terminal: values as JSON, and pictures in the ways that the terminal supports."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _none(context: click.Context, _option: click.Parameter, given: bool) -> None
 
 
 def way_of(asked: str | None) -> Ask | None:
-    """Return a function that tells how to show pictures, or None without a terminal or colors.
+    """Return a function that returns the way to show pictures, or None without a terminal or colors.
 
     The terminal is asked once, when there is a picture.
 
@@ -112,7 +112,7 @@ def known_way(environ: Mapping[str, str]) -> Way | None:
 
 
 def asked_way() -> Way | None:
-    """Ask the terminal; return None if it doesn't answer in time, or if there is none."""
+    """Ask the terminal; return None without an answer in time or a terminal."""
     try:
         import termios
         import tty
@@ -164,7 +164,7 @@ def stored_pictures(opened: Any, index: int, way: Ask, columns: int, rows: int) 
         try:
             data = media_of(opened, index, panel.name).data
             whole = None if data.size_bytes > MOST_SAMPLE_BYTES else bytes(data.read(0, data.size_bytes))
-        except PenstockError:  # its line says what it is
+        except PenstockError:  # its line has the error
             return []
         return drawn_picture(whole, way, columns, rows)
 

@@ -84,7 +84,7 @@ def _is_amount(text: str) -> bool:
 def emit_written(
     data: Any, lines: list[str], reads: Sequence[str], writes: Sequence[str], options: dict[str, Any], **more: Any
 ) -> None:
-    """Report what was written, or with `--dry-run` what would be read, written and replaced.
+    """Report outputs, or with `--dry-run` the files that would be read, written and replaced.
 
     Args:
         data: the report.

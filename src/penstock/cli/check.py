@@ -24,7 +24,7 @@ _READ = {
     "full": "every byte read",
     "decode": "every byte read, every sample decoded; sound and video not decoded",
 }
-"""Depth → description of what was checked, and what wasn't."""
+"""Depth → parts of the data that were checked."""
 
 
 _LISTED = 3

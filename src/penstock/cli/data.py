@@ -239,7 +239,7 @@ def _list_null_fields(report: PackReport) -> None:
 
 
 def _warn_unknown(report: PackReport) -> None:
-    """Say how much of the text the tokenizer doesn't know, if it is more than 1 %."""
+    """Warn if more than 1 % of the text is unknown to the tokenizer."""
     share = report.unknown_tokens / max(1, report.tokens or 0)
     if share > _UNKNOWN_SHARE:
         note(
@@ -266,7 +266,7 @@ def _packed_text(report: PackReport, seconds: float) -> str:
     if report.part is not None:
         index, count = report.part
         size = f"part {index} of {count}"
-    # An earlier run read part of the input, so there is no rate.
+    # An earlier run read part of the input, so the rate is unknown.
     rate = "" if report.reused_tasks else f", {human_bytes(report.input_bytes / seconds)}/s"
     return (
         f"{report.output}: {documents}, {tokens}{size}{skipped}\n"
@@ -444,7 +444,7 @@ def convert(paths: tuple[str, ...], output: str | None, more: tuple[str, ...], *
 
 
 def _columns(text: str) -> dict[str, str] | list[str]:
-    """`a=str,b=ndarray:uint16:3,4` → name → encoding; names alone → a list."""
+    """`a=str,b=ndarray:uint16:3,4` → name → encoding; only names → a list."""
     pairs = [pair.strip() for pair in re.split(r",(?=\s*[^,=]+=)", text)] if "=" in text else text.split(",")
     if "=" not in text:
         return [name.strip() for name in pairs]

@@ -151,7 +151,7 @@ def _fields_of(source: Any, index: int) -> list[str]:
 
     try:
         fields = dict(source[index]).items()
-    except (PenstockError, OSError):  # the table below says what is wrong
+    except (PenstockError, OSError):  # the table below shows the error
         return []
     lines = (printable(f" - {name} ({type(value)}): {_in_words(value)}") for name, value in fields)
     return [f"Sample {index}", *lines, ""]

@@ -111,7 +111,7 @@ def _sample_lengths(found: dict[str, Any]) -> list[str]:
 
 
 def _unknown_text(found: dict[str, Any]) -> list[tuple[str, str]]:
-    """Describe text that the tokenizer didn't know, as recorded by `pack`."""
+    """Return rows about unknown text, as recorded by `pack`."""
     counts = (found["manifest"] or {}).get("unknown_text") or {}
     unknown, dropped = counts.get("unknown_tokens"), counts.get("dropped_characters")
     share = f" ({unknown / found['tokens']:.2%} of all)" if unknown and found["tokens"] else ""
@@ -407,7 +407,7 @@ def _diff_text(report: Any) -> str:
 
 
 def _restored_name(a: set[str], b: set[str]) -> list[str]:
-    """Say what to do if fields differ only by the suffix that tars add."""
+    """Suggest a conversion if fields differ only by the suffixes of parts in tars."""
     for whole, parts in ((a - b, b - a), (b - a, a - b)):
         as_part = next((part for part in sorted(parts) if part.rpartition(".")[0] in whole), None)
         if as_part is not None:

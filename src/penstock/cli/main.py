@@ -43,7 +43,7 @@ from penstock.cli._help import (
 from penstock.cli._options import common_options, copied
 
 _FAULT_CHARACTERS = 120
-"""Of what an unexpected error says: `--debug` has all of it."""
+"""Longest text of an unexpected error; `--debug` prints all of it."""
 _MEMORY = "Use fewer workers, or raise the memory limit (ulimit -v); penstock doctor shows it"
 _THREADS = "Use fewer workers, or raise the limit of processes (ulimit -u, or the container's)"
 
@@ -101,11 +101,11 @@ def _with_aliases(command: click.Command, aliases: Mapping[str, str]) -> click.C
 
 
 class _Broken(Exception):
-    """A pipe broke, which click would end with status 1 and no word; its cause says more."""
+    """A broken pipe, hidden from click, which would exit with 1 without a message."""
 
 
 def _reporting(command: click.Command, name: str) -> click.Command:
-    """The command, which says every 30 seconds that it is at work, and at an interrupt what is kept."""
+    """Let a command report every 30 seconds that it is running, and at an interrupt what is kept."""
     invoke = command.invoke
 
     def watched(context: click.Context) -> Any:
@@ -134,7 +134,7 @@ group_options(cli, "")
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """The entry point: runs a command and exits with its status."""
+    """Run a command and exit with its status."""
     _open_what_is_closed()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     flags = list(itertools.takewhile(lambda one: one != "--", arguments))
@@ -164,7 +164,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _open_what_is_closed() -> None:
-    """A standard stream that is closed leads nowhere: else a file of data gets its number, and what libraries print."""
+    """Replace closed standard streams, so that no data file gets their numbers and the output of libraries."""
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)
@@ -176,7 +176,7 @@ def _open_what_is_closed() -> None:
 
 
 def _tell(error: BaseException, failure: dict[str, str | None], status: Any, flags: list[str]) -> None:
-    """The message, on standard error as everything there is asked for; with `--json` on standard output too."""
+    """Print the message of an error to standard error, and with `--json` to standard output too."""
     if _wants_objects(flags):
         from penstock.cli._output import tell_object
 
@@ -194,7 +194,7 @@ def _tell(error: BaseException, failure: dict[str, str | None], status: Any, fla
 
 
 def _wants_objects(flags: list[str]) -> bool:
-    """Whether `--progress json` was said; a command that was typed wrongly has not looked at it."""
+    """Return whether `--progress json` was given, which a mistyped command hasn't parsed."""
     said = [value for one, value in itertools.pairwise(flags) if one == "--progress"]
     said += [one.partition("=")[2] for one in flags if one.startswith("--progress=")]
     with contextlib.suppress(errors.PenstockError, OSError):
@@ -203,18 +203,18 @@ def _wants_objects(flags: list[str]) -> bool:
 
 
 def _is_energon(arguments: Sequence[str]) -> bool:
-    """Whether it is a command of Energon's, whose refusals all end with status 1."""
+    """Return whether the command is one of Energon's, which exit with 1 for all errors."""
     return next((one for one in arguments if not one.startswith("-")), None) == "energon"
 
 
 def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[str, str | None], int]:
-    """What an error says, as `--json` has it, and the exit status."""
+    """Return the JSON document of an error and the exit status."""
     match error:
         case click.ClickException():
             context = error.ctx if isinstance(error, click.UsageError) else None
             hint = None if context is None else f"{context.command_path} --help"
             return _failure("usage", in_plain_words(error), hint=hint), error.exit_code
-        case click.Abort() | KeyboardInterrupt():  # the first is what click makes of the second
+        case click.Abort() | KeyboardInterrupt():  # click turns the second into the first
             said = str(error.__cause__ or "") if isinstance(error, click.Abort) else str(error)
             return _failure("interrupted", said or "stopped"), INTERRUPTED
         case errors.PenstockError():
@@ -249,7 +249,6 @@ def _understand(error: BaseException, arguments: Sequence[str]) -> tuple[dict[st
 
 
 def _command_of(arguments: Sequence[str]) -> click.Command:
-    """The command that these arguments run."""
     command: click.Command = cli
     context = click.Context(command)
     for one in arguments:
@@ -273,20 +272,20 @@ def _failure(code: str, message: str, **parts: object) -> dict[str, str | None]:
 
 
 def _is_output_closed() -> bool:
-    """Whether the reader of our output has closed it: any other pipe that breaks is an error."""
+    """Return whether the reader closed standard output; other broken pipes are errors."""
     asked = select.poll()
     asked.register(1, 0)
     return any(event & select.POLLERR for _, event in asked.poll(0))
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Whether it was raised where a command prints."""
+    """Return whether an error was raised while printing."""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and frames[-1] == click.echo.__code__.co_filename
 
 
 def _our_fault(error: BaseException) -> str:
-    """One line about an error that nothing was written to raise."""
+    """Describe an unexpected error in one line."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     hint = "Please report this bug with the output of `penstock --debug …` for the same command"
     return f"unexpected error in Penstock {__version__}: {shortened(redact(text), _FAULT_CHARACTERS)}. {hint}"
