@@ -50,7 +50,7 @@ def without_excluded(
 ) -> Source[Sample]:
     """The same of a dataset that was opened in another way."""
     found = exclusions_of(chosen, store, path, options, source)
-    if found is not None and options.tokens_column is not None and _joins_rows(options):
+    if found is not None and options.tokens_column is not None and (options.one_document or options.documents == "eos"):
         what, hint = (
             "rows are excluded, but one_document ignores rows",
             "Omit --one-document (one_document=)",
@@ -60,7 +60,3 @@ def without_excluded(
         raise ConfigError(what, path=path, found=f"{len(found.indices)} excluded", hint=hint)
     read = as_tokens(chosen, store, path, options, source)
     return read if found is None else excluding(read, found)
-
-
-def _joins_rows(options: OpenOptions) -> bool:
-    return options.one_document or options.documents == "eos"

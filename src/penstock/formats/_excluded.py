@@ -87,7 +87,7 @@ def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions,
     listed, split = _find(chosen, store, path, options, source)
     if not listed.entries:
         return None
-    whole = _as_listed(chosen, store, path, options)
+    whole = as_listed(chosen, store, path, options)
     entries = {one.index: one for one in listed.of(split)}
     _require_same(listed, entries.values(), whole, len(source))
     if split is not None and isinstance(source, SupportsKeys):
@@ -182,10 +182,6 @@ def require_no_exclusions(store: Store, path: str) -> None:
     if recorded or (store.is_local and store.exists(listed)):
         what = "this dataset has an exclude list whose entries refer to the splits of split.yaml"
         raise ConfigError(what, path=path, found=listed, hint="Open it without split_config, or run `penstock purge`")
-
-
-def as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
-    return _as_listed(chosen, store, path, options)
 
 
 def _side(chosen: Format, store: Store, path: str, options: OpenOptions, source: Any) -> tuple[str, str | None]:
@@ -292,7 +288,7 @@ def settle_waiting(chosen: Format, place: Place, split: str | None = None) -> No
     if not store.exists(path):
         return
     options = OpenOptions(excludes=NO_LIST, split=split)
-    whole = _as_listed(chosen, store, place.path, options)
+    whole = as_listed(chosen, store, place.path, options)
     list_path, split = place_of_list(chosen, store, place.path, options, whole)
     entries = [replace(one, dataset=whole.fingerprint, split=split) for one in read_list(store, path).entries]
     put(store, list_path, encode_list(entries, list_path))
@@ -310,7 +306,7 @@ def unsettle(chosen: Format, place: Place) -> None:
     """Make the list of data wait again: they are about to be replaced."""
     options = OpenOptions(excludes=NO_LIST)
     path, _ = place_of_list(
-        chosen, place.store, place.path, options, _as_listed(chosen, place.store, place.path, options)
+        chosen, place.store, place.path, options, as_listed(chosen, place.store, place.path, options)
     )
     if place.store.exists(path):
         put_waiting(chosen, place, read_list(place.store, path).entries)
@@ -324,7 +320,8 @@ def _require_none_waits(store: Store, path: str) -> None:
         raise PrepareError(what, path=path.removesuffix(WAITING), found=path, hint=hint)
 
 
-def _as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
+def as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
+    """Open a dataset as exclude lists name its samples: as they are stored, whatever the options."""
     plain = replace(options, columns=None, raw=True, vocab_size=None, validate_hash=None, image=None, excludes=None)
     flavor = "modalities" if chosen.name.startswith("jsonl") else options.flavor
     real = linked_file(store, path)

@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock._printable import printable
 from penstock._secrets import logger, redact
-from penstock.abc import Staged, SupportsMmap
+from penstock.abc import SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._invalid_lines import SKIPPING
@@ -200,16 +200,11 @@ def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite
         ConfigError: the index exists and `overwrite` is false.
     """
     with aborting(store.stage(index_path, overwrite=overwrite)) as staged:
-        fill_index(lines, staged)
+        for data in encode_lines(lines):
+            staged.write(data)
         size_bytes = staged.tell()
         staged.commit()
     return size_bytes
-
-
-def fill_index(lines: IndexedLines, staged: Staged) -> None:
-    """Write the index into a file that the caller commits; raises `Corrupt` at a faulty line."""
-    for data in encode_lines(lines):
-        staged.write(data)
 
 
 def encode_lines(lines: IndexedLines) -> Iterator[bytes]:

@@ -194,7 +194,7 @@ class SqliteIndex:
         if row is None:
             return None
         if any((other[0], other[3]) != (row[0], row[3]) for other in others):
-            raise self.repeated(key)
+            raise repeated(key, self.path)
         file_id, content, size, _ = row
         if not (type(file_id) is type(content) is type(size) is int):
             raise self.damaged("an offset that is not a number")
@@ -213,7 +213,7 @@ class SqliteIndex:
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self.damaged(error) from None
         if len(rows) > 1:
-            raise self.repeated(key)
+            raise repeated(key, self.path)
         if not rows:
             return None
         file_id, place = rows[0]
@@ -251,9 +251,6 @@ class SqliteIndex:
             raise_system_error(error, self.path)
         hint = f"Rebuild it: {prepare_command(root_of(self.path), '--tar-index-only')}"
         return Corrupt("not a valid sample index", path=self.path, found=str(error), hint=hint)
-
-    def repeated(self, key: str) -> Corrupt:
-        return repeated(key, self.path)
 
     def _look(self) -> frozenset[str]:
         connection = self.connection()

@@ -9,9 +9,9 @@ import numpy as np
 
 from penstock._index import as_index, as_indices
 from penstock._secrets import logger
-from penstock.errors import Corrupt, NotFound
+from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._sources import StoredSource
-from penstock.formats.samples.webdataset.details import dataset_details
+from penstock.formats.samples.webdataset.details import read_sample_type
 from penstock.formats.samples.webdataset.key_index import KeyPlace
 from penstock.formats.samples.webdataset.lookup import Keys, SqliteIndex
 from penstock.formats.samples.webdataset.manifest import (
@@ -20,7 +20,9 @@ from penstock.formats.samples.webdataset.manifest import (
     shards_digest,
     side_path,
 )
+from penstock.formats.samples.webdataset.members import read_members
 from penstock.formats.samples.webdataset.nvmeta import (
+    DATASET_YAML,
     INFO_JSON,
     SPLIT_JSON,
     SPLIT_YAML,
@@ -88,13 +90,58 @@ def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | Non
     return WebdatasetSource(store, root, options, info, split, shards, left_out, config)
 
 
-def raw_details(store: Store, root: str, **configs: Any) -> dict[str, Any]:
-    """`dataset_details`, each split with the samples that it has when it is open."""
+def raw_details(
+    store: Store, root: str, *, split_config: str | None = None, dataset_config: str = DATASET_YAML
+) -> dict[str, Any]:
+    """Return the details that `info` shows, as plain JSON; each split with the samples that it has when it is open.
 
-    def samples_of(info: Info, split: str, shards: Sequence[str], left_out: Mapping[str, Sequence[str]]) -> int:
-        return len(WebdatasetSource(store, root, OpenOptions(split=split), info, split, shards, left_out))
+    Args:
+        store: store of the dataset.
+        root: the dataset's folder.
+        split_config: file of splits, instead of the first one that exists.
+        dataset_config: file that says what samples are.
+    """
+    info = read_info(store, root)
+    splits = read_splits(store, root) if split_config is None else read_splits(store, root, (split_config,))
+    told = {name: _split_details(store, root, info, splits, name) for name in splits.parts}
+    total = sum(kept for kept, _ in told.values()) if splits.parts else sum(info.counts.values())
+    found: dict[str, Any] = {
+        "samples_of_all_splits": f"{total:,}",
+        "shards": len(info.counts),
+        "shard_files_bytes": sum(store.size(f"{root}/{name}") for name in info.counts),
+        "energon_version": info.version or "not recorded",
+        "sample_type": read_sample_type(store, meta_path(root, dataset_config)),
+        "splits": {name: f"{kept / (total or 1):.1%}, {text}" for name, (kept, text) in told.items()} or "none",
+        "exclude": _exclude_text(root, splits, info),
+        "index_sqlite": "yes"
+        if store.exists(meta_path(root, SQLITE))
+        else "no: keys are looked up in index.keys, or by a cached scan",
+    }
+    members = read_members(store, root)
+    if members.ignored_text is not None:
+        found["ignored_members"] = members.ignored_text
+    if members.num_linked:
+        found["linked_parts"] = f"{members.num_linked:,}: links within a shard, which Energon ignores"
+    return found
 
-    return dataset_details(store, root, samples_of, **configs)
+
+def _split_details(store: Store, root: str, info: Info, splits: Splits, name: str) -> tuple[int, str]:
+    """Return the samples of a split when it is open, and its description."""
+    try:
+        shards, left_out = split_shards(info, splits, name, root)
+        samples = len(WebdatasetSource(store, root, OpenOptions(split=name), info, name, shards, left_out))
+    except PenstockError as error:
+        return 0, f"can't be opened: {error.found or error.what}"
+    gone = sum(info.counts[one] for one in shards) - samples
+    more = f", {gone:,} more excluded in {splits.name or SPLIT_YAML}" if gone else ""
+    return samples, f"{samples:,} samples, {len(shards):,} shard{'' if len(shards) == 1 else 's'}{more}"
+
+
+def _exclude_text(root: str, splits: Splits, info: Info) -> str:
+    if not splits.exclude:
+        return "nothing"
+    unmatched = unmatched_shards(splits, info, root)  # of keys, opening the splits warns
+    return f"{len(splits.exclude)} entries" + (f"; {unmatched_text(unmatched)}" if unmatched else "")
 
 
 class WebdatasetSource(StoredSource):
