@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
+from penstock._resolved import capability
 from penstock.abc import Format, Source, SupportsKeys
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats._exclusions import Exclusions, exclusions, nothing_excluded
@@ -127,10 +128,9 @@ def require_whole(chosen: Format, store: Store, path: str, options: OpenOptions,
 
 
 def _members(source: Any, path: str) -> Sequence[str]:
-    """The files that a dataset was found to be; itself where it is one file, or its index lists them."""
-    listed = getattr(source, "listed", None)
-    found: Sequence[str] = getattr(listed, "paths", ()) if listed is not None else getattr(source, "_files", ())
-    return found or (path,)
+    """Return the files that a dataset was found to consist of; itself if it is one file, or its index lists them."""
+    listed = capability(source, "listed")
+    return (capability(source, "_files") if listed is None else listed.paths) or (path,)
 
 
 def require_list_named(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> None:

@@ -23,7 +23,12 @@ class ListedFiles:
         store: where they are.
         root: the folder.
         data: the `index.json`.
+
+    Attributes:
+        paths: empty: the index stands for its files.
     """
+
+    paths: tuple[str, ...] = ()
 
     def __init__(self, store: Store, root: str, data: bytes) -> None:
         self._store = store
