@@ -80,12 +80,8 @@ class Node:
     def fingerprint(self) -> str:
         """Digest of everything that determines the samples: kind, parameters and children."""
         if self._fingerprint is None:
-            self._fingerprint = self.find_fingerprint()
+            self._fingerprint = digest(*self.identity())
         return self._fingerprint
-
-    def find_fingerprint(self) -> str:
-        """Return the digest of `identity`, or what the fingerprint is otherwise."""
-        return digest(*self.identity())
 
     def recipe(self) -> dict[str, Any]:
         """Return a plain-JSON description from which this can be rebuilt."""

@@ -12,7 +12,7 @@ from penstock._secrets import redact
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.formats._findings import MOST_FINDINGS, Run
-from penstock.types import Depth, Extent, Finding, IntArray, Manifest, TokenArray
+from penstock.types import Depth, Extent, Finding, IntArray, Manifest, OpenOptions, TokenArray
 
 _PLACES = 64
 _PLACE_TOKENS = 4096
@@ -154,6 +154,32 @@ def check_eos(run: TokenRun, doc_starts: IntArray, eos_id: int, depth: Depth, do
         yield Finding(f"{run.format}.no-eos", "error", run.path, offset_bytes, found, f"the EOS id {eos_id}", fix)
     if count:
         yield Finding(f"{run.format}.no-eos", "error", run.path, None, f"{count} more documents without EOS")
+
+
+def check_options(
+    run: TokenRun,
+    options: OpenOptions,
+    doc_starts: IntArray | None,
+    depth: Depth,
+    do: Run = map,
+    known: int | None = None,
+) -> Iterator[Finding]:
+    """Yield findings of ids beyond the vocabulary, and of documents that don't end in `options.eos_id`.
+
+    Args:
+        run: the tokens.
+        options: `vocab_size` and `eos_id`, either of which may be None.
+        doc_starts: int64[n_docs + 1]; None if they are unknown.
+        depth: depth of the check.
+        do: runs the tasks.
+        known: vocabulary size if `options` has none, such as one more than the largest recorded id.
+    """
+    vocab_size = known if options.vocab_size is None else options.vocab_size
+    if vocab_size is not None and vocab_size < 1 << 8 * run.file.dtype.itemsize:
+        yield from check_vocabulary(run, vocab_size, depth, do)
+    # Documents may end in other ids than the recorded EOS.
+    if options.eos_id is not None and doc_starts is not None:
+        yield from check_eos(run, doc_starts, options.eos_id, depth, do)
 
 
 def document_ends(file: ReadTokens, num_tokens: int, eos_id: int) -> IntArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from penstock._borders import borders_at, borders_of, checked_starts
 from penstock._columns import column
 from penstock._index import as_index, as_indices
-from penstock._secrets import logger, redact
+from penstock._secrets import logger
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError, TooLarge
-from penstock.formats._modes import Mode, map_least, preferred_mode, way_to_read
+from penstock.formats._modes import map_least, way_to_read
 from penstock.store.base import Store
 from penstock.store.fingerprint import OpenedFile, opened_file
 from penstock.store.mapped import Held
-from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, ReadMode, Sample, Schema, TokenArray
+from penstock.types import Batch, Extent, Field, IntArray, Manifest, ReadMode, Sample, Schema, TokenArray
 
 RUN_TOKENS = 1 << 24
 """Tokens that are read at once where a whole dataset is read."""
@@ -29,23 +29,10 @@ _log = logger()
 _ROWS = 256
 
 
-class _Stored(Protocol):
-    _store: Store
-
-
-# Properties that sources of tokens take over as they are: `schema = token_schema`.
-
-
 @property
 def token_schema(self: TokenSource) -> Schema:
     """One field: `tokens`."""
     return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
-
-
-@property
-def mode_of_store(self: _Stored) -> Mode:
-    """How `Shuffle` orders it by default: remote ones by blocks."""
-    return preferred_mode(self._store)  # pyright: ignore[reportPrivateUsage]
 
 
 class TokenFile:
@@ -283,18 +270,3 @@ def require_eos(path: str, dtype: np.dtype[Any], eos_id: int | None) -> None:
         raise ConfigError(
             "EOS id out of range", path=path, found=eos_id, expected=f"0 to {(1 << 8 * dtype.itemsize) - 1}"
         )
-
-
-def eos_of(options: OpenOptions, manifest: Manifest | None) -> int | None:
-    """Id that ends each document: as given, else as the side file says."""
-    if options.eos_id is not None:
-        return options.eos_id
-    return None if manifest is None else manifest.eos_id
-
-
-def recipe_of(format: str, path: str, options: OpenOptions, **params: Any) -> dict[str, Any]:
-    """`recipe()` of a source: format, path and what it was opened with; `params` that are None are left out."""
-    given = {**params, "eos_id": options.eos_id, "follow_links": options.follow_links or None}
-    known = {name: value for name, value in given.items() if value is not None}
-    bare = {"planes": None} if options.planes is None else {}
-    return {"kind": "open", "format": format, "path": redact(path), **known, **bare}

@@ -24,7 +24,7 @@ from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._findings import Problem
 from penstock.formats._read_only import refuse_to_create, repair_nothing
-from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary
+from penstock.formats.tokens.checks import TokenRun, check_options
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.source import IndexBorders, RunSource, TokenLayout
 from penstock.store.base import Store
@@ -150,12 +150,8 @@ def check_datatrove(store: Store, path: str, options: OpenOptions, depth: Depth)
     if findings or depth == "quick":
         return findings
     source = open_datatrove(store, path, options)
-    run = TokenRun("datatrove", path, source.ids)
-    if options.vocab_size is not None and options.vocab_size < 1 << 8 * source.dtype.itemsize:
-        findings += check_vocabulary(run, options.vocab_size, depth)
-    if options.eos_id is not None:
-        findings += check_eos(run, source.doc_starts, options.eos_id, depth)
-    return findings
+    starts = None if options.eos_id is None else source.doc_starts
+    return findings + list(check_options(TokenRun("datatrove", path, source.ids), options, starts, depth))
 
 
 def _metadata(store: Store, path: str) -> tuple[str | None, int | None]:

@@ -32,7 +32,7 @@ import numpy as np
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated, Unsupported
 from penstock.formats._findings import Problem
 from penstock.formats._read_only import refuse_to_create, repair_nothing
-from penstock.formats.tokens.checks import TokenRun, check_vocabulary, sampled_ranges
+from penstock.formats.tokens.checks import TokenRun, check_options, sampled_ranges
 from penstock.formats.tokens.csv_borders import read_table, table_path
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.source import IndexBorders, MarkedBorders, OneDocument, RunSource, TokenLayout
@@ -151,9 +151,7 @@ def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> li
         return [Finding("raw-tokens.no-eos", "error", path, None, f"{error.what}: {error.found}", None, error.hint)]
     except PenstockError as error:
         return [Finding("raw-tokens.id", "error", path, None, str(error.found), str(error.expected), error.hint)]
-    if options.vocab_size is None or options.vocab_size >= 1 << 8 * ids.dtype.itemsize:
-        return []
-    return list(check_vocabulary(TokenRun("raw-tokens", path, ids), options.vocab_size, depth))
+    return list(check_options(TokenRun("raw-tokens", path, ids), options, None, depth))
 
 
 def _check_table(store: Store, path: str, num_tokens: int) -> list[Finding]:

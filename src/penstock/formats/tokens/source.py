@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,21 +15,18 @@ from penstock._borders import borders_of, flags_of_starts
 from penstock._columns import column
 from penstock._index import as_index, as_indices
 from penstock._secrets import logger
-from penstock._tree import line
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA
 from penstock.formats._marked import no_such_mark
+from penstock.formats._sources import StoredSource
 from penstock.formats.tokens.common import (
     document,
     document_batch,
-    mode_of_store,
-    recipe_of,
     require_eos,
     require_vocabulary,
     token_schema,
 )
-from penstock.node.over import SourceNode
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
@@ -189,19 +186,15 @@ class TokenLayout:
     is_folder: bool = False
 
 
-class StoredTokens(SourceNode):
+class StoredTokens(StoredSource):
     """Documents and tokens of one dataset on disk; see `penstock.abc.TokenSource`.
 
-    A format sets `kind` and `reopen`, and defines `ids`, `_find_starts`, `find_fingerprint` and `paths`; with a side
-    file also `_find_manifest`. Everything else follows. It may override members that its index answers faster.
-
-    Args:
-        store: where the dataset is.
-        path: its path.
-        options: that it was opened with.
+    A format sets `title` and `reopen`, and defines `ids`, `_find_starts`, `_find_fingerprint` and `_read_files`; with a
+    side file also `_find_manifest`. Everything else follows. It may override members that its index answers faster.
     """
 
     reopen: Callable[..., Source[Sample]]
+    stated = ("layout", "eos_id", "follow_links", "planes")
     starts_version: str
     had_eos_borders: Any = False
     reads_alone = False
@@ -215,9 +208,7 @@ class StoredTokens(SourceNode):
     proof: Any = None
 
     def __init__(self, store: Store, path: str, options: OpenOptions) -> None:
-        self._store = store
-        self._path = path
-        self._options = options
+        super().__init__(store, path, options)
         self._doc_starts = Held(self._load_doc_starts)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -233,10 +224,6 @@ class StoredTokens(SourceNode):
     def _find_starts(self) -> IntArray:
         """Return int64[n_docs + 1]: first token of each document, and the number of tokens; may read everything."""
         raise TypeError(type(self).__name__)
-
-    def paths(self) -> Iterable[str]:
-        """Return the files that hold tokens or document starts."""
-        return [self._path]
 
     def _find_manifest(self) -> Manifest | None:
         """Return the side file; None if there is none that belongs to this data."""
@@ -254,7 +241,6 @@ class StoredTokens(SourceNode):
     # --- what follows ------------------------------------------------------------------------------------------------
 
     schema = token_schema
-    preferred_mode: Any = mode_of_store
 
     def _require_options(self, dtype: np.dtype[Any]) -> None:
         """Raise `ConfigError` or `TooLarge` if ids of this dtype, or those of the side file, contradict an option."""
@@ -278,11 +264,6 @@ class StoredTokens(SourceNode):
         if self._options.eos_id is not None:
             return self._options.eos_id
         return None if self.manifest is None else self.manifest.eos_id
-
-    @property
-    def kept_key(self) -> str:
-        """Key of arrays derived from this data on this host; see `penstock._digest`."""
-        return files_key(self.fingerprint, self._store, self.paths())
 
     @property
     def derived(self) -> DerivedCache | None:
@@ -375,24 +356,19 @@ class StoredTokens(SourceNode):
         """Return the file ranges of tokens `[start, stop)`."""
         return self.ids.extents(start, stop)
 
-    def recipe(self) -> dict[str, Any]:
-        return recipe_of(self.kind, self._path, self._options, **self.own())
-
     def shown(self) -> dict[str, Any]:
         return {"path": self._path, "tokens": self.num_tokens, "dtype": self.dtype}
-
-    def summary(self) -> str:
-        return line(self.kind, self.shown(), self._fingerprint)
 
 
 class RunSource(StoredTokens):
     """Tokens and documents as a `TokenLayout` describes them. Made by `penstock.open`."""
 
+    stated = ("one_document", "eos_id", "follow_links", "planes")
     starts_version = "run-starts-1"
 
     def __init__(self, store: Store, path: str, options: OpenOptions, layout: TokenLayout) -> None:
         super().__init__(store, path, options)
-        self.kind = layout.format
+        self.title = layout.format
         self.reopen = layout.reopen
         self.ids = layout.ids
         self._layout = layout
@@ -413,10 +389,10 @@ class RunSource(StoredTokens):
         own = [] if self._layout.is_folder else [(DATA, self._path)]
         return [*own, *self._layout.more_files]
 
-    def paths(self) -> list[str]:
-        return [path for _, path in self._named_files()]
+    def _read_files(self) -> tuple[Store, list[str]]:
+        return self._store, [path for _, path in self._named_files()]
 
-    def find_fingerprint(self) -> str:
+    def _find_fingerprint(self) -> str:
         """Return a digest of the header or index, of a sample of the files, and of how they are read."""
         layout, options = self._layout, self._options
         head = layout.head + repr((layout.params, options.eos_id)).encode()
@@ -425,7 +401,7 @@ class RunSource(StoredTokens):
         name = f"{layout.format} {head.hex()}"
         return once_a_host(
             self._store,
-            self.paths(),
+            self._read_files()[1],
             name,
             lambda: sample_fingerprint(self._store, layout.format, head, self._named_files()),
         )
@@ -443,8 +419,8 @@ class RunSource(StoredTokens):
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         return self._layout.borders.flags(lambda: self.doc_starts, starts, length)
 
-    def own(self) -> dict[str, Any]:
-        return {**dict(self._layout.params), "one_document": self._options.one_document or None}
+    def _stated(self) -> dict[str, Any]:
+        return {**dict(self._layout.params), **super()._stated()}
 
     def shown(self) -> dict[str, Any]:
         return {**super().shown(), **dict(self._layout.params)}

@@ -16,7 +16,6 @@ from penstock._buffers import byte_view
 from penstock._index import as_index
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._findings import Problem
-from penstock.formats._modes import Mode, preferred_mode
 from penstock.formats._proof import Proof
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
@@ -115,8 +114,9 @@ class FlatTokensSource(StoredTokens):
     `doc_starts` was asked for. Uncompressed data take none of these: they are mapped.
     """
 
-    kind = "flat-tokens"
+    title = "flat-tokens"
     reopen = staticmethod(open_flat_tokens)
+    stated = ("eos_id", "follow_links", "planes")
     reads_alone = True
 
     def __init__(self, store: Store, path: str, split: str | None, group: Group, options: OpenOptions) -> None:
@@ -125,7 +125,7 @@ class FlatTokensSource(StoredTokens):
         self._split = split
         self._group = group
         self._limit = limit
-        self._compressed = tokens.foreign is not None or not tokens.chain.raw
+        self._is_compressed = tokens.foreign is not None or not tokens.chain.raw
         folder, read, is_empty = group.path, options.read, tokens.num_items == 0
         self._tokens = open_array(store, f"{folder}/{group.tokens_name}", tokens, read, TOKENS_BUDGET_BYTES)
         self._encoded = EncodedIds(self._tokens)
@@ -141,13 +141,8 @@ class FlatTokensSource(StoredTokens):
                 hint="They come from a different tokenizer",
             )
 
-    @property
-    def preferred_mode(self) -> Mode:
-        """Default mode of `Shuffle`: `"blocks"` for remote or compressed data."""
-        return preferred_mode(self._store, compressed=self._compressed)
-
-    def paths(self) -> list[str]:
-        return sorted(self._store.list(self._group.path))
+    def _read_files(self) -> tuple[Store, list[str]]:
+        return self._store, sorted(self._store.list(self._group.path))
 
     @property
     def split(self) -> str | None:
@@ -192,8 +187,8 @@ class FlatTokensSource(StoredTokens):
         """Return what the side file proves; see `penstock.formats._proof`."""
         return group_proof(self._store, self._group, self._tokens.meta, self._starts.meta)
 
-    def own(self) -> dict[str, Any]:
-        return {"split": self._split}
+    def _stated(self) -> dict[str, Any]:
+        return {**({} if self._split is None else {"split": self._split}), **super()._stated()}
 
     def shown(self) -> dict[str, Any]:
         counts = {"documents": len(self), "tokens": self.num_tokens, LIMIT: self._limit}
@@ -237,7 +232,7 @@ class FlatTokensSource(StoredTokens):
                     hasher.update(byte_view(starts.files.get(number, begin, begin + _HASH_BYTES)))
         return hasher.hexdigest()
 
-    def find_fingerprint(self) -> str:
+    def _find_fingerprint(self) -> str:
         """Return a digest of the metadata, of a sample of the chunks, and of the side file's digests."""
         # The side file's digests know every byte, but not whether one was changed after them: hence both.
         group, manifest = self._group, self.manifest

@@ -17,12 +17,12 @@ from penstock._columns import scatter
 from penstock._index import as_index, as_indices
 from penstock._pieces import fill_windows, pieces, running
 from penstock._places import place_of, token_extents
-from penstock._secrets import redact
 from penstock._tree import line
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats._marked import require_recorded_eos
 from penstock.formats._proof import AnyProof
+from penstock.formats._sources import redacted
 from penstock.formats.tokens.common import document, document_batch, require_vocabulary
 from penstock.formats.tokens.folder.files import FileList, OpenFiles, folder_of, require_alike
 from penstock.formats.tokens.folder.found import FoundFiles, find_token_files
@@ -96,7 +96,8 @@ class TokenFilesSource(StoredTokens):
         index: the `index.json`, which says the largest id; None if there is none.
     """
 
-    kind = NAME
+    title = NAME
+    stated = ("layout", "one_document", "eos_id", "follow_links", "planes")
     starts_version = "token-files-starts-1"
     reads_alone = True
 
@@ -257,12 +258,8 @@ class TokenFilesSource(StoredTokens):
         """Return what the files' side files and the index prove; see `penstock.formats._proof`."""
         return folder_proof(self._store, self.listed, self.file, partial(pieces, self.ids.begins))
 
-    def own(self) -> dict[str, Any]:
-        return {"layout": self._options.layout, "one_document": self._options.one_document or None}
-
     def recipe(self) -> dict[str, Any]:
-        several = {} if isinstance(self._given, str) else {"path": [redact(one) for one in self._given]}
-        return super().recipe() | several
+        return super().recipe() | {"path": redacted(self._given)}
 
     def shown(self) -> dict[str, Any]:
         counts = {"files": len(self.listed), "documents": len(self), "tokens": self.num_tokens}

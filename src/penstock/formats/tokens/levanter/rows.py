@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import chain
 from typing import Any
@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source
+from penstock._tree import line
 from penstock.errors import ConfigError, PenstockError, Truncated, Unsupported
-from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats.tokens.common import recipe_of
+from penstock.formats._sources import StoredSource
 from penstock.formats.tokens.levanter.arrays import JaggedArray
 from penstock.formats.tokens.levanter.ledger import LEDGER, Ledger
 from penstock.store.base import Store
-from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 ALONE = "value"
@@ -30,20 +28,21 @@ _ROWS = 1 << 12
 _DATA = "/data/zarr.json"
 
 
-class LevanterRows:
+class LevanterRows(StoredSource):
     """See `penstock.abc.Source`. Made by `penstock.open`. Memory: see `arrays.JaggedArray`, for each field and part.
 
     A row is a dict of arrays; the names of fields inside of fields are joined by "/".
     """
 
+    title = "levanter"
+    stated = ("columns", "eos_id", "follow_links", "planes")
+
     def __init__(self, store: Store, path: str, options: OpenOptions, ledger: Ledger, again: Any) -> None:
+        super().__init__(store, path, options)
+        self._again = again
         self.path = path
         self.ledger = ledger
-        self._store = store
-        self._options = options
-        self._again = again
         self._starts: IntArray = np.cumsum([0, *(part.rows for part in ledger.parts)], dtype=np.int64)
-        self._fingerprint: str | None = None
         self._opened: dict[tuple[int, str], JaggedArray] = {}
         missing = [name for name in options.columns or () if name not in self.names]
         if missing:
@@ -57,27 +56,16 @@ class LevanterRows:
         """The fields of a row: arrays."""
         return Schema(tuple(self._field(name) for name in self._wanted))
 
-    @property
-    def preferred_mode(self) -> Mode:
-        """Default mode of `Shuffle`: `"blocks"` for remote data."""
-        return preferred_mode(self._store)
+    def _find_fingerprint(self) -> str:
+        """Return a digest of the ledger, and of samples of the files of all fields."""
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the ledger, and of samples of the files of all fields."""
-        if self._fingerprint is None:
+        def find() -> str:
+            return sample_fingerprint(self._store, "levanter", self.ledger.fingerprint.encode(), self._data_files())
 
-            def find() -> str:
-                return sample_fingerprint(self._store, "levanter", self.ledger.fingerprint.encode(), self._data_files())
+        return once_a_host(self._store, [self.ledger.path], "levanter", find)
 
-            self._fingerprint = once_a_host(self._store, [self.ledger.path], "levanter", find)
-        return self._fingerprint
-
-    @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        files = (path for _, path in self._data_files())
-        return files_key(self.fingerprint, self._store, chain([self.ledger.path], files))
+    def _read_files(self) -> tuple[Store, Iterator[str]]:
+        return self._store, chain([self.ledger.path], (path for _, path in self._data_files()))
 
     @property
     def files(self) -> tuple[Store, list[str]]:
@@ -130,22 +118,8 @@ class LevanterRows:
             found += array.values.extents(*array.starts[row : row + 2].tolist())
         return Place(extents=tuple(found))
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
-        columns = None if self._options.columns is None else list(self._options.columns)
-        return recipe_of("levanter", self.path, self._options, columns=columns)
-
     def summary(self) -> str:
-        """One line: path, parts and rows."""
         return line("levanter", {"path": self.path, "parts": len(self.ledger.parts), "rows": len(self)}, None)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
     # --- inside --------------------------------------------------------------------------------------------------
 

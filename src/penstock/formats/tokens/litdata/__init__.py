@@ -23,7 +23,7 @@ from penstock.abc import Source
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
 from penstock.formats._findings import Problem, find_unlisted
 from penstock.formats._read_only import refuse_to_create, repair_nothing
-from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
+from penstock.formats.tokens.checks import TokenRun, check_options, sampled_ranges
 from penstock.formats.tokens.litdata.chunks import read_items
 from penstock.formats.tokens.litdata.ids import ChunkIds
 from penstock.formats.tokens.litdata.index import INDEX, Index, looks_like, read_index, require_index, size_problem
@@ -122,18 +122,14 @@ def _check_sizes(store: Store, index: Index) -> list[Finding]:
 
 
 def _check_tokens(source: RunSource, options: OpenOptions, depth: Depth, root: str) -> list[Finding]:
-    run, found = TokenRun("litdata", root, source.ids), list[Finding]()
     try:
         starts = source.doc_starts
         for start, stop in sampled_ranges(source.num_tokens, depth):
             source.tokens(start, stop)
     except PenstockError as error:
         return [_finding(error, root)]
-    if options.vocab_size is not None and options.vocab_size < 1 << 8 * source.dtype.itemsize:
-        found += check_vocabulary(run, options.vocab_size, depth)
-    if options.eos_id is not None and not options.one_document:
-        found += check_eos(run, starts, options.eos_id, depth)
-    return found
+    run = TokenRun("litdata", root, source.ids)
+    return list(check_options(run, options, None if options.one_document else starts, depth))
 
 
 def _finding(error: PenstockError, root: str) -> Finding:

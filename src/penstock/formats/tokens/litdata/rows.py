@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,11 +12,9 @@ import numpy as np
 
 from penstock._columns import stack
 from penstock._index import as_index, as_indices
-from penstock._tree import brief, html, line, tree
-from penstock.abc import Source
+from penstock._tree import line
 from penstock.errors import ConfigError, Corrupt
-from penstock.formats._modes import Mode, preferred_mode
-from penstock.formats.tokens.common import recipe_of
+from penstock.formats._sources import StoredSource
 from penstock.formats.tokens.litdata.chunks import Items, arrow_rows, read_items
 from penstock.formats.tokens.litdata.index import Index, damaged
 from penstock.formats.tokens.litdata.leaves import (
@@ -30,27 +28,29 @@ from penstock.formats.tokens.litdata.leaves import (
     unflatten,
 )
 from penstock.store.base import Store
-from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
+from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 _HELD = 2
 
 
-class LitdataRows:
+class LitdataRows(StoredSource):
     """See `penstock.abc.Source`. Made by `penstock.open`. Memory: two chunks, unless they are mapped.
 
     A sample is a dict; of a tuple or a list the names are "0", "1", and of a single value "value".
     """
 
+    title = "litdata"
+    stated = ("columns", "eos_id", "follow_links", "planes")
+
     def __init__(self, store: Store, path: str, options: OpenOptions, index: Index, again: Any) -> None:
+        super().__init__(store, path, options)
+        self._again = again
         self.path = path
         self.index = index
-        self._store = store
-        self._options = options
-        self._again = again
+        self._is_compressed = index.level in ("chunk", "batch")  # chunks are unpacked whole
         self._starts: IntArray = np.cumsum([0, *(one.items for one in index.chunks)], dtype=np.int64)
         self._held: tuple[tuple[int, Items, list[Any] | None], ...] = ()  # replaced as a whole: threads need no lock
-        self._fingerprint: str | None = None
         missing = [name for name in options.columns or () if name not in self._names]
         if missing:
             expected = ", ".join(self._names)
@@ -72,33 +72,21 @@ class LitdataRows:
             at += count
         return Schema(tuple(fields))
 
-    @property
-    def preferred_mode(self) -> Mode:
-        """How `Shuffle` orders it by default: compressed chunks are unpacked whole."""
-        return preferred_mode(self._store, compressed=self.index.level in ("chunk", "batch"))
+    def _find_fingerprint(self) -> str:
+        """Return a digest of the index, and of samples of the chunks."""
+        head, files = self.index.fingerprint.encode(), chunk_files(self.index, self.path)
+        name = f"litdata {self.index.fingerprint}"
+        return once_a_host(
+            self._store, self._read_files()[1], name, lambda: sample_fingerprint(self._store, "litdata", head, files)
+        )
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the index, and of samples of the chunks."""
-        if self._fingerprint is None:
-            head, files = self.index.fingerprint.encode(), chunk_files(self.index, self.path)
-
-            def find() -> str:
-                return sample_fingerprint(self._store, "litdata", head, files)
-
-            paths = [path for _, path in files]
-            self._fingerprint = once_a_host(self._store, paths, f"litdata {self.index.fingerprint}", find)
-        return self._fingerprint
+    def _read_files(self) -> tuple[Store, list[str]]:
+        return self._store, [path for _, path in chunk_files(self.index, self.path)]
 
     @property
     def block_starts(self) -> IntArray:
         """int64[n_chunks + 1]: first sample of each chunk, and `len`."""
         return self._starts
-
-    @property
-    def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
-        return files_key(self.fingerprint, self._store, (path for _, path in chunk_files(self.index, self.path)))
 
     @property
     def size_bytes(self) -> int:
@@ -136,22 +124,8 @@ class LitdataRows:
         chunk = self.index.chunks[int(np.searchsorted(self._starts, as_index(index, len(self)), side="right")) - 1]
         return Place(extents=(Extent(chunk.path, 0, self._store.size(chunk.path)),))
 
-    def children(self) -> Mapping[str, Source[Any]]:
-        """Return an empty mapping: data on disk has no children."""
-        return {}
-
-    def recipe(self) -> dict[str, Any]:
-        """Return format, path and options as plain JSON."""
-        columns = None if self._options.columns is None else list(self._options.columns)
-        return recipe_of("litdata", self.path, self._options, columns=columns)
-
     def summary(self) -> str:
-        """One line: path, chunks and samples."""
         return line("litdata", {"path": self.path, "chunks": len(self.index.chunks), "samples": len(self)}, None)
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
     # --- inside --------------------------------------------------------------------------------------------------
 

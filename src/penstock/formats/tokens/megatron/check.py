@@ -12,7 +12,7 @@ from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._findings import Problem, Run, by_place
 from penstock.formats._manifest import DATA
 from penstock.formats._side_checks import RESTORE, check_files, check_side_file
-from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, sampled_ranges
+from penstock.formats.tokens.checks import TokenRun, check_options, sampled_ranges
 from penstock.formats.tokens.common import require_eos
 from penstock.formats.tokens.ids import id_limit
 from penstock.formats.tokens.joined import DOCUMENTS, check_documents
@@ -137,18 +137,16 @@ def _check_known(
 ) -> Iterator[Finding]:
     """Check ids against the vocabulary, and the ends of documents; `_check_ids` finds invalid ids."""
     run = TokenRun("megatron", bin_path(prefix), source.ids)
-    vocab_size, eos_id = options.vocab_size, options.eos_id  # documents may end in other ids than the recorded EOS
-    if manifest is not None and vocab_size is None and manifest.max_token_id is not None:
+    known = None
+    if manifest is not None and manifest.max_token_id is not None:
         # Readers that trust the side file don't look for invalid ids.
-        vocab_size = min(manifest.max_token_id + 1, id_limit(source.header.kind.stored))
+        known = min(manifest.max_token_id + 1, id_limit(source.header.kind.stored))
 
     def quietly(fn: Callable[[Any], Any], tasks: Iterable[Any]) -> Iterable[Any]:
         return (do if depth == "full" else map)(functools.partial(_or_nothing, fn), tasks)
 
-    if vocab_size is not None and vocab_size < 1 << 8 * source.dtype.itemsize:
-        yield from check_vocabulary(run, vocab_size, depth, quietly)
-    if eos_id is not None:
-        yield from check_eos(run, source.doc_starts, eos_id, depth, quietly)
+    starts = None if options.eos_id is None else source.doc_starts
+    yield from check_options(run, options, starts, depth, quietly, known)
 
 
 def _or_nothing(fn: Callable[[Any], Any], task: Any) -> Any:

@@ -108,7 +108,7 @@ class MegatronSource(StoredTokens):
     the sequences in the file. If that is the file's own order, without gaps, they are a view of it.
     """
 
-    kind = "megatron"
+    title = "megatron"
     reads_alone = True
 
     def __init__(self, store: Store, prefix: str, index: IndexArrays, options: OpenOptions) -> None:
@@ -121,7 +121,7 @@ class MegatronSource(StoredTokens):
         # Tokens may trail: whatever rule it was opened by, it was opened.
         return (partial(open_megatron, may_trail=True), (self._store, self._path, self._options))
 
-    def find_fingerprint(self) -> str:
+    def _find_fingerprint(self) -> str:
         """Return a digest of the index's header and size, and a sample of both files or the side file's digests."""
         path, index_path = bin_path(self._path), idx_path(self._path)
         head = self._store.get(index_path, 0, HEADER_BYTES) + self.size_bytes.to_bytes(16, "little")
@@ -136,8 +136,8 @@ class MegatronSource(StoredTokens):
     def _find_manifest(self) -> Manifest | None:
         return read_manifest(self._store, self._path, self.header.num_documents)
 
-    def paths(self) -> list[str]:
-        return [idx_path(self._path), bin_path(self._path)]
+    def _read_files(self) -> tuple[Store, list[str]]:
+        return self._store, [idx_path(self._path), bin_path(self._path)]
 
     @property
     def size_bytes(self) -> int:
@@ -218,9 +218,6 @@ class MegatronSource(StoredTokens):
             for place, length in zip(places.tolist(), lengths.tolist(), strict=True)
         )
         return Place(extents=tuple(extents))
-
-    def own(self) -> dict[str, Any]:
-        return {"layout": self._options.layout}
 
     def shown(self) -> dict[str, Any]:
         return {"path": self._path, "documents": len(self), "dtype": self.header.kind.name}

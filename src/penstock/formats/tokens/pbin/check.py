@@ -15,7 +15,7 @@ from penstock.formats import _findings
 from penstock.formats._findings import Run, by_place
 from penstock.formats._manifest import DATA, side_path
 from penstock.formats._side_checks import RESTORE, check_files, check_side_file
-from penstock.formats.tokens.checks import TokenRun, check_eos, check_vocabulary, stored_too_narrow, stored_too_wide
+from penstock.formats.tokens.checks import TokenRun, check_options, stored_too_narrow, stored_too_wide
 from penstock.formats.tokens.common import TokenFile, require_eos
 from penstock.formats.tokens.joined import DOCUMENTS, check_documents
 from penstock.formats.tokens.pbin.index import doc_starts, index_problems, read_marked
@@ -128,13 +128,8 @@ def _check_tokens(
 ) -> Iterator[Finding]:
     if starts is not None and not width_is_known:
         yield from _check_width(run, np.diff(starts))
-    vocab_size, eos_id = options.vocab_size, options.eos_id  # documents may end in other ids than the recorded EOS
-    if manifest is not None and vocab_size is None and manifest.max_token_id is not None:
-        vocab_size = manifest.max_token_id + 1
-    if vocab_size is not None and vocab_size < 1 << 8 * run.file.dtype.itemsize:
-        yield from check_vocabulary(run, vocab_size, depth, do)
-    if eos_id is not None and starts is not None:
-        yield from check_eos(run, starts, eos_id, depth, do)
+    largest = None if manifest is None else manifest.max_token_id
+    yield from check_options(run, options, starts, depth, do, None if largest is None else largest + 1)
 
 
 def _check_width(run: TokenRun, doc_lengths: IntArray) -> Iterator[Finding]:

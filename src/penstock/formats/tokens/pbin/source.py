@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Generator, Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,7 +65,7 @@ def pbin_facts(store: Store, path: str, geometry: Geometry, num_docs: int | None
 class PbinSource(StoredTokens):
     """The documents and tokens of one packed file; see `penstock.abc.TokenSource`. Made by `penstock.open`."""
 
-    kind = "pbin"
+    title = "pbin"
     reopen = staticmethod(open_pbin)
     had_eos_borders = True
 
@@ -80,7 +79,7 @@ class PbinSource(StoredTokens):
         self._pieces_read = 0
         self._require_options(self.dtype)
 
-    def find_fingerprint(self) -> str:
+    def _find_fingerprint(self) -> str:
         """Return a digest of header, length, last 4 KiB, and a sample of the file or its side file's digests."""
         size_bytes = self._geometry.size_bytes
         index = self._store.get(self._path, 0, HEADER_BYTES) + size_bytes.to_bytes(8, "little")
@@ -239,9 +238,6 @@ class PbinSource(StoredTokens):
             return None
         header_bytes, token_bytes = self._geometry.layout.header_bytes, self.dtype.itemsize
         return token_proof(self, manifest, self._store, self._path, header_bytes, self.num_tokens, token_bytes)
-
-    def own(self) -> dict[str, Any]:
-        return {"layout": self._options.layout}
 
     def _require_recorded(self, starts: IntArray) -> None:
         """Refuse an index that the side file, by which `len` and documents may have gone, contradicts."""
