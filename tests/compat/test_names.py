@@ -8,8 +8,11 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from penstock.compat import energon as en
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "compat-names" / "0.2.0.txt"
 """Each module of a peer's, and each module where one of its names was defined: `module: names`."""
@@ -49,3 +52,15 @@ def test_every_module_and_name_of_0_2_0_is_there(module: str) -> None:
 )
 def test_first_import_of_a_process(line: str) -> None:
     subprocess.run([sys.executable, "-W", "error", "-c", line], check=True)
+
+
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [({}, "_as_list"), ({"batch_mix_fn": en.homogeneous_concat_mix}, "homogeneous_concat_mix")],
+)
+def test_our_functions_have_the_names_of_0_2_0_in_states(function: dict[str, Any], name: str) -> None:
+    config = en.WorkerConfig(rank=0, world_size=1, num_workers=0)
+    data = GOLDEN.parents[1] / "energon-loading" / "data" / "ds_a"
+    samples = en.get_val_dataset(data, split_part="train", worker_config=config, batch_size=None)
+    made: Any = en.MixBatchDataset((samples, 1.0), batch_size=2, worker_config=config, **function)
+    assert f"'penstock.compat.energon.wrappers.mix_batch_dataset:{name}'" in repr(made.config())

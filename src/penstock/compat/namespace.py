@@ -180,12 +180,12 @@ MODULES: Mapping[str, str] = {
     "energon.wrappers.filter_dataset": "wrapper_samples: FilterDataset",
     "energon.wrappers.gc_dataset": "wrapper_samples: GcDataset",
     "energon.wrappers.group_batch_dataset": "wrapper_batches: GroupBatchDataset",
-    "energon.wrappers.iter_map_dataset": "wrapper_samples: IterMapDataset",
+    "energon.wrappers.iter_map_dataset": "wrapper_samples: IterMapDataset _same",
     "energon.wrappers.limit_dataset": "wrapper_samples: LimitDataset",
     "energon.wrappers.log_sample_dataset": "wrapper_samples: LogSampleDataset default_get_batch_keys",
     "energon.wrappers.map_dataset": "wrapper_samples: MapDataset",
     "energon.wrappers.mix_batch_dataset": (
-        "wrapper_batches: MixBatchDataset concat_pad generic_concat homogeneous_concat_mix"
+        "wrapper_batches: MixBatchDataset _as_list concat_pad generic_concat homogeneous_concat_mix"
     ),
     "energon.wrappers.packing_dataset": "wrapper_batches: PackingDataset",
     "energon.wrappers.repeat_dataset": "wrapper_samples: RepeatDataset",

@@ -165,7 +165,9 @@ class Calls:
 def name_of(function: Callable[..., Any]) -> str:
     """Return a name for states and messages: that of the class if a function has none."""
     try:
-        return function_name(function, hint="")
+        found = function_name(function, hint="")
+        # States of 0.2.0 name our own functions by the module in which they were.
+        return found.replace("energon.wrapper_batches:", "energon.wrappers.mix_batch_dataset:")
     except ConfigError:
         return getattr(function, "__qualname__", type(function).__qualname__)
 
