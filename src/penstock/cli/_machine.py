@@ -12,8 +12,7 @@ from typing import Any
 
 from penstock import __version__, executors, formats
 from penstock._naming import nearest
-from penstock._optional import DISTRIBUTION, extras
-from penstock._plug_ins import imported
+from penstock._optional import DISTRIBUTION, extras, imported
 from penstock._secrets import redact
 from penstock._settings import SECRETS, SETTINGS, has_settings_file, said_by, settings_path
 from penstock.errors import ConfigError, PenstockError

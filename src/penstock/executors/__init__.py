@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, TypeAlias
 
 from penstock._naming import nearest
-from penstock._plug_ins import imported, plug_ins, unusable
+from penstock._optional import imported, plug_ins, unusable
 from penstock.abc import Executor
 from penstock.errors import ConfigError, PenstockError
 from penstock.executors.inline import InlineExecutor

@@ -14,7 +14,7 @@ from typing import Any, Protocol, Unpack, cast, runtime_checkable
 
 from penstock._keywords import Decoding, Writing, with_options
 from penstock._naming import nearest as _nearest
-from penstock._plug_ins import plug_ins as _find_plug_ins
+from penstock._optional import plug_ins as _find_plug_ins
 from penstock.abc import Format, Source, Writer
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
 from penstock.formats._by_name import find_by_name as _find_by_name

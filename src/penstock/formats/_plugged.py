@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock._plug_ins import imported, unusable
+from penstock._optional import imported, unusable
 from penstock.abc import Format
 
 if TYPE_CHECKING:

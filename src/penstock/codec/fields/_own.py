@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import cache, partial
 from typing import Any, Protocol
 
-from penstock._plug_ins import imported, plug_ins
+from penstock._optional import imported, plug_ins
 from penstock.codec.fields._codec import FieldCodec, bad_value, damaged
 from penstock.errors import ConfigError, PenstockError
 from penstock.types import Buffer
