@@ -36,7 +36,7 @@ KNOWN: dict[str, str] = {
     "formats/_excluded.py": "lists beside the files of a dataset on this machine",
     "cli/check.py": "looks at the first bytes of a file; a URL is not one, and is verified as a dataset",
     "_settings.py": "the settings file is on this machine",
-    "_paths_as_given.py": "compares paths that were made absolute, which URLs never are",
+    "_printable.py": "compares paths that were made absolute, which URLs never are",
     "_regular.py": "where files of this machine are opened; the local store and tokenizers come here",
     "cli/_output.py": "what the system says of our processes",
     "cli/modalities.py": "`local_path` came before",

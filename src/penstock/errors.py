@@ -28,8 +28,7 @@ from __future__ import annotations
 import os
 from typing import ClassVar
 
-from penstock._paths_as_given import path_as_given
-from penstock._printable import printable, shortened, shortened_part
+from penstock._printable import path_as_given, printable, shortened, shortened_part
 from penstock._secrets import redact
 
 

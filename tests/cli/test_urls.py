@@ -220,7 +220,7 @@ def _names(folder: Path) -> list[str]:
 
 _LOOKS = {"abspath", "expanduser", "realpath"}
 _MAY = {
-    "_paths_as_given.py": "asks whether a path still leads where the user meant",
+    "_printable.py": "asks whether a path still leads where the user meant",
     "_settings.py": "finds the settings file of this user",
     "cli/_machine.py": "says on which file system the working folder and the cache folder are",
     "mix/repeats.py": "compares local paths with links resolved; URLs are left as they are",

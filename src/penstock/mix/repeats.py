@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from penstock._paths_as_given import path_as_given
+from penstock._printable import path_as_given
 from penstock._secrets import redact
 from penstock.errors import PenstockError
 from penstock.mix.auxiliary import AuxSource, AuxStream

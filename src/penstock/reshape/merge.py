@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Unpack, cast
 
 from penstock._keywords import Reshaping
-from penstock._paths_as_given import path_as_given
+from penstock._printable import path_as_given
 from penstock._secrets import redacted_repr
 from penstock.codec.joined_digest import join_digests
 from penstock.engine.options import Counter, Progress, RunOptions

@@ -14,8 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from penstock import abc
 from penstock._limits import MOST_NAME_BYTES
-from penstock._paths_as_given import remember_path
-from penstock._printable import recordable
+from penstock._printable import recordable, remember_path
 from penstock._secrets import redact, redacted_repr, with_auth
 from penstock.errors import ConfigError, NotFound
 from penstock.store._files import is_file, is_link, leads_somewhere
