@@ -22,6 +22,7 @@ from penstock._ending import Worker, has_ended, only_exit_handlers_run
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+
 # Other libraries import it, and Python rejects that once the main program is over, while their threads may still read.
 with contextlib.suppress(RuntimeError):
     importlib.import_module("concurrent.futures.thread")
@@ -152,3 +153,29 @@ def _drop(tasks: _Tasks) -> None:
                 given[0].cancel()
     for _ in range(ends):
         tasks.put(None)
+
+
+_local = threading.local()
+
+
+class Collecting:
+    """Context manager that adds up the times reported on this thread, by stage: `with Collecting(seconds)`."""
+
+    __slots__ = ("_outer", "_seconds")
+
+    def __init__(self, seconds: dict[str, float]) -> None:
+        self._seconds = seconds
+        self._outer: dict[str, float] | None = None
+
+    def __enter__(self) -> None:
+        self._outer, _local.seconds = getattr(_local, "seconds", None), self._seconds
+
+    def __exit__(self, *_: object) -> None:
+        _local.seconds = self._outer
+
+
+def report(stage: str, seconds: float) -> None:
+    """Add `seconds` to a stage, if times are collected on this thread."""
+    found: dict[str, float] | None = getattr(_local, "seconds", None)
+    if found is not None:
+        found[stage] = found.get(stage, 0.0) + seconds

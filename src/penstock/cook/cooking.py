@@ -12,8 +12,8 @@ import numpy as np
 from penstock._columns import stack
 from penstock._index import as_positions
 from penstock._kinds import is_stream
+from penstock._pool import report
 from penstock._resolved import Ahead
-from penstock._stages import report
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.cook.cookers import Bound, Cooker, Cookers, CookFn
 from penstock.cook.crude import CrudeSample, Origin

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from penstock._columns import in_memory, stack
 from penstock._kinds import LaneStream, counts
-from penstock._stages import Collecting
+from penstock._pool import Collecting
 from penstock.errors import ConfigError, NotFound, PenstockError, ResumeMismatch
 from penstock.load import state as saved_states
 from penstock.load.collate import Collate

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._columns import in_memory
+from penstock._pool import Collecting
 from penstock._resolved import MARK, excluded_below, expect_lanes, prefetch_of, resolves
 from penstock._secrets import logger
-from penstock._stages import Collecting
 from penstock.abc import SupportsSubstitutes
 from penstock.errors import ConfigError, Excluded, FormatError, NotFound
 from penstock.load.collate import Collate
