@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._borders import borders_around, document_flags, ends_at, had_eos_borders
+from penstock._buffers import Recycled
 from penstock._hidden import Hidden, stored_tokens, without_loss
 from penstock._index import as_index, as_indices
 from penstock._kinds import FormerRule, RuleChange
 from penstock._limits import require_window_length
 from penstock._places import token_extents
 from penstock._planes import Plane, add_planes, has_input_planes, of_inputs, planes_of
-from penstock._recycled import Recycled
 from penstock._resolved import capability
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError
