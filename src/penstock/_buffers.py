@@ -1,4 +1,4 @@
-"""Views of objects that contain bytes."""
+"""Views of objects that contain bytes, and memory of unused arrays that is used again."""
 
 from __future__ import annotations
 

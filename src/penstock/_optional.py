@@ -1,4 +1,4 @@
-"""Optional packages: import one, or raise an error that names the extra and the packages it brings."""
+"""Packages that may be missing: optional ones, whose error names the extra, and plug-ins, found by entry points."""
 
 from __future__ import annotations
 
