@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, TypeVar, overload
 
-from penstock._plug_ins import imported, plug_ins
+from penstock._optional import imported, plug_ins
 from penstock._secrets import logger, redact
 from penstock.compat.streaming.faults import NoPlace, as_the_original
 from penstock.compat.unused import refuse_overrides, say_unused
