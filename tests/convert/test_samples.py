@@ -381,13 +381,13 @@ def test_samples_that_come_once_are_held_against_the_work(tmp_path: Path, monkey
 
 def test_rows_are_read_a_few_megabytes_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     convert(({"t": "x" * 100_000} for _ in range(300)), tmp_path / "a", to="mds")
-    real, asked = SourceRows.read, list[int]()
+    real, asked = SourceRows.samples, list[int]()
 
     def watched(rows: SourceRows, start: int, stop: int) -> list[Sample]:
         asked.append(stop - start)
         return real(rows, start, stop)
 
-    monkeypatch.setattr(SourceRows, "read", watched)
+    monkeypatch.setattr(SourceRows, "samples", watched)
     convert(tmp_path / "a", tmp_path / "b", to="mds")
     assert sum(asked[:10]) == 300  # the first samples, which tell what columns are
     assert max(asked[10:]) * 100_000 <= 1 << 23

@@ -18,7 +18,7 @@ _SIZES: dict[str, Any] = {
     "penstock.reshape.tar_job TASK_BYTES": _TASK_BYTES,
     "penstock.reshape.tar_job _MOST_ROWS": 5,
     "penstock.reshape.shards _GROUP_BYTES": _TASK_BYTES,
-    "penstock.reshape.rows runs.__defaults__": (0, None, _TASK_BYTES),
+    "penstock.engine.rows runs.__defaults__": (0, None, _TASK_BYTES),
     "penstock.convert.tokens TASK_TOKENS": 30,
     "penstock.prepare.tokens.request default_task_bytes": lambda total_bytes: 200,
     "penstock.prepare.tokens.job default_task_bytes": lambda total_bytes: 200,

@@ -14,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.reshape.datasets import write_tokens
 
+from penstock.engine.rows import StoredRows
 from penstock.errors import ConfigError, PrepareError
 from penstock.reshape import reorder
 from penstock.reshape.reorder import RowOrder, SeededOrder, TableOrder, grouped, reordered
-from penstock.reshape.rows import Rows, open_rows
+from penstock.reshape.rows import open_rows
 from penstock.store.place import place_of
 
 
@@ -25,7 +26,7 @@ def documents_of(lengths: list[int]) -> list[list[int]]:
     return [[n % 60_000] * length for n, length in enumerate(lengths)]
 
 
-def in_order(rows: Rows, order: RowOrder, folder: Path, memory_bytes: int) -> list[list[int]]:
+def in_order(rows: StoredRows, order: RowOrder, folder: Path, memory_bytes: int) -> list[list[int]]:
     found: list[list[int]] = []
     for data, lengths in reordered(rows, order, output=place_of(folder / "out"), memory_bytes=memory_bytes):
         assert len(data) * data.itemsize <= max(memory_bytes // 2, int(lengths.max()) * data.itemsize)

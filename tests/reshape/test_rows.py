@@ -9,16 +9,17 @@ import pytest
 from tests.reshape.datasets import write_lines, write_tokens
 
 import penstock as ps
+from penstock.engine.rows import StoredRows, read_run, runs, total_units
 from penstock.errors import NotFound, Truncated, Unsupported
 from penstock.reshape import rows as rows_module
-from penstock.reshape.rows import JoinedRows, LineRows, Rows, open_rows, read_run, runs, total_units
+from penstock.reshape.rows import ChainedRows, LineRows, open_rows
 from penstock.store.local import LocalStore
 from penstock.store.place import Place
 
 DOCUMENTS = [[1, 2, 3], [], [4], [5] * 40, [6, 7]]
 
 
-def all_rows(rows: Rows, run_bytes: int = 1 << 20) -> list[list[int]]:
+def all_rows(rows: StoredRows, run_bytes: int = 1 << 20) -> list[list[int]]:
     found: list[list[int]] = []
     for first, stop in runs(rows, run_bytes=run_bytes):
         data, lengths = read_run(rows, first, stop)
@@ -56,9 +57,9 @@ def test_an_index_in_another_order(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"1\n22\n" + b"9" * 1000 + b"\n4\n")
     store = LocalStore()
-    near = LineRows(np.array([[2, 2], [0, 1]]), Place(store, str(path)), "jsonl")
+    near = LineRows(np.array([[2, 2], [0, 1]]), Place(store, str(path)))
     assert all_rows(near) == [list(b"22\n"), list(b"1\n")]
-    far = LineRows(np.array([[1006, 1], [0, 1]]), Place(store, str(path)), "jsonl")
+    far = LineRows(np.array([[1006, 1], [0, 1]]), Place(store, str(path)))
     assert all_rows(far) == [list(b"4\n"), list(b"1\n")]
 
 
@@ -73,7 +74,7 @@ def test_a_file_that_became_shorter(tmp_path: Path) -> None:
 def test_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rows_module, "PIECE_UNITS", 16)
     parts = [open_rows(write_tokens(tmp_path / f"{n}.pbin", [*DOCUMENTS, [n]])) for n in range(3)]
-    joined = JoinedRows([(parts[0], 1, 4), (parts[1], 2, 2), (parts[2], 0, 6), (parts[0], 5, 6)])
+    joined = ChainedRows([(parts[0], 1, 4), (parts[1], 2, 2), (parts[2], 0, 6), (parts[0], 5, 6)])
     expected = [*DOCUMENTS[1:4], *DOCUMENTS, [2], [0]]
     assert len(joined) == len(expected)
     assert all_rows(joined) == expected

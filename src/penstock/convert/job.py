@@ -17,10 +17,11 @@ from penstock._planes import planes_of
 from penstock._secrets import redacted_repr
 from penstock.abc import Source, Writer
 from penstock.convert.request import Request
-from penstock.convert.rows import FolderRows, Rows, SourceRows
+from penstock.convert.rows import FolderRows, SourceRows
 from penstock.convert.tables import TABLE, TableOptions, TableRows
 from penstock.engine.options import Counter, RunOptions
 from penstock.engine.plan import Plan
+from penstock.engine.rows import Rows
 from penstock.engine.run import Job
 from penstock.engine.work import Work
 from penstock.errors import NotFound

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ import xxhash
 from penstock._digest import digest
 from penstock._resolved import excluded_of
 from penstock.abc import Source
+from penstock.engine.rows import Rows
 from penstock.errors import PenstockError
 from penstock.formats._exclusions import excluded_count, kept
 from penstock.formats.samples.folder.files import is_part, list_files, part_of, read_each, sample_of
@@ -31,45 +31,12 @@ STORED = ("mds", "webdataset", "folder")
 _READER_FIELDS = ("__restore_key__", "__sources__", "__subflavors__")
 
 
-class Rows(ABC):
-    """Samples by number.
-
-    Attributes:
-        source: the source that they are read from; None for text tables.
-        excluded: number of its excluded samples, which aren't among the rows.
-    """
-
-    source: Any = None
-    excluded: int = 0
-
-    @property
-    @abstractmethod
-    def fingerprint(self) -> str:
-        """Fingerprint of the content."""
-
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
-    def read(self, start: int, stop: int, /) -> list[Sample]:
-        """Return the rows `[start, stop)`."""
-
-    def batches(self, start: int, stop: int, step: int) -> Iterator[list[Sample]]:
-        """Read the rows `[start, stop)`, `step` at a time."""
-        for at in range(start, stop, step):
-            yield self.read(at, min(stop, at + step))
-
-    def numbered(self, start: int, stop: int, step: int) -> Iterator[tuple[int, Sample]]:
-        """Read the same rows, each with its number."""
-        return enumerate(itertools.chain.from_iterable(self.batches(start, stop, step)), start)
-
-
 class SourceRows(Rows):
     """The samples of a source, without fields that readers add."""
 
     def __init__(self, source: Source[Sample], *, prefix_keys: bool = False) -> None:
         self.source = source
-        self.excluded = excluded_count(source)
+        self.num_excluded = excluded_count(source)
         self._prefix_keys = prefix_keys
         self._many: Any = getattr(source, "get_samples", None)
 
@@ -80,7 +47,7 @@ class SourceRows(Rows):
     def __len__(self) -> int:
         return len(self.source)
 
-    def read(self, start: int, stop: int, /) -> list[Sample]:
+    def samples(self, start: int, stop: int, /) -> list[Sample]:
         return self.read_at(np.arange(start, stop))
 
     def read_at(self, indices: IntArray) -> list[Sample]:
@@ -101,7 +68,7 @@ class SelectedRows(Rows):
     """The rows at int64[n] increasing `indices`. Memory: 8 bytes per row."""
 
     def __init__(self, rows: Rows, indices: IntArray) -> None:
-        self.source, self.excluded = rows.source, rows.excluded
+        self.source, self.num_excluded = rows.source, rows.num_excluded
         self._rows = rows
         self._indices = indices
 
@@ -112,11 +79,11 @@ class SelectedRows(Rows):
     def __len__(self) -> int:
         return len(self._indices)
 
-    def read(self, start: int, stop: int, /) -> list[Sample]:
+    def samples(self, start: int, stop: int, /) -> list[Sample]:
         wanted = self._indices[start:stop].tolist()
         if not wanted:
             return []
-        read = self._rows.read(wanted[0], wanted[-1] + 1)
+        read = self._rows.samples(wanted[0], wanted[-1] + 1)
         return [read[index - wanted[0]] for index in wanted]
 
 
@@ -136,7 +103,7 @@ class FolderRows(Rows):
         gone = set() if excluded is None else {source.key_of(index) for index in excluded.tolist()}
         names = [name for name in files if every_file or is_part(name)]
         self.num_ignored = len(source) - len(names)
-        self.excluded = len(gone)
+        self.num_excluded = len(gone)
         # Not adjacent in byte order: a folder "a.d" sorts between the files "a.jpg" and "a.txt".
         groups: dict[tuple[bool, str], list[str]] = {}
         for name in names:
@@ -151,7 +118,7 @@ class FolderRows(Rows):
     def __len__(self) -> int:
         return len(self._groups)
 
-    def read(self, start: int, stop: int, /) -> list[Sample]:
+    def samples(self, start: int, stop: int, /) -> list[Sample]:
         groups = self._groups[start:stop]
         contents = iter(read_each(self._store, self.source.get, list(itertools.chain.from_iterable(groups))))
         return [

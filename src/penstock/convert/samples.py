@@ -31,7 +31,6 @@ from penstock.convert.rows import (
     KEY,
     STORED,
     FolderRows,
-    Rows,
     SelectedRows,
     SourceRows,
     digest_number,
@@ -54,6 +53,7 @@ from penstock.engine.groups import (
 )
 from penstock.engine.parts import PartName, get_mark, put_mark
 from penstock.engine.plan import Plan, require_same
+from penstock.engine.rows import Rows
 from penstock.engine.run import Wave, open_pool, sweep_made
 from penstock.engine.sample_groups import GROUP_FORMATS, Assembly, GroupTask
 from penstock.engine.work import SCRATCH, Work, peek, refuse_old, scratch, work_folder
@@ -200,7 +200,7 @@ class SampleJob(ConvertJob):
             if not len(rows) and self.last == INDEX_NAME:
                 raise self._no_sample()
         with self.dry_writer() as writer:
-            first = rows.read(0, min(FIRST_SAMPLES, len(rows)))
+            first = rows.samples(0, min(FIRST_SAMPLES, len(rows)))
             write_rows(enumerate(first), self.maker, writer, self.target.format)
             return self.make_report(Written(None, None), self.expect())
 
@@ -535,7 +535,7 @@ def make_sample_job(request: Request) -> SampleJob:
     columns, lost = choose_columns(to, format, encodings, first, request.columns, given.shown, request.missing)
     if isinstance(request.columns, Mapping):
         lost = [*(f"column {name!r}" for name in given.unread), *lost]
-    excluded = 0 if given.rows is None else given.rows.excluded
+    excluded = 0 if given.rows is None else given.rows.num_excluded
     if request.missing == "skip":
         given, first = _without_incomplete(given, first, columns)
     if isinstance(given.rows, FolderRows) and given.rows.num_ignored:
@@ -717,7 +717,7 @@ def _without_incomplete(given: Input, first: list[Sample], columns: Sequence[Col
     selected = SelectedRows(rows, indices)
     open_selected = functools.partial(_select_rows, open_rows, indices)
     given = replace(given, open_rows=open_selected, rows=selected, skipped=len(rows) - len(indices))
-    return given, first or selected.read(0, 1)
+    return given, first or selected.samples(0, 1)
 
 
 def _select_rows(open_rows: Callable[[], Rows], indices: Any) -> Rows:
@@ -744,7 +744,7 @@ def _first_samples(rows: Rows) -> list[Sample]:
     n_rows = len(rows)
     while len(found) < min(n_rows, FIRST_SAMPLES) and size_bytes < _FIRST_BYTES:
         stop = min(n_rows, FIRST_SAMPLES, max(1, 2 * len(found)))
-        more = rows.read(len(found), stop)
+        more = rows.samples(len(found), stop)
         size_bytes += sum(map(_size, more))
         found += more
     return found

@@ -16,7 +16,7 @@ import xxhash
 
 from penstock._digest import digest
 from penstock._regular import require_regular_path
-from penstock.convert.rows import Rows
+from penstock.engine.rows import Rows
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge
 from penstock.formats.jsonl.decompress import cut_stream
 from penstock.store.find import find_files
@@ -189,7 +189,7 @@ class TableRows(Rows):
             self._counts = [sum(1 for _ in self._rows_of(place)) for place in self.places]
         return self._counts
 
-    def read(self, start: int, stop: int, /) -> list[Sample]:
+    def samples(self, start: int, stop: int, /) -> list[Sample]:
         return list(itertools.islice(self._scan(start), stop - start))
 
     def batches(self, start: int, stop: int, step: int) -> Iterator[list[Sample]]:

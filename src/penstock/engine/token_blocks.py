@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -25,6 +25,7 @@ from penstock.abc import Executor
 from penstock.codec.hashes import BLOCK_BYTES, BLOCK_TOKENS, DocumentDigest
 from penstock.codec.tokens import dtype_for
 from penstock.engine.parts import PartName, made_of, read_part
+from penstock.engine.rows import InPlace
 from penstock.engine.run import Wave
 from penstock.engine.work import Work
 from penstock.errors import Corrupt, NotFound
@@ -158,25 +159,6 @@ def read_stretches(stores: Sequence[Store], block: Block, start: int, stop: int)
 
 _THREADS = 16
 _RUN_ROWS = 1 << 16
-
-
-class _Rows(Protocol):
-    def __len__(self) -> int: ...
-
-    def ranges(self, rows: slice, /) -> tuple[IntArray, IntArray]: ...
-
-
-class InPlace(Protocol):
-    """Rows that a file in the output's store holds as the writer would store them."""
-
-    @property
-    def rows(self) -> _Rows: ...
-    @property
-    def file(self) -> Place: ...
-    @property
-    def start_bytes(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
 
 
 @dataclass(slots=True)

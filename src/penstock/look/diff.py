@@ -375,7 +375,7 @@ def compare_as_sets(a: Digests, b: Digests, most: int) -> Difference:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
+class _Counted:
     """Distinct digests uint64[n, 2] with int64[n] counts and first indices, which are valid if the count isn't 0."""
 
     digests: Digests
@@ -388,9 +388,9 @@ class _Rows:
 _NEVER = np.iinfo(np.int64).max
 
 
-def _gathered(a: Digests, b: Digests, low: int, high: int) -> _Rows:
+def _gathered(a: Digests, b: Digests, low: int, high: int) -> _Counted:
     """Return the rows whose upper bits are in `[low, high)`."""
-    parts: list[_Rows] = []
+    parts: list[_Counted] = []
     held = 0
     for side, digests in enumerate((a, b)):
         for start in range(0, len(digests), _RUN):
@@ -402,7 +402,7 @@ def _gathered(a: Digests, b: Digests, low: int, high: int) -> _Rows:
             ones, none = np.ones(len(places), np.int64), np.zeros(len(places), np.int64)
             here, nowhere = places + start, np.full(len(places), _NEVER)
             counts = (ones, none, here, nowhere) if side == 0 else (none, ones, nowhere, here)
-            parts.append(_Rows(run[places], *counts))
+            parts.append(_Counted(run[places], *counts))
             held += len(places)
             if held > _PART:  # repeats of one sample, or they would not be so many
                 parts = [_reduced(parts)]
@@ -410,7 +410,7 @@ def _gathered(a: Digests, b: Digests, low: int, high: int) -> _Rows:
     return _reduced(parts)
 
 
-def _reduced(parts: list[_Rows]) -> _Rows:
+def _reduced(parts: list[_Counted]) -> _Counted:
     """Merge rows with equal digests."""
     digests = np.concatenate([np.empty((0, 2), np.uint64), *(one.digests for one in parts)])
     order = np.lexsort((digests[:, 1], digests[:, 0]))
@@ -424,7 +424,7 @@ def _reduced(parts: list[_Rows]) -> _Rows:
             return np.empty(0, np.int64)
         return function.reduceat(np.concatenate(columns)[order], groups)
 
-    return _Rows(
+    return _Counted(
         digests[groups],
         each([one.in_a for one in parts], np.add),
         each([one.in_b for one in parts], np.add),

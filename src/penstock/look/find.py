@@ -16,6 +16,7 @@ from penstock._places import place_of
 from penstock._secrets import redacted_repr
 from penstock.abc import SupportsKeys
 from penstock.engine.options import Progress, RunOptions
+from penstock.engine.rows import read_run, runs
 from penstock.engine.run import open_pool
 from penstock.errors import ConfigError, NotFound
 from penstock.executors import AnyExecutor
@@ -24,8 +25,8 @@ from penstock.formats._sample_keys import KEY_FIELDS, key_in
 from penstock.formats.jsonl.text import Text
 from penstock.look.samples import Dataset, Stretch, Target, documents_of, open_dataset, readable, samples_of, stretches
 from penstock.reshape.expression import Clock, compile_expression, each_at_most, names_in, require_fields
-from penstock.reshape.filter import Fits, fields_of, holds
-from penstock.reshape.rows import LineRows, Lines, read_run, runs
+from penstock.reshape.filter import Fits, holds
+from penstock.reshape.rows import LineRows, Lines, fields_of
 from penstock.types import Extent
 
 _PRELOAD = ("penstock.look.find",)

@@ -36,13 +36,13 @@ from penstock._secrets import redact
 from penstock.abc import Source, TokenSource
 from penstock.codec.parts import DecodeOptions, decode_part, suffix_of
 from penstock.convert.rows import KEY, SourceRows
+from penstock.engine.rows import read_run, runs
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats import find_format, open_source
 from penstock.formats._exclusions import kept
 from penstock.formats._exclusions import stored as stored_source
 from penstock.formats.jsonl.source import decode_line
-from penstock.reshape.filter import fields_of
-from penstock.reshape.rows import LineRows, Lines, read_run, runs
+from penstock.reshape.rows import LineRows, Lines, fields_of
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.place import Place, dataset_at, place_of
 from penstock.types import IntArray, OpenOptions, Sample, TokenArray
@@ -90,7 +90,7 @@ class Dataset:
         """The lines if its samples are lines of files."""
         if not isinstance(self.source, Lines):
             return None
-        return LineRows(self.source.line_ranges(), Place(*self.source.text), "jsonl")
+        return LineRows(self.source.line_ranges(), Place(*self.source.text))
 
 
 @dataclass(frozen=True, slots=True)

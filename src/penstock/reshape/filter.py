@@ -18,11 +18,10 @@ from penstock._limits import EXPRESSION_SECONDS
 from penstock._secrets import redacted_repr
 from penstock.codec.hashes import hex_digest
 from penstock.engine.options import Counter, Progress, RunOptions
+from penstock.engine.rows import StoredRows
 from penstock.engine.run import run
-from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
+from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.executors import AnyExecutor
-from penstock.formats.jsonl.scan import fault_of
-from penstock.formats.jsonl.source import decode_line
 from penstock.reshape.expression import (
     Clock,
     TookTooLong,
@@ -34,7 +33,7 @@ from penstock.reshape.expression import (
 )
 from penstock.reshape.outputs import Output, Written
 from penstock.reshape.row_job import Deal, RowJob, RowRange, Run, ranges_of
-from penstock.reshape.rows import AnyRows, LineRows, SampleRows, TokenRows, open_rows, read_run
+from penstock.reshape.rows import SampleRows, TokenRows, open_rows
 from penstock.store.base import Store
 from penstock.store.derived import keeping_nothing
 from penstock.store.place import Data, Given, Place, place_of
@@ -172,7 +171,7 @@ class Conditions:
     def by_content(self) -> bool:
         return self.match is not None or self.where is not None
 
-    def require_possible(self, rows: AnyRows) -> None:
+    def require_possible(self, rows: StoredRows) -> None:
         """Raise `ConfigError` for conditions that don't apply to such rows."""
         if self.by_length and not isinstance(rows, TokenRows):
             raise ConfigError(
@@ -190,7 +189,7 @@ class Conditions:
         names = names_in(self.where) if self.where is not None else set[tuple[str, ...]]()
         require_fields(
             names | ({tuple(self.field.split("."))} if self.match is not None else set()),
-            lambda row: _fields_at(rows, read_run(rows, row, row + 1)[0].data, row),
+            lambda row: rows.samples(row, row + 1)[0],
             len(rows),
             rows.place,
             columns=rows.layout.column_names if isinstance(rows, SampleRows) and rows.layout.format != "json" else None,
@@ -201,7 +200,7 @@ class Conditions:
         made = [] if self.match is None else [_field_matches(compile_pattern(self.match), tuple(self.field.split(".")))]
         return made if self.where is None else [*made, compile_expression(self.where)]
 
-    def assign(self, rows: AnyRows, task: RowRange, run: Run) -> IntArray:
+    def assign(self, rows: StoredRows, task: RowRange, run: Run) -> IntArray:
         """Return 0 for each row that fits, else -1; see `Assign`."""
         fits = np.ones(run.stop - run.first, np.bool_)
         if task.bits:
@@ -216,7 +215,7 @@ class Conditions:
         return (~fits if self.invert else fits).astype(np.int64) - 1
 
     def _by_content(
-        self, rows: LineRows | SampleRows, first: int, data: NDArray[Any], lengths: IntArray, conditions: list[Fits]
+        self, rows: StoredRows, first: int, data: NDArray[Any], lengths: IntArray, conditions: list[Fits]
     ) -> NDArray[np.bool_]:
         view = data.data
         fits = np.empty(len(lengths), np.bool_)
@@ -225,13 +224,13 @@ class Conditions:
         with each_at_most(EXPRESSION_SECONDS) if has_regex else contextlib.nullcontext(Clock()) as clock:
             for row, end in enumerate(np.cumsum(lengths).tolist()):
                 clock.row = row
-                fields = _fields_at(rows, view[start:end], first + row)
+                fields = rows.decode(view[start:end], first + row)
                 fits[row] = all(holds(condition, fields, rows.place, first + row) for condition in conditions)
                 start = end
         return fits
 
 
-def _tasks(rows: AnyRows, wanted: NDArray[np.bool_] | None) -> Iterator[RowRange]:
+def _tasks(rows: StoredRows, wanted: NDArray[np.bool_] | None) -> Iterator[RowRange]:
     for task in ranges_of(0, rows):
         yield task if wanted is None else replace(task, bits=np.packbits(wanted[task.first : task.stop]).tobytes())
 
@@ -244,22 +243,6 @@ def _field_matches(pattern: re.Pattern[str], keys: tuple[str, ...]) -> Fits:
         return isinstance(value, str) and pattern.search(value) is not None
 
     return fits
-
-
-def _fields_at(rows: LineRows | SampleRows, row: memoryview, index: int) -> Mapping[str, Any]:
-    return fields_of(bytes(row[:-1]), rows.place, index) if isinstance(rows, LineRows) else rows.decode(row)
-
-
-def fields_of(line: bytes, place: Place, index: int) -> Mapping[str, Any]:
-    """Return the fields of a line without its line end; raises `Corrupt` for invalid JSON."""
-    try:
-        value = decode_line(line)
-    except (ValueError, RecursionError):
-        found = fault_of(line)
-        raise Corrupt(
-            f"the line at index {index} is not valid JSON", path=place.path, found=found, hint="Mend it"
-        ) from None
-    return value if isinstance(value, dict) else {"value": value}
 
 
 def holds(condition: Fits, fields: Mapping[str, Any], place: Place, index: int) -> bool:
@@ -322,11 +305,11 @@ def _require_list(chosen: _Chosen) -> None:
         raise ConfigError("not a list of indices", path=where, found=f"{indices.dtype} of shape {list(indices.shape)}")
 
 
-def _wanted(rows: AnyRows, chosen: _Chosen) -> NDArray[np.bool_]:
+def _wanted(rows: StoredRows, chosen: _Chosen) -> NDArray[np.bool_]:
     """Return bool[n]: which rows are chosen."""
     _require_list(chosen)
     indices, where = chosen.indices, None if chosen.file is None else chosen.file.path
-    total = len(rows) + len(rows.taken_out)  # indices are those of the dataset, as `find` tells them
+    total = len(rows) + len(rows.excluded)  # indices are those of the dataset, as `find` tells them
     wrong = indices[(indices < 0) | (indices >= total)]
     if len(wrong):
         raise ConfigError(
@@ -337,7 +320,7 @@ def _wanted(rows: AnyRows, chosen: _Chosen) -> NDArray[np.bool_]:
         )
     wanted = np.zeros(total, np.bool_)
     wanted[indices.astype(np.int64)] = True
-    return wanted if rows.taken_out.indices is None else np.delete(wanted, rows.taken_out.indices)
+    return wanted if rows.excluded.indices is None else np.delete(wanted, rows.excluded.indices)
 
 
 def _read_indices(file: Place) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from penstock._printable import path_as_given
 from penstock._secrets import redacted_repr
 from penstock.codec.joined_digest import join_digests
 from penstock.engine.options import Counter, Progress, RunOptions
+from penstock.engine.rows import InPlace, StoredRows
 from penstock.engine.run import run
 from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
@@ -21,8 +22,7 @@ from penstock.formats.shards.source import registered_name
 from penstock.reshape.dataset_job import DatasetJob
 from penstock.reshape.outputs import Output, Written, excluded_in
 from penstock.reshape.row_job import Copy, RowJob, RowRange, range_of, ranges_of
-from penstock.reshape.rows import AnyRows, InPlace, TokenRows, in_place, is_tars, open_rows
-from penstock.reshape.samples import SampleRows
+from penstock.reshape.rows import SampleRows, TokenRows, in_place, is_tars, open_rows
 from penstock.reshape.shards import ShardCopyJob
 from penstock.reshape.sidecars import has_sidecars, refuse_sidecars
 from penstock.store.base import Store
@@ -119,7 +119,7 @@ def merge(
     return MergeReport(written, tuple((path_as_given(rows.place.path), len(rows)) for rows in opened))
 
 
-def _job(opened: Sequence[AnyRows], output: Output, how: RunOptions, options: Mapping[str, Any]) -> DatasetJob:
+def _job(opened: Sequence[StoredRows], output: Output, how: RunOptions, options: Mapping[str, Any]) -> DatasetJob:
     counter = Counter(sum(map(len, opened)), how.progress)
     common: dict[str, Any] = {"output": output.place, "outputs": [output], "options": how, "counter": counter}
     common |= {"sources": opened, "command": _made_by(opened)}
@@ -131,7 +131,7 @@ def _job(opened: Sequence[AnyRows], output: Output, how: RunOptions, options: Ma
     )
 
 
-def _laid(opened: Sequence[AnyRows], output: Output, how: RunOptions) -> Iterator[RowRange | InPlace]:
+def _laid(opened: Sequence[StoredRows], output: Output, how: RunOptions) -> Iterator[RowRange | InPlace]:
     """Return the rows of all sources. Rows that the output's store already holds in that form are joined in place."""
     width = output.token_bytes or opened[0].dtype.itemsize
     for number, rows in enumerate(opened):
@@ -143,7 +143,7 @@ def _laid(opened: Sequence[AnyRows], output: Output, how: RunOptions) -> Iterato
             yield from ranges_of(number, rows)
 
 
-def _made_by(sources: Sequence[AnyRows]) -> dict[str, Any]:
+def _made_by(sources: Sequence[StoredRows]) -> dict[str, Any]:
     """Return the record for the side file, with the order of several sources."""
     names = distinct_names([rows.place for rows in sources])
     return {"command": "merge", "sources": names} if len(names) > 1 else {"command": "merge"}
@@ -168,7 +168,7 @@ def _merge_index(sources: Sequence[Place], target: Place, asked: dict[str, Any],
     return MergeReport(written, tuple(zip(given, counts, strict=True)), len(shards))
 
 
-def _joined_digest(sources: Sequence[AnyRows]) -> Callable[[], str] | None:
+def _joined_digest(sources: Sequence[StoredRows]) -> Callable[[], str] | None:
     """Return a function for the digest of all documents if all sources have a joinable one."""
     known = [rows.document_digest() if isinstance(rows, TokenRows) else None for rows in sources]
     return (lambda: join_digests(map(str, known))) if all(known) else None

@@ -14,12 +14,12 @@ from penstock._kinds import TokenParts
 from penstock._secrets import redacted_repr
 from penstock.abc import SupportsRuns, Writer
 from penstock.engine.plan import PlannedInput
+from penstock.engine.rows import StoredRows, read_run, runs, total_units
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
 from penstock.formats._exclusions import whole_of
 from penstock.formats._marked import certain_eos
-from penstock.reshape.rows import AnyRows, LineRows, TokenRows, read_run, runs, total_units
-from penstock.reshape.samples import SampleRows
+from penstock.reshape.rows import LineRows, SampleRows, TokenRows
 from penstock.reshape.sidecars import RowNumbers, Sidecars, planes_in, require_place_of_planes
 from penstock.store.dry import dry_place
 from penstock.store.outputs import require_other, require_other_name
@@ -158,7 +158,12 @@ class Output:
 
 
 def sidecars_of(
-    output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], rows: RowNumbers | None, *, keep_map: bool
+    output: Output,
+    sources: Sequence[StoredRows],
+    made_by: Mapping[str, Any],
+    rows: RowNumbers | None,
+    *,
+    keep_map: bool,
 ) -> Sidecars:
     """Return the sidecars of an output. `rows` gives the numbers of its rows once they are written."""
     known = lineage(sources, made_by)
@@ -171,13 +176,13 @@ def sidecars_of(
     return Sidecars(output.place, format_for(output, sources), sources, known, rows or (lambda: ()), keep_map)
 
 
-def rehearse(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], *, overwrite: bool) -> None:
+def rehearse(output: Output, sources: Sequence[StoredRows], made_by: Mapping[str, Any], *, overwrite: bool) -> None:
     """Raise what opening a writer raises, without writing."""
     open_writer(replace(output, place=dry_place(output.place)), sources, made_by, overwrite=overwrite).abort()
 
 
 def once_of(
-    output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], num_samples: int | None = None
+    output: Output, sources: Sequence[StoredRows], made_by: Mapping[str, Any], num_samples: int | None = None
 ) -> Once[Manifest]:
     """Return the job that makes an output; raises `ConfigError` for options that don't apply to such rows."""
     _require_own_options(output, sources)
@@ -191,7 +196,7 @@ def once_of(
     return once_dataset(output.place, what["to"], what, made_by, num_samples)
 
 
-def _require_own_options(output: Output, sources: Sequence[AnyRows]) -> None:
+def _require_own_options(output: Output, sources: Sequence[StoredRows]) -> None:
     asked = {"token_bytes": output.token_bytes, "mix_tokenizers": output.mix_tokenizers or None}
     given = ", ".join(name for name, value in asked.items() if value is not None)
     if given and not isinstance(sources[0], TokenRows):
@@ -199,15 +204,15 @@ def _require_own_options(output: Output, sources: Sequence[AnyRows]) -> None:
         raise ConfigError(what, path=sources[0].place.path, found=given, hint="Omit it")
 
 
-def _known_by(rows: AnyRows) -> list[Any]:
+def _known_by(rows: StoredRows) -> list[Any]:
     """Return path, size and fingerprint of rows."""
     content = rows.source.fingerprint if isinstance(rows, TokenRows) else None
     known = [rows.place.shown, len(rows), total_units(rows), content]
-    return [*known, rows.taken_out.listed.digest] if len(rows.taken_out) else known
+    return [*known, rows.excluded.listed.digest] if len(rows.excluded) else known
 
 
 def open_writer(
-    output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], *, overwrite: bool = False
+    output: Output, sources: Sequence[StoredRows], made_by: Mapping[str, Any], *, overwrite: bool = False
 ) -> Writer:
     """Return a writer for rows of `sources`.
 
@@ -220,7 +225,7 @@ def open_writer(
     return chosen.create(output.place.store, output.place.path, options, overwrite=overwrite)
 
 
-def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
+def writer_options(output: Output, sources: Sequence[StoredRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a writer for rows of `sources`; raises as `open_writer`, except for an existing output."""
     _require_own_options(output, sources)
     other = next((rows for rows in sources if type(rows) is not type(sources[0])), None)
@@ -250,7 +255,7 @@ def writer_options(output: Output, sources: Sequence[AnyRows], made_by: Mapping[
     return options | (lineage(sources, made_by) if documents or chosen.name == "jsonl" else {})
 
 
-def lineage(sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
+def lineage(sources: Sequence[StoredRows], made_by: Mapping[str, Any]) -> dict[str, Any]:
     """Return `inputs` and `options`, which the side file records for `penstock lineage`."""
     names = distinct_names([rows.place for rows in sources])
     inputs = {
@@ -258,15 +263,15 @@ def lineage(sources: Sequence[AnyRows], made_by: Mapping[str, Any]) -> dict[str,
         for name, rows in zip(names, sources, strict=True)
         if rows.source is not None
     }
-    lists = [rows.taken_out.listed.digest for rows in sources if len(rows.taken_out)]
+    lists = [rows.excluded.listed.digest for rows in sources if len(rows.excluded)]
     return {"inputs": inputs, "options": {**made_by, "excluded": lists} if lists else dict(made_by)}
 
 
-def excluded_in(sources: Sequence[AnyRows]) -> int:
-    return sum(len(rows.taken_out) for rows in sources)
+def excluded_in(sources: Sequence[StoredRows]) -> int:
+    return sum(rows.num_excluded for rows in sources)
 
 
-def require_other_dataset(inputs: Sequence[AnyRows], output: Place, name: str, reads: Sequence[Place] = ()) -> None:
+def require_other_dataset(inputs: Sequence[StoredRows], output: Place, name: str, reads: Sequence[Place] = ()) -> None:
     """Raise `ConfigError` if an output of the format `name` is one of the inputs, or part of one."""
     files = [file for rows in inputs for file in files_at(rows.format, rows.place.path)]
     require_other([*files, *(one.path for one in reads)], output.path, *files_at(name, output.path))
@@ -288,7 +293,7 @@ def _sample_options(output: Output, sources: Sequence[SampleRows], made_by: Mapp
 
 
 def append_rows(
-    writer: Writer, rows: AnyRows, first: int, stop: int, width: int, advance: Callable[[int], None]
+    writer: Writer, rows: StoredRows, first: int, stop: int, width: int, advance: Callable[[int], None]
 ) -> None:
     """Append rows `[first, stop)`; the kernel copies tokens that a file holds as the writer stores them.
 
@@ -309,7 +314,7 @@ def append_rows(
 
 
 def write_rows(
-    writer: Writer, source: AnyRows, data: NDArray[Any], lengths: IntArray, place: Place | None = None
+    writer: Writer, source: StoredRows, data: NDArray[Any], lengths: IntArray, place: Place | None = None
 ) -> None:
     """Append rows of a source.
 
@@ -329,7 +334,7 @@ def write_rows(
         writer.write_batch({"tokens": np.split(data, np.cumsum(lengths)[:-1])})
 
 
-def require_whole(source: AnyRows, data: NDArray[Any], lengths: IntArray, place: Place | None = None) -> None:
+def require_whole(source: StoredRows, data: NDArray[Any], lengths: IntArray, place: Place | None = None) -> None:
     """Raise `Corrupt` if rows are lines and don't end as lines do."""
     if isinstance(source, LineRows):
         at = place or source.place
@@ -343,7 +348,7 @@ def require_whole(source: AnyRows, data: NDArray[Any], lengths: IntArray, place:
             )
 
 
-def format_for(output: Output, sources: Sequence[AnyRows]) -> str:
+def format_for(output: Output, sources: Sequence[StoredRows]) -> str:
     first = sources[0]
     if isinstance(first, SampleRows):
         return first.format
@@ -416,7 +421,7 @@ def _manifest_of(rows: TokenRows) -> Manifest | None:
 
 
 def planned_options(
-    outputs: Sequence[Output], sources: Sequence[AnyRows], made_by: Mapping[str, Any], *, overwrite: bool
+    outputs: Sequence[Output], sources: Sequence[StoredRows], made_by: Mapping[str, Any], *, overwrite: bool
 ) -> dict[str, Any]:
     options = {f"--{name}": value for name, value in made_by.items()}
     options["--to"] = format_for(outputs[0], sources)
@@ -425,21 +430,21 @@ def planned_options(
     return options | {f"--{name}": value for name, value in outputs[0].what.items() if f"--{name}" not in options}
 
 
-def planned_inputs(sources: Sequence[AnyRows]) -> tuple[PlannedInput, ...]:
+def planned_inputs(sources: Sequence[StoredRows]) -> tuple[PlannedInput, ...]:
     names = distinct_names([rows.place for rows in sources])
     if len(set(names)) < len(names):  # a source may be given twice
         names = [f"{number}: {name}" for number, name in enumerate(names)]
     return tuple(map(_planned, names, sources))
 
 
-def _planned(name: str, rows: AnyRows) -> PlannedInput:
+def _planned(name: str, rows: StoredRows) -> PlannedInput:
     known = str(rows.source.fingerprint) if rows.source is not None else ""
-    left_out = f", without what {rows.taken_out.listed.digest} excludes" if len(rows.taken_out) else ""
+    left_out = f", without what {rows.excluded.listed.digest} excludes" if len(rows.excluded) else ""
     return PlannedInput(name, total_units(rows) * rows.dtype.itemsize, known + left_out)
 
 
 def published(
-    output: Output, sources: Sequence[AnyRows], made_by: Mapping[str, Any], once: Once[Manifest]
+    output: Output, sources: Sequence[StoredRows], made_by: Mapping[str, Any], once: Once[Manifest]
 ) -> Manifest | None:
     """Return the side file of an output that exists and is the one of this job."""
     known, told = once.published(None), lineage(sources, made_by)

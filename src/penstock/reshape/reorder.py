@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from penstock._pool import thread_pool
 from penstock.codec.runs import argsort_small, copy_runs
+from penstock.engine.rows import PIECE_UNITS, RUN_BYTES, StoredRows, read_run, runs, total_units
 from penstock.errors import PrepareError
 from penstock.order.permutation import GlobalOrder
-from penstock.reshape.rows import PIECE_UNITS, RUN_BYTES, Rows, read_run, runs, total_units
 from penstock.store._copies import in_cache_folder
 from penstock.store._files import named
 from penstock.store.derived import upload_folder
@@ -115,7 +115,7 @@ class Passes:
     total_bytes: int
 
 
-def passes_of(rows: Rows, order: RowOrder, memory_bytes: int | None = None) -> Passes:
+def passes_of(rows: StoredRows, order: RowOrder, memory_bytes: int | None = None) -> Passes:
     """Return the cheaper way to put rows in order.
 
     `memory_bytes`: for rows in memory; by default 48 MB with many rows, up to 112 MB.
@@ -132,7 +132,7 @@ def passes_of(rows: Rows, order: RowOrder, memory_bytes: int | None = None) -> P
 
 
 def reordered(
-    rows: Rows,
+    rows: StoredRows,
     order: RowOrder,
     *,
     output: Place,
@@ -172,7 +172,7 @@ def bucket_borders(passes: Passes) -> IntArray:
     return np.array([0, *(window.stop for window in passes.windows)], np.int64)
 
 
-def _dealt(rows: Rows, order: RowOrder, borders: IntArray) -> Iterator[tuple[int, NDArray[Any]]]:
+def _dealt(rows: StoredRows, order: RowOrder, borders: IntArray) -> Iterator[tuple[int, NDArray[Any]]]:
     for first, stop in runs(rows):
         data, lengths = read_run(rows, first, stop)
         for bucket, some, _ in grouped(data, lengths, order.buckets_of(first, stop, borders)):
@@ -219,7 +219,7 @@ class _Scratch:
                 view, offset_bytes = view[read:], offset_bytes + read
 
 
-def _gathers(rows: Rows, total_bytes: int, num_windows: int) -> bool:
+def _gathers(rows: StoredRows, total_bytes: int, num_windows: int) -> bool:
     """Return whether to gather windows from mapped files."""
     if num_windows <= 1:
         return True
@@ -240,7 +240,7 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
             yield item
 
 
-def windows_of(rows: Rows, order: RowOrder, window_bytes: int) -> list[Window]:
+def windows_of(rows: StoredRows, order: RowOrder, window_bytes: int) -> list[Window]:
     """Return windows of the output, each of at most `window_bytes` or one longer row."""
     most = window_bytes // rows.dtype.itemsize
     windows: list[Window] = []
@@ -256,20 +256,20 @@ def windows_of(rows: Rows, order: RowOrder, window_bytes: int) -> list[Window]:
     return [*windows, Window(first, len(rows), total - opened)] if first < len(rows) else windows
 
 
-def _buffers(rows: Rows, windows: list[Window], count: int) -> list[NDArray[Any]]:
+def _buffers(rows: StoredRows, windows: list[Window], count: int) -> list[NDArray[Any]]:
     """Return memory for a window each. It is reused, as fresh memory costs as much as copying into it."""
     largest = max((window.units for window in windows), default=0)
     return [np.empty(largest, rows.dtype) for _ in range(min(count, len(windows)))]
 
 
-def _gathered(rows: Rows, order: RowOrder, windows: list[Window]) -> Iterator[tuple[NDArray[Any], IntArray]]:
+def _gathered(rows: StoredRows, order: RowOrder, windows: list[Window]) -> Iterator[tuple[NDArray[Any], IntArray]]:
     """Return the rows of each window, copied from their files."""
     for window, out in zip(windows, itertools.cycle(_buffers(rows, windows, 2))):
         rows.prove(window.first, window.stop)
         yield out[: window.units], gather(rows, order.rows_at(window.first, window.stop), out)
 
 
-def gather(rows: Rows, indices: IntArray, out: NDArray[Any]) -> IntArray:
+def gather(rows: StoredRows, indices: IntArray, out: NDArray[Any]) -> IntArray:
     """Copy the rows at `indices` to `out` in that order; return their lengths."""
     starts, lengths = rows.ranges(indices)
     places = np.cumsum(lengths) - lengths
@@ -287,7 +287,7 @@ def gather(rows: Rows, indices: IntArray, out: NDArray[Any]) -> IntArray:
 
 
 def _through_buckets(
-    rows: Rows,
+    rows: StoredRows,
     order: RowOrder,
     windows: list[Window],
     scratch: _Scratch,
@@ -362,7 +362,7 @@ Announce = Callable[[ShuffleCost], None]
 """Called once, when the output is taken and nothing is written yet."""
 
 
-def cost_of_rows(rows: Rows, passes: Passes, *, is_remote: bool) -> ShuffleCost:
+def cost_of_rows(rows: StoredRows, passes: Passes, *, is_remote: bool) -> ShuffleCost:
     total, shards = passes.total_bytes, len(rows.borders()) - 1
     if not passes.gathers:
         reads = max(shards, -(-total // RUN_BYTES))
@@ -373,7 +373,7 @@ def cost_of_rows(rows: Rows, passes: Passes, *, is_remote: bool) -> ShuffleCost:
     return ShuffleCost(max(shards, pieces + 1), total, 0, is_remote, None)
 
 
-def cost_of_places(rows: Rows, *, is_remote: bool) -> ShuffleCost:
+def cost_of_places(rows: StoredRows, *, is_remote: bool) -> ShuffleCost:
     """Return the cost of reading each row individually, over all parts of a distributed job."""
     total = total_units(rows) * rows.dtype.itemsize
     return ShuffleCost(len(rows), total, 0, is_remote, _BY_BLOCKS)

@@ -34,6 +34,7 @@ from penstock.engine.parts import (
     require_intact,
 )
 from penstock.engine.plan import Plan
+from penstock.engine.rows import InPlace, StoredRows, read_run, runs, total_units
 from penstock.engine.run import Wave
 from penstock.engine.token_blocks import BlockWave, Layout
 from penstock.engine.work import Work
@@ -61,8 +62,7 @@ from penstock.reshape.outputs import (
     writer_options,
 )
 from penstock.reshape.reorder import grouped
-from penstock.reshape.rows import AnyRows, InPlace, Rows, TokenRows, opener_of, read_run, runs, total_units
-from penstock.reshape.samples import SampleRows
+from penstock.reshape.rows import SampleRows, TokenRows, opener_of
 from penstock.reshape.shards import (
     ShardJob,
     ShardPlan,
@@ -124,10 +124,10 @@ class Make:
     """Makes the rows of the outputs from a range of rows; picklable."""
 
     @abstractmethod
-    def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+    def __call__(self, rows: StoredRows, task: RowRange, /) -> Iterator[Made]:
         """Return the rows made of a range."""
 
-    def counted(self, rows: AnyRows, task: RowRange) -> Iterator[tuple[int, IntArray]]:
+    def counted(self, rows: StoredRows, task: RowRange) -> Iterator[tuple[int, IntArray]]:
         """Return only the outputs and lengths, for a dry run."""
         return ((made.output, made.lengths) for made in self(rows, task))
 
@@ -136,11 +136,11 @@ class Make:
 class Copy(Make):
     """Copies all rows to one output."""
 
-    def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+    def __call__(self, rows: StoredRows, task: RowRange, /) -> Iterator[Made]:
         for first, stop in runs(rows, task.first, task.stop):
             yield Made(0, *read_run(rows, first, stop), np.arange(first, stop))
 
-    def counted(self, rows: AnyRows, task: RowRange) -> Iterator[tuple[int, IntArray]]:
+    def counted(self, rows: StoredRows, task: RowRange) -> Iterator[tuple[int, IntArray]]:
         for first, stop in runs(rows, task.first, task.stop):
             yield 0, rows.ranges(slice(first, stop))[1]
 
@@ -162,7 +162,7 @@ class Assign(Protocol):
         """Whether it reads the rows; else `Run.data` may be empty."""
         ...
 
-    def assign(self, rows: AnyRows, task: RowRange, run: Run, /) -> IntArray:
+    def assign(self, rows: StoredRows, task: RowRange, run: Run, /) -> IntArray:
         """Return int64[n_rows]: the output of each row of a run of the task; negative for none."""
         ...
 
@@ -173,14 +173,14 @@ class Deal(Make):
 
     to: Assign
 
-    def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+    def __call__(self, rows: StoredRows, task: RowRange, /) -> Iterator[Made]:
         for first, stop in runs(rows, task.first, task.stop):
             data, lengths = read_run(rows, first, stop)
             outputs = self.to.assign(rows, task, Run(first, stop, data, lengths))
             for output, some, some_lengths in grouped(data, lengths, outputs):
                 yield Made(output, some, some_lengths, first + np.flatnonzero(outputs == output))
 
-    def counted(self, rows: AnyRows, task: RowRange) -> Iterator[tuple[int, IntArray]]:
+    def counted(self, rows: StoredRows, task: RowRange) -> Iterator[tuple[int, IntArray]]:
         if self.to.by_content:
             yield from Make.counted(self, rows, task)
             return
@@ -192,7 +192,7 @@ class Deal(Make):
                 yield output, lengths[outputs == output]
 
 
-def ranges_of(source: int, rows: Rows, first: int = 0, last: int | None = None) -> Iterator[RowRange]:
+def ranges_of(source: int, rows: StoredRows, first: int = 0, last: int | None = None) -> Iterator[RowRange]:
     """Return tasks for rows `[first, last)` of a source in order, of about `TASK_BYTES` each."""
     most, last = TASK_BYTES // rows.dtype.itemsize, len(rows) if last is None else last
     opened, held = first, 0
@@ -206,7 +206,7 @@ def ranges_of(source: int, rows: Rows, first: int = 0, last: int | None = None) 
         yield range_of(source, rows, opened, last)
 
 
-def range_of(source: int, rows: Rows, first: int, stop: int) -> RowRange:
+def range_of(source: int, rows: StoredRows, first: int, stop: int) -> RowRange:
     """Return rows `[first, stop)` of a source as a task."""
     return RowRange(source, first, stop, f"{redact(rows.place.path)}, samples {first} to {stop}")
 
@@ -228,7 +228,7 @@ class RowJob(DatasetJob):
         task_bytes: size of a task.
     """
 
-    sources: Sequence[AnyRows]
+    sources: Sequence[StoredRows]
     opened_with: Mapping[str, Any]
     command: Mapping[str, Any]
     make: Make
@@ -424,7 +424,7 @@ class RowJob(DatasetJob):
                 yield one
 
 
-def total_bytes(rows: Rows) -> int:
+def total_bytes(rows: StoredRows) -> int:
     return total_units(rows) * rows.dtype.itemsize
 
 
@@ -446,13 +446,13 @@ class PartWriter:
         numbered: whether parts hold row numbers.
     """
 
-    sources: tuple[Callable[[], AnyRows], ...]
+    sources: tuple[Callable[[], StoredRows], ...]
     make: Make
     unit_bytes: int
     num_outputs: int
     parts: Place
     numbered: bool
-    _opened: tuple[int, AnyRows] | None = field(default=None, init=False, repr=False, compare=False)
+    _opened: tuple[int, StoredRows] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[object, ...]:
         given = (self.sources, self.make, self.unit_bytes, self.num_outputs, self.parts, self.numbered)
@@ -467,7 +467,7 @@ class PartWriter:
             found[made.output].append(made._replace(data=np.array(made.data, stored).view(np.uint8)))
         return [self._put(number, output, some) for output, some in enumerate(found)]
 
-    def _rows(self, source: int) -> AnyRows:
+    def _rows(self, source: int) -> StoredRows:
         if self._opened is None or self._opened[0] != source:
             self._opened = None
             self._opened = (source, self.sources[source]())

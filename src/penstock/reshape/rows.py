@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,27 +17,31 @@ from numpy.typing import NDArray
 from penstock import abc
 from penstock._kinds import is_token_source
 from penstock._resolved import excluded_of
-from penstock.abc import TokenSource
+from penstock.abc import SupportsMmap, TokenSource
+from penstock.codec.fields import mds_field
 from penstock.codec.joined_digest import documents_in
-from penstock.codec.runs import copy_runs
 from penstock.codec.tokens import dtype_for
-from penstock.errors import Truncated, Unsupported
+from penstock.engine.rows import BLOCK_ROWS, NOTHING_EXCLUDED, PIECE_UNITS, Excluded, InPlace, StoredRows, require_read
+from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import find_format, get_format, sniff
 from penstock.formats._door import open_at, open_options
 from penstock.formats._excluded import require_list_named
 from penstock.formats._exclusions import carried_list, excluded_list, kept, places_in_whole, stored, whole_of
 from penstock.formats._planes import require_all_listed
 from penstock.formats._proof import AnyProof, DocumentsProof, Proof, Provable, require_as_recorded
-from penstock.formats.shards.source import ShardSource
+from penstock.formats.jsonl.scan import fault_of
+from penstock.formats.jsonl.source import decode_line
+from penstock.formats.shards.files import Folder, offset_table, read_whole
+from penstock.formats.shards.find_index import index_folder
+from penstock.formats.shards.merge import Part, common_layout
+from penstock.formats.shards.source import ShardSource, codec_of
 from penstock.formats.tables.arrow import ArrowSource
 from penstock.formats.tables.lines import TableLines
-from penstock.reshape.samples import NOTHING_TAKEN_OUT, SampleRows, TakenOut
 from penstock.store._files import on_network
 from penstock.store.base import Store
-from penstock.store.mapped import MappedFile
 from penstock.store.place import Data, Place, dataset_at
 from penstock.store.remote import RemoteStore
-from penstock.types import Extent, IntArray, Manifest
+from penstock.types import Extent, IntArray, Manifest, OpenOptions, Sample
 
 
 @runtime_checkable
@@ -86,54 +90,12 @@ def _each(store: Store, source: TokenSource, indices: IntArray) -> list[bytes]:
     return store.get_ranges(run.path, [(run.offset_bytes + a * width, run.offset_bytes + b * width) for a, b in pairs])
 
 
-RUN_BYTES = 1 << 24
-PIECE_UNITS = 1 << 22
-"""Rows whose first units lie in one multiple of this lie in one file: what may be asked of `view` at once."""
-
 _NEWLINE = b"\n"
-BLOCK_ROWS = 1 << 16
-_LEAST_ROW_BYTES = 64  # of rows that are mostly shorter, a run has fewer bytes
-_MOST_SPREAD = 4
 
 
 def is_tars(place: Place, format: str | None, layout: str | None) -> bool:
     """Return whether a dataset is a WebDataset; see `penstock.reshape.tars`."""
     return (get_format(format) if format else sniff(place.store, place.path, layout=layout)).name == "webdataset"
-
-
-class Rows(Protocol):
-    """Rows in a space of units."""
-
-    place: Place
-    dtype: np.dtype[Any]
-
-    def __len__(self) -> int: ...
-
-    def borders(self) -> list[int]:
-        """Return indices of rows that no run crosses, from 0 to the number of rows."""
-        ...
-
-    def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
-        """Return first unit and number of units of the rows at these indices, each int64[k]."""
-        ...
-
-    def read(self, start: int, stop: int) -> NDArray[Any]: ...
-
-    def can_view(self) -> bool:
-        """Return whether `view` maps a local file."""
-        ...
-
-    def view(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the same units as `read`, mapped."""
-        ...
-
-    def release(self) -> None:
-        """Release mapped pages."""
-        ...
-
-    def prove(self, first: int, stop: int) -> None:
-        """Raise `Corrupt` if rows `[first, stop)` differ from the digests of their side file."""
-        ...
 
 
 @runtime_checkable
@@ -153,20 +115,13 @@ class Lines(Protocol):
         ...
 
 
-class TokenRows:
-    """The documents of a token source. `taken_out`: the excluded samples."""
+class TokenRows(StoredRows):
+    """The documents of a token source."""
 
-    __slots__ = ("_map", "_proof", "_run", "dtype", "format", "place", "source", "taken_out")
-
-    def __init__(self, source: TokenSource, place: Place, format: str, taken_out: TakenOut) -> None:
-        self.source = source
-        self.taken_out = taken_out
-        self.place = place
-        self.format = format
-        self.dtype = source.dtype
+    def __init__(self, source: TokenSource, place: Place, format: str, excluded: Excluded) -> None:
         run = source.token_run() if place.is_local and isinstance(source, OneRun) else None
-        self._run = None if run is None else replace(run, path=place.store.real_path(run.path))
-        self._map: MappedFile | None = None
+        run = None if run is None else replace(run, path=place.store.real_path(run.path))
+        super().__init__(place, format, source.dtype, source, excluded, run)
         self._proof: DocumentsProof | None = None
 
     def __len__(self) -> int:
@@ -182,9 +137,6 @@ class TokenRows:
         digest = None if manifest is None else manifest.digest
         return digest if digest is not None and 0 < documents_in(digest) == len(self) else None
 
-    def borders(self) -> list[int]:
-        return [0, len(self)]
-
     def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
         doc_starts = self.source.doc_starts
         if isinstance(rows, slice):
@@ -198,62 +150,36 @@ class TokenRows:
 
     def token_run(self) -> Extent | None:
         """Return the range of all tokens in a local file, little-endian as wide as `dtype`, or None."""
-        return self._run if self.can_view() else None
+        return self.run if self.can_view() else None
 
-    def can_view(self) -> bool:
-        return self._run is not None and not on_network(self._run.path)
-
-    def view(self, start: int, stop: int) -> NDArray[Any]:
-        if self._run is None:
-            return self.read(start, stop)
-        self._map = self._map or MappedFile(self._run.path)
-        width = self.dtype.itemsize
-        first_bytes, stop_bytes = self._run.offset_bytes + start * width, self._run.offset_bytes + stop * width
-        return _all_of(self._map.data[first_bytes:stop_bytes], stop_bytes - first_bytes, self.place).view(
-            dtype_for(width, "<")
-        )
-
-    def release(self) -> None:
-        if self._map is not None:
-            self._map.release()
+    def decode(self, row: memoryview, index: int) -> Mapping[str, Any]:
+        return {"tokens": np.asarray(row)}
 
     def can_pick(self) -> bool:
         return can_pick(stored(whole_of(self.source)))
 
     def pick(self, rows: IntArray) -> NDArray[Any]:
-        whole, gone = stored(whole_of(self.source)), self.taken_out.indices
+        whole, gone = stored(whole_of(self.source)), self.excluded.indices
         return pick(self.place.store, whole, rows if gone is None else places_in_whole(rows, gone))
 
 
-class LineRows:
+class LineRows(StoredRows):
     """The lines of a file. The last one gets a line end if it has none.
 
     Args:
         lines: int64[n, 2]: start and length in bytes of each line, without its line end.
         place: the file.
-        format: its format.
         source: the source of the lines, if there is one.
-        taken_out: excluded samples.
+        excluded: the excluded samples, which aren't among the lines.
     """
 
-    __slots__ = ("_lines", "_map", "_proof", "_size_bytes", "dtype", "format", "place", "source", "taken_out")
-
     def __init__(
-        self,
-        lines: IntArray,
-        place: Place,
-        format: str,
-        source: Lines | None = None,
-        taken_out: TakenOut = NOTHING_TAKEN_OUT,
+        self, lines: IntArray, place: Place, source: Lines | None = None, excluded: Excluded = NOTHING_EXCLUDED
     ) -> None:
-        self.source = source
-        self.taken_out = taken_out
-        self.place = place
-        self.format = format
-        self.dtype = np.dtype(np.uint8)
         self._size_bytes = place.store.size(place.path)
+        run = Extent(place.path, 0, self._size_bytes) if place.is_local else None
+        super().__init__(place, "jsonl", np.dtype(np.uint8), source, excluded, run)
         self._lines = lines
-        self._map: MappedFile | None = None
         self._proof: AnyProof | None = None
 
     def __len__(self) -> int:
@@ -266,9 +192,6 @@ class LineRows:
             starts, lengths = self.ranges(slice(first, stop))
             self._proof.require(int(starts.min()), int((starts + lengths).max()))
 
-    def borders(self) -> list[int]:
-        return [0, len(self)]
-
     def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
         lines = np.asarray(self._lines[rows])
         return lines[:, 0], lines[:, 1] + 1
@@ -278,43 +201,38 @@ class LineRows:
         data = self.place.store.get(self.place.path, start, min(stop, self._size_bytes) - start)
         if stop > self._size_bytes:
             data += _NEWLINE
-        return _all_of(np.frombuffer(data, np.uint8), stop - start, self.place)
+        return require_read(np.frombuffer(data, np.uint8), stop - start, self.place)
 
-    def can_view(self) -> bool:
-        return self.place.is_local and not on_network(self.place.path)
-
-    def view(self, start: int, stop: int) -> NDArray[np.uint8]:
-        if stop > self._size_bytes:
-            return self.read(start, stop)
-        self._map = self._map or MappedFile(self.place.path)
-        return _all_of(self._map.data[start:stop], stop - start, self.place)
-
-    def release(self) -> None:
-        if self._map is not None:
-            self._map.release()
+    def decode(self, row: memoryview, index: int) -> Mapping[str, Any]:
+        return fields_of(bytes(row[:-1]), self.place, index)
 
     def can_pick(self) -> bool:
         return not isinstance(self.source, TableLines)
 
     def pick(self, rows: IntArray) -> NDArray[np.uint8]:
-        ranges = [(start, min(stop, self._size_bytes)) for start, stop in _stops(self.ranges(rows))]
+        starts, lengths = self.ranges(rows)
+        stops = np.minimum(starts + lengths, self._size_bytes).tolist()
+        ranges = list(zip(starts.tolist(), stops, strict=True))
         found = self.place.store.get_ranges(self.place.path, ranges)
         ends = (one if one.endswith(_NEWLINE) else one + _NEWLINE for one in found)
         return np.frombuffer(b"".join(ends), np.uint8)
 
 
-def _stops(ranges: tuple[IntArray, IntArray]) -> list[tuple[int, int]]:
-    starts, lengths = ranges
-    return list(zip(starts.tolist(), (starts + lengths).tolist(), strict=True))
+def fields_of(line: bytes, place: Place, index: int) -> Mapping[str, Any]:
+    """Return the fields of a line without its line end; raises `Corrupt` for invalid JSON."""
+    try:
+        value = decode_line(line)
+    except (ValueError, RecursionError):
+        found = fault_of(line)
+        raise Corrupt(
+            f"the line at index {index} is not valid JSON", path=place.path, found=found, hint="Mend it"
+        ) from None
+    return value if isinstance(value, dict) else {"value": value}
 
 
-AnyRows: TypeAlias = TokenRows | LineRows | SampleRows
-"""What a dataset may be for the verbs."""
-
-
-def opener_of(rows: AnyRows, options: Mapping[str, Any]) -> Callable[[], AnyRows]:
+def opener_of(rows: StoredRows, options: Mapping[str, Any]) -> Callable[[], StoredRows]:
     """Return what opens these rows in another process, with the exclude list that was read then; picklable."""
-    table, known = rows.source, {**options, "excludes": rows.taken_out.listed}
+    table, known = rows.source, {**options, "excludes": rows.excluded.listed}
     place, name = (table.place, table.format) if isinstance(table, TableLines) else (rows.place, rows.format)
     return functools.partial(open_rows, place, format=name, **known)
 
@@ -326,14 +244,14 @@ def open_rows(
     store: abc.Store | None = None,
     keep_excluded: bool = False,
     **options: Any,
-) -> AnyRows:
+) -> StoredRows:
     """Open the documents, lines or samples of a dataset without the excluded ones.
 
     Args:
         given: file, directory or URL.
         format: its format; detected by default.
         store: its store; by default that of the path.
-        keep_excluded: include excluded samples; see `TakenOut.carried`.
+        keep_excluded: include excluded samples; see `Excluded.carried`.
         options: options of `penstock.open`; `drop_planes` ignores the planes of tokens.
 
     Raises:
@@ -349,20 +267,20 @@ def open_rows(
     require_list_named(chosen, place.store, place.path, known, seen)
     if not is_token_source(stored(seen)) or known.tokens_column is not None:  # documents are proved when they are read
         require_as_recorded(chosen, place.store, place.path, known, seen)
-    source, taken_out = stored(seen), TakenOut(excluded_of(seen), excluded_list(seen))
+    source, excluded = stored(seen), Excluded(excluded_of(seen), excluded_list(seen))
     if keep_excluded:
-        seen, taken_out = source, TakenOut(carried=carried_list(seen))
+        seen, excluded = source, Excluded(carried=carried_list(seen))
     if is_token_source(source):
         if known.planes is not None and known.split is None:
             require_all_listed(chosen.name, place.store, place.path, source)
-        return TokenRows(kept(seen), place, chosen.name, taken_out)
+        return TokenRows(kept(seen), place, chosen.name, excluded)
     if isinstance(source, Lines):
-        return LineRows(_left(source.line_ranges(), taken_out), Place(*source.text), "jsonl", source, taken_out)
+        return LineRows(_left(source.line_ranges(), excluded), Place(*source.text), source, excluded)
     if isinstance(source, ArrowSource):
         table = TableLines(source, place, chosen.name)
-        return LineRows(_left(table.line_ranges(), taken_out), Place(*table.text), "jsonl", table, taken_out)
+        return LineRows(_left(table.line_ranges(), excluded), Place(*table.text), table, excluded)
     if isinstance(source, ShardSource):
-        return SampleRows(source, place, chosen.name, known, PIECE_UNITS, taken_out)
+        return SampleRows(source, place, chosen.name, known, excluded)
     made = f"{place.name.rpartition('.')[0] or place.name}{'.mds --to mds' if chosen.name == 'folder' else '.jsonl'}"
     raise Unsupported(
         f"this command doesn't support samples of the format {chosen.name!r}",
@@ -372,71 +290,11 @@ def open_rows(
     )
 
 
-def _left(lines: IntArray, taken_out: TakenOut) -> IntArray:
-    return lines if taken_out.indices is None else np.delete(lines, taken_out.indices, axis=0)
+def _left(lines: IntArray, excluded: Excluded) -> IntArray:
+    return lines if excluded.indices is None else np.delete(lines, excluded.indices, axis=0)
 
 
-def runs(rows: Rows, first: int = 0, stop: int | None = None, run_bytes: int = RUN_BYTES) -> Iterator[tuple[int, int]]:
-    """Return borders of runs of rows in `[first, stop)`, each of at most `run_bytes`, or one longer row."""
-    most = run_bytes // rows.dtype.itemsize
-    last = len(rows) if stop is None else stop
-    for border in rows.borders():
-        part_stop = min(last, border)
-        while first < part_stop:
-            most_rows = max(BLOCK_ROWS, run_bytes // _LEAST_ROW_BYTES)
-            _, lengths = rows.ranges(slice(first, min(part_stop, first + most_rows)))
-            step = max(1, int(np.searchsorted(np.cumsum(lengths), most, side="right")))
-            yield first, first + step
-            first += step
-
-
-def read_run(rows: Rows, first: int, stop: int) -> tuple[NDArray[Any], IntArray]:
-    """Return the rows of one run, back to back: (any[n_units], int64[n_rows] lengths); raises as `Rows.prove`."""
-    rows.prove(first, stop)
-    starts, lengths = rows.ranges(slice(first, stop))
-    ends = starts + lengths
-    if bool((starts[1:] == ends[:-1]).all()):
-        return (rows.read(int(starts[0]), int(ends[-1])) if len(starts) else np.empty(0, rows.dtype)), lengths
-    total = int(lengths.sum())
-    out = np.empty(total, rows.dtype)
-    places = np.cumsum(lengths) - lengths
-    low, high = int(starts.min()), int(ends.max())
-    if high - low <= _MOST_SPREAD * total:
-        copy_runs(rows.read(low, high), starts - low, lengths, out, places)
-    else:  # an index in another order than its file
-        for start, end, place in zip(starts.tolist(), ends.tolist(), places.tolist(), strict=True):
-            out[place : place + end - start] = rows.read(start, end)
-    return out, lengths
-
-
-def total_units(rows: Rows) -> int:
-    blocks = range(0, len(rows), BLOCK_ROWS)
-    return sum(int(rows.ranges(slice(at, min(len(rows), at + BLOCK_ROWS)))[1].sum()) for at in blocks)
-
-
-def _all_of(data: NDArray[Any], wanted_bytes: int, place: Place) -> NDArray[Any]:
-    if len(data) < wanted_bytes:
-        raise Truncated(
-            "the file became shorter while it was being read",
-            path=place.path,
-            found=f"{len(data)} bytes",
-            expected=f"{wanted_bytes} bytes",
-        )
-    return data
-
-
-@dataclass(frozen=True, slots=True)
-class InPlace:
-    """All documents of the source number `source`, in a file of the output's store as a writer would store them."""
-
-    source: int
-    rows: TokenRows
-    file: Place
-    start_bytes: int
-    size_bytes: int
-
-
-def in_place(source: int, rows: AnyRows, store: Store, token_bytes: int) -> InPlace | None:
+def in_place(source: int, rows: StoredRows, store: Store, token_bytes: int) -> InPlace | None:
     if not isinstance(rows, TokenRows) or not isinstance(rows.source, OneRun) or rows.dtype.itemsize != token_bytes:
         return None
     run = rows.source.token_run() if _is_same(rows.place.store, store) else None
@@ -454,22 +312,154 @@ def _is_same(one: Store, other: Store) -> bool:
     return isinstance(first, RemoteStore) and isinstance(second, RemoteStore) and first.base == second.base
 
 
-class JoinedRows:
+class SampleRows(StoredRows):
+    """The samples of a directory of shards; their units are bytes.
+
+    Each shard begins at a multiple of `PIECE_UNITS` in the space of all. Memory: 16 bytes per sample, and one shard if
+    it is compressed or not on a local disk.
+
+    Raises:
+        ConfigError: shards of different columns, or no shard.
+        FormatError: a shard is damaged.
+    """
+
+    def __init__(
+        self,
+        source: ShardSource,
+        place: Place,
+        format: str,
+        options: OpenOptions,
+        excluded: Excluded = NOTHING_EXCLUDED,
+    ) -> None:
+        super().__init__(place, format, np.dtype(np.uint8), source, excluded)
+        self._shards = source.shards
+        self.layout = common_layout(self._shards, place.path)
+        folder = index_folder(place.store, place.path, options.split)
+        self._folder = Folder(place.store, folder, isinstance(place.store, SupportsMmap))
+        self._decoded = codec_of(self.layout, options).decode
+        self._held: tuple[int, NDArray[np.uint8]] | None = None
+        local = place.is_local and not on_network(folder)
+        self._viewable = local and all(shard.zip_data is None for shard in self._shards)
+        sizes = [-(-shard.raw_data.size_bytes // PIECE_UNITS) * PIECE_UNITS for shard in self._shards]
+        self._bases = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        self._borders: list[int] = source.block_starts.tolist()
+        self._starts = np.empty(len(source), np.int64)
+        self._lengths = np.empty(len(source), np.int64)
+        for number, first in enumerate(self._borders[:-1]):
+            table = self._table(number)
+            self._starts[first : first + len(table) - 1] = table[:-1] + self._bases[number]
+            self._lengths[first : first + len(table) - 1] = np.diff(table)
+        if self.excluded.indices is not None:
+            self._starts = np.delete(self._starts, self.excluded.indices)
+            self._lengths = np.delete(self._lengths, self.excluded.indices)
+            missing = np.searchsorted(self.excluded.indices, self._borders)
+            self._borders = np.unique(np.array(self._borders) - missing).tolist()
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    @property
+    def part(self) -> Part:
+        return Part(self._folder.store, self._folder.path)
+
+    def writer_options(self) -> dict[str, Any]:
+        """Return writer options for the columns, compression and hashes of the first shard.
+
+        Raises `ConfigError` if a writer would store these columns differently.
+        """
+        layout = self.layout
+        sizes = tuple(mds_field(one).size_bytes for one in layout.column_encodings) if layout.format == "mds" else None
+        if layout.column_sizes != sizes or (
+            layout.format != "json" and list(layout.column_names) != sorted(layout.column_names)
+        ):
+            hint = "Write them again with `penstock convert`"
+            what = "these columns would be stored in a different order or with different sizes"
+            raise ConfigError(what, path=self.place.path, found=", ".join(layout.column_names), hint=hint)
+        options: dict[str, Any] = {
+            "columns": dict(zip(layout.column_names, layout.column_encodings, strict=True)),
+            "size_limit": layout.size_limit,
+            "compression": layout.compression,
+            "hashes": list(dict.fromkeys(layout.hashes)),
+        }
+        if layout.newline is not None:
+            options["newline"] = layout.newline
+        if layout.format == "xsv":
+            options["separator"] = layout.separator
+        return options
+
+    def borders(self) -> list[int]:
+        return self._borders
+
+    def ranges(self, rows: slice | IntArray) -> tuple[IntArray, IntArray]:
+        return self._starts[rows], self._lengths[rows]
+
+    def read(self, start: int, stop: int) -> NDArray[np.uint8]:
+        number = int(np.searchsorted(self._bases, start, side="right")) - 1
+        if self._held is None or self._held[0] != number:
+            self._held = None  # one shard at a time
+            self._held = (number, self._data(number))
+        base = int(self._bases[number])
+        return self._held[1][start - base : stop - base]
+
+    def can_view(self) -> bool:
+        return self._viewable
+
+    def view(self, start: int, stop: int) -> NDArray[np.uint8]:
+        return self.read(start, stop)
+
+    def release(self) -> None:
+        """Release a mapped shard; others would have to be read again."""
+        if self._viewable:
+            self._held = None
+
+    def can_pick(self) -> bool:
+        return all(shard.zip_data is None for shard in self._shards)
+
+    def pick(self, rows: IntArray) -> NDArray[np.uint8]:
+        starts, lengths = self.ranges(rows)
+        numbers = np.searchsorted(self._bases, starts, side="right") - 1
+        found = [b""] * len(rows)
+        for number in np.unique(numbers).tolist():
+            here = np.flatnonzero(numbers == number)
+            first = starts[here] - self._bases[number]
+            ranges = list(zip(first.tolist(), (first + lengths[here]).tolist(), strict=True))
+            path = self._folder.place(self._shards[number].raw_data)
+            for place, data in zip(here.tolist(), self._folder.store.get_ranges(path, ranges), strict=True):
+                found[place] = data
+        return np.frombuffer(b"".join(found), np.uint8)
+
+    def decode(self, row: memoryview, index: int) -> Sample:
+        return self._decoded(row, 0, len(row))
+
+    def _data(self, number: int) -> NDArray[np.uint8]:
+        shard = self._shards[number]
+        return read_whole(self._folder, shard, shard.raw_data, shard.zip_data)[0]
+
+    def _table(self, number: int) -> IntArray:
+        """Return int64[n + 1]: offsets of the samples of a shard in its data file."""
+        shard, folder = self._shards[number], self._folder
+        if shard.raw_meta is None:
+            head, path, floor_bytes = self._data(number), folder.place(shard.raw_data), 4 * (shard.samples + 2)
+        else:
+            head = read_whole(folder, shard, shard.raw_meta, shard.zip_meta)[0]
+            path, floor_bytes = folder.place(shard.raw_meta), 0
+        return offset_table(head, shard.samples, floor_bytes, shard.raw_data.size_bytes, path).astype(np.int64)
+
+
+class ChainedRows(StoredRows):
     """Ranges of rows of several datasets, one after another.
 
     Args:
         parts: rows of one dtype, each with first and stop index.
     """
 
-    __slots__ = ("_bases", "_borders", "_firsts", "_parts", "dtype", "place")
-
-    def __init__(self, parts: Sequence[tuple[Rows, int, int]]) -> None:
+    def __init__(self, parts: Sequence[tuple[StoredRows, int, int]]) -> None:
+        super().__init__(parts[0][0].place, parts[0][0].format, parts[0][0].dtype)
         self._parts = [rows for rows, _, _ in parts]
         self._firsts = [first for _, first, _ in parts]
         self._borders = np.concatenate([[0], np.cumsum([stop - first for _, first, stop in parts])])
         sizes = [-(-_space(rows) // PIECE_UNITS) * PIECE_UNITS for rows in self._parts]
         self._bases = np.concatenate([[0], np.cumsum(sizes)])
-        self.dtype, self.place = self._parts[0].dtype, self._parts[0].place
 
     def __len__(self) -> int:
         return int(self._borders[-1])
@@ -493,6 +483,10 @@ class JoinedRows:
         part, base = self._part_at(start)
         return part.read(start - base, stop - base)
 
+    def decode(self, row: memoryview, index: int) -> Mapping[str, Any]:
+        part = int(np.searchsorted(self._borders, index, side="right")) - 1
+        return self._parts[part].decode(row, index - int(self._borders[part]) + self._firsts[part])
+
     def can_view(self) -> bool:
         return all(rows.can_view() for rows in self._parts)
 
@@ -510,12 +504,12 @@ class JoinedRows:
         for rows in self._parts:
             rows.release()
 
-    def _part_at(self, start: int) -> tuple[Rows, int]:
+    def _part_at(self, start: int) -> tuple[StoredRows, int]:
         part = int(np.searchsorted(self._bases, start, side="right")) - 1
         return self._parts[part], int(self._bases[part])
 
 
-def _space(rows: Rows) -> int:
+def _space(rows: StoredRows) -> int:
     """Return an upper bound of the units of rows."""
     ends = [0]
     for at in range(0, len(rows), BLOCK_ROWS):

@@ -34,6 +34,7 @@ from penstock.engine.groups import (
 )
 from penstock.engine.parts import PartName, made_of, parse_part_name, read_part, require_intact
 from penstock.engine.plan import Plan
+from penstock.engine.rows import total_units
 from penstock.engine.run import Wave
 from penstock.engine.work import SCRATCH, Work, scratch
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError, Unsupported
@@ -55,8 +56,7 @@ from penstock.reshape.outputs import (
     require_other_dataset,
     sidecars_of,
 )
-from penstock.reshape.rows import total_units
-from penstock.reshape.samples import SampleRows
+from penstock.reshape.rows import SampleRows
 from penstock.reshape.sidecars import RowNumbers, Sidecars
 from penstock.store.local import output_exists
 from penstock.store.place import Place

@@ -14,6 +14,7 @@ from penstock._secrets import redact
 from penstock.abc import Writer
 from penstock.engine.options import Counter, Progress, RunOptions
 from penstock.engine.parts import require_intact
+from penstock.engine.rows import StoredRows, read_run, runs
 from penstock.engine.run import Wave, run
 from penstock.engine.work import Work
 from penstock.errors import ConfigError, Unsupported
@@ -46,7 +47,7 @@ from penstock.reshape.row_job import (
     part_rows,
     ranges_of,
 )
-from penstock.reshape.rows import AnyRows, Rows, is_tars, open_rows, read_run, runs
+from penstock.reshape.rows import is_tars, open_rows
 from penstock.reshape.sidecars import RowNumbers, Sidecars, refuse_sidecars, rows_in_order
 from penstock.store.base import Store
 from penstock.store.derived import keeping_nothing
@@ -147,7 +148,11 @@ def shuffle(
 
 
 def _job(
-    rows: AnyRows, order: RowOrder | None, memory_bytes: int | None, announce: Announce | None, common: dict[str, Any]
+    rows: StoredRows,
+    order: RowOrder | None,
+    memory_bytes: int | None,
+    announce: Announce | None,
+    common: dict[str, Any],
 ) -> RowJob:
     """Return the cheapest job that gives this order."""
     how: RunOptions = common["options"]
@@ -169,7 +174,7 @@ def _job(
     return RowJob(**common, make=Pick(order), laid=laid, task_bytes=task_bytes)
 
 
-def _is_picked(rows: AnyRows, passes: Passes, *, distributed: bool) -> bool:
+def _is_picked(rows: StoredRows, passes: Passes, *, distributed: bool) -> bool:
     """Return whether rows are read one by one: always in parts, with workers of one run if nothing else reads less.
 
     Raises:
@@ -185,7 +190,7 @@ def _is_picked(rows: AnyRows, passes: Passes, *, distributed: bool) -> bool:
     return can and (distributed or passes.gathers)
 
 
-def _told(announce: Announce | None, rows: AnyRows, passes: Passes | None) -> Callable[[], None] | None:
+def _told(announce: Announce | None, rows: StoredRows, passes: Passes | None) -> Callable[[], None] | None:
     """Return a callback that reports the cost of reading, in passes or row by row."""
     if announce is None:
         return None
@@ -200,7 +205,7 @@ def _told(announce: Announce | None, rows: AnyRows, passes: Passes | None) -> Ca
     return tell
 
 
-def _places(rows: Rows, window: Window) -> RowRange:
+def _places(rows: StoredRows, window: Window) -> RowRange:
     described = f"{redact(rows.place.path)}, places {window.first} to {window.stop} of the output"
     return RowRange(0, window.first, window.stop, described)
 
@@ -220,7 +225,7 @@ class ShuffleJob(RowJob):
 
     order: RowOrder | None
     passes: Passes | None
-    rows: Rows | None = None
+    rows: StoredRows | None = None
 
     def fill(self, writers: Sequence[Writer], numbers: Sequence[list[range | IntArray]]) -> None:
         rows, order = self.rows or self.sources[0], self.order
@@ -247,7 +252,7 @@ class Pick(Make):
 
     order: RowOrder
 
-    def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+    def __call__(self, rows: StoredRows, task: RowRange, /) -> Iterator[Made]:
         rows.prove(task.first, task.stop)  # those that come next in the source: all tasks together prove all rows
         indices = self.order.rows_at(task.first, task.stop)
         if rows.can_view() or not rows.can_pick():
@@ -269,7 +274,7 @@ class Bucket(Make):
     order: RowOrder
     borders: IntArray
 
-    def __call__(self, rows: AnyRows, task: RowRange, /) -> Iterator[Made]:
+    def __call__(self, rows: StoredRows, task: RowRange, /) -> Iterator[Made]:
         found = dict[int, list[tuple[NDArray[Any], IntArray, IntArray]]]()
         for first, stop in runs(rows, task.first, task.stop):
             buckets = self._buckets_of(first, stop)
@@ -325,9 +330,9 @@ class _Bucketed(Appended):
 
 
 def write_in_order(
-    rows: Rows,
+    rows: StoredRows,
     order: RowOrder | None,
-    sources: Sequence[AnyRows],
+    sources: Sequence[StoredRows],
     output: Output,
     command: dict[str, Any],
     how: RunOptions,

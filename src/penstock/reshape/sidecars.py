@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._planes import DROP, Plane, planes_of
+from penstock.engine.rows import StoredRows
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats import finish_planes, get_format
 from penstock.formats._excluded import put_waiting, settle_waiting, unsettle, waiting_list
 from penstock.formats._exclusions import places_in_whole
 from penstock.formats._planed_writer import PlaneFiles, drop_unfinished, settle_planes
 from penstock.formats._planes import EDGE_TOKENS, INDEX, base_at, require_intact, waiting_index
-from penstock.reshape.rows import AnyRows, TokenRows
+from penstock.reshape.rows import TokenRows
 from penstock.store.exclude_list import Entry, indices_of
 from penstock.store.outputs import output_path
 from penstock.store.place import Place
@@ -34,7 +35,7 @@ from penstock.types import IntArray, Manifest
 _RUN_TOKENS = 1 << 22
 
 
-def planes_in(sources: Sequence[AnyRows]) -> dict[str, str]:
+def planes_in(sources: Sequence[StoredRows]) -> dict[str, str]:
     """Return name → dtype of the planes that all sources have; raises `ConfigError` if they differ."""
     found = [
         {name: one.dtype.name for name, one in planes_of(rows.source).items()} if isinstance(rows, TokenRows) else {}
@@ -152,9 +153,9 @@ ResultT = TypeVar("ResultT")
 _STEP = 1 << 20
 
 
-def recorded(made_by: Mapping[str, Any], sources: Sequence[AnyRows], *, keep_map: bool) -> dict[str, Any]:
+def recorded(made_by: Mapping[str, Any], sources: Sequence[StoredRows], *, keep_map: bool) -> dict[str, Any]:
     """Return the record for the side file: command and options, and which sidecars are copied."""
-    lists = [rows.taken_out.carried.digest for rows in sources if rows.taken_out.carried.entries]
+    lists = [rows.excluded.carried.digest for rows in sources if rows.excluded.carried.entries]
     kept = {"keep_excluded": lists} if lists else {}
     return {**made_by, **({"keep_map": True} if keep_map else {}), **kept}
 
@@ -171,8 +172,8 @@ def refuse_sidecars(options: dict[str, Any], keep_map: bool, why: str) -> None:
         raise ConfigError(f"{why}, so rows can't be tracked", found=named, hint=hint)
 
 
-def has_sidecars(sources: Sequence[AnyRows], *, keep_map: bool) -> bool:
-    return keep_map or any(rows.taken_out.carried.entries for rows in sources) or bool(planes_in(sources))
+def has_sidecars(sources: Sequence[StoredRows], *, keep_map: bool) -> bool:
+    return keep_map or any(rows.excluded.carried.entries for rows in sources) or bool(planes_in(sources))
 
 
 def all_rows(first: int, stop: int) -> Iterator[IntArray]:
@@ -200,7 +201,7 @@ class Sidecars:
 
     place: Place
     format: str
-    sources: Sequence[AnyRows]
+    sources: Sequence[StoredRows]
     options: Mapping[str, Any] = field(repr=False)
     rows: RowNumbers
     keep_map: bool
@@ -208,7 +209,7 @@ class Sidecars:
     @property
     def has_list(self) -> bool:
         """Whether excluded samples are copied."""
-        return any(rows.taken_out.carried.entries for rows in self.sources)
+        return any(rows.excluded.carried.entries for rows in self.sources)
 
     @property
     def has_planes(self) -> bool:
@@ -283,7 +284,7 @@ class Sidecars:
         if self.keep_map:
             path, is_there = row_map_path(self.place.path), self.place.exists()
             inputs = dict(self.options["inputs"])
-            whole = [len(rows) + len(rows.taken_out) for rows in self.sources]
+            whole = [len(rows) + len(rows.excluded) for rows in self.sources]
             counts = dict(zip(inputs, whole, strict=True))
             write_row_map(self.place.store, path + (NEXT if is_there or self.place.store.exists(path) else ""),
                           self._whole_rows(), [*inputs.items()], counts, self.options, None)  # fmt: skip
@@ -309,14 +310,14 @@ class Sidecars:
 
     def _whole_rows(self) -> Iterator[IntArray]:
         """Return the rows numbered with the excluded ones."""
-        if not any(len(rows.taken_out) for rows in self.sources):
+        if not any(len(rows.excluded) for rows in self.sources):
             yield from self.rows()
             return
         missing, before = list[IntArray](), 0
         for rows in self.sources:
-            if rows.taken_out.indices is not None:
-                missing.append(rows.taken_out.indices + before)
-            before += len(rows) + len(rows.taken_out)
+            if rows.excluded.indices is not None:
+                missing.append(rows.excluded.indices + before)
+            before += len(rows) + len(rows.excluded)
         gone = np.concatenate(missing)
         for some in self.rows():
             yield places_in_whole(some, gone)
@@ -325,7 +326,7 @@ class Sidecars:
         """Return the entries of the output's exclude list."""
         entries, before = dict[int, Entry](), 0
         for rows in self.sources:
-            entries |= {one.index + before: one for one in rows.taken_out.carried.entries}
+            entries |= {one.index + before: one for one in rows.excluded.carried.entries}
             before += len(rows)
         gone, place = indices_of(replace(one, index=index) for index, one in entries.items()), 0
         for some in self.rows():

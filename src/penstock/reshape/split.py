@@ -16,6 +16,7 @@ from penstock._buffers import byte_view
 from penstock._digest import derive_key
 from penstock._keywords import Reshaping
 from penstock.engine.options import Counter, Progress, RunOptions
+from penstock.engine.rows import StoredRows
 from penstock.engine.run import run
 from penstock.errors import ConfigError
 from penstock.executors import AnyExecutor
@@ -25,7 +26,7 @@ from penstock.formats.tables.lines import TableLines
 from penstock.order.permutation import unpermute
 from penstock.reshape.outputs import Output, Written
 from penstock.reshape.row_job import Copy, Deal, RowJob, RowRange, Run, range_of, ranges_of
-from penstock.reshape.rows import AnyRows, TokenRows, is_tars, open_rows
+from penstock.reshape.rows import TokenRows, is_tars, open_rows
 from penstock.reshape.sidecars import refuse_sidecars
 from penstock.store.base import Store
 from penstock.store.derived import keeping_nothing
@@ -250,7 +251,7 @@ def part_counts(num_samples: int, shares: Sequence[float]) -> list[int]:
     return counts
 
 
-def _places(rows: AnyRows, folder: Place, names: Sequence[str], to: str | None) -> list[Place]:
+def _places(rows: StoredRows, folder: Place, names: Sequence[str], to: str | None) -> list[Place]:
     stem, dot, suffix = rows.place.name.rpartition(".")
     stem, suffix = (stem, dot + suffix) if stem else (dot + suffix, "")
     if isinstance(rows.place.store, Text | TableLines):  # several files, compressed ones, or tables
@@ -271,7 +272,7 @@ class ByPosition:
     seed: int
     by_content = False
 
-    def assign(self, rows: AnyRows, task: RowRange, run: Run) -> IntArray:
+    def assign(self, rows: StoredRows, task: RowRange, run: Run) -> IntArray:
         return self(run.first, run.stop, run.data, run.lengths)
 
     def __call__(self, first: int, stop: int, _data: NDArray[Any], _lengths: IntArray, /) -> IntArray:
@@ -289,7 +290,7 @@ class ByContent:
     is_tokens: bool
     by_content = True
 
-    def assign(self, rows: AnyRows, task: RowRange, run: Run) -> IntArray:
+    def assign(self, rows: StoredRows, task: RowRange, run: Run) -> IntArray:
         return self(run.first, run.stop, run.data, run.lengths)
 
     def __call__(self, _first: int, _stop: int, data: NDArray[Any], lengths: IntArray, /) -> IntArray:

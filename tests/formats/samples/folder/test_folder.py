@@ -244,7 +244,7 @@ def test_far_files_are_read_several_at_once(folder: Path) -> None:
     source = FolderSource(store, str(folder), OpenOptions(raw=True))
     batch = source.get_batch([NAMES.index(name) for name in names])
     assert batch["__key__"] == names
-    rows = FolderRows(Place(store, str(folder)), source).read(0, 6)
+    rows = FolderRows(Place(store, str(folder)), source).samples(0, 6)
     assert [row["__key__"] for row in rows[:3]] == [".hid/h", "a", "bad"]
     assert rows[1]["jpg"] == (folder / "a.jpg").read_bytes()
 

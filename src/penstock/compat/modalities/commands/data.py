@@ -24,6 +24,7 @@ from penstock.compat.modalities.embedded import EmbeddedStreamData
 from penstock.compat.modalities.line_index import write_index
 from penstock.compat.unused import say_unused
 from penstock.engine.options import Counter, Progress, RunOptions
+from penstock.engine.rows import StoredRows
 from penstock.engine.status import sweep
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats import files_at, get_format
@@ -33,7 +34,7 @@ from penstock.order.compat.modalities import numpy_list_shuffle, python_shuffle
 from penstock.reshape.merge import merge
 from penstock.reshape.outputs import Output
 from penstock.reshape.reorder import TableOrder, reordered
-from penstock.reshape.rows import AnyRows, JoinedRows, LineRows, Rows, open_rows
+from penstock.reshape.rows import ChainedRows, LineRows, open_rows
 from penstock.reshape.shuffle import write_in_order
 from penstock.reshape.split import chunk_range, require_chunk
 from penstock.store.exclude_list import require_no_list
@@ -275,7 +276,7 @@ class _Files:
             self.target, self.policy, None if self.is_jsonl else partial(require_sound_pbin, self.target)
         )
 
-    def open(self, path: Path) -> tuple[AnyRows, bool]:
+    def open(self, path: Path) -> tuple[StoredRows, bool]:
         """Open a file; also return whether its last line lacks a line end."""
         if not self.is_jsonl:
             return open_rows(path, format="pbin"), False
@@ -286,9 +287,11 @@ class _Files:
         runs = IndexedLines(store, str(path), size_bytes, validate=False)
         lines = np.concatenate([np.empty((0, 2), np.int64), *runs])  # blank lines too
         unended = len(lines) > 0 and int(lines[-1].sum()) == size_bytes
-        return LineRows(lines, Place(store, str(path)), "jsonl"), unended
+        return LineRows(lines, Place(store, str(path))), unended
 
-    def write(self, rows: Rows, table: IntArray, inputs: Sequence[AnyRows], command: str, **made_by: int) -> int:
+    def write(
+        self, rows: StoredRows, table: IntArray, inputs: Sequence[StoredRows], command: str, **made_by: int
+    ) -> int:
         """Write the rows in the order of a table, and return their number."""
         overwrite = self.policy == "override"
         if not self.is_jsonl:
@@ -351,7 +354,7 @@ def _shuffled_chunk(
     return files.done(written, f"chunk {chunk_id} of {num_chunks}, shuffled{said}", unended)
 
 
-def _joined(inputs: Sequence[Rows], ranges: Sequence[tuple[int, int]], chunk: str, target: Path) -> JoinedRows:
+def _joined(inputs: Sequence[StoredRows], ranges: Sequence[tuple[int, int]], chunk: str, target: Path) -> ChainedRows:
     if not any(stop > first for first, stop in ranges):
         raise ConfigError(f"{chunk} is empty", path=target, hint="Use fewer chunks")
     for rows in inputs:
@@ -362,7 +365,7 @@ def _joined(inputs: Sequence[Rows], ranges: Sequence[tuple[int, int]], chunk: st
                 found=f"{rows.dtype.itemsize} bytes",
                 expected=f"{inputs[0].dtype.itemsize} bytes, as in {inputs[0].place.path}",
             )
-    return JoinedRows([(rows, *both) for rows, both in zip(inputs, ranges, strict=True)])
+    return ChainedRows([(rows, *both) for rows, both in zip(inputs, ranges, strict=True)])
 
 
 # --- shuffle_tokenized_data, shuffle_jsonl_data --------------------------------------------------------------------

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from penstock._optional import require
 from penstock.compat.modalities.commands.data import Done, already_there, policy_name, require_sound_pbin
 from penstock.engine.options import Progress
+from penstock.engine.rows import read_run, runs
 from penstock.errors import ConfigError, Corrupt, NotFound
 from penstock.formats import create
 from penstock.formats.jsonl.build import IndexedLines, index_path_for
@@ -25,7 +26,7 @@ from penstock.formats.jsonl.index import load_lines, remake
 from penstock.prepare import PackProgress, PackReport, pack
 from penstock.prepare.tokens.engines import load_tokenizer
 from penstock.prepare.tokens.tokenizer import NO_EOS, parse_tokenizer, require_loadable
-from penstock.reshape.rows import LineRows, TokenRows, open_rows, read_run, runs
+from penstock.reshape.rows import LineRows, TokenRows, open_rows
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.place import Place, local_path
@@ -357,7 +358,7 @@ def _indexed(src_path: Path, index_path: Path) -> Generator[tuple[Path, int]]:
             found=f"{len(wrong)} of {len(chosen)} entries that aren't whole lines, the first is {int(wrong[0])}",
             hint=remake(str(src_path)),
         )
-    rows = LineRows(chosen, Place(store, str(src_path)), "jsonl")
+    rows = LineRows(chosen, Place(store, str(src_path)))
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / src_path.name
         with copy.open("wb") as file:
