@@ -587,7 +587,7 @@ NOT_PASSED_ON: dict[str, str] = {
         "proof", "raw", "size_bytes", "split", "stored_source", "text", "token_run",
     ), _STORED),
     **dict.fromkeys((
-        "_children", "_file", "_files", "batch", "borders", "child_notes", "dtype", "gather", "kind", "outputs",
+        "_children", "_files", "batch", "borders", "child_notes", "dtype", "gather", "kind", "outputs",
         "outputs_after", "seed", "size", "source", "stream", "summary", "window",
     ), _PROTOCOL),
     **dict.fromkeys(("find_in_pass", "pass_batch", "pass_location", "pass_samples"),
