@@ -73,3 +73,18 @@ def test_requests_of_small_inputs(requests: list[str], s3_server: str, tmp_path:
         ps.pack(source.path, f"{source.path}-out/", tokenizer=tokenizer, executor="inline")
         counts.append(Counter(requests))
     assert counts[1] - counts[0] == {"read": 2 * 90}
+
+
+def test_requests_of_a_conversion_in_groups(requests: list[str], s3_server: str, tmp_path: Path) -> None:
+    """Shards that are written as groups, copied and indexed."""
+    counts: list[Counter[str]] = []
+    for count in (2, 20):
+        source = tmp_path / f"{count}.jsonl"
+        source.write_text("".join(f'{{"n": {n}}}\n' for n in range(10 * count)))
+        requests.clear()
+        target = f"s3://bucket/requests/{tmp_path.name}/{count}-mds"
+        report = ps.convert(source, target, to="mds", group_rows=10, workers=1)
+        assert (report.samples, report.groups) == (10 * count, count)
+        counts.append(Counter(requests))
+    assert counts[1].total() <= 12 * counts[0].total()
+    assert counts[1]["list"] == counts[0]["list"], "what is listed does not grow at all"
