@@ -199,6 +199,22 @@ class Round:
     def kill(self, kill: Kill) -> list[str]:
         """What is wrong after one death."""
         self.restore()
+        status, died, problems = self._die(kill)
+        # Uploads are made by threads: how many calls come before the last one differs from run to run; threads that
+        # write chunks may both make a folder, or one of them.
+        last = "flat-tokens" in self.case.name and kill.at > len(self.calls) - 2
+        if not died and not last and not self.case.workers and not self.case.remote:
+            problems.append("nobody died")
+        return problems + self._judged(done=status == 0)
+
+    def kill_twice(self, first: Kill, second: Kill) -> list[str]:
+        """What is wrong if the command is killed, and killed again while it resumes; it may end before that."""
+        self.restore()
+        problems = self._die(first)[2]
+        status, died, more = self._die(second)
+        return problems + more + self._judged(done=status == 0 and not died)
+
+    def _die(self, kill: Kill) -> tuple[int, bool, list[str]]:
         notes = self._notes()
         plan = hook.Plan(str(self.folder), str(notes), kill.at, kill.moment, kill.victim)
         status, said = self._child(lambda: self._hooked(plan))
@@ -206,15 +222,13 @@ class Round:
         died = (notes / "died").exists()
         if status > 1 or (status < 0 and not (status == -signal.SIGKILL and died)):
             problems.append(f"ended with {status}: {said}")
-        # Uploads are made by threads: how many calls come before the last one differs from run to run; threads that
-        # write chunks may both make a folder, or one of them.
-        last = "flat-tokens" in self.case.name and kill.at > len(self.calls) - 2
-        if not died and not last and not self.case.workers and not self.case.remote:
-            problems.append("nobody died")
-        state = f"{status == 0} {_digest(self.tree())}"
+        return status, died, problems
+
+    def _judged(self, *, done: bool) -> list[str]:
+        state = f"{done} {_digest(self.tree())}"
         if state not in self.judged:
-            self.judged[state] = list(self._judge(done=status == 0))
-        return problems + self.judged[state]
+            self.judged[state] = list(self._judge(done=done))
+        return self.judged[state]
 
     def _judge(self, *, done: bool) -> Iterator[str]:
         try:

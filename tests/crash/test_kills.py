@@ -64,7 +64,8 @@ def test_killed(name: str, folder: Path, bucket: each_call.Bucket) -> None:
         for kill in one.some(FEW if case.workers or case.remote or "files of" in name else KILLS, SEED)
         for problem in one.kill(kill)
     }
-    assert not problems
+    first, second = one.some(2, f"{SEED} twice")
+    assert not problems | {f"{first}, {second}: {problem}" for problem in one.kill_twice(first, second)}
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
