@@ -182,6 +182,9 @@ class DatasetJob(Job[tuple[Written, ...]]):
                     made is None and goes_on(one, part, overwrites)
                     for one, part, made in zip(along, known, there, strict=True)
                 ]
+            for output, made in zip(self.outputs, there, strict=True):
+                if made is not None:
+                    sweep_made(output.place, made.format)  # the run may have been killed right after its commit
             manifests = self._write(once, known, along, numbers, replaces, there)
         pairs = zip(self.outputs, manifests if several else (manifests,), strict=True)
         return tuple(Written.of(output.place, made, self.num_excluded) for output, made in pairs)

@@ -95,6 +95,7 @@ class MemoryStore(Store):
         return MemoryClaim(self._taken, path, shared=shared)
 
     def require_replaceable(self, path: str, own: Owned | None) -> None:
+        """Raise `ConfigError` if a file is at `path`, or the directory has files that its dataset doesn't list."""
         if path in self.files:
             raise ConfigError(
                 "the existing output is not a folder", path=path, hint="Choose another output, or remove it"
@@ -103,6 +104,7 @@ class MemoryStore(Store):
         refuse_unlisted(path, [name for name in self.names_in(path) if name not in names], names=bool(names))
 
     def names_in(self, path: str) -> list[str]:
+        """Return the paths of the files in a directory, relative to it."""
         return [name[len(path.rstrip("/")) + 1 :] for name in self.list(path)]
 
     def delete(self, path: str) -> None:
