@@ -144,8 +144,8 @@ INTERNAL = frozenset(
     for folder, names in {
         ".": (
             "test_architecture test_border test_buffers test_columns test_digest test_facade test_index "
-            "test_local_paths test_numbers test_one_definition test_optional test_places test_pool test_recycled test_secrets "
-            "test_settings test_tree test_wrappers"
+            "test_local_paths test_numbers test_one_definition test_optional test_places test_pool "
+            "test_recycled test_secrets test_settings test_tree test_wrappers"
         ),
         "abc": "test_seams",
         "cluster": "test_ray",
