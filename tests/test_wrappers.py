@@ -607,7 +607,7 @@ NOT_PASSED_ON: dict[str, str] = {
 def nodes() -> frozenset[type[Node]]:
     """Return the subclasses of `Node`; the modules that define them are imported first."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        if re.search(r"^    kind\b.* = ", path.read_text(), re.MULTILINE):
+        if re.search(r"^    kind\b.* = |^class .*\(.*(Source|Tokens|View)\b", path.read_text(), re.MULTILINE):
             importlib.import_module(".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts))
     return frozenset(_below(Node))
 

@@ -43,6 +43,8 @@ class Worker:
 class Epochs:
     """Counts epochs, and keeps the state that the next one resumes from."""
 
+    _file = -1
+
     def __init__(self) -> None:
         self._file = _new_file()
         self._write({"next": 0, "now": 0, "session": None, "started": [], "state": None, "used": None})
@@ -113,7 +115,7 @@ class Epochs:
             self._write(state["record"])
 
     def _close(self) -> None:
-        if hasattr(self, "_file"):
+        if self._file >= 0:
             os.close(self._file)
 
     __del__ = when_dropped(_close)
