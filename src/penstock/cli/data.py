@@ -419,8 +419,8 @@ def convert(paths: tuple[str, ...], output: str | None, more: tuple[str, ...], *
     resume.
 
     To distribute a conversion, run it with --part on each machine, with TARGET on shared storage, then once with
-    --finish. Formats of one stream, such as JSONL and CSV, can't be distributed. Tokens are written by one process
-    unless --workers or --part is given.
+    --finish. Conversions to JSONL can't be distributed. Tokens are written by one process unless --workers or --part is
+    given.
     """
     from penstock.convert import convert
     from penstock.store.patterns import pattern_of

@@ -220,7 +220,7 @@ def _demo_text(steps: list[Step], tokenizer_path: str) -> str:
         + "  penstock verify corpus.pbin --depth full\n"
         + "Then in Python:\n"
         + "  import penstock as ps\n"
-        + f'  windows = ps.Chunk({WINDOW_TOKENS}, overlap=1)(ps.open("corpus.pbin"))\n'
+        + f'  windows = ps.Chunk({WINDOW_TOKENS}, labels="shift")(ps.open("corpus.pbin"))\n'
         + f"  for batch in ps.Loader(ps.Shuffle(windows, seed=7), global_batch={GLOBAL_BATCH}): ..."
     )
 
