@@ -1,24 +1,24 @@
-"""Raw JSONL: one JSON value a line, found by an index beside the file, or once a host, for the cache folder.
+"""Raw JSONL: one JSON value per line, located by an index next to the file or by a scan cached once per host.
 
 The file:
 
 | bytes | content |
 |---|---|
-| a line | JSON by Python's rules (`json.loads`), without a line end inside |
-| `0a` | ends a line; the last one may lack it; a `0d` before it belongs to the line |
+| line | JSON by Python's rules (`json.loads`), without a line end inside |
+| `0a` | ends a line; the last line may lack it; a preceding `0d` is part of the line |
 
-The index of Modalities, `<stem>.idx` (only the last suffix gives way), is a pickled list of `(start, length)` in bytes,
-one pair a line, the `0a` not counted; its opcodes stand in `penstock.codec.pickles`. Empty: `80 04 5d 94 2e`. Until
-v0.3.2 the length counted characters, and a `0d` at the end was left out too. Naming the index means its file.
+The index of Modalities, `<stem>.idx` (replaces only the last suffix), is a pickled list of `(start, length)` in bytes,
+one pair per line, without the `0a`. Its opcodes are documented in `penstock.codec.pickles`. Empty: `80 04 5d 94 2e`.
+Until v0.3.2 the length was in characters and excluded a final `0d`. The path of an index opens its JSONL file.
 
 Limits: files below 2^63 bytes. Checked against Modalities 0.5.0.
 
-Files: `scan` lines and their validity · `build` the index made · `index` read and checked against its file ·
-`source` · `writer` · `check` and repair · `energon` the same by Energon's rules · `several` files as one dataset, whose
-`text` is one run of bytes · `decompress` gzip and zstd.
+Files: `scan` finds and validates lines · `build` makes the index · `index` reads it and checks it against its file ·
+`source` · `writer` · `check` and repair · `energon` the same by Energon's rules · `several` files as one dataset, with
+`text` as their concatenated content · `decompress` gzip and zstd.
 
-Others go through the registry; what indexes, packs and cuts lines may import `build`, `decompress`, `energon`, `index`,
-`scan`, `source` and `text`.
+Other packages use the registry. Code that indexes, packs or splits lines may import `build`, `decompress`, `energon`,
+`index`, `scan`, `source` and `text`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Jsonl:
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By name, else by a first line that is a JSON object; an index by the file beside it."""
+        """Recognize a file by its name or a first line that is a JSON object, and an index by its JSONL file."""
         if store.is_folder(path):
             return Sniff(False, "a folder")
         if _lines_path(store, path) != path:
@@ -90,7 +90,7 @@ class _Jsonl:
         return Sniff(is_object, f"the first line is {'a' if is_object else 'not a'} JSON object")
 
     def files_at(self, path: str, /) -> tuple[str, ...]:
-        """The file that `path` names, and its index of either kind; an index, or a compressed file, alone."""
+        """Return the file and its possible indexes, or only `path` if it is an index or compressed."""
         return (
             (path,) if path.endswith((".idx", *COMPRESSED)) else (path, index_path_for(path), energon_index_path(path))
         )
@@ -101,7 +101,7 @@ class _Jsonl:
     create = staticmethod(create_jsonl)
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_jsonl` and `energon.check_energon`. Energon's index is looked at where it is there."""
+        """Return the findings of `check_jsonl` or `check_energon`; also check Energon's index if it exists."""
         lines_path = _lines_path(store, path)
         if compression_of(lines_path) is not None:
             return check_file(store, lines_path, options, depth)
@@ -109,7 +109,7 @@ class _Jsonl:
             return check_energon(store, lines_path, depth)
         findings = check_jsonl(store, lines_path, options, depth)
         if store.exists(energon_index_path(lines_path)):
-            # One that was prepared for Energon needs no index of Modalities.
+            # A file prepared for Energon doesn't need an index of Modalities.
             findings = [one for one in findings if one.code != NO_INDEX]
             findings += check_energon_index(store, lines_path, depth)
         return findings
@@ -135,13 +135,13 @@ class _Jsonl:
 
 
 def _lines_path(store: Store, path: str) -> str:
-    """The JSONL file that is meant: where an index is named, the file beside it that has this index."""
+    """Return the JSONL file that an index belongs to, or `path` itself."""
     if not path.endswith(".idx") or not store.exists(path):
         return path
     stem = path.removesuffix(".idx")
     if stem.endswith(_PLAIN) and store.exists(stem):
         return stem  # Energon's index
-    # A damaged index may begin with anything; beside tokens it is rather one of these.
+    # A damaged index may begin with any bytes. Next to a `.bin` it is more likely an index of Megatron-LM.
     if store.exists(stem + ".bin") and store.get(path, 0, len(_INDEX_HEAD)) != _INDEX_HEAD:
         return path
     return next((stem + suffix for suffix in (*_PLAIN, ".json") if store.exists(stem + suffix)), path)

@@ -1,4 +1,4 @@
-"""Making the raw index of Modalities: a scan of the file, in ranges that any number of processes may take."""
+"""Build the raw index of Modalities by scanning ranges of the file in any number of processes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from penstock.store.side_file import NEXT, file_facts, is_next
 from penstock.types import IntArray
 
 Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]
-"""Does the work of many ranges, and gives the results in their order: `map`, or that of an `Executor`."""
+"""Applies a function to ranges and yields the results in order: `map`, or the equivalent of an `Executor`."""
 
 RANGE_BYTES = 1 << 24
 _LINES_VERSION = "jsonl-lines-1"
@@ -37,7 +37,7 @@ _log = logger()
 
 @dataclass(frozen=True, slots=True)
 class DroppedLine:
-    """A faulty line that the index leaves out: its number in the file, from 1, its place, and why."""
+    """Invalid line missing from the index: its line number from 1, its offset and the reason."""
 
     line: int
     offset_bytes: int
@@ -47,18 +47,18 @@ class DroppedLine:
 
 @dataclass(slots=True)
 class IndexedLines:
-    """The lines of a file in order, as runs of int64[k, 2]: start and length in bytes. Iterate once.
+    """Lines of a file in order, as runs of int64[k, 2]: start and length in bytes. Iterate once.
 
-    Memory: 16 bytes a line of each range that is under way, and a few MB.
+    Memory: 16 bytes per line of each range in progress, and a few MB.
 
     Attributes:
-        validate: look whether each line is JSON.
-        skip_faulty: leave out lines that are not, instead of raising `Corrupt`.
-        run: who does the work.
-        progress: called with the bytes done so far.
-        is_whole: no other lines of the file follow.
-        num_lines: good ones so far.
-        num_dropped: faulty ones so far; `dropped` are the first of them.
+        validate: check that each line is JSON.
+        skip_faulty: skip invalid lines instead of raising `Corrupt`.
+        run: applies the scan to all ranges.
+        progress: called with the number of bytes done so far.
+        is_whole: the file has no other lines after these.
+        num_lines: valid lines so far.
+        num_dropped: invalid lines so far; `dropped` holds the first of them.
     """
 
     store: Store
@@ -119,7 +119,7 @@ class IndexedLines:
 
 
 def require_plain(store: Store, path: str) -> None:
-    """That a file does not begin as a compressed one; raises `Unsupported`."""
+    """Raise `Unsupported` if a file begins like a compressed one."""
     if store.get(path, 0, 4).startswith((b"\x1f\x8b", b"\x28\xb5\x2f\xfd")):
         what, hint = (
             "a compressed file can't have an index",
@@ -148,7 +148,7 @@ def require_several(store: Store, path: str, lines: IntArray) -> None:
 
 
 def _require_lines(store: Store, path: str) -> None:
-    """That a file begins as lines of JSON may; raises `Unsupported`."""
+    """Raise `Unsupported` if the beginning of a file can't be JSON Lines."""
     head = store.get(path, 0, 1 << 12)
     cause = of_binary(head)
     if cause is not None:
@@ -163,7 +163,7 @@ def _require_lines(store: Store, path: str) -> None:
 
 
 def may_map(store: Store, path: str) -> bool:
-    """Whether to read through a mapping: not on a network file system, where a failed read kills the process."""
+    """Return true unless the file is on a network file system, where a failed read of a mapping kills the process."""
     return isinstance(store, SupportsMmap) and not (store.is_local and on_network(path))
 
 
@@ -174,10 +174,10 @@ def cut(work: LineRange) -> Iterator[LineRange]:
 
 
 def index_path_for(path: str) -> str:
-    """Where Modalities looks for the index: the last suffix gives way to `.idx`.
+    """Return the path at which Modalities looks for the index: the last suffix is replaced with `.idx`.
 
     Raises:
-        ConfigError: that is the file itself.
+        ConfigError: `path` itself ends in `.idx`.
     """
     index_path = os.path.splitext(path)[0] + ".idx"
     if index_path == path:
@@ -186,17 +186,17 @@ def index_path_for(path: str) -> str:
 
 
 def current_index(store: Store, path: str, index_path: str) -> str:
-    """The index of what a file holds now: `.next`, where a writer was killed right after it had replaced the file."""
+    """Return the path of the current index: `.next` if a writer was killed right after it replaced the file."""
     waiting = store.exists(index_path + NEXT)
     facts = functools.partial(file_facts, store, path, "jsonl")
     return index_path + NEXT if waiting and is_next(store, side_path(path), facts) else index_path
 
 
 def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite: bool) -> int:
-    """Write the index of a file, encoded as the lines come; returns its size in bytes.
+    """Write the index of a file while its lines are read, and return its size in bytes.
 
     Raises:
-        Corrupt: a faulty line; no index is left.
+        Corrupt: a line is invalid; no index is written.
         ConfigError: the index exists and `overwrite` is false.
     """
     with aborting(store.stage(index_path, overwrite=overwrite)) as staged:
@@ -230,14 +230,13 @@ def warn_of_dropped(path: str, lines: IndexedLines) -> None:
 
 
 def lines_in_cache(store: Store, path: str, *, skip_faulty: bool = False) -> IntArray:
-    """int64[k, 2]: start and length in bytes of each line, found once a host and mapped from the cache folder.
+    """Return int64[k, 2], start and length in bytes of each line, cached once per host and memory-mapped.
 
-    What is kept belongs to the file as it is now; see `store.fingerprint.file_key`.
-
-    With `skip_faulty`, the lines of a file that has faulty ones are found anew each time, and not kept.
+    The cache entry depends on the state of the file; see `penstock.store.fingerprint.file_key`. With `skip_faulty`, a
+    file with invalid lines is scanned every time and isn't cached.
 
     Raises:
-        Corrupt: a faulty line.
+        Corrupt: a line is invalid.
     """
     size_bytes = store.size(path)
     if skip_faulty:
@@ -245,7 +244,7 @@ def lines_in_cache(store: Store, path: str, *, skip_faulty: bool = False) -> Int
             return lines_in_cache(store, path)
         except Corrupt:
             if not size_bytes:
-                raise  # nothing in it can be shown
+                raise  # raise an error without skippable lines
             lines = IndexedLines(store, path, size_bytes, skip_faulty=True)
             found = np.concatenate([np.empty((0, 2), np.int64), *lines])
             warn_of_dropped(path, lines)

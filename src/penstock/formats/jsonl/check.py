@@ -81,7 +81,7 @@ def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> 
 
 
 _SMALL_BYTES = 1 << 20
-"""A compressed file of this size is read whole at depth `sample`."""
+"""Size up to which a compressed file is read completely at depth `sample`."""
 
 
 def check_file(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:

@@ -1,4 +1,4 @@
-"""Whole lines of compressed files: decompressed once, in pieces of bounded size."""
+"""Read whole lines of compressed files, decompressed once in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from penstock.store.place import Place
 
 BLOCK_BYTES = 1 << 20
 LINE_LIMIT_BYTES = 1 << 30
-"""A longer line is refused, and one that expands to far more than its stored bytes; see `penstock._limits`."""
+"""Limit of the length of a line. The ratio of a line to its stored bytes is limited too; see `penstock._limits`."""
 
-_FEED_BYTES = 1 << 12  # a zstd block of 4 bytes may hold 128 KiB: so a feed gives 128 MiB at most
+_FEED_BYTES = 1 << 12  # a zstd block of 4 bytes may hold 128 KiB, so one feed gives at most 128 MiB
 _ZSTD_WINDOW_BYTES = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where decompression can begin.
+    """Position at which decompression can begin.
 
     Attributes:
-        offset_bytes: in the compressed file.
-        member: the state of the decompressor there; None at the first byte of a member or frame.
+        offset_bytes: offset in the compressed file.
+        member: the state of the decompressor at the offset, or None at the first byte of a member or frame.
     """
 
     offset_bytes: int = 0
@@ -48,15 +48,15 @@ def blocks_of(data: bytes) -> Iterator[bytes]:
 def cut_stream(
     file: Place, compression: str, piece_bytes: int, reader: Gunzip | Unzstd | None = None
 ) -> Iterator[tuple[int, bytes, bool]]:
-    """`(offset, whole lines, last)` of a compressed file's content, pieces of at least `piece_bytes` but the last.
+    """Yield the content of a compressed file as `(offset, whole lines, is_last)`.
 
-    The content is decompressed once, as it is asked for. Memory: three pieces and a line, and 128 MiB for a stream
-    made to expand.
+    All pieces but the last have at least `piece_bytes`. The content is decompressed lazily and once. Memory: three
+    pieces and a line, and 128 MiB for a decompression bomb.
 
     Raises:
         Truncated: the file ends inside a member or frame.
-        Corrupt: its bytes are damaged, or something else follows.
-        TooLarge: a line is longer than `LINE_LIMIT_BYTES`, or than its stored bytes may expand to.
+        Corrupt: its bytes are damaged, or are followed by other data.
+        TooLarge: a line is longer than `LINE_LIMIT_BYTES`, or than the limit for its stored bytes.
     """
     offset_bytes, held, held_bytes, wanted_bytes = 0, list[bytes](), 0, piece_bytes
     ready: tuple[int, bytes] | None = None
@@ -83,7 +83,7 @@ def cut_stream(
             start = end
         held, held_bytes, wanted_bytes = [whole[start:]], len(whole) - start, piece_bytes
         if held_bytes >= piece_bytes:
-            # The line goes on: looked at again when there is twice as much of what is over.
+            # The line is incomplete: search again once the data over `piece_bytes` has doubled.
             wanted_bytes = 2 * held_bytes - piece_bytes + 1
     rest = _joined(held, file, offset_bytes)
     if ready is not None:
@@ -93,10 +93,10 @@ def cut_stream(
 
 
 class Gunzip:
-    """The content of gzip members, in pieces of at most 1 MiB. Raises as `cut_stream`.
+    """Iterator over the content of gzip members, in pieces of at most 1 MiB. Raises the errors of `cut_stream`.
 
     Attributes:
-        frames: `(offset in the file, offset in the content)` where members begin, as far as they were come to.
+        frames: `(offset in the file, offset in the content)` of the members reached so far.
     """
 
     def __init__(self, file: Place, start: Start = _FIRST, begun_bytes: int = 0) -> None:
@@ -121,12 +121,12 @@ class Gunzip:
                 if not self._data:
                     break
             if not self._begun:
-                self._data = self._data.lstrip(b"\0")  # zeros may pad the end of a member, as tapes have it
+                self._data = self._data.lstrip(b"\0")  # members may be padded with zeros, as on tapes
                 if not self._data:
                     continue
                 self.frames.append((self._offset_bytes - len(self._data), self._held_bytes))
             return self._decompressed()
-        if self._begun or not self._offset_bytes:  # an empty file is no member of nothing
+        if self._begun or not self._offset_bytes:  # an empty file isn't valid gzip
             raise _cut_off(self._file, self._offset_bytes)
         if self._whole and not self.frames:
             raise _damaged(self._file, 0, "zeros alone")
@@ -154,7 +154,7 @@ class Gunzip:
 
 
 class Unzstd:
-    """The content of zstd frames, in pieces; see `Gunzip`. Inside a frame decompression can't begin."""
+    """Iterator over the content of zstd frames; see `Gunzip`. Decompression can't begin inside a frame."""
 
     def __init__(self, file: Place, start: Start = _FIRST, begun_bytes: int = 0) -> None:
         zstandard = require("zstandard", extra="tokenize")
@@ -174,7 +174,7 @@ class Unzstd:
 
     def __next__(self) -> bytes:
         if not self._data and not self._fed():
-            if self._begun or not self._offset_bytes:  # an empty file is no frame of nothing
+            if self._begun or not self._offset_bytes:  # an empty file isn't valid zstd
                 raise _cut_off(self._file, self._offset_bytes)
             raise StopIteration
         at_bytes = self._at()
@@ -196,7 +196,7 @@ class Unzstd:
         return self._at()
 
     def here(self) -> Start | None:
-        """Where the next piece begins; None inside a frame."""
+        """Return the start of the next piece, or None inside a frame."""
         return None if self._begun else Start(self._at())
 
     def _fed(self) -> bool:
@@ -212,13 +212,13 @@ class Unzstd:
 
 
 def reader_of(file: Place, compression: str, start: Start = _FIRST, begun_bytes: int = 0) -> Gunzip | Unzstd:
-    """The content of a file that is compressed by `"gzip"` or `"zstd"`.
+    """Return an iterator over the content of a compressed file.
 
     Args:
-        file: it.
-        compression: how.
+        file: the file.
+        compression: `"gzip"` or `"zstd"`.
         start: where to begin.
-        begun_bytes: of the content, that lie before it.
+        begun_bytes: size of the content before `start`.
     """
     return (Gunzip if compression == "gzip" else Unzstd)(file, start, begun_bytes)
 
@@ -234,7 +234,7 @@ def _count(frames: FrameCount, held_bytes: int, file: Place, offset_bytes: int) 
 def _joined(held: list[bytes], file: Place, offset_bytes: int) -> bytes:
     try:
         return b"".join(held)
-    except MemoryError:  # of a small file that was made to expand
+    except MemoryError:  # a decompression bomb
         raise _too_long(file, offset_bytes, sum(map(len, held))) from None
 
 

@@ -1,9 +1,9 @@
-"""JSONL by the rules of Energon: samples with keys, found by an index of its own.
+"""JSONL by the rules of Energon: samples with keys and an index of its own.
 
-The index of `a.jsonl` is `a.jsonl.idx`: uint64[n_samples + 1] in the machine's byte order, no header. Entry i is where
-the range of sample i begins, the last one is the size of the file. A sample is a line that, without the white space
-around it, begins with `{` and ends with `}`; whether it is JSON is not looked at. Blank lines belong to the sample
-before them, those at the beginning of the file to the first. Checked against megatron-energon 7.4.1.
+The index of `a.jsonl` is `a.jsonl.idx`: uint64[n_samples + 1] in native byte order, without a header. Entry i is the
+start of the range of sample i, the last entry is the size of the file. A sample is a line that begins with `{` and ends
+with `}` once white space is stripped; Energon doesn't check that it is JSON. Blank lines belong to the previous sample,
+those at the beginning of the file to the first one. Checked against megatron-energon 7.4.1.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def energon_index_path(path: str) -> str:
 
 
 def scan_energon(store: Store, path: str, progress: Callable[[int], None] | None = None) -> IntArray:
-    """int64[n_samples + 1]: what the index of a file holds.
+    """Return int64[n_samples + 1], the content of the index of a file.
 
-    Memory: 16 bytes a sample and a few MB.
+    Memory: 16 bytes per sample and a few MB.
 
     Raises:
-        NotFound: no such file.
-        Corrupt: a line that is no object, which is named, or no line at all.
+        NotFound: the file doesn't exist.
+        Corrupt: a line isn't an object, or there are no lines. The error names the line.
     """
     size_bytes = store.size(path)
     work = LineRange(store, path, 0, size_bytes, size_bytes)
@@ -110,7 +110,7 @@ def scan_energon(store: Store, path: str, progress: Callable[[int], None] | None
 def _starts(
     block: bytes, used_bytes: int, finder: NewlineFinder, path: str, offset_bytes: int, lines_before: int
 ) -> tuple[IntArray, int]:
-    """int64[k]: where the lines that are samples begin in a run of whole lines; and the number of all its lines."""
+    """Return int64[k], the starts of samples in a run of whole lines, and the number of all lines."""
     letters = np.frombuffer(block, np.uint8, used_bytes)
     ends = finder.find(letters)
     if letters[-1] != _NEWLINE:
@@ -130,7 +130,7 @@ def _starts(
 
 
 def _start_of_long_line(work: LineRange, place: int, length_bytes: int, lines_before: int) -> IntArray:
-    """int64[k]: 0, where a line that is never held is a sample; empty where it is blank."""
+    """Return int64[1], 0, if a line too long for memory is a sample, or int64[0] if it is blank."""
     first = last = b""
     for piece in line_pieces(work, place, place + length_bytes):
         first = first if len(first) > _SHOWN_BYTES else (first + piece).lstrip()
@@ -158,13 +158,13 @@ def encode_energon_index(starts: IntArray) -> bytes:
 
 
 class StartsEncoder:
-    """Encodes the index of a file while its lines are written, all of which are samples."""
+    """Encodes the index of a file while its lines, all of them samples, are written."""
 
     def __init__(self) -> None:
         self._stop_bytes = 0
 
     def encode(self, pairs: IntArray) -> bytes:
-        """Entries of lines int64[k, 2], start and length without the line end, which come in order."""
+        """Encode the entries of consecutive lines: int64[k, 2], start and length without the line end."""
         if len(pairs):
             self._stop_bytes = int(pairs[-1].sum()) + 1
         return encode_energon_index(pairs[:, 0])
@@ -177,13 +177,13 @@ class StartsEncoder:
 
 
 def load_energon(store: Store, path: str) -> IntArray:
-    """int64[n_samples + 1]: where ranges begin, by the index beside the file.
+    """Return int64[n_samples + 1], the starts of ranges according to the index next to the file.
 
-    Where there is none, they are found once a host and kept in the cache folder.
+    Without an index, the file is scanned once per host and the result is cached.
 
     Raises:
-        NotFound: no such file.
-        Corrupt: the index does not fit the file; or there is none, and a line is no object.
+        NotFound: the file doesn't exist.
+        Corrupt: the index doesn't fit the file; or there is no index and a line isn't an object.
     """
     index_path = current_index(store, path, energon_index_path(path))
     if store.exists(index_path):
@@ -193,7 +193,7 @@ def load_energon(store: Store, path: str) -> IntArray:
 
 
 def read_energon_index(store: Store, path: str, index_path: str, size_bytes: int) -> IntArray:
-    """int64[n_samples + 1]: the index as it stands there, checked against the size of its file; raises `Corrupt`."""
+    """Return int64[n_samples + 1], the entries of an index; raise `Corrupt` if they don't fit the size of the file."""
     data = store.get(index_path)
     if len(data) % _ENTRY_BYTES or len(data) < 2 * _ENTRY_BYTES:
         raise _misfit(path, len(data), f"{len(data)} bytes", "two entries of 8 bytes or more")
@@ -221,10 +221,10 @@ def _misfit(path: str, offset_bytes: int, found: str, expected: str) -> Corrupt:
 
 
 class EnergonJsonlSource(StoredSource):
-    """The samples of one JSONL file; see `penstock.abc.Source`. Made by `penstock.open` with `flavor="energon"`.
+    """Samples of one JSONL file; see `penstock.abc.Source`. Returned by `penstock.open` with `flavor="energon"`.
 
     A sample is `{"__key__": its number as text, "__restore_key__", "__sources__", "json", "__subflavors__"}`. The part
-    `json` is the line's value; with `raw=True` its bytes, without the white space around them.
+    `json` is the value of the line, or with `raw=True` its bytes without surrounding white space.
     """
 
     title = "jsonl"
@@ -254,7 +254,7 @@ class EnergonJsonlSource(StoredSource):
         return self._store, (self.path, energon_index_path(self.path))
 
     def proof(self) -> Proof | None:
-        """Return what the side file proves of the bytes of the file; see `penstock.formats._proof`."""
+        """Return the digests of the file that its side file records; see `penstock.formats._proof`."""
         return file_proof("jsonl", self._store, self.path)
 
     def __len__(self) -> int:
@@ -270,7 +270,7 @@ class EnergonJsonlSource(StoredSource):
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """Return the samples at `indices` (int64[k]), in that order."""
-        # Not numpy's own indexing: it lets go of Python's lock, which other threads then fight for at every batch.
+        # numpy's own indexing releases the GIL, which threads then compete for at every batch.
         starts = self._starts.data
         places = as_indices(indices, len(starts) - 1).tolist()
         return self._samples(self._read([(starts[one], starts[one + 1]) for one in places]), places)
@@ -280,7 +280,7 @@ class EnergonJsonlSource(StoredSource):
             yield from self.get_samples(np.arange(first, min(first + _STEP, len(self))))
 
     def place_of(self, index: int, /) -> Place:
-        """The range of sample `index`: its line, and blank ones that follow."""
+        """Return the byte range of sample `index`: its line and the blank lines after it."""
         start, stop = self._range(as_index(index, len(self)))
         return Place(extents=(Extent(self.path, start, stop - start),))
 
@@ -294,7 +294,7 @@ class EnergonJsonlSource(StoredSource):
         return place
 
     def get(self, name: str, /) -> bytes:
-        """The range of sample N, by the name `"N.json"`, line ends included; raises `NotFound`."""
+        """Return the bytes of sample N, with line ends, by the name `"N.json"`; raise `NotFound` for other names."""
         key, dot, part = name.partition(".")
         if not dot or part != _PART:
             raise NotFound(f"no file named {name!r}", path=self.path, hint='Names are "0.json", "1.json", …')
@@ -304,7 +304,7 @@ class EnergonJsonlSource(StoredSource):
         return self.get(name), self._name
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
-        """Raises `NotFound`: there are no media in a JSONL."""
+        """Raise `NotFound`: JSONL files hold no media."""
         raise NotFound(f"no media metadata for {name!r}", path=self.path, hint="A JSONL file holds no media")
 
     def shown(self) -> dict[str, Any]:
@@ -313,7 +313,7 @@ class EnergonJsonlSource(StoredSource):
 
     @property
     def _starts(self) -> IntArray:
-        # Two threads may both come here: they read the same index, and one copy goes.
+        # Two threads may both get here. They read the same index, and one copy is freed.
         if self._known_starts is None:
             self._known_starts = load_energon(self._store, self.path)
         return self._known_starts
@@ -325,7 +325,7 @@ class EnergonJsonlSource(StoredSource):
     def _read(self, ranges: Sequence[tuple[int, int]]) -> Sequence[bytes | memoryview]:
         view = self._view()
         if view is None or max(map(_STOP, ranges), default=0) > len(view):
-            return self._store.get_ranges(self.path, ranges)  # says so where the file is shorter
+            return self._store.get_ranges(self.path, ranges)  # raises an error if the file is shorter
         return [view[start:stop] for start, stop in ranges]
 
     def _view(self) -> memoryview | None:
@@ -372,10 +372,10 @@ class EnergonJsonlSource(StoredSource):
 
 
 def check_energon(store: Store, path: str, depth: Depth) -> list[Finding]:
-    """Findings: the index against the file's size; at `sample` some lines, at `full` every one.
+    """Compare the index with the size of the file; at `sample` check some lines, at `full` all of them.
 
     Raises:
-        NotFound: no such file.
+        NotFound: the file doesn't exist.
     """
     store.size(path)
     facts = functools.partial(file_facts, store, path, "jsonl")
@@ -387,7 +387,7 @@ def check_energon(store: Store, path: str, depth: Depth) -> list[Finding]:
 
 
 def check_energon_index(store: Store, path: str, depth: Depth) -> list[Finding]:
-    """Findings of the index alone, and of lines that it leads to."""
+    """Return the findings of only the index and of the lines it points to."""
     index_path = current_index(store, path, energon_index_path(path))
     fix = f"Create it with `penstock index {path} --flavor energon`"
     if not store.exists(index_path):
@@ -423,7 +423,7 @@ def _compare(path: str, known: IntArray, found: IntArray) -> list[Finding]:
 
 
 def repair_energon(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
-    """Make a wrong index again; the old one is kept as `<index>.bak`."""
+    """Rebuild a wrong index; the old one is kept as `<index>.bak`."""
     if not any(one.code == INDEX_CODE for one in findings):
         return []
     index_path = energon_index_path(path)

@@ -1,9 +1,9 @@
-"""The raw index of Modalities, read, and checked against its file; and the owner of an existing index.
+"""Read the raw index of Modalities, check it against its file, and find the owner of an existing index.
 
-`a.idx` may be the index of `a.jsonl`, of `a.txt`, of Megatron-LM's `a.bin`, or of Energon's `a`.
+`a.idx` may be the index of `a.jsonl`, of `a.txt`, of Megatron-LM's `a.bin`, or Energon's index of `a`.
 
-An index belongs to its user: one that leaves lines out on purpose is used as it is. What can't be right is refused: an
-entry beyond the file, an entry that is no whole line, and good lines behind the last entry.
+An index belongs to its user: one that leaves lines out on purpose is used as it is. Impossible indexes are rejected:
+with an entry outside the file, an entry that isn't a whole line, or valid lines after the last entry.
 """
 
 from __future__ import annotations
@@ -56,20 +56,20 @@ def remake(path: str) -> str:
 
 
 def is_megatrons(store: Store, index_path: str) -> bool:
-    """Whether what stands there is the index of Megatron-LM's tokens, `a.bin` beside `a.jsonl`."""
+    """Return true if a file is an index of Megatron-LM's tokens, such as that of `a.bin` next to `a.jsonl`."""
     return store.get(index_path, 0, len(MEGATRON_HEAD)) == MEGATRON_HEAD
 
 
 def load_lines(store: Store, path: str, index_path: str | None = None, *, skip_faulty: bool = False) -> IntArray:
-    """int64[k, 2]: start and length in bytes of each line that the index holds.
+    """Return int64[k, 2], start and length in bytes of each line in the index.
 
-    The index is the one that is named, else the one beside the file; where there is none, lines are found once a host
-    and kept in the cache folder. A big index is decoded once a host, into a mapped file.
+    The default is the index next to the file. Without one, the file is scanned once per host and the result is cached.
+    A large index is decoded once per host, into a mapped file.
 
     Raises:
-        NotFound: no JSONL file, or no index where one is named.
-        Corrupt: the index does not fit the file; or there is none, and a line is faulty.
-        FormatError, UnsafeData: the index is no plain pickled list of pairs.
+        NotFound: the JSONL file or the named index doesn't exist.
+        Corrupt: the index doesn't fit the file; or there is no index and a line is invalid.
+        FormatError, UnsafeData: the index isn't a plain pickled list of pairs.
     """
     beside = index_path is None
     if index_path is None:
@@ -89,15 +89,15 @@ def load_lines(store: Store, path: str, index_path: str | None = None, *, skip_f
 
 
 def spread(lines: IntArray, most: int) -> IntArray:
-    """At most so many entries, evenly spread, the first and the last among them."""
+    """Return up to `most` evenly spaced entries, including the first and the last."""
     return lines[np.linspace(0, max(0, len(lines) - 1), min(most, len(lines)), dtype=np.int64)]
 
 
 def decode_index(store: Store, index_path: str) -> IntArray:
-    """int64[k, 2]: the entries as they stand there, unchecked.
+    """Return int64[k, 2], the stored entries, unchecked.
 
     Raises:
-        FormatError, UnsafeData: no plain pickled list of pairs.
+        FormatError, UnsafeData: the index isn't a plain pickled list of pairs.
     """
     if isinstance(store, SupportsMmap):
         buffer = store.mmap(index_path)
@@ -108,7 +108,7 @@ def decode_index(store: Store, index_path: str) -> IntArray:
 
 def outside(path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:
     starts, lengths = lines[:, 0], lines[:, 1]
-    # Not by their sum: it may be beyond int64.
+    # The sum of the two could overflow int64.
     wrong = np.flatnonzero((starts < 0) | (lengths < 0) | (lengths > size_bytes) | (starts > size_bytes - lengths))
     for entry in wrong.tolist():
         start, length = lines[entry].tolist()
@@ -124,9 +124,9 @@ def outside(path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:
 
 
 def misfits(store: Store, path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:
-    """Entries, all inside the file, that are no whole lines. Reads three bytes for each.
+    """Yield a problem for each entry that isn't a whole line. Reads three bytes per entry; all must be inside the file.
 
-    A line may lack its carriage return, as in indexes of Modalities before v0.3.3.
+    An entry may leave out its carriage return, as in indexes of Modalities before v0.3.3.
     """
     starts, stops = lines[:, 0].tolist(), lines.sum(1).tolist()
     before = store.get_ranges(path, [(max(0, start - 1), start) for start in starts])
@@ -172,7 +172,7 @@ def lines_behind(store: Store, path: str, stop_bytes: int, size_bytes: int) -> I
 
 
 def _read_index(store: Store, path: str, index_path: str, size_bytes: int) -> IntArray:
-    """The entries, all inside the file, and the index not behind it."""
+    """Return the entries, after checking that all are inside the file and that no lines follow them."""
 
     def build() -> IntArray:
         try:
@@ -181,7 +181,7 @@ def _read_index(store: Store, path: str, index_path: str, size_bytes: int) -> In
             error.hint = error.hint or remake(path)
             raise
         _require_none(outside(path, lines, size_bytes), index_path)
-        # One more row: where the last line ends. Entries may stand in any order.
+        # One more row: the end of the last line. Entries may be in any order.
         end = int(lines.sum(1).max(initial=0))
         return np.append(lines.reshape(-1), [end, 0])
 
@@ -194,7 +194,7 @@ def _read_index(store: Store, path: str, index_path: str, size_bytes: int) -> In
 
 
 def _require_none(problems: Iterator[Problem], index_path: str) -> None:
-    """Raise the first problem as an error that names the index too: either file may be the wrong one."""
+    """Raise the first problem, naming the index as well: either file may be the wrong one."""
     for problem in problems:
         error = problem.error()
         error.found = f"{error.found}, according to the index {redact(index_path)}"
@@ -202,7 +202,7 @@ def _require_none(problems: Iterator[Problem], index_path: str) -> None:
 
 
 def _index_key(store: Store, index_path: str, size_bytes: int) -> str:
-    """Of all that the decoded index depends on: every byte of the index, and the size of its file."""
+    """Return a cache key for the decoded index: a hash of the index and the size of its file."""
     hasher = xxhash.xxh3_128()
     for start_bytes in range(0, store.size(index_path), _HASH_BYTES):
         hasher.update(store.get(index_path, start_bytes, _HASH_BYTES))
@@ -223,17 +223,17 @@ _NEVER_LINES = (".idx", ".penstock", ".next", ".pbin", ".staged")
 
 
 def require_own_index(store: Store, path: str | None, index_path: str, flavor: str, *, has_data: bool) -> None:
-    """Require that the file which an index replaces is an index of this file: other tools use such names too.
+    """Raise `ConfigError` unless the index to replace is an index of this file: other tools use the same names.
 
     Args:
-        store: where it is.
-        path: the file that it is the index of; None where a user named the index too.
+        store: the store of both files.
+        path: the file of the index, or None if the user named the index too.
         index_path: the index.
-        flavor: whose index is to come.
-        has_data: its file is there.
+        flavor: the flavor of the new index.
+        has_data: true if the data file exists.
 
     Raises:
-        ConfigError: it is another's, or belongs to no file and is no index.
+        ConfigError: the index belongs to another file, or has no data file and isn't an index.
     """
     if not store.exists(index_path):
         return
@@ -253,9 +253,9 @@ def require_own_index(store: Store, path: str | None, index_path: str, flavor: s
 
 
 def _other_owner(store: Store, path: str, index_path: str) -> str | None:
-    """Another file whose index it is, as far as can be told: one called as JSONL is, or that it fits."""
+    """Return another likely owner of the index: a file with a JSONL name, or a file that the index fits."""
     others = list(_of_this_stem(store, path, index_path))
-    # What is about to take the place of the index tells of the file too, where a writer was killed.
+    # If a writer was killed, the pending index also identifies the file.
     if not others or _fits(store, index_path, path) or _fits(store, index_path + NEXT, path):
         return None
     named = [one for one in others if one.endswith(_SUFFIXES)]
@@ -286,11 +286,11 @@ def _fits(store: Store, index_path: str, path: str) -> bool:
 
 
 def own_index_of_other_flavor(store: Store, path: str, flavor: str) -> str | None:
-    """The index that the other flavor made of the file at `path`, where that file alone can be its owner."""
+    """Return the path of the other flavor's index if it can only belong to the file at `path`, or None."""
     for_energon = flavor == "energon"
     try:
         other = index_path_for(path) if for_energon else energon_index_path(path)
-        # Beside a `.bin` an `.idx` may belong to tokens of Megatron.
+        # Next to a `.bin`, an `.idx` may belong to Megatron tokens.
         if store.exists(f"{other.removesuffix('.idx')}.bin"):
             return None
         require_own_index(store, path, other, "modalities" if for_energon else "energon", has_data=False)

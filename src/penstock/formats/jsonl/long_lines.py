@@ -1,7 +1,7 @@
-"""Whether a line too long to be held is JSON: `fault_of` in pieces, with the same verdicts, reasons and places.
+"""JSON validation of lines too long for memory: `fault_of` in pieces, with the same verdicts, reasons and offsets.
 
-Text is taken in by regular expressions, which pass over whole runs of values up to three levels deep, and token by
-token where these do not fit. What is kept of a line is its open brackets and less than a piece.
+Regular expressions match whole runs of values up to three levels deep. The rest is parsed token by token. Memory is
+limited to the open brackets of a line and less than one piece of text.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import sys
 from collections.abc import Callable, Iterable
 
 PIECE_BYTES = 1 << 18
-"""A good piece: large for the processor, small beside everything else, four bytes a character too."""
+"""A good size of pieces: large enough for speed, and small even with four bytes per character."""
 
-_AHEAD = 16  # characters that no token needs more of than these to be told from another
+_AHEAD = 16  # no token needs more lookahead than this
 _DEEP = 900
 _MOST_PROBED = 200_000
 _SPACE = r"[ \t\n\r]*+"
@@ -27,7 +27,7 @@ _EXACT = (
 
 
 def _values(levels: int) -> str:
-    """A pattern of values with so many lists and maps inside of one another. Each way begins with another character."""
+    """Return a pattern of values nested up to `levels` deep. Each alternative begins with a different character."""
     if levels == 0:
         return rf'(?>"{_TEXT}"|{_EXACT})'
     one = _values(levels - 1)
@@ -49,7 +49,7 @@ _words = re.compile(r"true|false|null|NaN|-?Infinity").match
 
 @functools.cache
 def _runs() -> dict[str, Callable[[str, int], re.Match[str] | None]]:
-    """Of a value, and of the rest of a list and of a map. Compiled when needed: it takes 100 ms, long lines are few."""
+    """Return patterns of a value and of the rest of a list and of a map. Compiled on demand, which takes 100 ms."""
     return {
         "value": re.compile(_values(3)).match,
         "[": re.compile(rf"(?>{_SPACE},{_SPACE}{_values(3)})*+").match,
@@ -57,7 +57,7 @@ def _runs() -> dict[str, Callable[[str, int], re.Match[str] | None]]:
     }
 
 
-# What may come next. A value that may be a list's end, or a key that may be a map's, is the first one.
+# Possible next tokens. The first element of a list or map may also be its end.
 _VALUE, _FIRST_VALUE, _KEY, _FIRST_KEY, _COLON, _AFTER, _IN_TEXT, _IN_INTEGER, _IN_FRACTION, _IN_EXPONENT = range(10)
 _EXPECTED = {
     _VALUE: "Expecting value",
@@ -72,7 +72,7 @@ _NAMES_COMMAS = sys.version_info >= (3, 13)
 
 
 def fault_of_pieces(pieces: Iterable[bytes]) -> str | None:
-    """Why Python's JSON reader refuses a line that comes in pieces; None where it takes it.
+    """Return why Python's JSON reader rejects a line that comes in pieces, or None if it is valid.
 
     Memory: about ten times the longest piece.
     """
@@ -138,7 +138,7 @@ class _LineCheck:
             self._encoding_fault = f"not UTF-8, byte {place + 1} of the line"
             return
         self._num_bytes += len(piece)
-        if self._fault is None:  # what comes behind a fault is still decoded: `json` does that first
+        if self._fault is None:  # data after a fault is still decoded, as `json` reports decoding errors first
             try:
                 self._text.add(text, final=final)
             except _Fault as fault:
@@ -157,10 +157,10 @@ class _TextCheck:
         self._most_deep = 0
 
     def add(self, text: str, *, final: bool) -> None:
-        """Takes the next piece.
+        """Parse the next piece.
 
         Raises:
-            _Fault: `json` refuses the text.
+            _Fault: `json` rejects the text.
         """
         text = self._rest + text
         place, limit = 0, len(text) if final else len(text) - _AHEAD
@@ -214,7 +214,7 @@ class _TextCheck:
         raise _Fault(_EXPECTED[state], self._before + place)
 
     def _take_value(self, text: str, place: int) -> int:
-        """Behind the value that begins here, or behind as much of it as can be taken; `place` where none begins."""
+        """Return the end of the value at `place`, or of its parsed part; `place` itself if there is none."""
         letter = text[place]
         if len(self._open) < _DEEP and (found := _runs()["value"](text, place)) is not None:
             self._state = _AFTER
@@ -232,7 +232,7 @@ class _TextCheck:
             self._num_digits = 1
             self._state = _IN_INTEGER
             if text[number.end() - 1] == "0":
-                self._num_digits = -1  # no digit may follow
+                self._num_digits = -1  # disallow further digits
             return number.end()
         return place
 
@@ -264,7 +264,7 @@ class _TextCheck:
         return place + count
 
     def _close(self, place: int, most: int) -> int:
-        """Close up to `most` brackets that are all as the innermost one."""
+        """Close up to `most` brackets of the same kind as the innermost one."""
         bracket, count = self._open[-1], 0
         while count < most and self._open and self._open[-1] == bracket:
             self._open.pop()
@@ -323,7 +323,7 @@ def _end(match: Callable[[str, int], re.Match[str] | None], text: str, place: in
 
 
 def _most_deep() -> int:
-    """How many brackets Python's JSON reader takes inside of one another, from here."""
+    """Return how deep Python's JSON reader can nest brackets from the current stack depth."""
     few, many = 1, _MOST_PROBED
     while few < many:
         middle = (few + many + 1) // 2

@@ -1,8 +1,8 @@
-"""Lines in a range of bytes: where they are, and whether each is JSON by Python's own rules.
+r"""Find the lines in a range of bytes and validate them as JSON by Python's own rules.
 
-A line ends at `\\n` and nowhere else; the last one may lack it. Valid is what `json.loads(line)` takes: scalars, NaN, a
-byte order mark, duplicate keys and lone surrogates too. msgspec skips through whole blocks first, and is only believed
-where it can't be laxer than `json`: it checks neither the encoding inside strings nor the length of integers.
+Only `\n` ends a line; the last one may lack it. A line is valid if `json.loads(line)` accepts it, which includes
+scalars, NaN, a byte order mark, duplicate keys and lone surrogates. msgspec checks whole blocks first. Its verdict only
+counts if it can't be laxer than `json`: it checks neither the encoding inside strings nor the length of integers.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _skip = msgspec.json.Decoder(msgspec.Raw).decode
 
 @dataclass(frozen=True, slots=True)
 class LineRange:
-    """A piece of work: the lines that begin in bytes `[start_bytes, stop_bytes)` of a file of `size_bytes`.
+    """Unit of work: the lines that begin in bytes `[start_bytes, stop_bytes)` of a file of `size_bytes`.
 
     Attributes:
-        validate: look whether each line is JSON; else only for line ends.
-        stop_at_fault: leave off at the first line that is not.
+        validate: check that each line is JSON; otherwise only find line ends.
+        stop_at_fault: stop at the first invalid line.
     """
 
     store: Store
@@ -57,7 +57,7 @@ class LineRange:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A line that is no JSON: its number in its range, from 0, its place, and why."""
+    """Invalid line: its number in its range, from 0, its offset and the reason."""
 
     line: int
     offset_bytes: int
@@ -67,13 +67,13 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """The lines of a range.
+    r"""Lines of a range.
 
     Attributes:
-        pairs: int64[k, 2]: start and length in bytes of each good line, without its `\\n`.
-        num_lines: good and faulty ones.
-        num_faults: faulty ones.
-        faults: the first `MOST_FAULTS` of them.
+        pairs: int64[k, 2]: start and length in bytes of each valid line, without its `\n`.
+        num_lines: number of valid and invalid lines.
+        num_faults: number of invalid lines.
+        faults: the first `MOST_FAULTS` invalid lines.
     """
 
     pairs: IntArray
@@ -83,7 +83,7 @@ class Lines:
 
 
 def scan_lines(work: LineRange) -> Lines:
-    """The lines of a range. Memory: 16 bytes a line, and a few MB: a line longer than a block is checked in pieces.
+    """Return the lines of a range. Memory: 16 bytes per line and a few MB; longer lines are checked in pieces.
 
     Raises:
         Truncated: the file is shorter than `size_bytes`.
@@ -112,7 +112,7 @@ def scan_lines(work: LineRange) -> Lines:
 
 
 def fault_of(line: bytes) -> str | None:
-    """Why Python's JSON reader refuses a line; None where it takes it."""
+    """Return why Python's JSON reader rejects a line, or None if it is valid."""
     try:
         json.loads(line)
     except json.JSONDecodeError as error:
@@ -134,12 +134,12 @@ def fault_of(line: bytes) -> str | None:
 
 
 def _line_pairs(work: LineRange) -> IntArray:
-    """int64[k, 2]: start and length of the lines that begin in the range; no line is held in memory."""
+    """Return int64[k, 2], start and length of the lines that begin in the range, without holding a line in memory."""
     borders = [np.array([-1] if work.start_bytes == 0 else [], np.int64)]
     borders += _newlines(work, max(0, work.start_bytes - 1), work.stop_bytes)
     ends = np.concatenate(borders)
     if len(ends) and ends[-1] != work.stop_bytes - 1:
-        # The last line ends behind the range, or with the file.
+        # The last line ends after the range, or at the end of the file.
         behind = next(_newlines(work, work.stop_bytes, work.size_bytes), [work.size_bytes])
         ends = np.append(ends, behind[0])
     pairs = np.empty((max(0, len(ends) - 1), 2), np.int64)
@@ -149,7 +149,7 @@ def _line_pairs(work: LineRange) -> IntArray:
 
 
 def _newlines(work: LineRange, start_bytes: int, stop_bytes: int) -> Iterator[IntArray]:
-    # Read, not mapped: a file cut short meanwhile is then an error, not the end of the process; and it costs the same.
+    # Read instead of mapped: truncation is then an error instead of killing the process, at the same speed.
     finder = NewlineFinder()
     for place in range(start_bytes, stop_bytes, _SLICE_BYTES):
         piece = np.frombuffer(_read(work, place, min(_SLICE_BYTES, stop_bytes - place)), np.uint8)
@@ -159,7 +159,7 @@ def _newlines(work: LineRange, start_bytes: int, stop_bytes: int) -> Iterator[In
 
 
 class NewlineFinder:
-    """Finds line ends; memory: a byte for each of the longest piece."""
+    """Finds line ends. Memory: one byte per byte of the longest piece."""
 
     __slots__ = ("_is_newline",)
 
@@ -167,8 +167,8 @@ class NewlineFinder:
         self._is_newline = np.zeros(_SLICE_BYTES, np.bool_)
 
     def find(self, piece: NDArray[np.uint8]) -> IntArray:
-        """int64[k]: the places of line ends in uint8[n]."""
-        # What is compared stays in the processor's cache. Eight bytes at once are passed over where none ends a line.
+        """Return int64[k], the offsets of line ends in uint8[n]."""
+        # The comparison fits the CPU cache. Groups of eight bytes without a line end are skipped at once.
         if len(piece) > len(self._is_newline):
             self._is_newline = np.zeros(-(-len(piece) // 8) * 8, np.bool_)
         is_newline = self._is_newline
@@ -183,22 +183,22 @@ class NewlineFinder:
 
 
 def line_blocks(work: LineRange) -> Iterator[tuple[int, bytes]]:
-    """Place and bytes of runs of whole lines: all that begin in the range."""
+    """Yield offset and bytes of runs of whole lines: all lines that begin in the range."""
     for place, block, used_bytes in line_runs(work, BLOCK_BYTES):
         yield place, block[:used_bytes]
 
 
 def line_runs(work: LineRange, block_bytes: int, *, in_pieces: bool = False) -> Iterator[tuple[int, bytes, int]]:
-    """The same, as a place, bytes, and how many of them are whole lines: for who need not have these apart.
+    """Yield `(offset, bytes, size of the whole lines in them)`, which avoids a copy of the whole lines.
 
-    `in_pieces`: a line longer than a block comes without its bytes, as a place, `b""` and its length with its line end.
+    With `in_pieces`, a line longer than a block is yielded as its offset, `b""` and its length including the line end.
     """
     place = _first_line(work)
     want_bytes = block_bytes
     while place < work.stop_bytes:
         block = _read(work, place, want_bytes)
         at_end = place + len(block) == work.size_bytes
-        # The last line that is ours begins before `stop_bytes`, so it ends at the first newline from there on.
+        # The last line of the range begins before `stop_bytes`, so it ends at the first newline from there on.
         last = block.find(b"\n", max(0, work.stop_bytes - 1 - place)) if work.stop_bytes < work.size_bytes else -1
         used_bytes = (last if last >= 0 else block.rfind(b"\n")) + 1
         if last < 0 and at_end:
@@ -206,7 +206,7 @@ def line_runs(work: LineRange, block_bytes: int, *, in_pieces: bool = False) -> 
         if used_bytes == 0 and in_pieces:
             block, used_bytes = b"", _line_stop(work, place + len(block)) - place
         elif used_bytes == 0:
-            want_bytes *= 2  # one line is longer than that
+            want_bytes *= 2  # the block holds less than one line
             continue
         yield place, block, used_bytes
         place += used_bytes
@@ -266,7 +266,7 @@ def _checked_lines(block: bytes) -> tuple[IntArray, dict[int, str]]:
 
 
 def _checked_long_line(work: LineRange, place: int, length_bytes: int) -> tuple[IntArray, dict[int, str]]:
-    """The same for one line that is longer than a block; its length counts its line end, where it has one."""
+    """Check one line longer than a block; its length includes its line end, if any."""
     stop_bytes = place + length_bytes
     length_bytes -= _read(work, stop_bytes - 1, 1) == b"\n"
     reason = fault_of_pieces(line_pieces(work, place, place + length_bytes))
@@ -274,7 +274,7 @@ def _checked_long_line(work: LineRange, place: int, length_bytes: int) -> tuple[
 
 
 def _fast_check(block: bytes, lines: list[bytes]) -> bool:
-    """Whether all lines are valid, but for those nested too deeply; False says nothing."""
+    """Return true if all lines are valid, except for deep nesting. False is inconclusive."""
     if not believable(block, lines):
         return False
     try:
@@ -285,12 +285,15 @@ def _fast_check(block: bytes, lines: list[bytes]) -> bool:
 
 
 def believable(block: bytes, lines: list[bytes]) -> bool:
-    """Whether msgspec can't be laxer than `json` on the lines of a block, but for deep nesting: see `maybe_deep`."""
+    """Return true if msgspec can't be laxer than `json` on the lines of a block, except for deep nesting.
+
+    See `maybe_deep`.
+    """
     return not _may_hold_long_integer(block) and (block.isascii() or _are_utf8(lines))
 
 
 def _are_utf8(lines: list[bytes]) -> bool:
-    # One by one: a single wide character would make the text of a whole block four times as wide.
+    # Per line: a single wide character would make the text of a whole block four times as wide.
     try:
         for line in lines:
             if not line.isascii():
@@ -301,7 +304,7 @@ def _are_utf8(lines: list[bytes]) -> bool:
 
 
 def _may_hold_long_integer(block: bytes) -> bool:
-    """Whether a run of digits may be longer than Python takes: every 64th byte is looked at."""
+    """Return true if a run of digits may exceed Python's limit, judged by every 64th byte."""
     looked_at = np.frombuffer(block, np.uint8)[::_DIGITS_STEP]
     others = np.flatnonzero((looked_at < ord("0")) | (looked_at > ord("9")))
     runs = np.diff(others, prepend=-1, append=len(looked_at)) - 1
@@ -309,7 +312,7 @@ def _may_hold_long_integer(block: bytes) -> bool:
 
 
 def maybe_deep(lines: list[bytes], lengths: IntArray) -> list[int]:
-    """Lines that may be nested so deeply that `json` and msgspec disagree."""
+    """Return the rows of lines that may be nested so deeply that `json` and msgspec disagree."""
     long = np.flatnonzero(lengths >= 2 * _DEEP).tolist()
     return [row for row in long if lines[row].count(b"[") + lines[row].count(b"{") >= _DEEP]
 
@@ -318,11 +321,11 @@ _NUMBERED_BYTES = 1 << 24
 
 
 def line_numbers(source: Any, indices: IntArray) -> IntArray:
-    """int64[k]: the numbers, from 0, of the lines that samples of a JSONL source are; reads up to the last of them.
+    """Return int64[k], the line numbers, from 0, of samples of a JSONL source; reads the text up to the last of them.
 
     Args:
-        source: with `text` and `line_ranges`; see `penstock.reshape.rows.Lines`.
-        indices: int64[k]: of its samples.
+        source: a source with `text` and `line_ranges`; see `penstock.reshape.rows.Lines`.
+        indices: int64[k]: indices of samples.
     """
     store, path = source.text
     starts = np.asarray(source.line_ranges()[indices, 0], np.int64)

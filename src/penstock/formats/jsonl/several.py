@@ -1,10 +1,10 @@
-"""jsonl-files: several JSONL files, also compressed ones, as one dataset. Read-only.
+"""jsonl-files: several JSONL files, optionally compressed, as one dataset. Read-only.
 
-A folder, searched at any depth for `.jsonl`, `.ndjson` and these with `.gz` or `.zst`; a pattern such as
-`raw/*.jsonl.zst`; or a list. Lines are those of all files in the byte order of their paths. Hidden names are left out.
+A folder, searched recursively for `.jsonl` and `.ndjson`, also with `.gz` or `.zst`; a pattern such as
+`raw/*.jsonl.zst`; or a list. Lines are those of all files in the byte order of their paths. Hidden files are skipped.
 
-Nothing is written beside the files: where lines are is found once a host, unless indexes lie beside, and kept in the
-cache folder. See `text` for how a compressed file is read.
+Nothing is written next to the files. Without indexes, files are scanned once per host and the result is cached. See
+`text` for how compressed files are read.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SUFFIXES = (*_PLAIN, *(plain + suffix for plain in _PLAIN for suffix in COMPRESS
 
 
 def open_several(store: Store, given: str | Sequence[str], options: OpenOptions) -> JsonlSource:
-    """The lines of all files of a folder, a pattern or a list; files are listed, and none is opened.
+    """Open the lines of all files of a folder, a pattern or a list. Files are listed but not opened.
 
     Raises:
-        NotFound: nothing is there, or no JSONL.
-        ConfigError: a file is named twice.
-        UnsafeData: a link leads out of a folder that is searched.
+        NotFound: the path doesn't exist or has no JSONL files.
+        ConfigError: a file is listed twice.
+        UnsafeData: a link leads out of a searched folder.
     """
     one = given if isinstance(given, str) else None
     paths = [given] if isinstance(given, str) else given
@@ -55,7 +55,7 @@ class _JsonlFiles:
     traits = Traits(remote=True, verify=True, made_by="Folders and patterns of JSONL files")
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """A folder, or a pattern, that has JSONL files and no data of other kinds."""
+        """Recognize a folder or pattern that has JSONL files and no other data."""
         if not store.is_folder(path) and not (is_pattern(path) and not store.exists(path)):
             return Sniff(False, "neither a folder nor a pattern")
         try:
@@ -77,8 +77,8 @@ class _JsonlFiles:
         return open_several(store, path, options)
 
     def open_list(self, paths: Sequence[str], options: OpenOptions, /) -> JsonlSource:
-        """The lines of several files, folders and patterns; raises `ConfigError` for several stores."""
-        # Paths that are named are meant, links too; folders are searched under a guard.
+        """Open the lines of several files, folders and patterns; raise `ConfigError` if their stores differ."""
+        # Named paths are deliberate, even links; only the search of folders rejects links that lead out.
         return open_several(one_store(paths), [place_of(path).path for path in paths], options)
 
     create = refuse_to_create
@@ -87,13 +87,13 @@ class _JsonlFiles:
         files = sorted(_files(path, follow_links=options.follow_links), key=os.fsencode)
         names = NamesBeside(files, (".idx", ".penstock", NEXT))
         found = (one for file in files for one in check_file(_seen(store, file, names), file, options, depth))
-        return [finding for finding in found if finding.code != NO_INDEX]  # lines are found without one
+        return [finding for finding in found if finding.code != NO_INDEX]  # an index isn't needed
 
     repair = repair_nothing
 
 
 def _seen(store: Store, path: str, names: NamesBeside) -> Store:
-    """Where one of several files is checked: in memory, with what stands beside it, where all of that is small."""
+    """Return a store for checking one of several files: in memory, with its index and side file, if all are small."""
     if not store.is_local or compression_of(path) is not None:
         return store
     index, side = index_path_for(path), side_path(path)

@@ -1,4 +1,4 @@
-"""Reading a JSONL file by its index."""
+"""Read a JSONL file by its index."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from penstock.store.side_file import file_facts, fitting_manifest
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
 FLAVORS = ("modalities", "energon")
-"""Whose index tells where lines are, and what a sample is."""
+"""Rules for the index and for the content of a sample."""
 
 _FINGERPRINT_LINES = 64
 _UNREAD: Any = object()
@@ -42,15 +42,15 @@ _UNREAD: Any = object()
 def open_jsonl(
     store: Store, path: str, options: OpenOptions, *, skip_faulty: bool = False
 ) -> JsonlSource | EnergonJsonlSource:
-    """Open a JSONL file, which may be compressed; nothing but its size is asked for.
+    """Open a JSONL file, which may be compressed; reads only its size.
 
     Raises:
-        NotFound: no such file.
-        ConfigError: no such flavor.
-        Unsupported: a compressed file by Energon's rules, or mapped.
+        NotFound: the file doesn't exist.
+        ConfigError: the flavor is unknown.
+        Unsupported: a compressed file with Energon's rules or memory mapping.
     """
     require_flavor(path, options.flavor)
-    if isinstance(store, Text):  # as a worker gets it
+    if isinstance(store, Text):  # reopened in a worker process
         return open_text(store, path, options)
     store.size(path)
     if compression_of(path) is not None:
@@ -64,13 +64,13 @@ def open_text(text: Text, path: str | Sequence[str], options: OpenOptions) -> Js
     """Open the lines of several files, or of a compressed one.
 
     Args:
-        text: of the files.
-        path: what was asked for: a file, a folder, a pattern or a list of these.
+        text: the content of the files.
+        path: the argument of `penstock.open`: a file, a folder, a pattern or a list of these.
         options: see `penstock.formats.open_source`.
 
     Raises:
-        ConfigError: no such flavor.
-        Unsupported: Energon's rules, or a map.
+        ConfigError: the flavor is unknown.
+        Unsupported: Energon's rules or memory mapping.
     """
     require_flavor(text.path, options.flavor)
     if options.flavor == "energon":
@@ -88,11 +88,11 @@ def require_flavor(path: str | None, flavor: str) -> None:
 
 
 class JsonlSource(StoredSource):
-    """The lines of a JSONL file, or of several; see `penstock.abc.Source`. Made by `penstock.open`.
+    """Lines of one or several JSONL files; see `penstock.abc.Source`. Returned by `penstock.open`.
 
-    A sample is the line's object; a line that is no object is `{"value": …}`. With `raw=True` it is `{"line": bytes}`,
-    without the line end. `columns=` keeps only these fields. The index is read, or made where it is missing, when the
-    first line is asked for.
+    A sample is the object of the line, or `{"value": …}` if the line isn't an object. With `raw=True` it is
+    `{"line": bytes}`, without the line end. `columns=` keeps only these fields. The index is read, or built if it is
+    missing, at the first access to a line.
     """
 
     title = "jsonl"
@@ -124,7 +124,7 @@ class JsonlSource(StoredSource):
 
     @property
     def schema(self) -> Schema:
-        """Raw: one field, `line`. Else whatever the lines hold: the fields asked for, and open."""
+        """Schema of the rows: one field `line` if raw; otherwise the selected fields, open to others."""
         if self._options.raw:
             return Schema((Field("line", "bytes"),))
         return Schema(tuple(Field(name, "json") for name in self._options.columns or ()), open=True)
@@ -140,9 +140,9 @@ class JsonlSource(StoredSource):
         return (self._store.base, self._store.files) if isinstance(self._store, Text) else (self._store, (self._path,))
 
     def proof(self) -> Proof | None:
-        """Return what the side file proves of the bytes of one file; see `penstock.formats._proof`.
+        """Return the digests of one file that its side file records; see `penstock.formats._proof`.
 
-        Of several files, only sizes and edges are compared.
+        For several files, only sizes and edges are compared.
         """
         if not isinstance(self._store, Text):
             return file_proof("jsonl", self._store, self._path)
@@ -174,7 +174,7 @@ class JsonlSource(StoredSource):
 
     @property
     def manifest(self) -> Manifest | None:
-        """What the side file says; None where there is none, or where it does not belong to this file."""
+        """Content of the side file, or None if there is none or it doesn't belong to this file."""
         if self._manifest is _UNREAD and isinstance(self._store, Text):
             self._manifest = None
         if self._manifest is _UNREAD:
@@ -191,7 +191,7 @@ class JsonlSource(StoredSource):
         return self._sample(self._read([(start, start + length)])[0], place, start)
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the lines at `indices`: int64[k]; a field that a line lacks is None in its row."""
+        """Return the lines at `indices` (int64[k]) as columns; a field that a line lacks is None in its row."""
         chosen = as_indices(indices, len(self._lines))
         lines = self._lines[chosen]
         starts = lines[:, 0].tolist()
@@ -199,16 +199,16 @@ class JsonlSource(StoredSource):
         return stack(list(map(self._sample, data, chosen.tolist(), starts)))
 
     def line_ranges(self) -> IntArray:
-        """int64[k, 2]: start and length in bytes of each line in `text`, without its line end."""
+        """Return int64[k, 2], start and length in bytes of each line in `text`, without its line end."""
         return self._lines
 
     @property
     def text(self) -> tuple[Store, str]:
-        """Store and path of the bytes in which lines lie: the file, or the joined content of several."""
+        """Store and path of the bytes that hold the lines: the file, or the joined content of several files."""
         return self._store, self._path
 
     def place_of(self, index: int, /) -> Place:
-        """Place of line `index` in the file, without its line end."""
+        """Return the place of line `index` in the file, without its line end."""
         start, length = self._lines[as_index(index, len(self._lines))].tolist()
         if isinstance(self._store, Text):
             return Place(extents=self._store.extents(start, length))
@@ -230,7 +230,7 @@ class JsonlSource(StoredSource):
 
     @property
     def _lines(self) -> IntArray:
-        # Two threads may both come here: they read the same index, and one copy goes.
+        # Two threads may both get here. They read the same index, and one copy is freed.
         if self._known_lines is None:
             self._size_bytes = self._store.size(self._path)
             text = self._store
@@ -277,10 +277,10 @@ def _is_mapped(store: Store, path: str, options: OpenOptions) -> bool:
 
 
 def decode_line(data: bytes | memoryview) -> Any:
-    """The value of a line, as `json.loads` gives it; raises `ValueError` or `RecursionError`."""
+    """Return the value of a line, like `json.loads`; raise `ValueError` or `RecursionError`."""
     require_memory_for(data)
     try:
         return msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # NaN, a byte order mark, lone surrogates, numbers beyond a float's range: Python's reader takes them.
+        # Python's reader accepts NaN, a byte order mark, lone surrogates and numbers beyond the range of a float.
         return json.loads(bytes(data))

@@ -1,10 +1,10 @@
-"""The text of several, or of compressed, JSONL files: one run of bytes, as a single file would have them.
+"""The text of several or of compressed JSONL files as one run of bytes, like the content of a single file.
 
-Files lie behind one another, with a line end between two. So a source of lines reads them as it reads one file: where
-lines are is found once a host, and kept in the cache folder.
+Files are joined, with a line end between two, so a source reads their lines like those of one file. Line offsets are
+found once per host and cached.
 
-A compressed file is read from where its decompression can begin: where a gzip member or a zstd frame does, and, in
-gzip, where this process has come by. What is read in order is decompressed once.
+A compressed file is read from the nearest position at which decompression can begin: the start of a gzip member or a
+zstd frame and, in gzip, positions that this process has passed. Sequential reads decompress the data once.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ from penstock.store.telling import told
 from penstock.types import Extent, IntArray
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
-"""Suffix of a compressed file → how it is compressed."""
+"""Suffixes of compressed files and their compression."""
 
 _TEXT_VERSION = "jsonl-text-1"
 _FRAMES_VERSION = "jsonl-frames-1"
 _BLOCK_BYTES = 1 << 20
 _KEPT_BLOCKS = 8
-_MOST_STARTS, _START_EVERY_BYTES = 128, 1 << 22  # a state of zlib takes 40 KB
+_MOST_STARTS, _START_EVERY_BYTES = 128, 1 << 22  # a zlib state takes 40 KB
 _MOST_OPEN = 8
 _WHOLE_BYTES, _MOST_WHOLE = 1 << 16, 64
-_FAR_BYTES = 1 << 26  # of text that has to be decompressed for one line: worth a word
+_FAR_BYTES = 1 << 26  # decompressing this much text for one line triggers a warning
 _AT_ONCE = 16
 _GONE = -1
 _NEWLINE = b"\n"
@@ -69,15 +69,14 @@ def compression_of(path: str) -> str | None:
 
 
 class Text(Store):
-    """A store with one file in it, the joined text of files of another store. Read-only, thread-safe, picklable.
+    """Store with a single file: the joined text of files of another store. Read-only, thread-safe, picklable.
 
-    Memory: 16 MiB for each of up to 8 compressed files that are being read, and up to 64 files of at most 64 KiB; lines
-    are mapped.
+    Memory: 16 MiB for each of up to 8 compressed files in use, and up to 64 files of at most 64 KiB; lines are mapped.
 
     Args:
-        base: where the files are.
-        path: what the text is called.
-        files: their paths, in order.
+        base: the store of the files.
+        path: the name of the text.
+        files: paths of the files, in order.
     """
 
     read_only = "the text of several files is read-only"
@@ -89,7 +88,7 @@ class Text(Store):
         self._skip_faulty = skip_faulty or is_skipping()
         self._known: tuple[IntArray, IntArray] | None = None
         self._packed: int | None = None
-        self._seen: tuple[str, IntArray, IntArray] | None = None  # files are looked at once
+        self._seen: tuple[str, IntArray, IntArray] | None = None  # files are examined once
         self._open: OrderedDict[int, _Decompressed] = OrderedDict()
         self._wholes: OrderedDict[int, bytes] = OrderedDict()
         self._lock = threading.Lock()
@@ -100,22 +99,22 @@ class Text(Store):
         return (kind, (self.base, self.path, self.files))
 
     def lines(self) -> IntArray:
-        """int64[k, 2]: start and length in bytes of each line in the text, mapped; raises `Corrupt` at a faulty one."""
+        """Lines of the text: int64[k, 2], start and length in bytes, mapped. Raises `Corrupt` if a line is invalid."""
         return self._layout()[0]
 
     def extents(self, start: int, length: int) -> tuple[Extent, ...] | None:
-        """Where a line lies in its file; None where that is compressed."""
+        """Return the place of a line in its file, or None if the file is compressed."""
         number, within = self._file_at(start)
         path = self.files[number]
         return None if compression_of(path) else (Extent(path, within, length),)
 
     def path_at(self, start: int) -> tuple[str, int]:
-        """The file of a place in the text, and the place in it; of a compressed one in its content."""
+        """Return the file of an offset in the text, and the offset in that file's content."""
         number, within = self._file_at(start)
         return self.files[number], within
 
     def named(self) -> list[tuple[str, str]]:
-        """Name and path of each file: names do not depend on where all of them lie."""
+        """Return name and path of each file; names don't depend on the common folder."""
         if len(self.files) == 1:
             return [(DATA, self.files[0])]
         root = os.path.commonpath([os.path.dirname(absolute(path)) for path in self.files])
@@ -127,7 +126,7 @@ class Text(Store):
         return self._packed
 
     def stored_stops(self) -> IntArray:
-        """int64[n_files]: bytes of the files, as they are stored, up to the end of each; raises `NotFound`."""
+        """Return int64[n_files], the cumulative stored sizes in bytes; raise `NotFound` if a file is gone."""
         sizes = self._states()[1]
         if len(gone := np.flatnonzero(sizes < 0)):
             raise NotFound("no such file", path=self.files[int(gone[0])], hint="It disappeared after it was listed")
@@ -140,7 +139,7 @@ class Text(Store):
         return int(self._layout()[1][-1])
 
     def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """See `penstock.abc.Store`; one call of the store below for the ranges in each file."""
+        """Read ranges with one call of the underlying store per file; see `penstock.abc.Store`."""
         require_inside(path, ranges, self.size(path))
         if len(self.files) == 1:
             return self._of_file(0, ranges)
@@ -170,7 +169,7 @@ class Text(Store):
             raise NotFound("no such file", path=path)
 
     def _layout(self) -> tuple[IntArray, IntArray]:
-        """Lines, int64[k, 2], and int64[n_files + 1]: where the text of each file begins, and where the last ends."""
+        """Return the lines, int64[k, 2], and int64[n_files + 1]: the start of each file's text, and the last end."""
         if self._known is None:
             try:
                 kept = DerivedCache().fed(f"{_TEXT_VERSION}-{self._states()[0]}", "int64", self._feed)
@@ -210,11 +209,11 @@ class Text(Store):
             OpenedFile(self.files[number], int(sizes[number]), int(mtimes[number])).require_same()
 
     def _each_state(self) -> Iterator[tuple[int, int, str]]:
-        """Bytes and time of change of each file, and what tells whether it and its index are still the same."""
+        """Yield size, modification time and a fingerprint of each file and its index."""
         if self.base.is_local:
             yield from _local_states(self.files)
             return
-        with Pool(_AT_ONCE, "penstock-states") as pool:  # a request each
+        with Pool(_AT_ONCE, "penstock-states") as pool:  # one request per file
             yield from pool.map(partial(_state_of, self.base), self.files)
 
     def _feed(self, put: Put, *, skip_faulty: bool = False) -> None:
@@ -227,7 +226,7 @@ class Text(Store):
         put(np.array([*starts, max(0, start - len(_NEWLINE))], np.int64))
 
     def _feed_file(self, path: str, start: int, put: Put, beside: NamesBeside, *, skip_faulty: bool) -> int:
-        """Put the lines of a file, whose text begins at `start`; returns the size of its text in bytes."""
+        """Put the lines of a file whose text begins at `start`, and return the size of its text in bytes."""
         compression = compression_of(path)
         if compression is None:
             index_path = index_path_for(path)
@@ -287,7 +286,7 @@ class Text(Store):
             return texts
 
     def _whole(self, number: int) -> bytes | None:
-        """All of a small local file, which is opened once while its lines are read; None for another."""
+        """Return the content of a small local file, opened once and cached; None for other files."""
         starts = self._layout()[1]
         if not self.base.is_local or int(starts[number + 1] - starts[number]) > _WHOLE_BYTES:
             return None
@@ -304,13 +303,13 @@ class Text(Store):
 
     def _locked(self) -> threading.Lock:
         if self._pid != os.getpid():
-            # A thread of the parent may have held the lock when this process was forked; it does not live here.
+            # A thread of the parent may have held the lock at the fork; it doesn't exist in this process.
             self._lock, self._pid = threading.Lock(), os.getpid()
         return self._lock
 
 
 def _lines_of(store: Store, path: str, size_bytes: int, *, indexed: bool, skip_faulty: bool) -> Iterable[IntArray]:
-    """The lines of a file by the index beside it, else as they are found: what is kept is kept of all files."""
+    """Yield the lines of a file by its index, or by a scan; the cache holds the lines of all files together."""
     if not indexed:
         return IndexedLines(store, path, size_bytes, skip_faulty=skip_faulty)
     if isinstance(store, MemoryStore):
@@ -322,7 +321,7 @@ def _lines_of(store: Store, path: str, size_bytes: int, *, indexed: bool, skip_f
 
 
 class _Decompressed:
-    """The content of a compressed file, in blocks of 1 MiB."""
+    """Content of a compressed file, in blocks of 1 MiB."""
 
     def __init__(self, file: Place, compression: str) -> None:
         self._file = file
@@ -354,14 +353,14 @@ class _Decompressed:
         return found
 
     def _go_to(self, text: int) -> None:
-        """Be at the last place before `text` from which there is a way."""
+        """Go to the last position before `text` from which it can be reached."""
         nearest, start = self._starts[bisect_right(self._starts, text, key=lambda one: one[0]) - 1]
         if self._reader is None or not nearest <= self._at <= text:
             self._reader = reader_of(self._file, self._compression, start, nearest)
             self._at, self._rest = nearest, b""
 
     def _advance(self) -> bool:
-        """Decompress up to the next border of blocks; false at the end."""
+        """Decompress up to the next block boundary; return false at the end."""
         end = (self._at // _BLOCK_BYTES + 1) * _BLOCK_BYTES
         pieces, held_bytes = [self._rest], len(self._rest)
         while self._reader is not None and self._at + held_bytes < end:
@@ -385,7 +384,7 @@ class _Decompressed:
             self._blocks.popitem(last=False)
 
     def _note_start(self, text: int) -> None:
-        """Remember where decompression may begin again; of many places every second one."""
+        """Remember a position at which decompression can begin; drop every second one if there are too many."""
         last = self._starts[bisect_right(self._starts, text, key=lambda one: one[0]) - 1][0]
         start = None if self._reader is None or text - last < self._every_bytes else self._reader.here()
         if start is None or start.member is None:
@@ -404,18 +403,18 @@ def scan_compressed(
     """Find the lines of a compressed file, in one pass.
 
     Args:
-        file: it.
-        compression: how.
-        start: where its text begins.
-        put: takes int64[2 k]: start and length of lines.
-        skip_faulty: skip faulty lines and log how many there are.
+        file: the file.
+        compression: `"gzip"` or `"zstd"`.
+        start: offset of its content in the text.
+        put: called with int64[2 k]: start and length of lines.
+        skip_faulty: skip invalid lines and log their number.
 
     Returns:
-        int64[2 k], offset in the file and in its content where members or frames begin; and bytes of its content.
+        int64[2 k], offset in the file and in its content of members or frames; and the size of its content in bytes.
 
     Raises:
-        Corrupt: a faulty line, or the file is damaged.
-        Truncated: it is cut off.
+        Corrupt: a line is invalid, or the file is damaged.
+        Truncated: the file is cut off.
     """
     reader = reader_of(file, compression)
     size_bytes = 0
@@ -436,7 +435,7 @@ def scan_compressed(
 
 
 def _frames(file: Place, compression: str, known: IntArray | None = None, size_bytes: int = 0) -> IntArray:
-    """int64[2 k]: offset in the file and in its content where members or frames begin; kept in the cache folder."""
+    """Return int64[2 k], offset in the file and in its content of members or frames; cached."""
 
     def build() -> IntArray:
         if known is not None:
@@ -457,7 +456,7 @@ def _frames(file: Place, compression: str, known: IntArray | None = None, size_b
 
 
 def _thinned(frames: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Places at least a block of text apart."""
+    """Return only positions at least a block of text apart."""
     kept: list[tuple[int, int]] = []
     for offset_bytes, text in frames:
         if not kept or text - kept[-1][1] >= _BLOCK_BYTES:
@@ -466,7 +465,7 @@ def _thinned(frames: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _local_states(paths: Sequence[str]) -> Iterator[tuple[int, int, str]]:
-    """Likewise. Of many files one listing of their folder, and no question for each, tells of indexes."""
+    """Yield size, modification time and fingerprint per file; lists folders instead of probing for each index."""
     names = NamesBeside(paths, (".idx",))
     for path in paths:
         beside = None if compression_of(path) else index_path_for(path)

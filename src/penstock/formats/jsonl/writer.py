@@ -1,4 +1,4 @@
-"""Writing a JSONL file with its index and its side file."""
+"""Write a JSONL file with its index and its side file."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _KNOWN_OPTIONS = ("flavor", "inputs", "options")
 
 
 def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> JsonlWriter:
-    """A writer for a JSONL file.
+    """Return a writer for a JSONL file.
 
     Args:
-        store: where it will be.
-        path: its path; the index goes beside it.
-        options: `flavor`, whose index is written; `inputs` and `options` go into the side file.
-        overwrite: replace what is there.
+        store: the target store.
+        path: path of the file; the index is written next to it.
+        options: `flavor` of the index; `inputs` and `options` are recorded in the side file.
+        overwrite: replace existing files.
 
     Raises:
-        ConfigError: an unknown option, an output or its index that exists, or a compressed file.
+        ConfigError: an option is unknown, the output or its index exists, or the name is that of a compressed file.
     """
     require_known(options, _KNOWN_OPTIONS, path)
     if compression_of(path) is not None:
@@ -56,10 +56,10 @@ def create_jsonl(store: Store, path: str, options: Mapping[str, Any], *, overwri
 
 
 class JsonlWriter(BaseWriter):
-    """Streams samples into a JSONL file, one object a line; see `penstock.abc.Writer`. Made by `penstock.create`.
+    """Streams samples into a JSONL file, one object per line; see `penstock.abc.Writer`. Returned by `penstock.create`.
 
-    Arrays become lists, numpy scalars numbers; bytes are refused. NaN is written as Python's JSON writes it. Memory:
-    about 64 MiB.
+    Arrays become lists, and numpy scalars become numbers; bytes aren't allowed. NaN is written like Python's JSON does.
+    Memory: about 64 MiB.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class JsonlWriter(BaseWriter):
             if not overwrite and store.exists(self._index_path) and not self._is_left():
                 raise output_exists(path, path if store.exists(path) else self._index_path)
             self._require_own_index()
-            # Beside the new file it would be wrong. Whose it is can be told while the old one stands.
+            # It would be wrong next to the new file. Its owner can only be determined while the old file exists.
             self._other_index = own_index_of_other_flavor(store, path, flavor) if self._replaces else None
             self._staged = store.stage(path, overwrite=overwrite)
         except BaseException:
@@ -123,11 +123,11 @@ class JsonlWriter(BaseWriter):
         self._given = given
 
     def write_run(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
-        """Add lines as they are; whether they are JSON is not looked at.
+        r"""Add lines unchanged, without checking that they are JSON.
 
         Args:
-            data: uint8[n_bytes]: lines back to back, each with its `\\n`.
-            lengths: int64[k], in bytes, with the `\\n`.
+            data: uint8[n_bytes]: lines back to back, each with its `\n`.
+            lengths: int64[k], in bytes, with the `\n`.
 
         Raises:
             ConfigError: lines and lengths differ, or the writer is closed.
@@ -152,12 +152,12 @@ class JsonlWriter(BaseWriter):
         self._digests.take(rows.size_bytes, rows.blocks, rows.rest())
 
     def _commit(self) -> Manifest:
-        """Make index, side file and file visible, in this order: see `penstock.store.side_file`."""
+        """Publish index, side file and file, in this order: see `penstock.store.side_file`."""
         self._flush()
         self._index.write(self._encoder.finish())
         manifest = self._manifest()
         self._staged.sync()
-        self._require_own_index()  # another may have come meanwhile
+        self._require_own_index()  # another index may have been created meanwhile
         side, beside = side_path(self._path), [self._index]
         commit_with_side_file(self._store, self._staged, side, manifest, overwrite=self._overwrite, beside=beside)
         if self._other_index is not None:
@@ -206,7 +206,7 @@ class JsonlWriter(BaseWriter):
         require_own_index(self._store, self._path, self._index_path, self._flavor, has_data=False)
 
     def _is_left(self) -> bool:
-        """Whether the index was left, without its file, by a killed writer of ours: the side file beside it says so."""
+        """Return true if a killed writer left the index without its file, according to the side file."""
         manifest = load_manifest(self._store, side_path(self._path), to_write=True)
         if self._store.exists(self._path) or manifest is None or manifest.format != "jsonl":
             return False
@@ -225,7 +225,7 @@ def _given(options: Mapping[str, Any]) -> Provenance:
 
 
 def _object_of(sample: Sample, path: str) -> Sample:
-    """The object of a line: the part `json` of a sample with a key, else the sample."""
+    """Return the object of a line: the part `json` if the sample has a key, else the sample."""
     value: Any = sample.get("json") if "__key__" in sample else sample
     if not isinstance(value, dict):
         raise ConfigError("a line of Energon's JSONL must be an object", path=path, found=type(value).__name__)
