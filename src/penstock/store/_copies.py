@@ -1,11 +1,16 @@
-"""Keeps whole local copies of remote files in a shared folder: lookup, fetching, checks and eviction.
+"""Whole local copies of remote files in a shared folder: lookup, fetching, checks and eviction.
 
-`<cache folder>/remote/` holds, for each copy, `<name>.copy`, `<name>.json` with its record, whose time is that of its
-last use, and while it is fetched `<name>.lock`, whose length is the size that the copy will have. A name is a digest of
-URL, version and size, so a file that changed is another copy. Nothing but such names is ever removed.
+`<cache folder>/remote/` contains these files for each copy:
 
-A copy is believed as `penstock.store.derived` says. One that is wrong is named, dropped, and fetched again. Users of
-this host may share the folder, also where some of them can't write to it.
+- `<name>.copy`: the bytes.
+- `<name>.json`: its record. The modification time is the time of the last use.
+- `<name>.lock`: only while the copy is fetched. Its length is the final size of the copy.
+
+A name is a digest of URL, version and size, so each version of a file has its own copy. Files with other names are
+never removed.
+
+Copies are validated as described in `penstock.store.derived`. A wrong copy is logged, deleted and fetched again. Users
+of a host may share the folder, even if some of them can't write to it.
 
 Locks are `flock`s: they end with their process. Eviction never waits for users of a copy: it is `unlink`, and processes
 that have the copy mapped keep its bytes.
@@ -50,17 +55,17 @@ from penstock.types import Buffer
 
 _log = logger()
 _KEPT_FREE = 20
-"""Without a budget, one part in so many of the disk stays free."""
+"""Without a budget, 1/20 of the disk stays free."""
 
 _REMOTE = "remote"
 
 RUN = secrets.token_hex(8)
-"""Begins the names of copies that are of no known version: they serve this process, and its workers."""
+"""Prefix of the names of copies without a known version, which only this process and its workers use."""
 _RUN_PROCESS = os.getpid()
 
 
 class NoCopy(ConfigError):
-    """The cache folder takes no copy: its disk is full, or this user can't write to it."""
+    """The cache folder can't store a copy: its disk is full, or this user can't write to it."""
 
 
 @contextlib.contextmanager
@@ -86,11 +91,11 @@ class Copies:
     copies that are being fetched, stay within the budget. Mapped files still take disk space after eviction.
 
     Args:
-        budget_bytes: what all copies may take; by default 95 % of the disk, with what else is on it.
-        folder: of the cache; by default the user's.
+        budget_bytes: limit on the size of all copies; by default 95 % of the disk, including its other contents.
+        folder: cache folder; by default the user's.
 
     Raises:
-        ConfigError: the folder lies on a network file system.
+        ConfigError: the folder is on a network file system.
     """
 
     def __init__(self, budget_bytes: int | None = None, folder: str | None = None) -> None:
@@ -100,7 +105,7 @@ class Copies:
         _require_local(self.folder)
 
     def find(self, name: str, url: str, size_bytes: int, hashes: Mapping[str, str], *, whole: bool) -> Published | None:
-        """Return a correct copy, which counts as used now; None without one. A wrong one is logged and deleted.
+        """Return a correct copy, which counts as used now, or None. A wrong copy is logged and deleted.
 
         With `whole`, its digest is checked at the first use in this process in any case.
         """
@@ -121,11 +126,11 @@ class Copies:
         """Return a copy, fetched by one process of this host while others wait, and checked.
 
         Args:
-            name: of the copy.
+            name: name of the copy.
             url: shown in errors.
             size_bytes: expected size.
             hashes: algorithm → expected hex digest.
-            fetch: returns its bytes in order; called twice if the first ones are wrong.
+            fetch: returns its bytes in order; called again if the first result is wrong.
 
         Raises:
             Truncated, Corrupt: the bytes are wrong the second time too.
@@ -209,7 +214,7 @@ class Copies:
             return True
         if found.about:
             right = (seen or found.is_right()) and (proven or _wrong_hash(found.data, hashes) is None)
-        else:  # nothing is known of it but what the index states
+        else:  # there is no record, so only the index can be checked
             right = bool(hashes) and _wrong_hash(found.data, hashes) is None
         if right:
             self._checked[name] = found.identity
@@ -239,7 +244,7 @@ class Copies:
                 allowed_bytes = self._allowed(room.used_bytes)
                 self._require_less(url, size_bytes, allowed_bytes)
                 room.evict(found, allowed_bytes, size_bytes)
-            with contextlib.suppress(PermissionError):  # another user's lock holds no place for us
+            with contextlib.suppress(PermissionError):  # another user's lock reserves no room for this process
                 fd = os.open(lock_path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
                 try:
                     os.ftruncate(fd, size_bytes)
@@ -283,7 +288,7 @@ class Copies:
 
 
 def copy_name(url: str, version: str, size_bytes: int, run: str = RUN) -> str:
-    """Return the name of the copy of a version; without a version, of a copy for this run only."""
+    """Return the name of the copy of a version; without a version, the name of a copy for this run only."""
     name = digest(url, version, size_bytes)
     return name if version else run + name[len(run) :]
 
@@ -319,7 +324,7 @@ def wrong_size(url: str, found_bytes: int, size_bytes: int) -> FormatError:
 
 
 def wrong_bytes(url: str, data: Buffer, hashes: Mapping[str, str]) -> Corrupt | None:
-    """Return the error for bytes that contradict an index; None if they match."""
+    """Return the error for bytes that contradict an index, or None if they match."""
     wrong = _wrong_hash(data, hashes)
     if wrong is None:
         return None

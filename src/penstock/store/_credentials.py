@@ -1,10 +1,11 @@
-"""Settings of S3 beside the environment variables that obstore reads itself: shared files, and others' names.
+"""S3 settings that obstore doesn't read itself: shared files and variables of other tools.
 
-obstore takes `AWS_*` variables, web identities, container and instance roles. Here: the shared credentials and config
-files, and what MosaicML Streaming's users set, `S3_ENDPOINT_URL` and `MOSAICML_STREAMING_AWS_REQUESTER_PAYS`.
+obstore reads `AWS_*` variables, web identities, container and instance roles. This module adds the shared credentials
+and config files, and two variables of MosaicML Streaming, `S3_ENDPOINT_URL` and
+`MOSAICML_STREAMING_AWS_REQUESTER_PAYS`.
 
-Where nothing is set, obstore requests the metadata address at which a machine of the cloud learns its own role.
-Elsewhere nothing answers there, or a stranger does: so that is left to machines whose firmware names the cloud.
+Without any setting, obstore requests the cloud's metadata address to find the role of the machine. Outside the cloud
+nothing answers there, or an unrelated server does. So this is only done on machines whose firmware names the cloud.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ def require_credentials(scheme: str, url: str, settings: Mapping[str, Any]) -> N
 
 
 def _firmware() -> Iterator[str]:
-    """Yield what the firmware records about the maker of this machine."""
+    """Yield the manufacturer fields of this machine's firmware."""
     for path in _FIRMWARE:
         with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
             yield file.read(200).strip()
@@ -114,7 +115,7 @@ def s3_settings(bucket: str) -> dict[str, Any]:
 
 
 def _section(variable: str, usual_path: str, name: str) -> dict[str, str]:
-    """Return a section of an INI file; empty if there is none."""
+    """Return a section of an INI file, empty if it doesn't exist."""
     parser = configparser.RawConfigParser()
     try:
         parser.read(os.environ.get(variable) or os.path.expanduser(usual_path))

@@ -1,4 +1,4 @@
-"""Work on local files: system calls, each through the `os` module given, their errors, and names of hidden files."""
+"""Operations on local files: system calls through a given `os` module, their errors, and names of hidden files."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _DIGEST_BYTES = 8
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 NO_SECOND_NAME = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-"""What a file system says that has no hard links."""
+"""Error numbers of a file system without hard links."""
 
 STAGED_SUFFIX = ".staged"
 
 TAKEN = {errno.EEXIST, errno.ENOTEMPTY}
-"""What a file system says where a name is taken."""
+"""Error numbers for a name that already exists."""
 
 
 def copy_range(os_module: Any, source: int, target: int, start_bytes: int, length_bytes: int) -> int:
@@ -64,7 +64,7 @@ def copy_range(os_module: Any, source: int, target: int, start_bytes: int, lengt
 def start_writeback(os_module: Any, fd: int, start_bytes: int, length_bytes: int) -> None:
     """Start to write a range to the disk, without waiting; if that fails, `fsync` does it later."""
     with contextlib.suppress(OSError):
-        # Linux begins to write the range's dirty pages, and drops only clean ones: of a file that grows, none.
+        # Linux begins to write the range's dirty pages. It drops only clean pages, and a growing file has none.
         os_module.posix_fadvise(fd, start_bytes, length_bytes, os.POSIX_FADV_DONTNEED)
 
 
@@ -128,13 +128,13 @@ def files_below(folder: str) -> list[str]:
     """Return all files below a directory, in byte order of their relative paths, except staged ones.
 
     Raises:
-        OSError: a directory can't be read: it isn't taken for empty.
+        OSError: a directory can't be read.
     """
     found: list[str] = []
     for parent, folders, names in os.walk(folder, onerror=raised):
         folders[:] = [name for name in folders if not is_staged_name(name)]
         found += [os.path.join(parent, name) for name in names if not is_staged_name(name)]
-    return sorted(found, key=os.fsencode)  # all begin with the folder: in the order of what follows it
+    return sorted(found, key=os.fsencode)  # all paths begin with the folder, so this sorts by relative path
 
 
 def make_folders(os_module: Any, folder: str) -> list[str]:
@@ -235,17 +235,17 @@ def a_folder(path: str) -> NotFound:
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LIMIT = "files of a process: at most"
 _FREE = "bytes free there"
-_AMOUNT = {"write": 1, "pwrite": 1, "copy_file_range": 2}  # name → which argument is what is written, or how much
+_AMOUNT = {"write": 1, "pwrite": 1, "copy_file_range": 2}  # name → position of the argument with the data or its length
 _HIDDEN = re.compile(r"(^|/)\.([^/]+)\.(?:[0-9a-f]{8}|lock)\.staged(?=/|$)")
 _STAGING = re.compile(r"(^|/)\.[^/]+\.new/(?=[^/]+$)")
 
 
 def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
-    """Add the path, and how much is free or allowed, to an error of the system; return it.
+    """Add the path and the free or allowed space to an error of the system, and return the error.
 
     Args:
-        error: errors that we raise on purpose stay as they are.
-        path: of the file, if the error has none; hidden names are replaced by final ones.
+        error: the error; errors that Penstock raises itself stay unchanged.
+        path: path of the file, if the error has none; hidden names are replaced by final names.
         wanted_bytes: number of bytes to write, 0 if unknown.
     """
     if isinstance(error, PenstockError) or error.errno is None:
@@ -253,21 +253,21 @@ def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
     what = error.strerror or os.strerror(error.errno)
     where = path if error.filename is None or isinstance(error.filename, int) else os.fsdecode(error.filename)
     error.filename = _STAGING.sub(r"\1", _HIDDEN.sub(r"\1\2", where))
-    if error.filename2 is not None:  # of a rename: a user knows one name
+    if error.filename2 is not None:  # a rename: users only know the final name
         del error.filename2
     if error.errno in _FULL and _FREE not in what:
         wanted = f"{wanted_bytes:,} bytes left to write, " if wanted_bytes else ""
         what = f"{what}: {wanted}{_free(path)}"
     if error.errno == errno.EMFILE and _LIMIT not in what:
         what = f"{what} ({_LIMIT} {resource.getrlimit(resource.RLIMIT_NOFILE)[0]:,}, ulimit -n)"
-    # Both: a pickled error has its text from the arguments alone.
+    # Set both, because a pickled error is restored from its arguments.
     error.args, error.strerror = (error.errno, what), what
     return error
 
 
 @contextlib.contextmanager
 def naming(path: str) -> Generator[None]:
-    """Add `path` to errors of the system in the block that have none."""
+    """Add `path` to errors of the system in the block that have no path."""
     try:
         yield
     except OSError as error:
@@ -275,7 +275,7 @@ def naming(path: str) -> Generator[None]:
 
 
 class NamingOs:
-    """The `os` module for the files of one output, whose path users know: its errors are `named`."""
+    """The `os` module for the files of one output; its errors are `named` with the output's path."""
 
     __slots__ = ("_os", "_path")
 
@@ -305,7 +305,7 @@ def raised(error: OSError) -> None:
 
 
 def _free(path: str) -> str:
-    """Return what is free in the file system of a path that may not exist yet; 0 bytes if unknown."""
+    """Return the free space in the file system of a path that may not exist yet; 0 bytes if unknown."""
     folder = os.path.dirname(os.path.abspath(path))
     while True:
         try:
@@ -320,7 +320,7 @@ def _free(path: str) -> str:
 
 
 def status_of(ask: Callable[[str], os.stat_result], path: str) -> os.stat_result | None:
-    """Return what a `stat` function returns for a path; None if nothing can have or has this name."""
+    """Return the result of a `stat` function for a path, or None if the path doesn't or can't exist."""
     try:
         return ask(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -332,7 +332,7 @@ def status_of(ask: Callable[[str], os.stat_result], path: str) -> os.stat_result
 
 
 def is_there(path: str) -> bool:
-    """Return whether something has this name, even a broken link."""
+    """Return whether a path exists, even as a broken link."""
     return status_of(os.lstat, path) is not None
 
 
@@ -375,9 +375,9 @@ _SYSTEMS = frozenset(("9p", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lust
 
 
 def on_network(path: str, mounts: str = "/proc/self/mountinfo") -> bool:
-    """Whether `path` lies on a network file system: there a failed read of a mapping kills the process.
+    """Return whether `path` is on a network file system, where a failed read of a mapping kills the process.
 
-    False where the system has no list of `mounts`.
+    False if the system has no list of `mounts`.
     """
     place = os.path.realpath(path)
     best = ("", "")

@@ -1,10 +1,10 @@
-"""Makes the requests of a forked process in a helper process.
+"""Helper process that makes the requests of a forked process.
 
 obstore does not work in a child that was forked after its parent used it, and torch's `DataLoader` forks. Such a child
-starts one helper process at its first request, talks to it through pipes, and the helper ends when the child does. It
-costs a tenth of a second once, and a copy of the bytes.
+starts one helper process at its first request, and communicates with it through pipes. The helper exits with the child.
+It costs a tenth of a second once, and a copy of the bytes.
 
-A message is a line of JSON, `{"calls": …}` or `{"sizes": […], …}`, followed by as many bytes as its sizes say.
+A message is a line of JSON, `{"calls": …}` or `{"sizes": […], …}`, followed by that many bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PROGRAM = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from penstock.st
 
 def transport(base: str, options: RemoteOptions) -> Transport:
     """Return the transport for requests of this process; one per bucket."""
-    # A forked child comes here under another id, and leaves its parent's connections alone.
+    # A forked child has another process id, so it doesn't use its parent's connections.
     return _transport(base, options, os.getpid(), os.environ.get("S3_ENDPOINT_URL"))
 
 
@@ -115,7 +115,7 @@ class HelperTransport:
 
     def _call(self, name: str, key: str, *given: Any, **named: Any) -> tuple[dict[str, Any], list[bytes]]:
         message = {"base": self._base, "options": self._options, "name": name, "given": [key, *given], "named": named}
-        # The environment is sent along: the helper keeps the one it began with.
+        # The environment is sent with the calls, because the helper has the environment of its start.
         message["environment"] = {name: value for name, value in os.environ.items() if _matters(name)}
         return _helper(os.getpid()).call(f"{self._base}/{key}", message)
 
@@ -123,7 +123,7 @@ class HelperTransport:
 def serve() -> None:
     """Answer messages on the standard streams until they end."""
     sender, receiver = os.fdopen(os.dup(1), "wb"), sys.stdin.buffer
-    os.dup2(2, 1)  # whatever else is written there must not get between
+    os.dup2(2, 1)  # other output to stdout must not mix with the messages
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while True:
             message, _ = _receive(receiver)

@@ -1,4 +1,4 @@
-"""What is known of remote files without their bytes: sizes and versions, each asked for once, or not at all."""
+"""Sizes and versions of remote files, requested at most once per file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CLOCK_S = 5.0
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """A note: digest of the URL, the fields of `Head`, and the time by the clock of this host."""
+    """A note with the digest of the URL, the fields of `Head`, and the time by the clock of this host."""
 
     url: str
     size_bytes: int
@@ -34,7 +34,7 @@ class _Seen(msgspec.Struct, frozen=True):
 def noted(
     folder: str, url: str, size_bytes: int | None, opened_s: float, *, decides: bool = False
 ) -> tuple[Head | None, bool]:
-    """Return the note of a file, or None, and whether it counts for a store opened at `opened_s`."""
+    """Return the note about a file, or None, and whether it is valid for a store opened at `opened_s`."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         fd = os.open(_path(folder, url), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
@@ -53,7 +53,7 @@ def noted(
 
 
 def note(folder: str, url: str, head: Head) -> None:
-    """Note what a server reported just now, if it reported a version and the folder is writable."""
+    """Save a server's answer as a note, if it has a version and the folder is writable."""
     if not head.identity:
         return
     data = msgspec.json.encode(_Seen(digest(url), head.size_bytes, head.version, head.modified, time.time()))
@@ -69,7 +69,7 @@ def note(folder: str, url: str, head: Head) -> None:
 
 
 def deciding_path(folder: str, url: str) -> str:
-    """Return the lock of the process that requests the first bytes of a file that nobody has seen."""
+    """Return the path of the lock for requesting the first bytes of a file without a note."""
     return _path(folder, url).removesuffix("seen") + "lock"
 
 
@@ -91,12 +91,12 @@ class Heads:
 
     Attributes:
         sizes: path → size recorded in an index.
-        guesses: path → rough size of a file that something else names, such as an index.
+        guesses: path → rough size of a file that is identified otherwise, such as by an index.
 
     Args:
         ask: requests size and version of a file.
-        folder: returns the folder of the copies, where processes of a host note versions.
-        forget: called when too much is known, and all of it is forgotten.
+        folder: returns the folder of the copies, where processes of a host save notes.
+        forget: called when the cached sizes and versions are dropped because there are too many.
     """
 
     __slots__ = (
@@ -137,7 +137,7 @@ class Heads:
         self._surveyed[folder.rstrip("/")] = sorted(found)
 
     def lacks(self, path: str) -> bool:
-        """Return whether a listing has neither a file nor a folder of this name."""
+        """Return whether a listing shows that neither a file nor a folder of this name exists."""
         names = self._listing_of(path.rpartition("/")[0])
         if names is None or path in self._changed:
             return False
@@ -145,7 +145,7 @@ class Heads:
         return names[place : place + 1] != [path] and not self.is_folder(path)
 
     def is_folder(self, path: str) -> bool | None:
-        """Return whether a listing has files under a path; None without a listing."""
+        """Return whether a listing has files under a path, or None without a listing."""
         start = f"{path.rstrip('/')}/"
         names = self._listing_of(start[:-1])
         if names is None or path in self._changed:
@@ -173,7 +173,7 @@ class Heads:
         return remote.is_folder(path)
 
     def _listing_of(self, folder: str) -> list[str] | None:
-        """Return all listed files under a folder, or under one of its parents."""
+        """Return all listed files under a folder, from a listing of it or of one of its parents."""
         while folder:
             if folder in self._surveyed:
                 return self._surveyed[folder]
@@ -195,7 +195,7 @@ class Heads:
 
     def version(self, path: str) -> str:
         head = self._known.get(path)
-        # Both: bytes that are written again are the same by their ETag, and what belongs to them need not be.
+        # Compare both: rewritten bytes may have the same ETag although the files that belong to them differ.
         return "" if head is None or not head.identity else f"{head.size_bytes} {head.version} {head.modified}"
 
     def remember(self, path: str, head: Head) -> None:
@@ -221,7 +221,7 @@ class Heads:
         self._changed.add(path)
 
     def seen(self, path: str) -> Head | None:
-        """Return size and version as noted by a process of this host; None without a note."""
+        """Return size and version as noted by a process of this host, or None without a note."""
         if path in self._changed:
             return None
         size_bytes = self.sizes.get(path)

@@ -1,11 +1,11 @@
 """Hidden files of killed writers: the next writer of the same output removes them or continues them.
 
 A writer that continues a file is expected to write the same bytes again: each piece is compared, and only differences
-are written. So a killed run resumes at the speed of reading, without a journal, and no old bytes get into the result.
+are written. So a killed run resumes at read speed, without a journal, and no old bytes get into the result.
 
-The hidden names of a file are a function of its final name: a first one, a second one while a running writer has the
-first, and so on. So they are found without listing the directory. Names after a gap in that row, and the random names
-of version 0.1, are found by the one listing of a directory that each process makes.
+The hidden names of a file are numbered and depend only on its final name. A writer takes the first name that no running
+writer has, so hidden files are found without listing the directory. Names after a gap in the numbering, and the random
+names of version 0.1, are found by a listing that each process makes once per directory.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from penstock.store._files import (
 )
 
 Owned: TypeAlias = Callable[[str], "Collection[str] | None"]
-"""A folder → the files of the dataset in it, by their paths inside, the one that makes it visible last; None where
-there is none."""
+"""Maps a folder to the files of the dataset in it, as relative paths, the one that makes it visible last; None if there
+is no dataset."""
 
 MARK_SUFFIX = f".writing{STAGED_SUFFIX}"
 _PIECE = re.compile(r"\.writing-\d{5,}\.staged$")
@@ -62,12 +62,12 @@ def piece_path(mark: str, number: int) -> str:
 
 
 def mark_of(path: str) -> str | None:
-    """Return the mark that a file is, or is a piece of; None for another file."""
+    """Return the path of the mark if a file is a mark or a piece of one, else None."""
     return _PIECE.sub(MARK_SUFFIX, path) if path.endswith(MARK_SUFFIX) or _PIECE.search(path) else None
 
 
 def listed(own: Owned | None, folder: str) -> list[str] | None:
-    """Return the files of the dataset in a directory; None if there is none, or its list is damaged or leaves it."""
+    """Return the files of a directory's dataset; None without one, or if its list is damaged or names files outside."""
     try:
         names = None if own is None else own(folder)
     except PenstockError as error:
@@ -79,18 +79,18 @@ def listed(own: Owned | None, folder: str) -> list[str] | None:
 
 
 def _is_inside(name: str) -> bool:
-    """Return whether a name is that of a file below a directory: lists are untrusted, and their files are removed."""
+    """Return whether a name stays inside its directory; lists are untrusted, and their files are removed."""
     return "\0" not in name and not any(piece in ("", ".", "..") for piece in name.split("/"))
 
 
 def unlisted_files(
     folder: str, names: Collection[str], unfinished: Callable[[str], bool] | None = None
 ) -> Iterator[str]:
-    """Yield the other content of a directory, by paths inside: files, links, and empty directories.
+    """Yield the relative paths of a directory's other contents: files, links and empty directories.
 
     Args:
         folder: the directory.
-        names: of the files that are expected.
+        names: names of the expected files.
         unfinished: returns whether a name belongs to unfinished work, which is skipped.
 
     Raises:
@@ -106,7 +106,7 @@ def unlisted_files(
             files = [name for name in files if not unfinished(name)]
         links = [name for name in folders if is_link(os.path.join(root, name))]
         for name in sorted(files + links):
-            is_way = f"{inner}{name}/" in above  # a link: what is below it is no file of this folder
+            is_way = f"{inner}{name}/" in above  # for a link: files below it don't belong to this folder
             if (inner + name not in known or is_way) and not is_staged_name(name):
                 yield inner + name
         if inner and not files and not folders and inner not in above:
@@ -114,12 +114,12 @@ def unlisted_files(
 
 
 def folders_of(names: Collection[str]) -> set[str]:
-    """Return the directories of files, by their paths inside, with a slash at the end."""
+    """Return the directories of files, as relative paths that end in a slash."""
     return {name[: place + 1] for name in names for place, letter in enumerate(name) if letter == "/"}
 
 
 def require_replaceable(folder: str, own: Owned | None) -> list[str]:
-    """Return the files of the dataset in a directory; raise `ConfigError` without one, or for other files."""
+    """Return the files of the dataset in a directory; raise `ConfigError` without one, or if there are other files."""
     if not is_folder(folder) or is_link(folder):
         raise ConfigError(
             "the existing output is not a folder", path=folder, hint="Choose another output, or remove it"
@@ -130,7 +130,7 @@ def require_replaceable(folder: str, own: Owned | None) -> list[str]:
 
 
 def refuse_unlisted(folder: str, others: Sequence[str], *, names: bool) -> None:
-    """Raise `ConfigError` if a directory holds other files, which are named, or no dataset."""
+    """Raise `ConfigError` if a directory contains `others`; without `names`, because it has no dataset."""
     if names and not others:
         return
     more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
@@ -151,13 +151,13 @@ def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: s
     Args:
         os_module: module that does the work.
         folder: hidden directory of the replaced dataset.
-        names: of the files that it lists, the one that makes it visible last.
+        names: names of the files that it lists, the one that makes it visible last.
         target: the output; a directory that stays is renamed to a name next to it, and logged.
     """
     if next(unlisted_files(folder, names), None) is None:
         _remove_listed(os_module, folder, names)
     left = next(unlisted_files(folder, names), None)
-    if left is not None:  # it came at the last moment
+    if left is not None:  # a file that appeared at the last moment
         kept = f"{target}.kept-{secrets.token_hex(4)}"
         os_module.rename(folder, kept)
         _log.warning(
@@ -166,14 +166,14 @@ def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: s
 
 
 def _remove_listed(os_module: Any, folder: str, names: Collection[str]) -> None:
-    """Remove the files in the order of `names`, which may list one twice, or one that is missing; then directories."""
+    """Remove the files in the order of `names`, which may be duplicate or missing, then empty directories."""
     for name in names:
         if is_there(path := os.path.join(folder, name)):
             try_to_remove(os_module.unlink, path)
     for root, _, files in os.walk(folder, topdown=False):
         hidden = any(map(is_staged_name, os.path.relpath(root, folder).split("/")))
         for name in files:
-            if hidden or is_staged_name(name):  # of a killed writer
+            if hidden or is_staged_name(name):  # a killed writer left it
                 try_to_remove(os_module.unlink, os.path.join(root, name))
         try_to_remove(os_module.rmdir, root)
 
@@ -217,12 +217,12 @@ def is_staged_for(entry: str, name: str) -> bool:
 
 def nth_staged_name(name: str, number: int) -> str:
     """Return the `number`-th hidden name, from 0, to try for a local file."""
-    # Names that are cut alike have hidden names of their own.
+    # Names with the same truncated form still have different hidden names.
     return staged_name(name, f"{(zlib.crc32(os.fsencode(name)) + number) & 0xFFFFFFFF:08x}")
 
 
 def give_name(os_module: Any, path: str, name: str) -> bool:
-    """Give a file a second name, replacing a file of that name; return False if the file system has no such names."""
+    """Hard-link a file to `name`, replacing a file of that name; return False if the file system has no hard links."""
     taken = is_there(name)
     folder, base = os.path.split(name)
     numbers = itertools.count()
@@ -242,7 +242,7 @@ def give_name(os_module: Any, path: str, name: str) -> bool:
             os_module.rename(temp, name)
         finally:
             with contextlib.suppress(FileNotFoundError):
-                os_module.unlink(temp)  # also where both were names of one file already
+                os_module.unlink(temp)  # needed if both already were names of one file
     sync_folder(os_module, os.path.dirname(os.path.abspath(name)))
     return True
 
@@ -254,7 +254,7 @@ def make_staged(
 
     Args:
         os_module: module that does the work.
-        folder: where.
+        folder: its directory.
         name: its final name.
         flags: `os.O_EXCL`, or 0 for a file that may exist.
         hidden: use a hidden name.
@@ -272,14 +272,14 @@ def make_staged(
             fd = os_module.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
         except OSError as error:
             if hidden and isinstance(error, FileExistsError):
-                continue  # a living writer has this name
+                continue  # a running writer has this name
             if made and isinstance(error, FileNotFoundError):
-                continue  # as below, before it could be locked
+                continue  # removed before it could be locked
             if made:
                 with contextlib.suppress(OSError):
                     os_module.rmdir(path)
             raise
-        if not hidden and os.fstat(fd).st_nlink > 1:  # another name of it would see what is written
+        if not hidden and os.fstat(fd).st_nlink > 1:  # writes would be visible under another name
             os_module.unlink(path)
         elif _is_locked(os_module, fd, path) or not hidden:
             return path, fd
@@ -287,7 +287,7 @@ def make_staged(
 
 
 def _is_locked(os_module: Any, fd: int, path: str) -> bool:
-    """Lock a new file; return False if another writer took it for that of a dead one, and removes it."""
+    """Lock a new file; return False if another writer mistook it for a dead writer's file and removes it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return os.path.samestat(os_module.fstat(fd), os_module.stat(path))
@@ -298,18 +298,18 @@ def _is_locked(os_module: Any, fd: int, path: str) -> bool:
 def take_leftovers(
     os_module: Any, folder: str, name: str, *, keep: bool, want_folder: bool = False, own: Owned | None = None
 ) -> tuple[str, int] | None:
-    """Remove what dead writers of `name` left in `folder`.
+    """Remove the leftovers of dead writers of `name` in `folder`.
 
     Args:
         os_module: module that does the work.
-        folder: where.
+        folder: the directory.
         name: the final name.
         keep: return one of them instead of removing it.
         want_folder: return a directory, not a file.
-        own: lists the files of a dataset in a directory; of a replaced one, nothing else is removed.
+        own: lists the files of a dataset in a directory; only these are removed from a replaced dataset.
 
     Returns:
-        Path and open, locked descriptor; None without one.
+        Path and open, locked descriptor, or None.
     """
     taken: tuple[str, int] | None = None
     for entry in _left_behind(folder, name):
@@ -322,10 +322,10 @@ def take_leftovers(
             how = os.O_RDONLY | os.O_DIRECTORY if is_folder else os.O_RDWR
             fd = os_module.open(path, how | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer lives
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its writer runs
                 if not _is_of(fd, path):
-                    continue  # its writer ended in between, and this is another one's
-                # A file with a second name is visible already: what is written to it would be seen.
+                    continue  # its writer ended meanwhile, and this file belongs to another writer
+                # A file with a second name is already visible, and so would be any write to it.
                 hidden = is_folder or os.fstat(fd).st_nlink == 1
                 names = listed(own, path) if is_folder else None
                 if names is not None and next(unlisted_files(path, names), None) is not None:
@@ -343,7 +343,7 @@ def take_leftovers(
 
 
 def _left_behind(folder: str, name: str) -> Iterator[str]:
-    """Yield names in `folder` that writers of `name`, dead or alive, may have; one that is gone may be among them."""
+    """Yield hidden names in `folder` of running and dead writers of `name`; some may no longer exist."""
     known = _listed_once(folder, os.getpid()).pop(staged_start(name), ())
     yield from (entry for entry in known if is_staged_for(entry, name))
     for number in itertools.count():
@@ -355,7 +355,7 @@ def _left_behind(folder: str, name: str) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=_MOST_FOLDERS)
 def _listed_once(folder: str, _pid: int) -> dict[str, list[str]]:
-    """Return start of a hidden name → hidden names in a directory when this process first wrote there."""
+    """Return start of a hidden name → hidden names, as listed when this process first wrote in the directory."""
     found: dict[str, list[str]] = {}
     with contextlib.suppress(OSError):
         for entry in filter(is_staged_name, os.listdir(folder)):
@@ -365,7 +365,7 @@ def _listed_once(folder: str, _pid: int) -> dict[str, list[str]]:
 
 def remove_own(os_module: Any, fd: int, path: str) -> None:
     """Remove the file of an open descriptor that holds its lock, if it still has this name."""
-    for _ in range(2):  # an error may be one of a moment
+    for _ in range(2):  # an error may be temporary
         with contextlib.suppress(OSError):
             if _is_of(fd, path):
                 os_module.unlink(path)
@@ -377,7 +377,7 @@ def _is_of(fd: int, path: str) -> bool:
 
 
 def _is_own(path: str, fd: int) -> bool:
-    """Return whether a file, or all in a directory, belongs to this user and isn't a link."""
+    """Return whether a file, or everything in a directory, belongs to this user and isn't a link."""
     user = os.geteuid()
     if os.fstat(fd).st_uid != user:
         return False
@@ -409,7 +409,7 @@ def drop_second_names(os_module: Any, path: str) -> None:
 
 
 def write_what_differs(os_module: Any, fd: int, offset_bytes: int, view: memoryview, kept: Kept) -> int:
-    """Write a piece of `view` unless it is there already; return its length."""
+    """Write a piece of `view` unless the file already has these bytes; return its length."""
     piece = view[:_PIECE_BYTES]
     if os_module.pread(fd, len(piece), offset_bytes) == bytes(piece):
         kept.bytes += len(piece)
@@ -432,7 +432,7 @@ def staged_start(name: str) -> str:
     return f".{hidden_stem(name)}."
 
 
-_YOUNG_S = 60.0  # a file is made first and locked then
+_YOUNG_S = 60.0  # a younger file may not be locked yet by its writer
 
 
 def sweep(folder: str) -> None:
@@ -454,7 +454,7 @@ def remove_if_dead(path: str) -> None:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # One in the future is of a clock that was set back since: its file is not kept until that time comes.
+            # A time in the future comes from a clock that was set back since, and doesn't protect the file.
             if abs(time.time() - os.fstat(fd).st_mtime) > _YOUNG_S:
                 os.unlink(path)
         finally:

@@ -1,10 +1,10 @@
-"""Refuses links out of a dataset's folder: the author of a dataset must not choose which other files are read.
+"""Rejection of links out of a dataset's folder: the author of a dataset must not choose which other files are read.
 
-A store that is bound to a dataset (`LocalStore.within`) looks where an opened file truly is: one `readlink` of the open
-descriptor, when the file is opened first. So what was looked at is what is read, however links change meanwhile, and
-opening a dataset costs no system call for files that are never read. Always allowed: the dataset's own path, links that
-stay in the folder, and Hugging Face's cache, where `snapshots/<revision>/…` leads to `blobs/` of the same repository.
-Hard links can't be distinguished from files.
+A store that is bound to a dataset (`LocalStore.within`) checks the real path of an opened file by one `readlink` of the
+open descriptor, when the file is first opened. So the checked file is the file that is read, even if links change
+meanwhile, and files that are never read cost no system call. Always allowed are the dataset's own path, links that stay
+in the folder, and Hugging Face's cache, where `snapshots/<revision>/…` leads to `blobs/` of the same repository. Hard
+links can't be distinguished from files.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from penstock.store._files import is_folder, leads_somewhere, not_found
 HINT = "Pass follow_links=True (--follow-links) to allow links out of the folder"
 
 _MOST_CHECKED = 1 << 16  # paths remembered, at about 200 bytes each
-_PAIRS = (".idx", ".bin")  # a dataset that is named by what the names of its two files have in common
+_PAIRS = (".idx", ".bin")  # a dataset that is named by the common start of its two file names
 
 
 class LinkGuard:
     """Paths that a dataset may be read from and written to. Thread-safe, picklable.
 
     Args:
-        path: of the dataset: a folder, a file that others belong to, or the common start of the names of two files.
+        path: path of the dataset: a folder, a main file, or the common start of the names of two files.
     """
 
     __slots__ = ("_checked", "_given", "_path", "_roots")
@@ -55,7 +55,7 @@ class LinkGuard:
         return real
 
     def require_target(self, path: str) -> None:
-        """Raise `UnsafeData` if a file that is made or removed at `path` is in a folder outside."""
+        """Raise `UnsafeData` if the folder of a file to make or remove at `path` is outside the dataset's folder."""
         folder, name = os.path.split(os.path.abspath(path))
         self._require(path, os.path.join(os.path.realpath(folder), name))
 
@@ -63,7 +63,7 @@ class LinkGuard:
         place = os.path.abspath(path)
         if place == self._path or real == place:
             return
-        for fresh in (False, True):  # a folder that was moved meanwhile has another real path than before
+        for fresh in (False, True):  # a folder that was moved meanwhile has a new real path
             if fresh or self._roots is None:
                 self._roots = _roots_of(self._path)
             folder, inside, beside = self._roots
@@ -75,10 +75,10 @@ class LinkGuard:
 
 
 def _roots_of(path: str) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """Return the start of names next to a dataset, and the allowed roots inside and next to it; all end in `/`."""
+    """Return the prefix of names next to a dataset, and the allowed roots inside and next to it; all end in `/`."""
     real = os.path.realpath(path)
     if is_folder(path):
-        # Beside a folder only files that begin with its name are its own, as `group.zarr.penstock`.
+        # Next to a folder, only files that begin with its name belong to it, such as `group.zarr.penstock`.
         inside = _with_blobs(real)
         return path + ".", inside, _with_blobs(os.path.dirname(os.path.abspath(path)), os.path.dirname(real))
     folder = os.path.dirname(path)
@@ -101,12 +101,12 @@ def _with_blobs(*folders: str) -> tuple[str, ...]:
 def _place_of(fd: int, path: str) -> str:
     try:
         return os.readlink(f"/proc/self/fd/{fd}")
-    except OSError:  # a system without it: what the path leads to now
+    except OSError:  # a system without it: use the current target of the path
         return os.path.realpath(path)
 
 
 def walk_files(root: str, guard: LinkGuard | None, *, hidden: bool = True) -> Iterator[str]:
-    """Yield the files below a folder, by paths inside, in no order; links are followed, but not in circles.
+    """Yield the relative paths of the files below a folder, unordered; links are followed, but not in circles.
 
     Args:
         root: the folder.
@@ -117,7 +117,7 @@ def walk_files(root: str, guard: LinkGuard | None, *, hidden: bool = True) -> It
         NotFound: a broken link.
         UnsafeData: a link leads out of the folder.
     """
-    # With the folders above each, so that a link to one of them does not lead in circles.
+    # Each entry includes the folders above it, so that a link to one of them doesn't lead in circles.
     waiting: list[tuple[str, frozenset[str]]] = [("", frozenset((os.path.realpath(root),)))]
     while waiting:
         folder, above = waiting.pop()

@@ -43,11 +43,11 @@ from penstock.store.lock import lock_path
 from penstock.types import Buffer
 
 TOGETHER = "penstock-files"
-"""What the hidden folder of `LocalStagedFiles` is called, between the ends of hidden names."""
+"""Stem of the name of the hidden folder of `LocalStagedFiles`."""
 
 _COALESCE_BYTES = 1 << 20
 _WRITEBACK_BYTES = 1 << 24
-_WRITE_BYTES = 1 << 17  # larger writes take page cache in larger pieces: measured 4 times as slow
+_WRITE_BYTES = 1 << 17  # larger writes allocate page cache in larger pieces, measured 4 times as slow
 
 
 class LocalStaged:
@@ -63,10 +63,10 @@ class LocalStaged:
     ) -> None:
         self.path = path
         self._kept = kept
-        self._left_bytes = 0  # of a killed writer's file that is taken over
+        self._left_bytes = 0  # size of a killed writer's file that is continued
         self._os = os_module = NamingOs(os_module, path)
         self._overwrite = overwrite
-        self._inside = inside  # of a staged folder: hidden already, so it has its final name at once
+        self._inside = inside  # in a staged folder, which is hidden, a file has its final name at once
         self._pending = bytearray()
         self._size_bytes = 0
         self._writeback_bytes = 0
@@ -149,7 +149,7 @@ class LocalStaged:
         return self._temp
 
     def emptied(self) -> str:
-        """Drop what a killed writer left; return the hidden path, for a library that writes the file itself."""
+        """Drop a killed writer's bytes; return the hidden path, for a library that writes the file itself."""
         self._os.ftruncate(self._fd, 0)
         self._left_bytes = 0
         return self._temp
@@ -206,7 +206,7 @@ class LocalStaged:
             self._os.rename(self._temp, self.path)
             return
         try:
-            # A link fails where the name is taken: nothing that appeared meanwhile is overwritten.
+            # A link fails if the name exists, so a file that appeared meanwhile isn't overwritten.
             self._os.link(self._temp, self.path)
         except FileExistsError:
             raise output_exists(self.path) from None
@@ -217,7 +217,7 @@ class LocalStaged:
                 raise output_exists(self.path) from None
             self._os.rename(self._temp, self.path)
             return
-        with contextlib.suppress(FileNotFoundError):  # version 0.1 takes it for that of a dead writer
+        with contextlib.suppress(FileNotFoundError):  # version 0.1 mistakes it for a dead writer's file
             self._os.unlink(self._temp)
 
     def _flush(self) -> None:
@@ -249,10 +249,10 @@ class LocalStaged:
 
 
 class LocalStagedFiles:
-    """Small new files of one folder that become visible together, and with one sync for all.
+    """Small new files of one folder that become visible together, with a single sync.
 
-    They lie in a hidden folder of its own until then; the next writer of this kind removes that of a killed one. No
-    file is claimed: a name that is taken, or that another writer has claimed, is left to that one.
+    Until the commit they are in a separate hidden folder. The next writer of this kind removes the folder of a killed
+    writer. Files aren't claimed: a name that exists or is claimed by another writer is skipped.
     """
 
     __slots__ = ("_hidden", "_names", "_os", "folder")
@@ -277,7 +277,7 @@ class LocalStagedFiles:
         self._names.append(name)
 
     def commit(self) -> list[str]:
-        """Make the files durable, then visible; return the names that were taken, claimed or can't be linked."""
+        """Make the files durable, then visible; return the names that exist, are claimed, or can't be linked."""
         hidden, left = self._hidden.hidden_path, list[str]()
         sync_files(self._os, hidden, self._names)
         for name in self._names:
@@ -286,7 +286,7 @@ class LocalStagedFiles:
                 if is_there(lock_path(path)):
                     left.append(name)
                 else:
-                    self._os.link(os.path.join(hidden, name), path)  # fails where the name is taken
+                    self._os.link(os.path.join(hidden, name), path)  # fails if the name exists
             except OSError:
                 left.append(name)
         sync_folder(self._os, self.folder)
@@ -349,7 +349,7 @@ class LocalStagedFolder:
             return [read_range(os, file.fileno(), start, stop - start) for start, stop in ranges]
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
-        """Make it visible, durably; with `part`, only that folder in it, under `path`."""
+        """Make the folder visible, durably; with `part`, only that subfolder, under `path`."""
         source = self._temp if part is None else os.path.join(self._temp, part)
         target = os.path.abspath(path or self.path)
         try:
@@ -371,8 +371,8 @@ class LocalStagedFolder:
                     drop_replaced(self._os, source, replaced, target)
             finally:
                 if replaced is not None and is_there(source):
-                    self._temp = ""  # what could not be removed is looked at by the next writer
-                self.abort()  # drops what is left: what was not asked for
+                    self._temp = ""  # the next writer handles what couldn't be removed
+                self.abort()  # drops the other contents
 
     def abort(self) -> None:
         if self._temp and not (self._kept is not None and self._kept.hold):
@@ -389,7 +389,7 @@ class LocalStagedFolder:
 
 
 def _sweep_indexes(os_module: Any, path: str) -> None:
-    """Remove line indexes that an interrupted writer of JSONL staged for `path`: the data may have another format."""
+    """Remove line indexes staged for `path` by an interrupted JSONL writer, because the format may differ now."""
     folder, name = os.path.split(os.path.abspath(path))
     for stem in {name, os.path.splitext(name)[0]}:
         for suffix in (".idx", ".idx.next"):
@@ -399,13 +399,13 @@ def _sweep_indexes(os_module: Any, path: str) -> None:
 def _publish_folder(
     os_module: Any, source: str, target: str, own: Owned | None, *, overwrite: bool
 ) -> list[str] | None:
-    """Rename a folder to its final name, or exchange it with the one that it replaces.
+    """Rename a folder to its final name, or exchange it with the folder that it replaces.
 
     Returns:
         The files that the replaced dataset lists; None if nothing was replaced. Raises as `require_replaceable`.
     """
     if overwrite and not is_free(target):
-        names = require_replaceable(target, own)  # what appeared since the output began is seen here
+        names = require_replaceable(target, own)  # again, for files that appeared since the output was started
         exchange(source, target)
         return names
     try:

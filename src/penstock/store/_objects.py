@@ -1,10 +1,9 @@
-"""Makes requests to object stores and web servers through obstore, in this process.
+"""Requests to object stores and web servers through obstore, in this process.
 
-Failures are tried again here, and nowhere below, so that requests are counted as they are made: throttling, answers of
-the 5xx family, dropped connections, bodies that end early. What the caller did wrong is not tried again.
+Only this module retries requests, so that the counts are right. It retries after throttling, 5xx responses, dropped
+connections and truncated bodies, but not after errors of the caller.
 
-obstore's threads do not live on in a forked child, and a call there would wait for ever. `forked_after_use` says
-whether this is such a process.
+obstore's threads don't survive a fork, and a call in the child would hang. `forked_after_use` detects such a process.
 """
 
 from __future__ import annotations
@@ -75,13 +74,13 @@ def _number(environ: Mapping[str, str], name: str) -> int:
 
 
 REPORT_AFTER_S = 10.0
-"""A request without an answer for so long is logged; then again each time that the wait has doubled."""
+"""Wait after which a request without an answer is logged, in seconds; logged again each time that the wait doubles."""
 
 _log = logger()
 
 
 class SlowRequests:
-    """The running requests of a process, watched by a thread while there are any."""
+    """Running requests of a process, watched by a thread while there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -95,7 +94,7 @@ class SlowRequests:
             number, self._next = self._next, self._next + 1
             self._waiting[number] = (url, time.monotonic(), REPORT_AFTER_S)
             if self._thread is None and not has_ended():
-                # Its sleep ends with the process.
+                # The sleep ends with the process.
                 self._thread = Worker(self._look, "penstock-slow-requests", stop=int, doing=lambda: "slow requests")
                 self._thread.start()
         try:
@@ -122,7 +121,7 @@ _MOST_WAIT_S = 10.0
 _PART_BYTES = 1 << 24
 _COMPARED_BYTES = 1 << 23
 _AS_LONG_AS_BYTES_COME = timedelta(days=7)
-_MOST_PARTS = 9_000  # S3 takes 10,000
+_MOST_PARTS = 9_000  # S3 allows 10,000
 _STATUS = re.compile(r"status code: (\d{3})")
 _TRY_AGAIN = {408, 429}
 _NO_HEAD = {405, 501}
@@ -130,7 +129,7 @@ _EXPIRED = ("ExpiredToken", "TokenRefreshRequired")
 _NO_LENGTH = "Content-Length Header missing"
 _ODD_HEADER = re.compile(r"Header missing from|header not present|to parse value for|Invalid last modified|non-ASCII")
 _ENCODINGS = {"gzip": (".gz", ".tgz"), "x-gzip": (".gz", ".tgz"), "zstd": (".zst",), "br": (".br",), "deflate": ()}
-"""What a web server compresses on its way, and the names of files that are compressed themselves."""
+"""Content encodings of web servers → suffixes of files that are compressed themselves."""
 T = TypeVar("T")
 Answered = Callable[[], None]
 
@@ -183,7 +182,7 @@ class Objects:
             except Exception as error:
                 if not self._is_web or (_status(error) not in _NO_HEAD and _NO_LENGTH not in str(error)):
                     raise
-            return self._obstore.get(self._store, key).meta  # scripts that answer GET alone; no body is read
+            return self._obstore.get(self._store, key).meta  # for servers that only answer GET; no body is read
 
         return _head(self._try(key, once)[0])
 
@@ -191,12 +190,12 @@ class Objects:
         """Return bytes of ranges inside the file, or the whole file for None; raise `NotFound` or `RangesIgnored`."""
         asked: Sequence[Range | None] = [None] if ranges is None else ranges
         one = functools.partial(self._read_one, key)
-        # One alone needs no thread, and one that fails ends the others' tries: their errors are the same.
+        # A single request needs no thread. A failure stops the retries of the others, whose errors would be the same.
         answers = [one(asked[0])] if len(asked) == 1 else list(self._threads.map(one, asked))
         return Reply([data for data, _, _ in answers], answers[0][1], sum(tries for _, _, tries in answers))
 
     def list(self, key: str, *, first_only: bool, start: str = "") -> list[str]:
-        """Return keys under a folder whose names in it start with `start`; with `first_only` at least one, if any."""
+        """Return the keys under a folder that start with `start` there; with `first_only`, at least one, if any."""
         first = f"{key}/{start}".removeprefix("/") if start else ""
 
         def pages() -> list[str]:
@@ -205,14 +204,14 @@ class Objects:
                 names = [one["path"] for one in page if one["path"] != key]
                 these = [name for name in names if name.startswith(first)]
                 found += these
-                if (first_only and found) or (first and not these):  # pages are in order
+                if (first_only and found) or (first and not these):  # pages are sorted
                     break
             return found
 
         return self._try(key, pages)[0]
 
     def heads(self, key: str, most: int) -> list[tuple[str, Head]] | None:
-        """Return `(key, size and version)` of all files under a folder; None if there are more than `most`."""
+        """Return `(key, size and version)` of all files under a folder, or None if there are more than `most`."""
 
         def pages() -> list[tuple[str, Head]] | None:
             found: list[tuple[str, Head]] = []
@@ -225,7 +224,7 @@ class Objects:
         return self._try(key, pages)[0]
 
     def level(self, key: str) -> tuple[list[str], list[str]]:
-        """Return the names of the folders and of the files directly in a folder, in no order."""
+        """Return the names of the folders and of the files directly in a folder, unordered."""
 
         def once() -> tuple[list[str], list[str]]:
             found = self._obstore.list_with_delimiter(self._store, key or None)
@@ -235,18 +234,18 @@ class Objects:
         return self._try(key, once)[0]
 
     def put(self, key: str, local_path: str, *, create: bool) -> bool:
-        """Upload a file in one piece or none; return False if `create` and the key exists."""
+        """Upload a file atomically; return False if `create` and the key exists."""
         chunk_bytes = max(_PART_BYTES, os.path.getsize(local_path) // _MOST_PARTS)
         how = {"mode": "create"} if create else {"chunk_size": chunk_bytes, "max_concurrency": 4}
 
         def upload() -> None:
-            # Parts of a large file are tried again one by one; a conditional request must be counted here.
+            # The parts of a large file are retried one by one. A conditional request must be retried here.
             store = self._store if create else self._retrying
             with open(local_path, "rb") as file:
                 self._obstore.put(store, key, file, **how)
 
         def is_ours() -> bool:
-            # An answer that was lost on its way is followed by "exists already".
+            # If the answer to a successful try was lost, the retry reports that the key exists.
             with open(local_path, "rb") as file:
                 return bytes(self.read(key, None).data[0]) == file.read()
 
@@ -261,7 +260,7 @@ class Objects:
         try:
             return self._create(to, copy, lambda: self._is_same(key, to))
         except Unreachable:
-            # The answer to the last try may be all that was lost.
+            # Maybe only the answer to the last try was lost.
             with contextlib.suppress(NotFound, Unreachable):
                 if self._is_same(key, to):
                     return True
@@ -327,7 +326,7 @@ class Objects:
             try:
                 work()
             except Exception as error:
-                if type(error).__name__ == "AlreadyExistsError":  # also for a 409 that answers a read
+                if type(error).__name__ == "AlreadyExistsError":  # obstore's error for any 409, even of a read
                     raise _Exists(self._url(key)) from None
                 raise
 
@@ -362,19 +361,19 @@ class Objects:
                 elif not _may_pass(error):
                     raise self._typed(key, error, number) from None
                 wait_s = min(_MOST_WAIT_S, options.backoff_s * 2.0 ** (number - 1))
-                wait_s *= 1 - secrets.randbelow(1000) / 2000  # the state of `random` is the caller's
+                wait_s *= 1 - secrets.randbelow(1000) / 2000  # don't change the caller's state of `random`
                 if number == options.tries or time.monotonic() + wait_s > end_s:
                     raise self._typed(key, error, number) from None
-            if sleep(wait_s):  # the process ends
+            if sleep(wait_s):  # the process is exiting
                 raise Unreachable("the program exited while retrying", path=self._url(key))
         raise ConfigError("retries are disabled", found=options.tries)
 
     def _may_be_expired(self, error: Exception) -> bool:
-        """Return whether credentials may have expired; the answer to a HEAD has no text."""
+        """Return whether credentials may have expired; the response to a HEAD request has no text."""
         return is_expired(error) or (self._base.startswith("s3") and _status(error) == 400)
 
     def _sign_in_again(self) -> None:
-        """Read credentials again: other programs replace those in files."""
+        """Read credentials again, because other programs replace them in files."""
         self._store = _open(self._base, self._options)
         self.__dict__.pop("_retrying", None)
 
@@ -429,18 +428,18 @@ def _status(error: Exception) -> int | None:
 
 
 def _first_lines(error: Exception) -> str:
-    """Return obstore's message without debug output and without the server's page."""
+    """Return obstore's message without its debug output and the server's page."""
     return str(error).partition("\n\nDebug source")[0].partition(": <")[0].strip()
 
 
 def _head(meta: Any) -> Head:
-    # In whole seconds, as in headers: listings of some servers say more.
+    # Whole seconds, as in headers: listings of some servers are more precise.
     modified = meta["last_modified"].replace(microsecond=0).isoformat() if meta["last_modified"].timestamp() else ""
     return Head(meta["size"], strong(meta["e_tag"] or ""), modified)
 
 
 def strong(etag: str) -> str:
-    """Return an ETag without the mark of a weak one: servers send the same one with and without."""
+    """Return an ETag without the weak prefix, because servers send the same ETag with and without it."""
     return etag.removeprefix("W/")
 
 

@@ -1,8 +1,9 @@
-"""Holds an output in an object store for one writer: an object names the writer, from the first byte to the commit.
+"""Claims on outputs in object stores: an object names the one writer, from the first byte to the commit.
 
-`.<name>.lock.staged` lies beside the output while it is written. A lock in the cache folder of the writer's host shows
-whether it is alive; that of a writer on another host can't be seen, so its object is removed by hand. Writers of one
-piece of work have one name, and join: they make the same bytes, and the store takes those of the first.
+The object `.<name>.lock.staged` is next to the output while it is written. A lock in the cache folder of the writer's
+host shows whether the writer is running. The lock of a writer on another host is unknown, so its object must be removed
+by hand. Workers of one distributed job have the same writer name and share the claim. They write the same bytes, and
+the store keeps those of the first.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Owner(msgspec.Struct):
     """The writer of an output.
 
     Attributes:
-        writer: name of the run, or the digest of the plan of distributed work.
+        writer: name of the run, or digest of the plan of a distributed job.
         host, cache: the writer's host and cache folder, which has a lock while the writer runs.
     """
 
@@ -49,9 +50,9 @@ class RemoteClaim(Claim):
     """The claim of one writer to files of a remote store; see `penstock.store.outputs.claim_files`.
 
     Args:
-        store: of the files.
-        path: the data file.
-        work: digest of the plan of several writers, which join and replace nothing.
+        store: store of the files.
+        path: path of the data file.
+        work: digest of the plan of several writers, which share the claim and replace nothing.
 
     Raises:
         PrepareError: another writer holds this output, or was killed on another machine.
@@ -90,7 +91,7 @@ class RemoteClaim(Claim):
 
     def _forget(self) -> None:
         with contextlib.suppress(OSError):
-            if not self._joined or self._store.exists(self._data):  # else another may be at work still
+            if not self._joined or self._store.exists(self._data):  # else another worker may still be running
                 self._store.delete(self._path)
 
     def _say(self, own: Owner, path: str, *, first: bool) -> None:
@@ -100,27 +101,27 @@ class RemoteClaim(Claim):
             staged.commit()
         except NoCopy:
             raise
-        except ConfigError:  # it was not there a moment ago
+        except ConfigError:  # another writer was faster
             raise PrepareError("another run is writing this output", path=path, hint=_WAIT) from None
         finally:
             staged.abort()
 
 
 def sweep_claim(store: Store, path: str) -> None:
-    """Remove the object of a writer that was killed when its output was complete; raises as `RemoteClaim`."""
+    """Remove the object of a writer that was killed after its output was complete; raise like `RemoteClaim`."""
     if _owner(store, path) is not None:
         RemoteClaim(store, path).release()
 
 
 def forget_claim(store: Store, path: str, work: str) -> None:
-    """Remove the object of a writer of this work on any host, when its output is complete."""
+    """Remove the object of a writer of this work on any host, after its output is complete."""
     known = None if store.is_local else _owner(store, path)
     if known is not None and known.writer == work:
         store.delete(_owner_path(path))
 
 
 def is_at_work(path: str) -> bool:
-    """Return whether a writer of this host and cache folder is writing an output; others are unknown."""
+    """Return whether a process with this host and cache folder is writing an output; others are unknown."""
     place = upload_lock(cache_folder(), path)
     if not os.path.isfile(place):
         return False
@@ -135,7 +136,7 @@ def upload_lock(cache: str, path: str) -> str:
 
 
 def is_dead(host: str, cache: str, path: str) -> bool:
-    """Return whether the writer with this host and cache has certainly exited; the caller holds our own lock."""
+    """Return whether the writer with this host and cache has certainly exited; the caller holds its own lock."""
     if host != socket.gethostname():
         return False
     place = upload_lock(cache, path)
@@ -152,7 +153,7 @@ def _owner_path(path: str) -> str:
 
 
 def _owner(store: Store, path: str) -> Owner | None:
-    """Return the current writer in the store; an empty one if its object can't be read."""
+    """Return the current writer recorded in the store; an empty `Owner` if its object can't be read."""
     seen = store.origin
     try:
         return msgspec.json.decode(seen.get(_owner_path(path)), type=Owner)
@@ -163,10 +164,10 @@ def _owner(store: Store, path: str) -> Owner | None:
 
 
 ONE_PUT_BYTES = 1 << 23
-"""Up to here a file is uploaded when it is committed, by one conditional request; it is in memory for that time."""
+"""Size up to which a file is uploaded at its commit, by one conditional request; it is in memory meanwhile."""
 
 ONE_COPY_BYTES = 5 << 30
-"""S3 copies no more in one request; a larger file is uploaded to its name, and a claim keeps others from it."""
+"""S3's limit for copies in one request. A larger file is uploaded to its name, and a claim excludes other writers."""
 
 
 _HASHED_BYTES = 1 << 22
@@ -189,8 +190,8 @@ class RemoteStaged:
 
     Args:
         uploads: returns the store's transport of this process.
-        path: for users.
-        key: in the store.
+        path: path to show to users.
+        key: key in the store.
         overwrite: the file may exist.
     """
 
@@ -224,7 +225,7 @@ class RemoteStaged:
         return self._size_bytes if self._hidden else self._open.tell()
 
     def sync(self) -> None:
-        """Make the bytes durable, still invisible; a large file can't grow after that."""
+        """Make the bytes durable, still invisible; a large file can't grow afterwards."""
         if self._hidden is None and ONE_PUT_BYTES < self._open.tell() <= ONE_COPY_BYTES:
             folder, _, name = self._key.rpartition("/")
             self._sync_here()
@@ -235,9 +236,9 @@ class RemoteStaged:
             self._close()
 
     def commit(self) -> None:
-        """`sync`, then make visible under the final path.
+        """Sync the file, then make it visible under the final path.
 
-        Where a file may be replaced, there is nothing to lose: it goes up under its own name at once.
+        With `overwrite`, the file is uploaded to its final name directly.
         """
         try:
             if not self._overwrite:
@@ -308,7 +309,7 @@ class RemoteStaged:
             self._open.sync()
 
     def _hidden_name(self, name: str) -> str:
-        """Return a name made from the bytes, so that a writer of the same bytes reuses a killed one's upload."""
+        """Return a name that depends on the bytes, so that a re-run with the same bytes reuses a killed upload."""
         hasher = xxhash.xxh3_64()
         for start_bytes in range(0, self._size_bytes, _HASHED_BYTES):
             length_bytes = min(_HASHED_BYTES, self._size_bytes - start_bytes)
@@ -328,7 +329,7 @@ class RemoteStaged:
 
 
 def scratch_file(path: str) -> LocalStaged:
-    """Return a hidden file in the cache folder for an upload to `path`; later runs remove that of a killed run."""
+    """Return a hidden file in the cache folder for an upload to `path`; later runs remove a killed run's file."""
     with in_cache_folder(path):
         folder = upload_folder()
         sweep(folder)
@@ -336,7 +337,7 @@ def scratch_file(path: str) -> LocalStaged:
 
 
 def publish(staged: Sequence[Staged]) -> None:
-    """Sync all, then commit in order; after a failure, remove the new ones again."""
+    """Sync all files, then commit them in order; after a failure, remove the new files again."""
     for one in staged:
         one.sync()
     done: list[Staged] = []

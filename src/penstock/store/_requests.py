@@ -1,4 +1,4 @@
-"""How requests to remote stores are made, and what can be set about it."""
+"""Planning, settings and counts of requests to remote stores."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from penstock.store.base import Range
 from penstock.types import Buffer
 
 REQUEST_BYTES = 1 << 18
-"""What one request is worth: 256 KiB arrive in the time that a request waits for its first byte, with several at once.
+"""Cost of one request in bytes: with concurrent requests, 256 KiB arrive while a request waits for its first byte.
 
-So a gap of this size between two ranges is cheaper to read than to leave out.
+So reading a gap of up to this size between two ranges is cheaper than another request.
 """
 
 
@@ -30,9 +30,9 @@ class RemoteOptions:
         gap_bytes: ranges with smaller gaps are read by one request.
         part_bytes: longer reads become several concurrent requests: one connection only gets 50 to 100 MB/s.
         requests: concurrent requests per process.
-        tries: of one request.
+        tries: maximum number of tries per request.
         backoff_s: wait before the second try; doubled each time up to 10 s, and shortened at random by up to a half.
-        timeout_s: a try without a byte for so long has failed.
+        timeout_s: a try fails if no byte arrives for this long.
         deadline_s: limit on all tries without an answer; restarts when the server answers.
         spread_s: window for the first requests of a job's hosts, or 10 ms per host if that is less; 0 for no delay.
     """
@@ -59,7 +59,7 @@ class RemoteOptions:
 
 
 def whole_number(name: str) -> int | None:
-    """Return a setting as an integer; None if it isn't set; raise `ConfigError`."""
+    """Return a setting as an integer, None if it isn't set; raise `ConfigError` if it is invalid."""
     text = setting(name)
     return int(_number(name, text, whole=True)) if text else None
 
@@ -80,10 +80,11 @@ MOST_PARTS = 1 << 14
 
 
 def plan_requests(ranges: Sequence[Range], *, gap_bytes: int, part_bytes: int) -> list[Range]:
-    """The requests, in order of their place, that cover `(start_bytes, stop_bytes)` ranges.
+    """Return the requests that cover `(start_bytes, stop_bytes)` ranges, in order of their offsets.
 
-    Neighbours that are at most `gap_bytes` apart become one; what is longer than `part_bytes` becomes several, which
-    run at once. Empty ranges need none. There are never many more than `MOST_PARTS`: a size may be a lie.
+    Ranges that are at most `gap_bytes` apart are merged. Ranges longer than `part_bytes` are split into concurrent
+    requests. Empty ranges need no request. The number of parts is limited to about `MOST_PARTS`, because a recorded
+    size may be wrong.
     """
     runs: list[list[int]] = []
     for start, stop in sorted(one for one in ranges if one[0] < one[1]):
@@ -118,10 +119,10 @@ class Traffic:
     """Requests and bytes of a store in this process.
 
     Attributes:
-        requests: including failed tries.
-        fetched_bytes: received.
+        requests: number of requests, including failed tries.
+        fetched_bytes: number of bytes received.
         asked_bytes: requested by callers of a cached store; more than `fetched_bytes` if copies answered.
-        copies: files that were fetched completely.
+        copies: number of files that were fetched completely.
     """
 
     requests: int = 0
@@ -147,7 +148,7 @@ _MOST_BEGUN = 64
 
 
 class Costs:
-    """Path → cost of its ranges so far and of hinted ones; a request counts as `REQUEST_BYTES`."""
+    """Costs per path of ranges read so far and of hinted ranges; a request counts as `REQUEST_BYTES`."""
 
     __slots__ = ("_coming", "_spent")
 
@@ -164,7 +165,7 @@ class Costs:
         return path in self._coming
 
     def add(self, path: str, ranges: Sequence[Range]) -> int:
-        """Add ranges of a file, and return its sum including hinted reads."""
+        """Add ranges of a file, and return the file's total, including hinted reads."""
         requests = plan_requests(ranges, gap_bytes=REQUEST_BYTES, part_bytes=1 << 62)
         cost_bytes = sum(stop - start + REQUEST_BYTES for start, stop in requests)
         self._spent[path] = self._spent.get(path, 0) + cost_bytes
@@ -195,7 +196,7 @@ class Beginnings:
             self._held.popitem(last=False)
 
     def get_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
-        """Return the bytes of each range; None if they aren't all in the beginning."""
+        """Return the bytes of each range, or None if the beginning doesn't contain all of them."""
         data = self._held.get(path)
         if data is None or any(stop > len(data) for _, stop in ranges):
             return None

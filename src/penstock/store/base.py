@@ -1,7 +1,7 @@
-"""Base of all stores: what a store can do is a flag, or a method with a default.
+"""Base class of all stores: optional features are flags, or methods with a default.
 
-A store that doesn't override `stage` and `delete` is read-only. A plug-in's store that only implements
-`penstock.abc.Store` is adapted once, by `adapted`, where it comes in.
+A store that doesn't override `stage` and `delete` is read-only. `adapted` wraps a plug-in's store that only implements
+`penstock.abc.Store`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Head:
 
     Attributes:
         size_bytes: size of the file.
-        version: name of this version (ETag), without the prefix of a weak one; `""` if unknown.
+        version: identifier of this version (ETag), without the prefix of a weak one; `""` if unknown.
         modified: time of the last change, as text; `""` if unknown.
     """
 
@@ -133,7 +133,7 @@ class Store:
 
     @property
     def origin(self) -> Store:
-        """The store whose copies this one caches; else this store. Reads of it see files as they are now."""
+        """Underlying store of a cache, or this store; reads from it see the current files."""
         return self
 
     def within(self, path: str | None) -> Store:
@@ -153,11 +153,11 @@ class Store:
         return self
 
     def read_committed(self, path: str, read: Callable[[Store], ResultT]) -> ResultT:
-        """Call `read` with a store in which the output that `path` identifies is as its last commit made it."""
+        """Call `read` with a store that shows the output at `path` as of its last commit."""
         return read(self)
 
     def reading_commit(self, path: str) -> Store:
-        """Return the store of `read_committed`, for readers that don't mind if a commit comes in between."""
+        """Return the store of `read_committed`, for readers that tolerate a concurrent commit."""
         return self
 
     # --- writing on this machine ---------------------------------------------------------------------------------
@@ -173,11 +173,11 @@ class Store:
         """Start a folder that becomes visible at once; only if `stages_folders`.
 
         Args:
-            path: final path; an empty folder there counts as nothing.
+            path: final path; an empty folder there counts as missing.
             overwrite: replace a folder if `own` lists every file in it.
             beside: keep the hidden files next to this path; by default next to `path`.
-            own: returns the files that a dataset in a folder lists, by their paths in it, the one that makes it
-                visible last; None if there is no dataset.
+            own: returns the files that a dataset in a folder lists, as relative paths, the one that makes it visible
+                last; None if there is no dataset.
 
         Raises:
             ConfigError: `path` exists and `overwrite` is false, or it contains more than `own` lists (checked again at
@@ -186,7 +186,7 @@ class Store:
         raise Unsupported("this store can't publish a folder at once", path=path)
 
     def claim(self, path: str, *, shared: bool = False) -> Claim:
-        """Claim an output until `release`, with `shared` together with others that do; links were followed before.
+        """Claim an output until `release`, jointly with other `shared` claims; `path` must not be a link.
 
         Raises:
             PrepareError: another writer holds it.
@@ -221,15 +221,15 @@ class Store:
 
     @property
     def lists_nothing(self) -> bool:
-        """Whether this store has no listings, as a web server: what isn't a file may be a folder."""
+        """Whether this store can't list files, such as a web server: any path that isn't a file may be a folder."""
         return False
 
     def first_names(self, path: str) -> list[str]:
-        """Return some files under a folder, by their paths in it, by one request; none if the store can't list."""
+        """Return relative paths of some files under a folder, by one request; none if the store can't list."""
         return []
 
     def level(self, folder: str) -> tuple[list[str], list[str]]:
-        """Return the names of the folders and of the files directly in a folder, in no order; none if unknown."""
+        """Return the names of the folders and of the files directly in a folder, unordered; empty if unknown."""
         return [], []
 
     def head(self, path: str) -> Head:
@@ -237,19 +237,19 @@ class Store:
         return Head(self.size(path), "")
 
     def heads_under(self, folder: str, most: int) -> Mapping[str, Head] | None:
-        """Return path → size and version of all files under a folder; None if unknown, or more than `most`."""
+        """Return path → size and version of all files under a folder, or None if unknown or more than `most`."""
         return None
 
     def version(self, path: str) -> str:
-        """Return the version of a file as far as this process knows it without a request, else `""`."""
+        """Return the version of a file if this process has it without a request, else `""`."""
         return ""
 
     def peek(self, path: str, ranges: Sequence[Range]) -> list[bytes]:
-        """`get_ranges` of a few bytes that don't count as a reason to fetch the whole file."""
+        """Return a few bytes like `get_ranges`, without counting them as a reason to fetch the whole file."""
         return self.get_ranges(path, ranges)
 
     def prefetch(self, reads: Mapping[str, tuple[int, int]]) -> None:
-        """Hint what will be read: path → number of requests, and their total size in bytes."""
+        """Announce future reads: path → number of requests, and their total size in bytes."""
 
     def survey(self, folder: str, most: int) -> None:
         """List a folder of up to `most` files that will be read, so that no request per file is needed."""
@@ -270,8 +270,8 @@ class Store:
 
         Raises:
             NotFound: no such file.
-            Truncated, Corrupt: it has another size, or other hashes.
-            ConfigError: it is larger than the cache limit, or than what is read into memory.
+            Truncated, Corrupt: its size or hashes differ.
+            ConfigError: it is larger than the cache limit, or than the limit for files in memory.
         """
         raise Unsupported("this store keeps no local copies", path=path)
 
@@ -280,20 +280,20 @@ class Store:
         raise Unsupported("this store keeps no local copies", path=path)
 
     def copied_to(self, path: str) -> str | None:
-        """Return the local path of a file's copy; None if there is none that is available without a request."""
+        """Return the local path of a file's copy, or None if no copy is available without a request."""
         return None
 
     def expect_hashes(self, path: str, hashes: Mapping[str, str]) -> None:
-        """Set the hashes that an index records for a file: every copy of it is checked against them."""
+        """Set the hashes that an index records for a file; every copy of it is checked against them."""
 
     def expect_size(self, path: str, size_bytes: int, *, exact: bool = True) -> None:
-        """Set the size that an index records for a file, which saves a request; a rough one without `exact`."""
+        """Set the size that an index records for a file, which saves a request; without `exact`, a rough size."""
 
     def check_copies(self) -> None:
-        """Check every copy against its digest before it is used, whatever its record says."""
+        """Check every copy against its digest before it is used, regardless of its record."""
 
     def forget(self, path: str) -> None:
-        """Forget what is known of a file."""
+        """Drop this process's cached information about a file."""
 
     def capacity_bytes(self) -> int:
         """Return the limit on the size of all copies together."""
@@ -301,12 +301,12 @@ class Store:
 
     @property
     def folder(self) -> str | None:
-        """The cache folder; None for the user's."""
+        """Cache folder, or None for the user's."""
         return None
 
 
 class View(Store):
-    """A store that hands its calls on to another one, `inner`, except for those that a subclass overrides."""
+    """A store that forwards its calls to another one, `inner`, except for those that a subclass overrides."""
 
     def __init__(self, inner: abc.Store) -> None:
         self.inner = inner
@@ -346,14 +346,14 @@ class _MappedView(View):
 
 
 def adapted(store: abc.Store) -> Store:
-    """Return `store` itself if it has our base class, else a view of it with the defaults of all other methods."""
+    """Return `store` itself if it is a `Store`, else a view of it with the defaults of all other methods."""
     if isinstance(store, Store):
         return store
     return _MappedView(store) if isinstance(store, SupportsMmap) else View(store)
 
 
 class StagedView:
-    """A staged file that hands its calls on to another one; see `penstock.abc.Staged`."""
+    """A staged file that forwards its calls to another one; see `penstock.abc.Staged`."""
 
     __slots__ = ("path", "staged")
 
@@ -387,7 +387,7 @@ class StagedView:
 
 
 class Readable(Protocol):
-    """Files that can be read: those of a store, or of a staged folder by their names in it."""
+    """Files that can be read: those of a store, or of a staged folder by relative paths."""
 
     def size(self, path: str, /) -> int: ...
 
@@ -397,31 +397,32 @@ class Readable(Protocol):
 class StagedFolder(Readable, Protocol):
     """A folder of files that is invisible until `commit`.
 
-    The laws of `Staged` hold for the folder as a whole. If it replaces a folder, there is one or the other at any time.
+    The contract of `Staged` applies to the folder as a whole. If it replaces a folder, either the old or the new one
+    exists at any time.
     """
 
     path: str
-    """The final path."""
+    """Final path of the folder."""
 
     def stage(self, name: str) -> Staged:
-        """Start a file, by its path inside; its own `commit` makes it durable and readable, but leaves it hidden."""
+        """Start a file at a relative path; its `commit` makes it durable and readable here, but leaves it hidden."""
         ...
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
-        """Publish it durably; with `part`, only that folder in it, under `path`. Raises `ConfigError` if it exists."""
+        """Publish the folder durably, or only the subfolder `part` under `path`; raise `ConfigError` if it exists."""
         ...
 
     def abort(self) -> None:
-        """Discard it. A second call, or a call after `commit`, does nothing."""
+        """Discard the folder. A second call, or a call after `commit`, does nothing."""
         ...
 
 
 @runtime_checkable
 class NamedLate(Protocol):
-    """A staged file whose name, which depends on its content, may be chosen when it is committed."""
+    """A staged file whose name may be chosen at its commit, because the name depends on the content."""
 
     def commit_as(self, path: str) -> bool:
-        """Commit under another name in the same folder; return False if one of that name exists."""
+        """Commit under another name in the same folder; return False if that name exists."""
         ...
 
 
@@ -435,6 +436,6 @@ def require_inside(path: str, ranges: Sequence[Range], size_bytes: int) -> None:
 
 
 def changed_while_read(path: str, found: str, expected: str, kind: type[FormatError] = Corrupt) -> FormatError:
-    """Return the error for a file that isn't the one that was opened."""
+    """Return the error for a file that changed since it was opened."""
     hint = "Don't replace a dataset while it is being read; open it again"
     return kind("the file changed while it was being read", path=path, found=found, expected=expected, hint=hint)

@@ -1,16 +1,18 @@
-"""A remote store with whole local copies of its files, where these are cheaper than ranges.
+"""A remote store that keeps local copies of whole files when these are cheaper than reading ranges.
 
-A file is read by ranges first. Their cost is summed up: their bytes, and `REQUEST_BYTES` for each request. As
-soon as the sum and the ranges at hand would cost as much as the whole file, it is fetched whole, and everything more is
-answered from the copy. So a file never costs more than about twice what the better of both ways would have, whatever is
-read of it later; a small file is fetched whole at its second read. A caller that knows what it will read hints it
-(`prefetch`), and that is summed up before it is read. Each process counts for itself.
+A file is read by ranges first. Their cost is summed up: their bytes, and `REQUEST_BYTES` for each request. As soon as
+the sum and the next ranges would cost as much as the whole file, the whole file is fetched, and later reads are
+answered from the copy. So a file costs at most about twice as much as the cheaper of both ways, whatever is read later;
+a small file is fetched whole at its second read. Callers can announce future reads (`prefetch`), which are added to the
+sum in advance. Each process has its own sums.
 
 Copies are shared by the processes of a host; see `penstock.store._copies`. Size and version of a file are requested
-once an open store: a copy of another version is not used, and a file that changes while it is read by ranges is an
-error. Where a server names no version, the hashes of an index are the version, else a copy serves one run.
+once per opened store: a copy of another version is not used, and a file that changes while it is read by ranges is an
+error. If a server reports no version, the hashes of an index are the version; without hashes, a copy is only used by
+one run.
 
-Where the cache folder takes no copy, ranges go on being read by ranges, and what is needed whole is read into memory.
+If the cache folder can't store a copy, ranges are read by requests, and files that are needed whole are read into
+memory.
 """
 
 from __future__ import annotations
@@ -41,19 +43,19 @@ from penstock.types import Buffer
 _MOST_SURVEYED = 1 << 16
 _BEGIN_BYTES = 1 << 16
 _AT_ONCE_BYTES = 1 << 26
-_AGAIN_S = 60.0  # a cache folder that took no copy is asked again then
-_IN_MEMORY_BYTES = 1 << 30  # up to here a file that is needed whole and does not fit the cache folder is in memory
+_AGAIN_S = 60.0  # wait before retrying a cache folder that couldn't store a copy
+_IN_MEMORY_BYTES = 1 << 30  # limit for files read into memory because the cache folder can't store them
 _log = logger()
 
 
 class CachedStore(Store):
-    """`remote` with local copies; see the module. Picklable, thread-safe, usable after fork.
+    """A view of `remote` with local copies; see the module. Picklable, thread-safe, usable after fork.
 
-    Memory: 64 MiB per file that is being copied, and the data that is read.
+    Memory: 64 MiB per file that is being copied, plus the data returned.
 
     Args:
         remote: store of the files.
-        folder: of the cache; by default `PENSTOCK_CACHE`, or the user's.
+        folder: cache folder; by default `PENSTOCK_CACHE`, or the user's.
         budget_bytes: limit on all copies in the folder; by default `PENSTOCK_CACHE_BYTES`, or 95 % of the disk.
     """
 
@@ -159,7 +161,7 @@ class CachedStore(Store):
         known = self._stated.get(path, {})
         if not hashes.items() <= known.items():
             self._stated[path] = {**known, **hashes}
-            self._in_use.forget(path)  # it was not held against these
+            self._in_use.forget(path)  # its copy wasn't checked against these hashes
 
     def check_copies(self) -> None:
         self._checking = True
@@ -184,7 +186,7 @@ class CachedStore(Store):
         self.remote.counters.mine.asked_bytes += sum(stop - start for start, stop in ranges)
         span_bytes = max(stop for _, stop in ranges) - min(start for start, _ in ranges)
         near = span_bytes <= 2 * sum(stop - start for start, stop in ranges)
-        asked = [ranges] if near else [[one] for one in ranges]  # else what lies between them would be fetched too
+        asked = [ranges] if near else [[one] for one in ranges]  # one request would also fetch large gaps
         try:
             with Pool(len(asked), "penstock-peek") as pool:
                 answers = list(pool.map(lambda some: self.remote.fetch(path, some), asked))
@@ -266,7 +268,7 @@ class CachedStore(Store):
 
     @property
     def _folder(self) -> Copies:
-        # Made when it is needed: opening a dataset asks nothing of the cache folder.
+        # Created lazily: opening a dataset doesn't access the cache folder.
         if self._copies is None:
             _, folder, budget_bytes = self._args
             most_bytes = whole_number("PENSTOCK_CACHE_BYTES") if budget_bytes is None else budget_bytes
@@ -282,7 +284,7 @@ class CachedStore(Store):
         return found
 
     def _fetched(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
-        """Read ranges from the store, and keep size and version; None if it sends no ranges."""
+        """Read ranges from the store, and keep size and version; return None if the server ignores ranges."""
         try:
             found, head = self.remote.fetch(path, ranges)
         except RangesIgnored:
@@ -292,11 +294,11 @@ class CachedStore(Store):
         return found
 
     def _begin(self, path: str) -> None:
-        """Read the beginning of a file with a known name instead of requesting its size; it is read first anyway."""
+        """Read the beginning of an indexed file, which is read first anyway, instead of requesting its size."""
         guess_bytes = self._heads.guesses.get(path)
         if guess_bytes is None or path in self._heads or self._ranges_ignored:
             return
-        if guess_bytes <= _BEGIN_BYTES:  # all of it, for all processes of the host
+        if guess_bytes <= _BEGIN_BYTES:  # fetch the whole file, for all processes of the host
             self._learn(path)
         elif self._heads.seen(path) is None:
             with contextlib.suppress(RangesIgnored):
@@ -313,7 +315,7 @@ class CachedStore(Store):
                     self._copy(path, head, whole=False)
 
     def _unseen_ranges(self, path: str, ranges: Sequence[Range]) -> list[bytes] | None:
-        """Read ranges of a file with only a known or guessed size; None if its version is known."""
+        """Read ranges of a file of which only the size is known or guessed; return None if its version is known."""
         if self._heads.seen(path) is not None:
             return None
         size_bytes = self._heads.sizes.get(path)
@@ -331,23 +333,23 @@ class CachedStore(Store):
         return found
 
     def _copy_of_size(self, path: str, size_bytes: int | None, *, whole: bool = True, again: bool = False) -> Published:
-        """Return the copy of a file; with `again`, look for it on the disk in any case."""
+        """Return the copy of a file; with `again`, always look for it on the disk."""
         with self._looked_at(path, size_bytes) as head:
             return self._copy_on_disk(path, head, whole=whole) if again else self._copy(path, head, whole=whole)
 
     @contextlib.contextmanager
     def _looked_at(self, path: str, size_bytes: int | None) -> Generator[Head]:
-        """Yield size and version; those of a file that is new here come with its first bytes, kept for a copy."""
+        """Yield size and version; for a new file, from a request for its first bytes, which are kept for a copy."""
         if size_bytes:
             self._heads.sizes.setdefault(path, size_bytes)
         with contextlib.ExitStack() as stack:
             unseen = path not in self._heads and not self._versionless
-            known = size_bytes is None and path in self._stated  # its copy may be there: that costs no bytes
+            known = size_bytes is None and path in self._stated  # its copy may exist, which needs no transfer
             if unseen and size_bytes != 0 and not known and self._heads.seen(path) is None:
                 try:
                     stack.enter_context(hold_lock(deciding_path(self._folder.folder, path)))
                 except OSError:
-                    self.head(path)  # the folder takes nothing: that is said below
+                    self.head(path)  # the caller reports that the folder can't store anything
                 else:
                     stack.callback(drop_lock, self._folder.folder, path)
                     stack.callback(self._first.pop, path, None)
@@ -356,7 +358,7 @@ class CachedStore(Store):
 
     def _first_bytes(self, path: str, size_bytes: int | None) -> None:
         """Fetch the beginning, size and version of a file."""
-        if self._heads.seen(path) is not None:  # another process did meanwhile
+        if self._heads.seen(path) is not None:  # another process fetched it meanwhile
             return
         try:
             if size_bytes is not None:
@@ -370,7 +372,7 @@ class CachedStore(Store):
         else:
             self._heads.remember(path, head)
             self._first[path] = found
-            self._versionless = not head.identity  # then its copies are those of this run, and have to be looked for
+            self._versionless = not head.identity  # then copies belong to this run, and must be looked for
 
     def _known_copy(self, path: str, head: Head) -> Published | None:
         known = self._in_use.used(path)
@@ -394,7 +396,7 @@ class CachedStore(Store):
         return budget_bytes is None or head.size_bytes <= budget_bytes // 2
 
     def _copy(self, path: str, head: Head, *, whole: bool) -> Published:
-        """Return the copy, made if necessary, or raise `NoCopy`."""
+        """Return the copy, fetched if necessary, or raise `NoCopy`."""
         known = self._in_use.get(path, whole=whole)
         if known is not None:
             return known
@@ -417,13 +419,13 @@ class CachedStore(Store):
         return None if found is None else self._in_use.keep(path, found, whole=whole)
 
     def _name(self, path: str, head: Head) -> str:
-        """Return the name of the copy, from the version or the hashes of an index."""
+        """Return the name of the copy, derived from the version or the hashes of an index."""
         stated = self._stated.get(path)
         version = head.identity or ("" if stated is None else json.dumps(sorted(stated.items())))
         return copy_name(path, version, head.size_bytes, self._run)
 
     def _copy_if_any(self, path: str, head: Head) -> NDArray[np.uint8] | None:
-        """Return the copy; None if the cache folder can't store it, which is tried again after a while."""
+        """Return the copy, or None if the cache folder can't store it, which is retried after a while."""
         try:
             return self._copy(path, head, whole=False).data
         except NoCopy as error:
@@ -453,7 +455,7 @@ class CachedStore(Store):
 
 
 class _Forgetting(StagedView):
-    """A staged file whose commit makes the store forget the old one."""
+    """A staged file whose commit makes the store forget the old file."""
 
     __slots__ = ("_store",)
 

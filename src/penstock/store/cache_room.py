@@ -1,10 +1,14 @@
-"""Room for copies in the cache folder: a running total, and a look at the whole folder only where that is in doubt.
+"""Space management of the cache folder: a running total, and a scan of the folder only if the total is in doubt.
 
-The total lies in the file that all processes of the host lock while they make room. It is raised before a copy is
-fetched, and lowered where that fails: a process that is killed in between leaves it too high, never too low. What is
-removed by hand, or by a run at its end, leaves it too high as well. It is counted again where a copy would not fit by
-it, where it is missing or damaged, after a reboot, where not everybody who may write to the folder can write to it, and
-when the number of copies has doubled since.
+The total is in the file that all processes of the host lock while they make room. It is raised before a copy is
+fetched, and lowered if the fetch fails, so a killed process leaves it too high, never too low. Copies removed by hand,
+or by a run at its end, leave it too high as well. The folder is scanned again
+
+- if a copy would not fit according to the total,
+- if the total is missing or damaged,
+- after a reboot,
+- if some users may write to the folder but not to the file, and
+- when the number of copies has doubled since the last scan.
 """
 
 from __future__ import annotations
@@ -33,16 +37,15 @@ _MOST_BYTES = 1 << 10
 _FEW_COPIES = 256
 _MANY_COPIES = 1 << 10
 _SPARE = 32
-"""Of more than `_MANY_COPIES` copies, one part in so many of what all may take is made free at once: the folder is
-looked at as seldom."""
+"""With more than `_MANY_COPIES` copies, 1/32 of the budget is freed at once, so that scans are rare."""
 _CLOCK_S = 60.0
 
 Found: TypeAlias = "tuple[float, int, str]"
-"""Last use, size in bytes and path of a copy, or of the lock of one that is being fetched."""
+"""Last use, size in bytes and path of a copy, or of the lock of a copy that is being fetched."""
 
 
 class _Total(msgspec.Struct, frozen=True):
-    """Content of the file: the fields of `Room`, at least; the boot during which it was written, and a digest."""
+    """Content of the file: the fields of `Room`, the boot during which it was written, and a digest."""
 
     used_bytes: int
     copies: int
@@ -53,12 +56,12 @@ class _Total(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class Room:
-    """The total while it is locked; changes are written at the end.
+    """Total of the copies while it is locked; changes are written at the end.
 
     Attributes:
-        used_bytes: of all copies, including those that are being fetched.
-        copies: their number.
-        counted: their number at the last scan of the folder; -1 if a scan is necessary.
+        used_bytes: size of all copies, including those that are being fetched.
+        copies: number of copies.
+        counted: number of copies at the last scan of the folder; -1 if a scan is necessary.
     """
 
     used_bytes: int = 0
@@ -67,11 +70,11 @@ class Room:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether the folder must be scanned before the total counts."""
+        """Whether the folder must be scanned before the total is valid."""
         return self.counted < 0 or self.copies > 2 * self.counted + _FEW_COPIES
 
     def look(self, folder: str, own_lock: str) -> list[Found]:
-        """Scan the folder and count all but this process's reservation."""
+        """Scan the folder and count all copies except this process's reservation."""
         found = [one for one in _scan(folder) if one[2] != own_lock]
         self.used_bytes = sum(one_bytes for _, one_bytes, _ in found)
         self.copies = self.counted = len(found)
@@ -106,12 +109,12 @@ def room_in(folder: str) -> Generator[Room]:
             yield room
         finally:
             if room != before:
-                with contextlib.suppress(OSError):  # another user's: then nobody believes it, see `_read`
+                with contextlib.suppress(OSError):  # another user's file: then nobody trusts it, see `_read`
                     _write(fd, folder, room)
 
 
 def _read(fd: int, folder: str) -> Room:
-    """Return the recorded total; a room in doubt if it can't be trusted."""
+    """Return the recorded total, or a `Room` in doubt if the record can't be trusted."""
     about, around = os.fstat(fd), os.stat(folder)
     if _missing_rights(about, around):
         return Room()
@@ -130,12 +133,12 @@ def _write(fd: int, folder: str, room: Room) -> None:
         with contextlib.suppress(PermissionError):
             os.fchmod(fd, stat.S_IMODE(about.st_mode) | around.st_mode & _OTHERS_WRITE)
     data = msgspec.json.encode(_total(max(0, room.used_bytes), max(0, room.copies), room.counted))
-    os.ftruncate(fd, 0)  # killed here: it is counted again
+    os.ftruncate(fd, 0)  # after a kill here, the folder is scanned again
     os.pwrite(fd, data, 0)
 
 
 def _missing_rights(about: os.stat_result, around: os.stat_result) -> bool:
-    """Return whether a user may write to the folder, but not to the file."""
+    """Return whether some user may write to the folder but not to the file."""
     needed = around.st_mode & _OTHERS_WRITE
     same_group = about.st_gid == around.st_gid or not needed & stat.S_IWGRP or bool(needed & stat.S_IWOTH)
     return bool(needed & ~about.st_mode) or not same_group
@@ -147,7 +150,7 @@ def _total(used_bytes: int, copies: int, counted: int) -> _Total:
 
 
 def _boot() -> str:
-    """Return the id of the current boot: a total written before may be older than the copies."""
+    """Return the id of the current boot; a total from an earlier boot may be older than the copies."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read(64).strip()
@@ -178,14 +181,14 @@ def _scan(folder: str) -> list[Found]:
 
 
 def _drop_old(entry: os.DirEntry[str]) -> None:
-    """Remove a note of a version that is a month old; it saves at most one request."""
+    """Remove a version note that is a month old; a note saves at most one request."""
     with contextlib.suppress(OSError):
         if entry.stat(follow_symlinks=False).st_mtime < time.time() - _NOTE_S:
             os.unlink(entry.path)
 
 
 def _when(used_s: float, latest_s: float) -> float:
-    """Return a time to sort by; times in the future, of a clock that was set back, come first."""
+    """Return a time to sort by; times in the future, from a clock that was set back, come first."""
     return used_s if used_s <= latest_s else used_s - (1 << 40)
 
 
@@ -257,7 +260,7 @@ def _sizes(path: str) -> Iterator[int]:
 
 
 def about_copy(path: str) -> tuple[float, int]:
-    """Return when a copy was last used, in seconds since the epoch, and its bytes; zeros if it is gone."""
+    """Return a copy's last use, in seconds since the epoch, and its size in bytes; zeros if it is gone."""
     try:
         record = f"{os.path.splitext(path)[0]}.json"
         return os.path.getmtime(record if os.path.exists(record) else path), os.path.getsize(path)

@@ -1,7 +1,7 @@
-"""Makes one file of ranges of others: inside an S3 store, where the bytes don't come here, else by a copy.
+"""Concatenation of ranges of files into one: inside an S3 store without a transfer, otherwise by a copy.
 
-By UploadPartCopy, which takes parts of 5 MiB to 5 GiB (the last one may be smaller), at most 10,000. A range that is
-smaller, or what lies at the seam of two, is carried: read, and uploaded as a part of its own.
+S3's UploadPartCopy takes at most 10,000 parts of 5 MiB to 5 GiB (the last one may be smaller). Smaller ranges, and
+bytes at the border of two ranges, are downloaded and uploaded as separate parts ("carried").
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from penstock.types import Buffer
 LEAST_PART_BYTES = 5 << 20
 MOST_PARTS = 10_000
 _STEP_BYTES = 1 << 28
-"""A longer range is several parts, which the store copies at once."""
+"""Longer ranges are split into parts, which the store copies concurrently."""
 _HERE_BYTES = 10 << 20
-"""Of a part that is uploaded from this machine."""
+"""Size of a part that is uploaded from this machine."""
 _STREAM_BYTES = 1 << 26
 _COPY_BYTES = 1 << 24
 _THREADS = 8
@@ -43,23 +43,23 @@ Extent: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class ObjectPart:
-    """One part of the object: ranges that this machine uploads, or a range that the store copies."""
+    """One part of an object: ranges that this machine uploads, or a range that the store copies."""
 
     extents: tuple[Extent, ...]
     carried: bool
 
 
 def join_ranges(store: Store, ranges: Sequence[Extent], target: str, *, here: str, scratch: str) -> bool:
-    """Make the new file `target` of ranges, durably; return False if it exists.
+    """Concatenate ranges into the new file `target`, durably; return False if it exists.
 
     The kernel copies them on this machine, and an object store itself if `compose` can. Otherwise all bytes are read
     and written again.
 
     Args:
-        store: of the ranges and the target.
-        ranges: in order.
+        store: store of the ranges and the target.
+        ranges: the ranges, in order.
         target: the new file.
-        here: path of a file of this machine that some ranges are of.
+        here: path of a local file; some ranges may be of this file.
         scratch: a folder in the file system of a local store.
 
     Raises:
@@ -111,17 +111,17 @@ def can_compose(store: Store) -> bool:
 def compose(
     store: Store, parts: Sequence[Extent], target: str, *, here: str | None = None, create: bool = True
 ) -> bool:
-    """Make the object `target` of ranges if the store can do that itself. It becomes visible when it is complete.
+    """Concatenate ranges into the object `target` if the store can do that itself; it becomes visible when complete.
 
     Args:
-        store: of the ranges and the target.
-        parts: ranges in order; adjacent ones of an object count as one.
+        store: store of the ranges and the target.
+        parts: the ranges, in order; adjacent ranges of an object count as one.
         target: the object.
-        here: path of a file of this machine; ranges of it are uploaded.
+        here: path of a local file; ranges of it are uploaded.
         create: never replace an object.
 
     Returns:
-        Whether it was made; False if this store can't, or would need too many parts: then stream the bytes.
+        True if the object was made; False if this store can't, or would need too many parts: then stream the bytes.
 
     Raises:
         ConfigError: `target` exists, with `create`.
@@ -148,7 +148,7 @@ def compose(
 
 
 def copy_new(store: Store, source: str, target: str) -> None:
-    """Copy a file in its store, by the store if it can; raise `PrepareError` if `target` has other bytes."""
+    """Copy a file within its store, by the store if possible; raise `PrepareError` if `target` has other bytes."""
     size_bytes = store.size(source)
     try:
         if size_bytes >= LEAST_PART_BYTES and compose(store, [(source, 0, size_bytes)], target):
@@ -171,9 +171,9 @@ def _chunks(store: Store, path: str, size_bytes: int) -> Iterator[bytes]:
 
 
 def plan_parts(extents: Sequence[Extent], here: str | None = None) -> list[ObjectPart]:
-    """Return the parts of an object, each but the last of 5 MiB or more, with as few carried bytes as possible.
+    """Return the parts of an object, all but the last at least 5 MiB, with as few carried bytes as possible.
 
-    All ranges of `here`, a file of this machine, are carried.
+    All ranges of the local file `here` are carried.
     """
     planned: list[ObjectPart] = []
     waiting: list[Extent] = []
@@ -196,14 +196,14 @@ def plan_parts(extents: Sequence[Extent], here: str | None = None) -> list[Objec
 
 
 def _pieces(extents: Sequence[Extent], here: str | None) -> Iterator[Extent]:
-    """Yield the ranges; those of this machine in pieces that fit in memory."""
+    """Yield the ranges; ranges of the local file are split into pieces that fit in memory."""
     for path, start, length in _joined(extents):
         step = _HERE_BYTES if path == here else length
         yield from ((path, first, min(step, start + length - first)) for first in range(start, start + length, step))
 
 
 def _joined(extents: Sequence[Extent]) -> Iterator[Extent]:
-    """Yield the ranges without empty ones; adjacent ranges of a file are one."""
+    """Yield the non-empty ranges; adjacent ranges of a file are merged."""
     last: Extent | None = None
     for path, start, length in extents:
         if last is not None and last[0] == path and last[1] + last[2] == start:
@@ -246,7 +246,7 @@ class _Composition:
         except errors.ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             taken = code in ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
-            # A completion whose answer was lost is asked for again, and then there is no such upload.
+            # If the answer to a completion was lost, the retry reports that the upload doesn't exist.
             if create and (taken or (code == "NoSuchUpload" and self._remote.exists(self._target))):
                 raise output_exists(self._target) from None
             raise Unreachable("the store rejected a part of a copy", path=self._target, found=str(error)) from None
@@ -270,9 +270,9 @@ class _Composition:
 
 
 def _client(bucket: str, *, anew: bool = False) -> Any:
-    """boto3's client for a bucket, by the settings that reads and uploads go by; raises `MissingExtra`.
+    """Return boto3's client for a bucket, with the settings of reads and uploads; raise `MissingExtra` without boto3.
 
-    With `anew`, credentials are asked for where they come from, once more.
+    With `anew`, credentials are loaded again from their source.
     """
     boto3 = require("boto3", extra="s3")
     settings = s3_settings(bucket)
@@ -285,12 +285,12 @@ def _client(bucket: str, *, anew: bool = False) -> Any:
     return (boto3.Session() if anew else boto3).client("s3", endpoint_url=endpoint, **given)
 
 
-# --- uploads that were never ended ---------------------------------------------------------------------------------
+# --- unfinished uploads ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class OpenUpload:
-    """A multipart upload to `path` that was neither completed nor aborted: its parts are stored, and paid for."""
+    """A multipart upload to `path` that was neither completed nor aborted; its parts are stored and billed."""
 
     path: str
     key: str
@@ -298,9 +298,9 @@ class OpenUpload:
 
 
 def open_uploads(store: Store, paths: Sequence[str]) -> list[OpenUpload]:
-    """Uploads that are open for objects at or below some paths of an S3 bucket; none where the store has no such thing.
+    """Return the open multipart uploads at or below some paths of an S3 bucket; other stores have none.
 
-    Those of workers that go on are among them. One request a path.
+    Uploads of running workers are included. One request per path.
     """
     remote = store.origin
     if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
@@ -347,8 +347,8 @@ class _TakesRanges(Protocol):
 def append_range(staged: Staged, store: Store, extent: Extent) -> None:
     """Append a range of another file of its store to a staged file; raise `NotFound` or `Truncated`.
 
-    The kernel copies it on this machine, and the store itself if `staged` comes from a `JoiningStore`. Otherwise all
-    bytes are read and written.
+    Local files are copied by the kernel, and remote ones by the store if `staged` comes from a `JoiningStore`.
+    Otherwise all bytes are read and written.
     """
     path, start, length = extent
     if isinstance(staged, _TakesRanges):
@@ -367,16 +367,17 @@ def _chunks_of(store: Store, extent: Extent) -> Iterator[bytes]:
 
 
 def joining(store: Store, work: str | None) -> Store:
-    """Return the store for a writer, whose files an object store may join itself.
+    """Return a store for a writer whose files an object store may concatenate itself.
 
-    `work` is the digest of the plan of other writers of the same output; None if the writer replaces an output.
+    `work` is the digest of the plan shared with other writers of the same output, None if the writer replaces an
+    output.
     """
     remote = store.origin
     return JoiningStore(store, remote, work) if isinstance(remote, RemoteStore) else store
 
 
 class JoiningStore(View):
-    """An object store (`whole`; `remote` without copies) whose staged files take ranges of its files; see `joining`."""
+    """An object store (`whole`; `remote` is without copies) whose staged files accept ranges of its files."""
 
     def __init__(self, whole: Store, remote: RemoteStore, work: str | None = None) -> None:
         super().__init__(whole)
@@ -445,7 +446,7 @@ class JoinedStaged:
         self._here.sync()
 
     def commit(self) -> None:
-        """Have the store join its ranges and the written bytes; otherwise upload all of them."""
+        """Let the store join its ranges and the written bytes; otherwise upload all of them."""
         store = self._store
         try:
             self._here.sync()

@@ -1,9 +1,8 @@
-"""Arrays that are computed once a host: built under a lock, published whole, mapped by every process.
+"""Arrays that are computed once per host: built under a lock, published atomically, mapped by every process.
 
-Files are plain `.npy` in `<cache folder>/derived`, named by the digest of what they depend on. A record beside each
-says which array it holds, and its digest: a file that others changed or put there is logged and computed again; see
-`penstock.store.derived`. The cache folder is `PENSTOCK_CACHE`, else `penstock` in the user's cache directory.
-Deleting it is always safe.
+Files are plain `.npy` in `<cache folder>/derived`, named by a digest of their inputs. A record next to each file has
+the key of the array and its digest. A file that was changed or added by others is logged and computed again. The cache
+folder is `PENSTOCK_CACHE`, else `penstock` in the user's cache directory. Deleting it is always safe.
 """
 
 from __future__ import annotations
@@ -66,9 +65,9 @@ class Published:
     """A file in the cache folder.
 
     Attributes:
-        path: of the file.
+        path: path of the file.
         data: uint8[size_bytes], mapped read-only.
-        about: content of its record; empty without a trusted one.
+        about: content of its record; empty without a trusted record.
         identity: current owner, inode, size and time of the last change.
         unchanged: `identity` is that of the publication, and others can't write to the file.
     """
@@ -80,12 +79,12 @@ class Published:
     unchanged: bool
 
     def is_right(self, start_bytes: int = 0) -> bool:
-        """Return whether the bytes from `start_bytes` on have the recorded digest; reads all of them."""
+        """Read all bytes from `start_bytes` on, and return whether they have the recorded digest."""
         return self.about.get("digest") == hex_digest(DIGEST, self.data[start_bytes:])
 
 
 def open_published(path: str) -> Published | None:
-    """Return the file at `path`, correct or not; None if it can't be read."""
+    """Return the file at `path`, correct or not, or None if it can't be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -104,9 +103,9 @@ def open_published(path: str) -> Published | None:
 
 
 def write_record(path: str, about: Mapping[str, Any], digest: str) -> None:
-    """Write the record of a file that was published, or found correct, and make the file read-only.
+    """Write the record of a file that was published or verified, and make the file read-only.
 
-    `digest` is that of the bytes that `Published.is_right` checks.
+    `digest` is the digest of the bytes that `Published.is_right` checks.
     """
     _seal(path)
     with aborting(LocalStore().stage(_record_path(path), overwrite=True)) as staged:
@@ -127,7 +126,7 @@ def require_publishable(path: str) -> None:
 
 
 def note_use(path: str) -> None:
-    """Set the time of a file's record to now, if allowed: touching the file would change its ctime."""
+    """Set the time of a file's record to now, if allowed. Touching the file itself would change its ctime."""
     with contextlib.suppress(OSError):
         os.utime(_record_path(path))
 
@@ -176,7 +175,7 @@ class _Mapped:
 
 
 class InUse:
-    """The most recently used copies that a process has mapped, and the files for which it looked on the disk.
+    """Most recently used copies that a process has mapped, and the files whose copies it has looked for on the disk.
 
     A mapping holds a file open, so their number is bounded.
     """
@@ -188,12 +187,12 @@ class InUse:
         self._looked: set[str] = set()
 
     def get(self, path: str, *, whole: bool) -> Published | None:
-        """Return the mapped copy of a file; with `whole`, only one that was checked completely."""
+        """Return the mapped copy of a file; with `whole`, only if it was checked completely."""
         known = self._mapped.get(path)
         return known.copy if known is not None and (known.whole or not whole) else None
 
     def used(self, path: str) -> Published | None:
-        """Return the mapped copy of a file, and note its use now and then."""
+        """Return the mapped copy of a file, and record its use from time to time."""
         known = self._mapped.get(path)
         if known is None:
             return None
@@ -209,7 +208,7 @@ class InUse:
         return copy
 
     def is_first_look(self, path: str) -> bool:
-        """Return whether this is the first call for a file: copies are looked for on the disk once."""
+        """Return whether this is the first call for a file, because copies are looked for on the disk once."""
         is_first = path not in self._looked
         self._looked.add(path)
         return is_first
@@ -228,7 +227,7 @@ class InUse:
 
 _log = logger()
 Put = Callable[[NDArray[Any]], None]
-"""Takes any[k]: the next run of an array."""
+"""Function that appends any[k] to an array."""
 
 _SMALL_SCRATCH_BYTES = 1 << 24
 _KEY = re.compile(r"^[A-Za-z0-9_.-]{1,200}$")
@@ -238,7 +237,7 @@ _AT_HAND_ONLY: ContextVar[bool] = ContextVar("at_hand_only", default=False)
 
 
 class NotAtHand(Exception):
-    """A result would have to be computed first, which takes as long as reading an index or the data."""
+    """A result isn't cached, and computing it takes as long as reading an index or the data."""
 
 
 @contextlib.contextmanager
@@ -272,7 +271,7 @@ def cache_folder() -> str:
     """
     usual = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "penstock")
     given = setting("PENSTOCK_CACHE") or usual
-    if "://" in given:  # a folder of that name would be made here
+    if "://" in given:  # a local folder of that name would be created
         raise ConfigError(
             "the cache folder must be a local path", path=given, hint="Set PENSTOCK_CACHE to a local path"
         )
@@ -334,16 +333,16 @@ class DerivedCache:
             return np.zeros(count, dtype)
         with file:
             try:
-                # Reserved now: a page for which there is no room later would end the process.
+                # Reserve the space now: a page that doesn't fit on the disk later would kill the process.
                 os.posix_fallocate(file.fileno(), 0, size_bytes)
             except OSError as error:
                 raise named(error, self.folder, size_bytes) from None
             return np.memmap(file, dtype, "r+", shape=(count,)).view(np.ndarray)
 
     def fed(self, key: str, dtype: str, feed: Callable[[Put], None]) -> NDArray[Any]:
-        """Return the array under `key`, built from pieces: `feed(put)` puts one after another.
+        """Return the array under `key`, built from pieces that `feed(put)` appends in order.
 
-        Errors of `feed` are raised, and nothing is kept. If the directory isn't writable, `feed` is called again.
+        If `feed` raises, nothing is kept. If the directory isn't writable, `feed` is called again.
         """
         if not _KEY.match(key):
             raise ConfigError(f"not a key for a derived file: {key!r}")
@@ -411,7 +410,7 @@ def _about(key: str, dtype: str, count: int) -> dict[str, Any]:
 
 
 def _header(dtype: str, count: int) -> bytes:
-    """Return the first bytes of a `.npy` file, of the same size for any count."""
+    """Return the header of a `.npy` file, of the same size for any count."""
     header = io.BytesIO()
     facts = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": (count,)}
     np.lib.format.write_array_header_1_0(header, facts)
@@ -419,7 +418,7 @@ def _header(dtype: str, count: int) -> bytes:
 
 
 def _mapped(path: str, key: str, dtype: str) -> NDArray[Any] | None:
-    """Return the array in a file; None if it doesn't match its record, or has no trusted record."""
+    """Return the array in a file, or None if it doesn't match its record, or has no trusted record."""
     found = open_published(path)
     count = found.about.get("length") if found is not None else None
     if found is None or not isinstance(count, int) or count < 0:

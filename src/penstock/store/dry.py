@@ -1,7 +1,7 @@
-"""Stores that write nothing, for runs that only say what they would do.
+"""Stores that write nothing, for dry runs.
 
-An output is opened in such a store by the same code as in a real one: so it is refused for the same reasons, by the
-rights of folders and the claims of other writers too. What is made there is known to this store, and to nobody else.
+An output is opened in such a store by the same code as in a real one, so it fails for the same reasons, including
+missing permissions and the claims of other writers. New files are only visible in this store.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def dry_place(place: Place) -> Place:
 
 
 class DryOs:
-    """The `os` module for a store that writes nothing: new files have no names."""
+    """The `os` module for a store that writes nothing; new files are unnamed."""
 
     def __init__(self) -> None:
         self._made: dict[str, os.stat_result | None] = {}
@@ -83,10 +83,10 @@ class DryOs:
     link = rename
 
     def ftruncate(self, fd: int, length: int) -> None:
-        """Nothing changes."""
+        """Do nothing."""
 
     def fsync(self, fd: int) -> None:
-        """Nothing is to be made durable."""
+        """Do nothing."""
 
     def _is_made(self, path: str) -> bool:
         return os.path.abspath(path) in self._made
@@ -119,7 +119,7 @@ _READING = (
 
 
 class DryStore(View):
-    """A store whose files are read in place, and written into memory."""
+    """A store that reads files in place and writes them to memory."""
 
     inner: Store
 
@@ -161,7 +161,7 @@ class DryStore(View):
             file.commit()
 
     def delete(self, path: str) -> None:
-        """Remove what was written here; files of the inner store stay."""
+        """Remove a file that was written here; files of the inner store stay."""
         if self._memory.exists(path):
             self._memory.delete(path)
 

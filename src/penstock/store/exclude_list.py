@@ -1,20 +1,20 @@
-"""The exclude list `<side file>.exclude.jsonl`: which samples are excluded from a dataset, why, when and by whom.
+"""The exclude list `<side file>.exclude.jsonl`: the samples excluded from a dataset, with reason, time and author.
 
 One line per entry, JSON:
 
 | field | content |
 |---|---|
-| `index` | of the sample, from 0 |
+| `index` | index of the sample, from 0 |
 | `key` | its key, or null |
-| `digest` | 32 hex digits: of the sample, the same in every format |
+| `digest` | 32 hex digits: digest of the sample, the same in every format |
 | `reason`, `time`, `who` | text; the time as `2026-11-22T10:00:00+00:00` |
-| `split` | of a dataset with splits under one list, else null |
+| `split` | the split, if one list covers several splits, else null |
 | `dataset` | fingerprint of the dataset |
-| `number`, `entries` | of this entry, from 1, and how many there are |
-| `check` | xxh3-128 over the `check` before, or nothing, and this entry's own fields |
+| `number`, `entries` | number of this entry, from 1, and the number of entries |
+| `check` | xxh3-128 over the previous `check`, if any, and this entry's own fields |
 
-So a cut or changed list is detected, and the last `check` is the digest of the whole list. It is always rewritten as a
-whole, under a lock; readers see the old one or the new one.
+So a truncated or changed list is detected, and the last `check` is the digest of the whole list. A list is always
+rewritten as a whole, under a lock; readers see the old list or the new list.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from penstock.store.put import put
 from penstock.types import IntArray
 
 SUFFIX = ".exclude.jsonl"
-"""Behind the name of a side file."""
+"""Suffix after the name of a side file."""
 
 SIDE = ".penstock"
 BESIDE = f"{SIDE}{SUFFIX}"
-"""Behind the name of data."""
+"""Suffix after the name of data."""
 
 CERTIFICATE = ".certificate.json"
-"""Behind the name of what `purge` wrote."""
+"""Suffix of certificates of `purge`."""
 
 WAITING = f".penstock{SUFFIX}.next"
-"""Behind the name of data whose list is not there yet."""
+"""Suffix of the name of a list whose data is about to become visible."""
 
 OURS = (BESIDE, f"{BESIDE}.lock", WAITING)
-"""How names of lists, of what locks them and of what waits end: they are no data."""
+"""Suffixes of lists, of their locks and of waiting lists, which aren't data."""
 
 NOT_SHOWN = (NotFound, Denied, Unsupported)
-"""What a store raises that does not show what lies beside data: who may not look sees no list. One that does not answer
-is an error: what is excluded would be written."""
+"""Errors of a store that doesn't show the files next to data; these count as no list. Without an answer from the store,
+reading fails, because excluded samples would be included."""
 
 _MOST_BYTES = 1 << 30
 _AGAIN = "Restore it, or remove it and create it again with `penstock exclude`"
@@ -103,11 +103,11 @@ class Entry:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class ExcludeList:
-    """A list that was read; picklable, so that workers use the one that their caller read.
+    """Content of an exclude list; picklable, so that workers use the list that their caller read.
 
     Attributes:
-        entries: in the order in which they were added.
-        path: its file; None without one.
+        entries: the entries, in the order in which they were added.
+        path: path of the file, or None without a file.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -115,28 +115,28 @@ class ExcludeList:
 
     @property
     def digest(self) -> str:
-        """32 hex digits; 32 times 0 for an empty list."""
+        """Digest of the list, 32 hex digits; all 0 for an empty list."""
         return "0" * 32 if not self.entries else self.digests()[-1]
 
     def digests(self) -> list[str]:
         return list(_checks(self.entries))
 
     def of(self, split: str | None) -> tuple[Entry, ...]:
-        """Return the entries of a split; all if the list doesn't distinguish splits."""
+        """Return the entries of a split, or all if the list doesn't distinguish splits."""
         return tuple(one for one in self.entries if one.split is None or one.split == split)
 
 
 NO_LIST = ExcludeList()
-"""Nothing is taken out: a dataset as it is stored."""
+"""Empty exclude list."""
 
 
 def indices_of(entries: Iterable[Entry]) -> IntArray:
-    """Return int64[k], rising, each once: the samples of entries."""
+    """Return the distinct sample indices of entries, ascending, as int64[k]."""
     return np.unique(np.array([one.index for one in entries], np.int64))
 
 
 def encode_list(entries: Sequence[Entry], path: str) -> bytes:
-    """Return the bytes of a list for `path`; raise `TooLarge` if nobody would read it."""
+    """Return the bytes of a list for `path`; raise `TooLarge` if readers would reject it."""
     data = bytearray()
     for number, (one, check) in enumerate(zip(entries, _checks(entries), strict=True), 1):
         data += msgspec.json.encode(_Line(*_fields(one), number, len(entries), check)) + b"\n"
@@ -150,7 +150,7 @@ def encode_list(entries: Sequence[Entry], path: str) -> bytes:
 
 
 def decode_list(data: bytes, path: str) -> ExcludeList:
-    """Return the list in a file; raise `Corrupt` if any part of it is cut, changed, or something else."""
+    """Return the list in a file; raise `Corrupt` if it is truncated, changed, or not a list."""
     decoder = msgspec.json.Decoder(_Line)
     entries: list[Entry] = []
     known: dict[str, str] = {}
@@ -164,7 +164,7 @@ def decode_list(data: bytes, path: str) -> ExcludeList:
             raise _damaged(path, f"line {number}: {error}") from None
         if not 0 <= found.index < 1 << 62:
             raise _damaged(path, f"line {number}: index {found.index}")
-        # Most entries have the same texts: one of each is held.
+        # Most entries have the same texts, so each text is kept once.
         texts = (found.reason, found.time, found.who, found.dataset)
         reason, time, who, dataset = (known.setdefault(text, text) for text in texts)
         entry = Entry(found.index, found.key, found.digest, reason, time, who, found.split, dataset)
@@ -197,13 +197,13 @@ def change_list(
     *,
     dry_run: bool = False,
 ) -> ExcludeList:
-    """Replace a list by the result of `change` on its entries, durably; an empty list is no file.
+    """Replace a list by the result of `change` on its entries, durably; an empty list is deleted.
 
     Concurrent changes wait, so that no entries are lost. A dry run writes nothing, and doesn't wait. `record` is called
-    after a list is written, and before one is deleted: a process that is killed in between leaves a list that counts.
+    after a list is written, and before a list is deleted: a process that is killed in between leaves a valid list.
 
     Raises:
-        ConfigError: it is not on this machine.
+        ConfigError: the list is not on this machine.
         OSError: its directory can't be written to.
         Corrupt: the existing list can't be read; it stays.
     """
@@ -229,7 +229,7 @@ _ELSEWHERE = "Write the list elsewhere with --excludes FILE (list=), and open th
 
 @contextlib.contextmanager
 def _refused(place: Place) -> Generator[None]:
-    """Add to the `OSError` of a directory that can't be written to where else the list can be."""
+    """Add to the `OSError` of a read-only directory where else the list can be."""
     try:
         yield
     except OSError as error:
@@ -264,9 +264,9 @@ def require_no_list(store: Store, side: str, why: str = "it wouldn't match the n
 
 
 def list_above(paths: Collection[str], own: str | None = None, known: Collection[str] = ()) -> str | None:
-    """Return an exclude list in a directory above local files, up to the root, except their `own`; or None.
+    """Return an exclude list in a directory above local files, up to the root, except their `own`, or None.
 
-    For `known` files, as in `with_lists`, only the directories above are looked at.
+    For `known` files, as in `with_lists`, only the directories above are checked.
     """
     own, store = None if own is None else os.path.realpath(own), LocalStore()
     listed = {os.path.dirname(one) for one in paths if one in known}
@@ -290,7 +290,7 @@ def linked_file(store: Store, path: str) -> Place | None:
 
 
 def list_beside(store: Store, side: str) -> str:
-    """Return the path of the list of a dataset with this side file: next to the file itself if its name is a link.
+    """Return the path of the exclude list for a side file; if that is a link, next to its target.
 
     Raises `ConfigError` if there is another list next to the link.
     """
@@ -305,9 +305,9 @@ def list_beside(store: Store, side: str) -> str:
 
 
 def with_lists(store: Store, paths: Collection[str], known: Collection[str] = ()) -> dict[str, str]:
-    """Return file → exclude list for files that have one; a directory of several is listed once.
+    """Return file → exclude list for files that have one; a directory with several files is listed once.
 
-    `known` is a listing of their directories: of files that aren't links and of all lists.
+    `known` is a listing of their directories: the files that aren't links, and all lists.
     """
     found = {path: f"{path}{BESIDE}" for path in paths if path in known and f"{path}{BESIDE}" in known}
     for folder, files in _by_folder(store, (one for one in paths if one not in known)).items():
@@ -324,9 +324,9 @@ def with_lists(store: Store, paths: Collection[str], known: Collection[str] = ()
 
 
 def with_side_files(store: Store, paths: Collection[str], known: Collection[str] = ()) -> list[str]:
-    """Return the files that have a side file; a directory of several is listed once.
+    """Return the files that have a side file; a directory with several files is listed once.
 
-    `known` is a listing of their directories: of the files and of all side files.
+    `known` is a listing of their directories: the files and all side files.
     """
     found = [path for path in paths if path in known and f"{path}{SIDE}" in known]
     for folder, files in _by_folder(store, (one for one in paths if one not in known)).items():
@@ -343,7 +343,7 @@ def _by_folder(store: Store, paths: Iterable[str]) -> dict[str, list[str]]:
     for path in paths:
         named.setdefault(path.rpartition("/")[0], []).append(path)
     folders: dict[str, list[str]] = {}
-    for files in named.values():  # a million files may lie in one folder, which may have several names
+    for files in named.values():  # one folder may contain a million files, and may have several names
         folders.setdefault(Place(store, files[0]).folder().path, []).extend(files)
     return folders
 

@@ -1,4 +1,4 @@
-"""Which files a path, a folder or a glob means, here or in a store far away."""
+"""Expansion of paths, folders and globs to files, local or remote."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from penstock.store.telling import told
 
 _log = logger()
 _MANY_FILES = 20_000
-"""To list so many takes longer than a page should wait."""
+"""Number of files whose listing takes too long for a page of the viewer."""
 
 
 def find_files(
@@ -43,15 +43,15 @@ def find_files(
 ) -> Iterator[str]:
     """Yield the files of a path or URL: itself, or those of a folder or a glob.
 
-    Folders are searched at any depth for names that end in one of the first of `kinds` that has a file; hidden ones are
-    skipped. Links out of such a folder are an error without `follow_links`.
+    Folders are searched at any depth for files of the first of `kinds` that has any; hidden files are skipped. Links
+    out of such a folder are an error without `follow_links`.
 
     Args:
         given: path, folder, glob or URL.
-        kinds: suffixes of names, one kind after the other.
+        kinds: suffixes of names for each kind, in order of preference.
         what: name of the files for errors.
         follow_links: allow links out of a folder.
-        statuses: filled with those of a folder's files that aren't links, and of exclude lists, by their paths.
+        statuses: filled with path → status of a folder's files that aren't links, and of exclude lists.
         folders: suffixes of folders that count as one file.
 
     Raises:
@@ -97,7 +97,7 @@ def find_files(
             else [one]
             for one in matches
         )
-        # A pattern may fit a folder and what is in it.
+        # A pattern may match a folder and its contents.
         yield from dict.fromkeys(map(absolute, itertools.chain.from_iterable(expanded)))
     else:
         raise NotFound("no such file or folder", path=given, hint="Check the path")
@@ -134,7 +134,7 @@ def files_of_all(paths: Sequence[str], suffixes: Sequence[str], what: str, *, fo
 
 
 def select_files(paths: Iterable[str], suffixes: Sequence[str]) -> list[str]:
-    """Return the paths that end in one of `suffixes`; warn about copies, and about others that may hold samples."""
+    """Return the paths that end in one of `suffixes`; warn about copies, and about skipped files of samples."""
     suffixes, selected = tuple(suffixes), list[str]()
     for path in paths:
         if path.endswith(suffixes):
@@ -146,7 +146,7 @@ def select_files(paths: Iterable[str], suffixes: Sequence[str]) -> list[str]:
 
 
 def peek_names(store: Store, root: str, most: int, folders: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield names of the first `most` entries of a folder and of folders in it; a remote store is asked once.
+    """Yield names of the first `most` entries of a folder and its subfolders; a remote store gets one request.
 
     Hidden names are skipped; `folders` as in `find_files`.
     """
@@ -170,7 +170,7 @@ def peek_names(store: Store, root: str, most: int, folders: tuple[str, ...] = ()
 
 
 def _listed(paths: Iterable[str]) -> Iterator[str]:
-    """Yield the paths and report their number; many aren't listed in a block of `at_hand_only`."""
+    """Yield the paths and report their number; raise `NotAtHand` for many paths in a block of `at_hand_only`."""
     for count, path in enumerate(told("files listed", paths)):
         if count == _MANY_FILES:
             require_long_work(path)
@@ -178,7 +178,7 @@ def _listed(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _as_files(names: Iterable[str], folders: tuple[str, ...]) -> Iterator[str]:
-    """Yield names of files; instead of files in a folder that counts as one file, that folder once."""
+    """Yield names of files; a folder that counts as one file replaces the files in it."""
     if not folders:
         yield from names
         return
@@ -197,7 +197,7 @@ def _is_hidden(name: str) -> bool:
 
 
 def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[str, ...]) -> Iterator[str]:
-    """Yield the files of a URL: itself, those under it, or matches of a pattern; one listing."""
+    """Yield the files of a URL: itself, the files under it, or matches of a pattern; by one listing."""
     place = place_of(given)
     if glob.has_magic(place.path):
         root = place.path[: re.search(r"[*?[]", place.path).start()].rpartition("/")[0]  # type: ignore[union-attr]
@@ -209,7 +209,7 @@ def _far(given: str, kinds: Sequence[Sequence[str]], what: str, folders: tuple[s
         yield from found
         return
     if place.path.startswith("http") and place.path.endswith(tuple(itertools.chain(folders, *kinds))):
-        yield place.path  # a web server lists nothing: what has such a name is a file, and missed where it is read
+        yield place.path  # a web server has no listings: assume a file; a missing one is an error when it is read
         return
     taken_whole = folders and place.path.rstrip("/").endswith(folders)
     if place.exists() and (taken_whole or not place.is_folder()):
@@ -265,7 +265,7 @@ def _walk(
     others: tuple[str, ...],
     left_out: list[str],
 ) -> Iterator[str]:
-    # Unlike with os.walk, an unreadable folder is an error: its documents would be missing without a word.
+    # Unlike with os.walk, an unreadable folder is an error, because its documents would be missing silently.
     with os.scandir(folder) as entries:
         for entry in entries:
             if statuses is not None and entry.name.endswith((LIST, SIDE)):
@@ -294,7 +294,7 @@ def _walk(
 
 
 def _warn_of_others(left_out: Sequence[str], what: str) -> None:
-    """Warn about files of a directory that would be read if it had none of the kind that is preferred."""
+    """Warn about files of a directory that are ignored because it has files of a preferred kind."""
     if left_out:
         more = f" and {len(left_out) - 1:,} more" if len(left_out) > 1 else ""
         why = f"not read as part of the directory, which contains {what} files. To read it, pass it as another input"
@@ -302,7 +302,7 @@ def _warn_of_others(left_out: Sequence[str], what: str) -> None:
 
 
 _METADATA = ("index.json", "_info.json", "state.json", "_dict.json", "config.json", ".certificate.json")
-"""Suffixes of JSON files next to JSONL that hold no samples."""
+"""Suffixes of JSON files next to JSONL files that don't contain samples."""
 
 _PACKED = re.compile(r"\.(gz|zst|bz2|xz|lz4|zip)$")
 _LEFTOVER = re.compile(r"(\.(part|partial|tmp|temp|crdownload|download|incomplete|bak|old|orig|\d+)|~)$")
@@ -310,7 +310,7 @@ _LEFTOVER = re.compile(r"(\.(part|partial|tmp|temp|crdownload|download|incomplet
 
 
 def _warn_if_unread(path: str, suffixes: tuple[str, ...]) -> None:
-    """Warn about a file of a directory that is left out because of its suffix, if it probably holds samples too."""
+    """Warn about a file of a directory that is skipped because of its suffix, if it probably contains samples."""
     name = path.rpartition("/")[2].lower()
     is_jsonl = ".jsonl" in suffixes
     whole, unpacked = _LEFTOVER.sub("", name), _PACKED.sub("", name)
@@ -346,7 +346,7 @@ def _warn_of_copies(paths: Iterable[str]) -> None:
 
 
 def _warn_if_read_twice(link: str, root: str, suffixes: tuple[str, ...]) -> None:
-    """Warn about a link to a file or folder below the searched folder `root`, which the search finds by itself too."""
+    """Warn about a link to a file or folder below the searched folder `root`, whose target is found twice."""
     real = os.path.realpath(link)
     below = real.removeprefix(root.rstrip("/") + "/")
     is_searched = below != real and not any(part.startswith(".") for part in below.split("/"))
@@ -357,7 +357,7 @@ def _warn_if_read_twice(link: str, root: str, suffixes: tuple[str, ...]) -> None
 
 
 def warn_of_links(named: Sequence[str]) -> None:
-    """Warn about local paths, named one by one, that lead to the same file or folder."""
+    """Warn about explicitly named local paths that lead to the same file or folder."""
     first: dict[str, str] = {}
     for path in named if len(named) > 1 else ():
         if not is_url(path) and is_there(path):
@@ -368,7 +368,7 @@ def warn_of_links(named: Sequence[str]) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def _warn(message: str) -> None:
-    """Log a warning once per process: opening a directory lists it several times."""
+    """Log a warning once per process, because opening a directory lists it several times."""
     _log.warning("%s", message)
 
 
@@ -376,6 +376,6 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return entry.is_dir()
     except OSError as error:
-        if error.errno != errno.ELOOP:  # a link that leads to itself; else what lies there would be missing unseen
+        if error.errno != errno.ELOOP:  # ELOOP: a link to itself; after other errors, files would be missing silently
             raise
         return False

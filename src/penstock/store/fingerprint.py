@@ -1,4 +1,4 @@
-"""Fingerprints of data: a few reads at any size, and the same for a copy elsewhere."""
+"""Fingerprints of data: a few reads at any size, independent of the location."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from penstock.store.zip_store import ZipStore
 
 @dataclass(frozen=True, slots=True)
 class OpenedFile:
-    """A local file as of the opening of a dataset, so that its reader notices a replacement.
+    """State of a local file when its dataset was opened, so that readers notice a replacement.
 
-    The inode isn't compared, because some file systems in user space give a file another one each time.
+    The inode isn't compared, because some file systems in user space change it each time.
     """
 
     path: str
@@ -41,9 +41,9 @@ class OpenedFile:
             raise changed_while_read(self.path, _shown(status.st_size, status.st_mtime_ns), str(self), kind)
 
     def require_not_later(self, path: str) -> None:
-        """Raise `Corrupt` if this file is another one now, and the file at `path` was written after it was opened.
+        """Raise `Corrupt` if this file was replaced, and the file at `path` was written after it was opened.
 
-        For an index that may be made again over the same files.
+        For an index that may be rebuilt for the same files.
         """
         index, status = status_of(os.stat, self.path), status_of(os.stat, path)
         if index is None or status is None or (index.st_size, index.st_mtime_ns) == (self.size_bytes, self.mtime_ns):
@@ -57,7 +57,7 @@ class OpenedFile:
 
 
 def opened_file(store: Store, path: str) -> OpenedFile | None:
-    """Return a file as it is now; None for a remote one, whose store compares versions, or if there is none."""
+    """Return the current state of a file, or None if it is missing, or remote: remote stores compare versions."""
     if not store.is_local:
         return None
     path = store.current_path(path)
@@ -76,7 +76,7 @@ _NONE: Mapping[str, os.stat_result] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class FileState:
-    """Size, time of change (0 in remote stores) and version (empty on this machine) of a file."""
+    """Size, modification time (0 in remote stores) and version (empty for local files) of a file."""
 
     size_bytes: int
     mtime_ns: int
@@ -96,7 +96,7 @@ def state_of(file: Place, statuses: Mapping[str, os.stat_result] = _NONE) -> Fil
 
 
 def states_at_opening(files: Iterable[Place]) -> list[FileState]:
-    """Return states of files; of remote files, those when their store was opened or last looked."""
+    """Return states of files; for remote files, as of the last request or the opening of their store."""
 
     def state(file: Place) -> FileState:
         if not file.store.keeps_copies:
@@ -109,7 +109,7 @@ def states_at_opening(files: Iterable[Place]) -> list[FileState]:
 
 
 def states_of(files: Iterable[Place], statuses: Mapping[str, os.stat_result] = _NONE) -> list[FileState]:
-    """Return the current states of many files: remote ones by a listing, or concurrently by one request each."""
+    """Return the current states of many files; for remote files, by a listing or by concurrent requests."""
     files = list(files)
     with Pool(_AT_ONCE, "penstock-states") as pool:
         return list(pool.map(looking_up(files, statuses), files))
@@ -144,12 +144,12 @@ def is_worth_a_listing(files: Sequence[str]) -> bool:
 
 
 def most_listed(files: Sequence[str]) -> int:
-    """Return up to how many names a listing is worth it; a page holds a thousand."""
+    """Return the number of names up to which a listing is worthwhile; a page has a thousand."""
     return max(_LISTED_AT_ONCE, _SPARSE * len(files))
 
 
 def folder_above(files: Sequence[str]) -> str:
-    """Return the directory, or the bucket, that contains all of these URLs of one store."""
+    """Return the directory or bucket that contains all of these URLs of one store."""
     scheme, _, _ = files[0].partition("://")
     return f"{scheme}:/" + os.path.commonpath([file.removeprefix(f"{scheme}:/").rpartition("/")[0] for file in files])
 
@@ -165,10 +165,10 @@ def sample_fingerprint(
     """Return 32 hex digits over a format's own index and 4 KiB at four places of at most 16 files.
 
     Args:
-        store: of the files; or a staged folder, with names in it as paths.
+        store: store of the files, or a staged folder with relative paths.
         format_name: distinguishes equal bytes of different formats.
         index: the format's own index or header.
-        files: `(name, path)`: the name is hashed and must not depend on the location; the path is read.
+        files: pairs `(name, path)`: the name is hashed and must not depend on the location; the path is read.
         index_digest: xxh3-128 of the index, if known.
     """
     read = store.peek if isinstance(store, Store) else store.get_ranges
@@ -191,15 +191,15 @@ def once_a_host(
     find: Callable[[], str],
     recorded: Callable[[], str | None] = lambda: None,
 ) -> str:
-    """Return `find()`, a fingerprint, which is kept for the processes of this host if the data is remote.
+    """Return `find()`, a fingerprint, which is cached for the processes of this host if the data is remote.
 
     Args:
-        store: of the data.
-        paths: files whose versions are that of the data: its index, or all.
-        name: distinguishes fingerprints of one such file: the format, and how it is read.
+        store: store of the data.
+        paths: files whose versions identify the data: its index, or all.
+        name: distinguishes several fingerprints of the same files, by format and reading options.
         find: returns 32 hex digits, from a sample of the data.
-        recorded: returns those of the side file; asked first for remote data. Local data is sampled: that is cheap,
-            and detects changes of other writers.
+        recorded: returns the fingerprint in the side file, which has priority for remote data. Local data is sampled,
+            which is cheap and detects changes by other writers.
     """
     if not store.keeps_copies:
         return find()
@@ -214,9 +214,9 @@ def once_a_host(
 
 
 def file_key(store: Store, format_name: str, path: str) -> str:
-    """Key of what this host derives from a whole file: a fingerprint is a sample, but every change has a time.
+    """Return the cache key of data derived from a whole file: its fingerprint, which is a sample, and its state.
 
-    A file of a store that names versions is known by its version alone.
+    In a store with versions, only the version identifies a file.
     """
     size_bytes = store.size(path)
     version = store.version(path) if store.keeps_copies else ""
@@ -226,11 +226,11 @@ def file_key(store: Store, format_name: str, path: str) -> str:
 
 
 def files_key(fingerprint: str, store: Store, paths: Iterable[str]) -> str:
-    """Return such a key for several files; for remote ones from the version of the first, their index.
+    """Return such a key for several files; for remote files, from the version of the first one, their index.
 
     A missing file counts as missing.
     """
-    if isinstance(store, ZipStore):  # its members are as old as it is
+    if isinstance(store, ZipStore):  # its members have the state of the zip file
         store, paths = store.file[0], [store.file[1]]
     if store.keeps_copies:
         return digest(fingerprint, [store.version(path) for path in islice(paths, 1)])
@@ -238,7 +238,7 @@ def files_key(fingerprint: str, store: Store, paths: Iterable[str]) -> str:
 
 
 def _state(store: Store, path: str) -> list[str | int]:
-    """Return what shows that a local file is unchanged; an old time may have been restored."""
+    """Return the fields that show that a local file is unchanged, even if its modification time was restored."""
     if not store.is_local:
         return []
     status = status_of(os.stat, path)

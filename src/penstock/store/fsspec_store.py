@@ -1,6 +1,7 @@
-"""Every other protocol of fsspec: `memory://`, `hf://`, `sftp://`, `dbfs://`, …, each with its own package.
+"""Store for the other protocols of fsspec, such as `memory://`, `hf://`, `sftp://` and `dbfs://`.
 
-Paths are whole URLs. A file system is made for each process, at its first use; credentials are those that it finds.
+Most protocols need a package. Paths are whole URLs. Each process creates the file system at its first use; the file
+system finds its own credentials.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TIMES = ("LastModified", "mtime", "modified", "created")
 
 
 def knows(scheme: str) -> bool:
-    """Return whether fsspec has the scheme; raise `MissingExtra` if fsspec isn't installed."""
+    """Return whether fsspec supports the scheme; raise `MissingExtra` if fsspec isn't installed."""
     fsspec = require("fsspec", extra="fsspec")
     return scheme in fsspec.available_protocols() or scheme in fsspec.registry
 
@@ -75,7 +76,7 @@ class FsspecStore(Remote):
     def head(self, path: str) -> Head:
         self.counters.mine.requests += 1
         with self._typed(path):
-            # A listing that fsspec remembers may be older than the file.
+            # A listing that fsspec has cached may be older than the file.
             self._files.invalidate_cache(path)
             info = self._files.info(path)
         if info.get("type") == "directory" or info.get("size") is None:
@@ -115,9 +116,9 @@ class FsspecStore(Remote):
             self._files.rm_file(path)
 
     def put(self, path: str, local_path: str, *, create: bool) -> bool:
-        """Upload a file; false where `create` and it exists.
+        """Upload a file; return False if `create` and it exists.
 
-        Few file systems have a conditional write: two writers that end at the same moment may both succeed here.
+        Few file systems have conditional writes, so two writers that finish at the same moment may both succeed.
         """
         if create and self.exists(path):
             return False
@@ -140,7 +141,7 @@ class FsspecStore(Remote):
 
     @property
     def _files(self) -> Any:
-        # fsspec keeps one instance a process and thread.
+        # fsspec keeps one instance per process and thread.
         fsspec = require("fsspec", extra="fsspec")
         try:
             told = fsspec.get_filesystem_class(self.scheme)._get_kwargs_from_urls(self._url) if self._url else {}

@@ -1,4 +1,4 @@
-"""Tokenizers in the local cache of the Hugging Face Hub: `gpt2` is taken from there, and never fetched.
+"""Tokenizers in the local cache of the Hugging Face Hub: names such as `gpt2` are found there, and never downloaded.
 
 The cache is `$HF_HUB_CACHE`, else `hub` in `$HF_HOME` or `~/.cache/huggingface`:
 `models--<owner>--<name>/refs/main` names a revision, whose files are in `snapshots/<revision>`.
@@ -13,17 +13,17 @@ from pathlib import Path
 from penstock.errors import NotFound
 
 _NAME = re.compile(r"^[A-Za-z0-9][\w-]*(\.\d[\w-]*)*(/[\w.-]+)?$")
-"""A name such as `gpt2` or `meta-llama/Llama-3.1-8B`, and no file's."""
+"""Name on the Hub, such as `gpt2` or `meta-llama/Llama-3.1-8B`, not a file name."""
 
 _OLD_OWNERS = {"gpt2": "openai-community", "bert-base-uncased": "google-bert", "roberta-base": "FacebookAI"}
-"""Names that had no owner when they came to the Hub, and have one there now."""
+"""Names that originally had no owner on the Hub → their current owners."""
 
 _REVISION = re.compile(r"[0-9a-f]{40}")
 _MOST_REF_BYTES = 100
 
 
 def located(tokenizer: str) -> str:
-    """Return the path of a tokenizer: as given, or the folder of this name in the Hub's local cache.
+    """Return the path of a tokenizer: `tokenizer` itself, or the folder of this name in the Hub's local cache.
 
     Raises:
         NotFound: neither exists; the hint is the command that downloads it.
@@ -43,7 +43,7 @@ def located(tokenizer: str) -> str:
 
 
 def _snapshots(name: str) -> list[Path]:
-    """Return the folders with a tokenizer of this name, that of `main` first."""
+    """Return the folders with a tokenizer of this name, the revision of `main` first."""
     root = _cache() / f"models--{name.replace('/', '--')}"
     try:
         with open(root / "refs/main", "rb") as file:

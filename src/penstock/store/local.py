@@ -1,13 +1,13 @@
-"""Local files: reads, maps, and the one place that makes bytes durable.
+"""Local files: reads, maps, and the only code that makes bytes durable.
 
-A staged file lives beside its final path as `.<name>.<8 hex>.staged`, a function of its name (`_leftovers.py`), held
-under `flock` by its writer. A commit is flush, fsync(file), link or rename, fsync(folder). A process that dies leaves
-at most such a staged file, never a half-written final one; the next `stage` of the same path removes leftovers whose
-owner is gone, or goes on with one. A staged folder works alike: its files and folders are fsynced, then the whole is
+A staged file is next to its final path as `.<name>.<8 hex>.staged`, a function of its name (`_leftovers.py`), locked by
+its writer with `flock`. A commit is flush, fsync(file), link or rename, fsync(folder). A killed process leaves at most
+such a staged file, never a partial final file. The next `stage` of the same path removes leftovers of dead writers, or
+continues one of them. A staged folder works the same way: its files and folders are fsynced, then the whole folder is
 renamed, or exchanged with the folder that it replaces.
 
-Every system call goes through the `os` module given to `LocalStore`, so that `penstock.testing.FaultStore` can fail,
-tear or kill at any of them.
+Every system call goes through the `os` module given to `LocalStore`, so that `penstock.testing.FaultStore` can inject
+errors, partial writes and kills into any call.
 """
 
 from __future__ import annotations
@@ -65,8 +65,9 @@ class LocalStore(Store):
     """Store for the files of this machine. It is stateless, safe in threads and after fork, and picklable.
 
     Args:
-        os_module: module that does the work.
-        kept: continue the files of killed writers if their bytes agree, and count these; by default they are removed.
+        os_module: module for all system calls.
+        kept: continue the files of killed writers if their bytes agree, and count the reused bytes; by default such
+            files are removed.
         claim: claim on an output; writers of this store join it.
         guard: rejects links out of a dataset's directory; None follows them.
         replaces_planes: writers replace tokens together with their planes; otherwise replacing tokens with planes is an
@@ -193,7 +194,7 @@ class LocalStore(Store):
         return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept, own=own)
 
     def stage_files(self, folder: str) -> LocalStagedFiles:
-        """Start small files in an existing directory that become visible together; see `penstock.store.put`."""
+        """Start small files in an existing directory that become visible together; see `LocalStagedFiles`."""
         require_no_url(folder)
         self.require_target(os.path.join(folder, TOGETHER))
         return LocalStagedFiles(self._os, folder)
@@ -233,7 +234,7 @@ class LocalStore(Store):
         for name, path in paths.items():
             final = os.path.join(os.path.realpath(files.folder), name)
             if path is None and is_there(final):
-                moved[final] = f"{final}/"  # to be removed: no file has such a path
+                moved[final] = f"{final}/"  # to be removed: a path that no file can have
             elif path is not None and path != files.path_of(name):
                 moved[final] = path
         return self._with(staged={**self._staged, **moved}) if moved else self

@@ -1,9 +1,9 @@
 """Locks between processes of one host, and claims on outputs.
 
-A claim holds a local output for one writer, from the first byte to the commit. `.<name>.lock.staged` is next to the
-output meanwhile, under `flock`, and names the writer, who removes it at the end. The lock file of a killed writer is
-free, and the next one removes it. A forked child releases its copy at once, so that no child keeps the lock of a parent
-that died.
+A claim reserves a local output for one writer, from the first byte to the commit. Meanwhile `.<name>.lock.staged` is
+next to the output, under `flock`. It names the writer, which removes it at the end. The lock file of a killed writer is
+unlocked, and the next writer removes it. A forked child releases its copy at once, so that no child keeps the lock of a
+dead parent.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _ANOTHER_THING = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 
 @contextlib.contextmanager
 def hold_lock(path: str, *, wait: bool = True, shared: bool = False) -> Generator[bool]:
-    """Hold a lock between processes of this host on the file `path`, made if missing: exclusive, or `shared`.
+    """Hold an exclusive or `shared` lock between processes of this host on the file `path`, created if missing.
 
     The holder may delete the file: waiting processes then lock a new one.
 
     Yields:
-        Whether the lock was acquired; always true with `wait`.
+        True if the lock was acquired; always true with `wait`.
 
     Raises:
         FileExistsError: a link, a folder or a special file is in its place.
@@ -42,13 +42,13 @@ def hold_lock(path: str, *, wait: bool = True, shared: bool = False) -> Generato
 
 @contextlib.contextmanager
 def locked_file(path: str, *, wait: bool = True, shared: bool = False) -> Generator[int]:
-    """Do the same, yielding the descriptor of the locked file, which may be read-only, or -1."""
+    """Do the same, and yield the descriptor of the locked file, which may be read-only, or -1."""
     while True:
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         try:
             fd = open_lock(path)
         except FileNotFoundError:
-            continue  # the holder removed the folder in between
+            continue  # the holder removed the folder meanwhile
         try:
             fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
@@ -70,20 +70,20 @@ def locked_file(path: str, *, wait: bool = True, shared: bool = False) -> Genera
         yield fd if had else -1
     finally:
         if had:
-            # A child forked meanwhile has the descriptor too: closing ours alone would leave the lock with it.
+            # Unlock explicitly: a child forked meanwhile has the descriptor too, so closing ours isn't enough.
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
 
 
 def open_lock(path: str, os_module: Any = os) -> int:
-    """Return the descriptor of a lock file, made if missing; raise `FileExistsError` for anything else."""
+    """Return the descriptor of a lock file, created if missing; raise `FileExistsError` for anything else."""
     flags = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
     try:
         try:
             fd = os_module.open(path, os.O_RDWR | os.O_CREAT | flags, 0o666)
         except PermissionError as refused:
             try:
-                fd = os_module.open(path, os.O_RDONLY | flags)  # another user's: reading it is enough to lock it
+                fd = os_module.open(path, os.O_RDONLY | flags)  # another user's file can be locked read-only
             except FileNotFoundError:
                 raise refused from None
     except OSError as error:
@@ -95,7 +95,7 @@ def open_lock(path: str, os_module: Any = os) -> int:
     except OSError as error:
         os_module.close(fd)
         raise OSError(error.errno, error.strerror, path) from None
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # what is written is seen elsewhere
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # a write would be visible under another name
         os_module.close(fd)
         raise _another_thing(path)
     return fd
@@ -128,7 +128,7 @@ def lock_path(path: str) -> str:
 
 def block_old_writers(os_module: Any, path: str) -> None:
     """Give the lock of a local output a second name: version 0.2 then refuses to write; see `store.transaction`."""
-    with contextlib.suppress(OSError):  # a file system without second names
+    with contextlib.suppress(OSError):  # a file system without hard links
         os_module.link(lock_path(path), _second_name(path))
 
 
@@ -140,7 +140,7 @@ def _second_name(path: str) -> str:
 class Claim:
     """The claim of one writer to an output.
 
-    This base class holds nothing: for stores without claims, and for writers that work for the holder of the output.
+    This base class locks nothing. It is for stores without claims, and for writers that work for the claim's owner.
     """
 
     __slots__ = ()
@@ -162,7 +162,7 @@ class HeldClaims(Claim):
 
 
 class LocalClaim(Claim):
-    """The claim of one writer to a local output, `shared` with others that claim it so; see `Store.claim`.
+    """The claim of one writer to a local output, or a `shared` claim of several writers; see `Store.claim`.
 
     Raises:
         PrepareError: another writer holds this output.
@@ -181,9 +181,9 @@ class LocalClaim(Claim):
             for one in self._made:
                 sync_folder(os_module, os.path.dirname(one))
             while not self._lock(fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
-                pass  # its holder removed the file between our two steps: now there is another one, or none
+                pass  # the holder removed the file between the two steps: now there is a new one, or none
             _held.add(self)
-            with contextlib.suppress(OSError):  # a full disk: then others don't learn who we are
+            with contextlib.suppress(OSError):  # a full disk: then the file doesn't name this writer
                 os_module.pwrite(self._fd, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
         except BaseException:
             self.release()
@@ -193,19 +193,19 @@ class LocalClaim(Claim):
         if self._fd >= 0:
             try:
                 with contextlib.suppress(OSError):
-                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # others that share it need the file still
-                    if self._is_ours() and os.fstat(self._fd).st_nlink == 1:  # else a commit is to be completed
+                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails if another shared claim needs the file
+                    if self._is_ours() and os.fstat(self._fd).st_nlink == 1:  # else a commit must be completed
                         try_to_remove(self._os.unlink, self._lock_path)
             finally:  # also after an interrupt
                 with contextlib.suppress(OSError):
-                    fcntl.flock(self._fd, fcntl.LOCK_UN)  # also that of the copies in other processes
+                    fcntl.flock(self._fd, fcntl.LOCK_UN)  # also releases copies of the descriptor in other processes
                 self._close()
         made, self._made = self._made, []
         for folder in reversed(made):
             try_to_remove(self._os.rmdir, folder)
 
     def __del__(self) -> None:
-        # Of a writer that was dropped, not closed, maybe so late that contextlib is gone.
+        # For a writer that was dropped without closing, maybe at interpreter exit, when contextlib is gone.
         try:  # noqa: SIM105
             self.release()
         except Exception:
@@ -246,7 +246,7 @@ class LocalClaim(Claim):
                     raise ConfigError(str(error.strerror), path=self._lock_path, hint=hint) from None
 
     def _remove_second_name(self) -> None:
-        """Undo `block_old_writers` of a writer that was killed."""
+        """Undo `block_old_writers` of a killed writer."""
         second = _second_name(self.path)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             status = os.lstat(self._lock_path)

@@ -1,7 +1,7 @@
-"""Files mapped into memory, without a descriptor each.
+"""Files mapped into memory without keeping a descriptor per file.
 
-Python's own mapping keeps a descriptor as long as it lives, and of these a process has often no more than 1,024. Of
-mappings Linux allows it 65,530: see `penstock.store.mapped`.
+Python's own mapping keeps a descriptor open, and a process often may have only 1,024 of them. Linux allows 65,530
+mappings.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from penstock._regular import open_regular
 from penstock.errors import NotFound
 
 MOST_HELD = 1 << 14
-"""Values held at once in a process: a quarter of the mappings that Linux allows."""
+"""Limit on values held at once in a process: a quarter of the mappings that Linux allows."""
 
 USED_UP = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""What the system says where a process has all the files or mappings that it may have."""
+"""Error numbers of a process that has reached its limit on files or mappings."""
 
 T = TypeVar("T")
 Ring: TypeAlias = "deque[weakref.ref[Held[Any]]]"
-"""What is held, in the order in which it is looked at for something to let go."""
+"""Held values, in the order in which they are considered for dropping."""
 
 
 class Held(Generic[T]):
-    """A value made at first use, dropped when too many are held, the least used first, and made again when needed.
+    """A value created at first use, dropped when too many are held, and created again when needed.
 
-    Safe in threads: two may make the value at once, and one of the two stays. Safe after fork; not pickled. `get` costs
-    a call and two attributes while the value is held.
+    Values that weren't used recently are dropped first. Safe in threads: if two create the value at once, one of the
+    values stays. Safe after fork; not picklable. `get` costs a call and two attributes while the value is held.
 
     Args:
-        make: returns the value, never None, the same each time. A method is referred to weakly, so that its object may
-            own this one: the value goes with the object.
-        ring: values that share the bound; all of the process by default.
-        most: the bound.
+        make: returns the value, never None, the same each time. A method is referenced weakly, so that its object may
+            own this one: the value is dropped with the object.
+        ring: values that share the limit; by default all of the process.
+        most: the limit.
     """
 
     __slots__ = ("__weakref__", "_make", "_most", "_ring", "_used", "_value")
@@ -89,19 +89,19 @@ def _same(make: T) -> T:
 
 
 def make_room(ring: Ring, most: int) -> None:
-    """Drop values that were not used since the last look, until fewer than `most` are held. O(1) per access."""
-    # Each step is one call of the deque, which threads may share: no lock that a fork could leave taken.
+    """Drop values that weren't used since the last check, until fewer than `most` are held. O(1) per access."""
+    # Each step is one atomic call of the deque, so there is no lock that a fork could leave locked.
     while len(ring) >= most:
         try:
             one = ring.popleft()()
-        except IndexError:  # another thread took it
+        except IndexError:  # another thread emptied the ring
             return
         if one is not None and one.stays():
             ring.append(weakref.ref(one))
 
 
 def making_room(make: Callable[[], T], ring: Ring | None = None) -> T:
-    """Call `make`; if the system has no file or mapping left, drop all values and call it again."""
+    """Call `make`; if the process has no file or mapping left, drop all values and call it again."""
     try:
         return make()
     except OSError as error:
@@ -111,7 +111,7 @@ def making_room(make: Callable[[], T], ring: Ring | None = None) -> T:
     return make()
 
 
-_of_process: Ring = deque()  # the bound is the process's own: each source of it takes from the same
+_of_process: Ring = deque()  # the limit applies to the process, so all sources share this ring
 
 
 class Mapping:
@@ -120,9 +120,9 @@ class Mapping:
     Safe after fork; the file must not become shorter while it is mapped. Raises `OSError`.
 
     Args:
-        descriptor: of the file; it may be closed afterwards.
-        size_bytes: 1 up to the file's size.
-        private: writable for this process only; else read-only and shared.
+        descriptor: descriptor of the file; it may be closed afterwards.
+        size_bytes: number of bytes to map, from 1 to the file's size.
+        private: writable copy-on-write mapping; otherwise read-only and shared.
         unmapped: called after unmapping, by the thread that dropped the last array.
     """
 
@@ -151,16 +151,16 @@ class Mapping:
                 self._unmapped()
 
     def madvise(self, option: int, start_bytes: int = 0, length_bytes: int | None = None) -> None:
-        """Advise the system about a range that begins at a page border, such as `mmap.MADV_WILLNEED`."""
+        """Advise the system, for example with `mmap.MADV_WILLNEED`, about a range that begins at a page border."""
         address, size_bytes = self._place
         length_bytes = size_bytes - start_bytes if length_bytes is None else length_bytes
         _libc().madvise(address + start_bytes, length_bytes, option)
 
 
 class MappedFile:
-    """uint8[size_bytes] of a local file, read-only, whose pages can be released.
+    """Read-only uint8[size_bytes] of a local file, whose pages can be released.
 
-    Reading all of it then does not count as memory.
+    So reading all of it doesn't increase the memory use of the process.
 
     Args:
         path: the file; it must not become shorter while it is mapped.
@@ -197,7 +197,7 @@ def mapping_of(array: NDArray[Any]) -> Mapping | None:
 
 
 def _limit(number: int) -> str:
-    """Return the system's limit on mappings if it may be the reason of an error."""
+    """Return the system's limit on mappings if it may be the cause of an error."""
     with contextlib.suppress(OSError, ValueError):
         if number == errno.ENOMEM:
             with open("/proc/sys/vm/max_map_count", "rb") as file:
@@ -216,18 +216,19 @@ def _libc() -> Any:
 
 
 Advice: TypeAlias = Callable[[int, int], None]
-"""Has bytes `[start, stop)` of one mapped file read while the caller goes on; not for an empty range."""
+"""Function that prefetches bytes `[start, stop)` of a mapped file in the background; the range must not be empty."""
 
 _BATCHES = 256
-_STEP_BYTES = 1 << 17  # Linux reads no more for one call than it would read ahead, usually 128 KiB
+_STEP_BYTES = 1 << 17  # Linux limits one call to its readahead size, usually 128 KiB
 _THIS_THREAD: int | None = getattr(resource, "RUSAGE_THREAD", None)
 
 
 class Readahead:
-    """Whether batches over one dataset advise the system of their ranges first.
+    """Decides if batches over one dataset first advise the system of their ranges.
 
-    After a batch that waited for the disk, some batches advise; then one is a probe, which looks at its first ranges;
-    as long as probes did not wait, batches don't advise. Safe in threads: at worst a batch more or less advises.
+    After a batch that waited for the disk, some batches advise. Then one batch is a probe, which measures its first
+    ranges. As long as probes don't wait, batches don't advise. Safe in threads: at worst, one batch more or less
+    advises.
     """
 
     __slots__ = ("_left", "probing")
@@ -260,7 +261,7 @@ def disk_faults() -> int:
 def random_access(mapped: NDArray[np.uint8]) -> Advice | None:
     """Let the system read only the touched pages of a mapped file; returns a function that prefetches ranges, in bytes.
 
-    None for an array that is no mapping of a whole file.
+    Returns None if the array isn't a mapping of a whole file.
     """
     mapping = mapping_of(mapped)
     if mapping is None:

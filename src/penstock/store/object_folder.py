@@ -1,10 +1,10 @@
-"""Folders in stores that can't make one visible at once: each file goes up as soon as it is finished, under its name.
+"""Folders in stores that can't publish a folder atomically: each file is uploaded to its name when it is finished.
 
-The file that makes the dataset is held back until the end, and put only where none is. Until then
-`.<its name>.writing.staged` names the writer, and its pieces `.<its name>.writing-00000.staged` … what is up: each file
-stands in one of them, so that they grow as the files do. A writer that was killed, or lost the store, leaves all that.
-The next one of the same output, from this machine or with `overwrite`, uploads what is not up in the same bytes
-already, and removes what it does not need.
+The file that makes the dataset visible is uploaded last, and only if it doesn't exist. Until then the object
+`.<its name>.writing.staged` (the mark) names the writer. Its pieces `.<its name>.writing-00000.staged` … list the
+uploaded files, each in one piece. A writer that was killed, or lost the connection, leaves all of these. The next
+writer of the same output, on this machine or with `overwrite`, uploads the files that aren't stored with the same bytes
+yet, and removes files that it doesn't need.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from penstock.types import Buffer
 UNFINISHED = "a write is running or was interrupted"
 GO_ON = "Wait for it. If it was interrupted, re-run it to resume"
 SAVE_EVERY = 64
-"""Files that one piece of the mark names."""
+"""Number of files listed in one piece of the mark."""
 
 _BLOCK_BYTES = 1 << 22
 _SHARED_PLAN = ".work/plan"
-"""In a folder that many workers fill; see `penstock.engine.work`."""
+"""Plan in a folder that several workers fill; see `penstock.engine.work`."""
 
 T = TypeVar("T")
 
@@ -71,15 +71,15 @@ def open_objects(
     """Start a folder in a store that can't publish one at once.
 
     Args:
-        store: of the folder.
-        path: the folder.
-        held: files that are published last, by their paths in it; the last one makes it visible.
+        store: store of the folder.
+        path: path of the folder.
+        held: relative paths of files that are published last; the last one makes the dataset visible.
         overwrite: resume the work of a writer on another machine; a complete dataset is never replaced.
-        part: the folder in it to write, next to others; by default all of it.
-        clashes: whether a name may not exist without a mark; by default all names.
+        part: subfolder to write, next to others; by default the whole folder.
+        clashes: returns whether a file of this name, if it exists without a mark, is an error; by default always.
 
     Raises:
-        ConfigError: a dataset exists, or files of no writer.
+        ConfigError: a dataset exists, or files without a writer.
         PrepareError: another writer is, or may be, running.
         Unsupported: the store is read-only.
     """
@@ -115,7 +115,7 @@ class ObjectFolder:
     ) -> None:
         self.path = path
         self._store = store
-        self._seen: Store = store.origin  # as it is now, not as it was
+        self._seen: Store = store.origin  # for the current state, without a cache
         self._held_back = dict.fromkeys(held)
         self._waiting: dict[str, Staged] = {}
         self._open: dict[str, Staged] = {}
@@ -125,7 +125,7 @@ class ObjectFolder:
         self._pieces = 0
         self._guard = threading.Lock()
         self._failed = False
-        self._written: dict[str, int] = {}  # name → bytes
+        self._written: dict[str, int] = {}  # name → size in bytes
         self._left: set[str] = set()
         with contextlib.ExitStack() as stack:
             with in_cache_folder(path):
@@ -153,9 +153,9 @@ class ObjectFolder:
                 put(store, self._mark_path, msgspec.json.encode(self._mark), overwrite=known is not None)
             except NoCopy:
                 raise
-            except ConfigError:  # the mark was not there a moment ago
+            except ConfigError:  # another writer was faster
                 raise PrepareError("another run is writing this output", path=path, hint="Wait for it") from None
-            if _read_mark(self._seen, f"{path}/{_SHARED_PLAN}") is not None:  # who puts it looks for our mark then
+            if _read_mark(self._seen, f"{path}/{_SHARED_PLAN}") is not None:  # writers of a plan then check for marks
                 if known is None:
                     self._store.delete(self._mark_path)
                 hint = "Wait for it. If it was interrupted, re-run the command to finish it"
@@ -163,7 +163,7 @@ class ObjectFolder:
             self._held = stack.pop_all()
 
     def stage(self, name: str) -> Staged:
-        """Start a file in it; its `commit` uploads it, or holds it back. Thread-safe."""
+        """Start a file in the folder; its `commit` uploads it, or holds it back until the end. Thread-safe."""
         staged = self._store.stage(f"{self.path}/{name}", overwrite=True)
         with self._guard:
             self._open[name] = staged
@@ -176,7 +176,7 @@ class ObjectFolder:
         return self._seen.get_ranges(f"{self.path}/{path}", ranges)
 
     def commit(self, part: str | None = None, path: str | None = None) -> None:
-        """Make it visible by its last file, if there is none yet; the arguments have no effect."""
+        """Make the folder visible by its last file, if that doesn't exist yet; the arguments have no effect."""
         for name in self._left - self._written.keys() - self._held_back.keys():
             self._store.delete(f"{self.path}/{name}")
         self._require_mine()
@@ -188,11 +188,11 @@ class ObjectFolder:
         staged.abort()
         put(self._store, f"{self.path}/{last}", data, overwrite=False)
         self._written, self._left = {}, set()
-        self._store.sweep_folder(self._root)  # what uploads that were killed hid
+        self._store.sweep_folder(self._root)  # hidden files of killed uploads
         self._end()
 
     def abort(self) -> None:
-        """Remove all; after a failed upload, keep it for the next run. A second call does nothing."""
+        """Remove all files, or keep them for the next run after a failed upload. A second call does nothing."""
         for known in (self._waiting, self._open):
             while known:
                 known.popitem()[1].abort()
@@ -227,7 +227,7 @@ class ObjectFolder:
 
     def _require_mine(self) -> None:
         if not _is_of(self._seen, self._mark_path, self._mark.writer):
-            self._failed = True  # what is there is the other's now
+            self._failed = True  # the files belong to the other writer now
             raise PrepareError("another writer took over this output", path=self.path, hint="Choose another output")
 
     def _end(self) -> None:
@@ -236,7 +236,7 @@ class ObjectFolder:
                 self._store.delete(piece_path(self._mark_path, number))
         with contextlib.suppress(OSError):
             self._store.delete(self._mark_path)
-        self._failed = True  # there is nothing to remove any more
+        self._failed = True  # there is nothing left to remove
         self._held.close()
 
     def _save(self) -> None:
@@ -275,10 +275,10 @@ class _Part(StagedView):
         return self._noting(lambda: self.staged.append_file(path, start_bytes, length_bytes))
 
     def sync(self) -> None:
-        """Do nothing: what a killed writer had not uploaded is written again."""
+        """Do nothing, because files that a killed writer hadn't uploaded are written again."""
 
     def commit(self) -> None:
-        """Upload it, or hold it back until all is committed."""
+        """Upload the file, or hold it back until the folder is committed."""
         self._noting(lambda: self._folder.take(self._name, self.staged, (self.staged.tell(), self._digest())))
         self._is_taken = True
 
@@ -329,7 +329,7 @@ def require_no_writer(store: Store, last: str) -> None:
 
 
 def take_back(store: Store, last: str) -> None:
-    """Mark a dataset as left by a killed writer of this machine, so that the next one writes it again."""
+    """Mark a dataset as unfinished work of this machine, so that the next writer writes it again."""
     mark = Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {})
     put(store, mark_path(last), msgspec.json.encode(mark))
     store.delete(last)
@@ -342,7 +342,7 @@ def sweep_mark(store: Store, last: str) -> None:
 
 
 def _read_marks(store: Store, path: str) -> tuple[Mark | None, int]:
-    """Return the mark with the files of its pieces, and the number of pieces; earlier writers' don't count."""
+    """Return the mark with the files of its pieces, and the number of pieces; ignore pieces of earlier writers."""
     found, number = _read_mark(store, path), 0
     while found is not None and (piece := _read_mark(store, piece_path(path, number))) is not None:
         if piece.writer == found.writer:
@@ -352,7 +352,7 @@ def _read_marks(store: Store, path: str) -> tuple[Mark | None, int]:
 
 
 def _is_of(store: Store, path: str, writer: str) -> bool:
-    """Return whether a mark is that of a writer, from its first bytes: its list may be long."""
+    """Return whether a mark names this writer, from its first bytes, because its list may be long."""
     start = b'{"writer":"%s"' % writer.encode()
     try:
         return store.get_ranges(path, [(0, len(start))])[0] == start

@@ -1,8 +1,8 @@
-"""Checks what an output may replace, and holds it for one writer: called by every writer and every verb that writes.
+"""Checks and claims of outputs, for every writer and every command that writes.
 
-An output replaces a dataset only where that dataset's own index or side file lists every file there; it never replaces
-an input, or what holds one; a link is followed to its target, and stays. One writer holds it from the start to the
-commit.
+An output replaces a dataset only if the dataset's own index or side file lists every file there. It never replaces an
+input, or a directory that contains one. A link is followed to its target, and stays. One writer claims the output from
+the start to the commit.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ StoreT = TypeVar("StoreT", bound=Store)
 _ELSEWHERE = "Choose another output"
 _SHORTER = "Choose a shorter one"
 NEXT = ".next"
-"""Ends the name of what is about to take a file's place."""
+"""Suffix of a file that is about to replace another one."""
 
 _OWN_NAMES = (".penstock", f".penstock{NEXT}", ".staged")
-"""What names of side files and of hidden files end in."""
+"""Suffixes of side files and of hidden files."""
 _NO_FILE_HERE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NONE: Mapping[str, os.stat_result] = MappingProxyType({})
 _DATASET_MARKS = ("index.json", ".nv-meta", ".zgroup", "zarr.json", ".penstock")
-"""By one of these a folder is one dataset, not a place to look for files in."""
+"""Files that show that a folder is one dataset, and not a folder to search for files."""
 
 
 def is_held(store: Store, path: str) -> bool:
@@ -63,7 +63,7 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
 
     Raises:
         PrepareError: another writer has claimed one of them.
-        ConfigError: a directory or a special file is in the place of one, or of the side file.
+        ConfigError: one of them, or the side file, is a directory or a special file.
     """
     for path in (data, *others, side):
         require_file_or_none(store, path)
@@ -82,7 +82,7 @@ def claim_files(store: Store, data: str, *others: str, side: str) -> Claim:
 def require_own_side_file(store: Store, side: str) -> None:
     """Raise `ConfigError` if a side file can't be put at `side`, or belongs to data with an exclude list or planes.
 
-    That is so if something else has its name or that of the next side file, or if the names would be too long.
+    It can't be put there if something else has its name or the name of the next side file, or if a name is too long.
     """
     _require_place_of_side_file(store, side)
     _require_no_planes(store, side.removesuffix(".penstock"))
@@ -104,14 +104,14 @@ def _require_place_of_side_file(store: Store, side: str) -> None:
 def _require_no_planes(store: Store, data: str) -> None:
     if store.is_local and store.replaces_planes:
         return
-    planes = f"{data}.planes"  # in other stores it has its name before the data are there, and no folder is replaced
+    planes = f"{data}.planes"  # in other stores, planes have their name before the data, and no folder is replaced
     if store.exists(planes) and (store.is_local or _is_object(store, data)):
         what, hint = "data with planes can't be replaced", f"Choose another output, or remove {planes} first"
         raise ConfigError(what, path=data, found=planes, hint=hint)
 
 
 def sweep_killed(store: Store, paths: Iterable[str]) -> None:
-    """Remove what a writer killed after its commit left; raise `PrepareError` if another one holds the output."""
+    """Remove the leftovers of a writer killed after its commit; raise `PrepareError` if another holds the output."""
     for path in paths:
         if not store.has_claims:
             sweep_claim(store, path)
@@ -121,24 +121,25 @@ def sweep_killed(store: Store, paths: Iterable[str]) -> None:
 
 
 def sweep_complete(store: Store, paths: Sequence[str], own: Owned | None = None) -> None:
-    """Do the same if no other run of the same work holds the output; such a run removes it itself.
+    """Do the same if no other run of the same work holds the output; such a run removes the leftovers itself.
 
     Args:
-        store: where it is.
+        store: store of the output.
         paths: files of the output, or its directory.
-        own: files that a directory lists; a replaced directory that is still there, hidden, is removed, too.
+        own: returns the files that a directory lists; a hidden leftover of a replaced directory is removed, too.
     """
     with contextlib.suppress(PrepareError, ConfigError, OSError):
         sweep_killed(store, paths)
         if own is not None and store.is_local and is_folder(paths[0]):
-            store.stage_folder(paths[0], overwrite=True, own=own).abort()  # whoever begins to write sweeps that
+            store.stage_folder(paths[0], overwrite=True, own=own).abort()  # starting an output removes leftovers
 
 
 @contextlib.contextmanager
 def claimed(store: StoreT, *paths: str, shared: bool = False) -> Generator[StoreT]:
-    """Claim an output's files or directory, or a dataset, for a verb; yield the store whose writers join the claim.
+    """Claim an output's files or directory, or a dataset, and yield a store whose writers share the claim.
 
-    It is `shared` with other workers of the same plan. Raises `PrepareError` if another writer holds it.
+    A `shared` claim is compatible with other workers of the same plan. Raises `PrepareError` if another writer holds
+    the output.
     """
     with contextlib.ExitStack() as stack:
         first: Claim | None = None
@@ -150,7 +151,7 @@ def claimed(store: StoreT, *paths: str, shared: bool = False) -> Generator[Store
 
 
 def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:
-    """Claim what a path leads to, so that its other names, by links, are claimed too."""
+    """Claim the real path, so that other links to the same output are claimed too."""
     if not store.is_local:
         return store.claim(path, shared=shared)
     real = os.path.realpath(path)
@@ -159,22 +160,22 @@ def _claim_real(store: Store, path: str, *, shared: bool = False) -> Claim:
     except OSError as error:
         if error.errno not in _NO_FILE_HERE or not is_folder(real):
             raise
-    # Whoever may write into this folder alone meets there with others of the kind; nobody can exchange it.
+    # Users who can't write to the parent folder share a lock in this folder, which they can't replace.
     return store.claim(os.path.join(real, ".penstock"), shared=shared)
 
 
 def settled(store: Store, path: str) -> str:
-    """Return an absolute path on this machine, so that a writer commits where it began."""
+    """Return the absolute path of a local output, so that a writer commits to the directory in which it started."""
     return absolute(path) if store.is_local else path
 
 
 def output_path(store: Store, path: str) -> str:
-    """Return the path of an output after following a link, without a slash at its end.
+    """Return the path of an output after following a link, without a trailing slash.
 
     Raises:
-        ConfigError: a broken link, a directory that is more than a dataset, or the name of a side file.
+        ConfigError: a broken link, a directory with more than a dataset, or the name of a side file.
     """
-    path = path.rstrip("/") or path  # else the names of its side files would be names in a folder
+    path = path.rstrip("/") or path  # else its side files would be inside a folder
     found = os.path.realpath(path) if store.is_local and is_link(path) else path
     if found.endswith(_OWN_NAMES):
         raise ConfigError("this name is reserved for side files", path=path, hint=_ELSEWHERE)
@@ -193,10 +194,10 @@ def require_other(
     """Raise `ConfigError` if an output would replace an input, contain one, or become part of one.
 
     Args:
-        inputs: files and directories as they are named; remote ones are compared by name.
-        output: as it is named.
+        inputs: files and directories as named by the user; remote ones are compared by name.
+        output: path of the output, as named by the user.
         others: further files that the output writes.
-        statuses: known ones of inputs that aren't links.
+        statuses: known statuses of inputs that aren't links.
     """
     outs = [_place(path) for path in (output, *others)]
     out_statuses = [_status(out) for out in outs]
@@ -224,7 +225,7 @@ def require_other(
 def require_other_name(inputs: Iterable[str], output: str) -> None:
     """Raise `ConfigError` if the output has the name of an input, such as `m` of `m.bin` and `m.idx`."""
 
-    def named(path: str) -> str:  # a last part that is a link is its own name
+    def named(path: str) -> str:  # a link in the last part isn't followed
         folder, name = os.path.split(path.rstrip("/"))
         return path if is_url(path) else os.path.join(os.path.realpath(folder), name)
 
@@ -241,7 +242,7 @@ def _files_of(named: str) -> Sequence[str]:
 
 
 def require_outside(folders: Iterable[str], output: str) -> None:
-    """Raise `ConfigError` if an output is in one of these directories and that is one dataset."""
+    """Raise `ConfigError` if an output is in one of these directories, and that directory is one dataset."""
     require_other([one for one in folders if is_one_dataset(one)], output)
 
 
@@ -263,18 +264,18 @@ def open_folder(
     """Claim a directory as an output, and start it.
 
     Args:
-        store: where it will be.
-        path: its path, not a link.
-        own: files that a dataset of this format lists, for what is replaced.
-        overwrite: replace the dataset that is there.
+        store: store of the output.
+        path: path of the output, not a link.
+        own: returns the files that a dataset of this format lists, for a dataset that is replaced.
+        overwrite: replace an existing dataset.
         held: files that a store without directories publishes last; see `object_folder.open_objects`.
-        split: claim only that part: others may be written at the same time.
+        split: claim only this part; other parts may be written at the same time.
         inside: the directory exists, and `path/split` is started.
         clashes: see `object_folder.open_objects`.
 
     Raises:
-        ConfigError: something there may not be replaced.
-        PrepareError: another writer has it.
+        ConfigError: existing files may not be replaced.
+        PrepareError: another writer holds the output.
         Unsupported: a read-only store.
     """
     if not store.stages_folders:
@@ -295,8 +296,8 @@ class Filled:
 
     Attributes:
         own: lists the files of the dataset in it, the one that makes it visible last.
-        last: the name of that file.
-        unfinished: returns whether a name belongs to unfinished work; such files stay, whatever lists them.
+        last: name of that file.
+        unfinished: returns whether a name belongs to unfinished work; such files stay, even if they are listed.
     """
 
     own: Owned
@@ -306,14 +307,14 @@ class Filled:
 
 @contextlib.contextmanager
 def filled_folder(store: Store, path: str, kind: Filled, *, overwrite: bool, shared: bool) -> Generator[None]:
-    """Claim a directory that its last file makes visible.
+    """Claim a directory whose last file makes it visible.
 
     Args:
-        store: where it is.
-        path: its path, not a link.
+        store: store of the directory.
+        path: path of the directory, not a link.
         kind: its content.
-        overwrite: replace the dataset that is there; see `drop_listed`.
-        shared: with others that share the work.
+        overwrite: replace an existing dataset; see `drop_listed`.
+        shared: share the claim with workers of the same job.
 
     Raises: see `require_fillable`.
     """
@@ -326,11 +327,11 @@ def filled_folder(store: Store, path: str, kind: Filled, *, overwrite: bool, sha
 
 
 def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) -> None:
-    """Require a directory with nothing but a replaceable dataset, and unfinished work of its kind.
+    """Raise an error if a directory contains more than a replaceable dataset and unfinished work of its kind.
 
     Raises:
-        ConfigError: something else is there; three files are named.
-        PrepareError: a writer of the whole directory is at work there.
+        ConfigError: there are other files; the message names three.
+        PrepareError: a writer of the whole directory is running.
     """
     last = f"{path}/{kind.last}"
     if store.is_local and leads_somewhere(path) and not is_folder(path):
@@ -345,9 +346,9 @@ def require_fillable(store: Store, path: str, kind: Filled, *, overwrite: bool) 
 
 
 def drop_listed(store: Store, folder: str, names: Iterable[str]) -> None:
-    """Remove the files of a dataset that was replaced in its directory, and directories that are empty then.
+    """Remove the files of a dataset that was replaced in its directory, and directories that become empty.
 
-    What can't be removed stays, and nothing is removed through a link.
+    Files that can't be removed stay, and nothing is removed through a link.
     """
     names = list(names)
     inside = store.within(folder) if store.is_local else store
@@ -355,13 +356,13 @@ def drop_listed(store: Store, folder: str, names: Iterable[str]) -> None:
         with contextlib.suppress(PenstockError, OSError):
             inside.delete(f"{folder}/{name}")
     if inside.is_local:
-        for one in sorted(folders_of(names), reverse=True):  # those inside others first
+        for one in sorted(folders_of(names), reverse=True):  # inner directories first
             with contextlib.suppress(OSError):
                 inside.remove_folder(f"{folder}/{one}")
 
 
 def _unlisted(store: Store, path: str, names: Collection[str], unfinished: Callable[[str], bool]) -> Iterator[str]:
-    """Yield the other files of a directory, except unfinished work, by paths inside."""
+    """Yield the relative paths of the other files of a directory, except unfinished work."""
     if store.is_local:
         yield from unlisted_files(path, names, unfinished)
         return
@@ -434,7 +435,7 @@ def _target(link: str) -> str | None:
 
 
 def _require_no_place(path: str, real: str) -> None:
-    """Raise `ConfigError` for a directory that holds more than datasets."""
+    """Raise `ConfigError` for a directory that contains more than datasets."""
     home = os.path.realpath(os.path.expanduser("~"))
     try:
         here = os.getcwd()

@@ -1,4 +1,4 @@
-"""Patterns of paths: `*`, `?`, `[…]`, and one `{a,b}` for each of several; a list of paths is one of that kind."""
+"""Path patterns with `*`, `?`, `[…]` and alternatives `{a,b}`; a list of paths becomes a pattern with alternatives."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _BRACES = re.compile(r"[{},]")
 
 
 def is_pattern(path: str) -> bool:
-    """Return whether a path may be a pattern; a file may still have that name."""
+    """Return whether a path may be a pattern; a file of that name may exist anyway."""
     return glob.has_magic(path) or _group(path) is not None
 
 
 def alternatives(pattern: str) -> list[str]:
-    """Return the alternatives of `{a,b}` in a pattern, in order; the pattern itself without any."""
+    """Return the alternatives of `{a,b}` in a pattern, in order, or the pattern itself if it has none."""
     found = _group(pattern)
     if found is None:
         return [pattern]
@@ -38,7 +38,7 @@ def _group(path: str) -> re.Match[str] | None:
 
 
 def from_working_directory(path: str) -> str:
-    """Return a local path or pattern as an absolute one; neither links nor `..` behind a name are resolved.
+    """Return a local path or pattern as an absolute one; neither links nor `..` after a name are resolved.
 
     Raises:
         NotFound: the path is relative, and the working directory was removed.
@@ -78,17 +78,17 @@ def folder_above(pattern: str) -> str:
 
 
 def last_part(path: str) -> str:
-    """Return the part after the last slash; of several paths, after their common folder."""
+    """Return the part after the last slash, or for several paths the part after their common folder."""
     above = folder_above(path) if _group(path) else os.path.dirname(path)
     return path[len(above) :].lstrip("/")
 
 
 def pattern_of(paths: Sequence[str | os.PathLike[str]]) -> str:
-    """One path for several paths, URLs and patterns; a single one stays as it is.
+    """Return one path for several paths, URLs and patterns; a single one is returned unchanged.
 
     Raises:
-        ConfigError: none, or URLs that have no bucket or host in common.
-        NotFound: one of several local paths leads nowhere.
+        ConfigError: `paths` is empty, or has URLs without a common bucket or host.
+        NotFound: one of several local paths doesn't exist.
     """
     if not paths:
         raise ConfigError("no path to open", hint="Pass files, folders or patterns")

@@ -1,6 +1,6 @@
-"""A location: a store, and the path in it. A path that a user gives becomes one here, once, and is one below.
+"""Locations: a store and a path in it. User input is converted here once; internal code uses `Place`.
 
-What joins names, takes the last one, or asks whether something is there asks a `Place`: so a URL is never a local path.
+Code that joins or splits names, or checks for existence, uses `Place`, so a URL is never treated as a local path.
 """
 
 from __future__ import annotations
@@ -72,14 +72,14 @@ def is_url(path: str | os.PathLike[str]) -> bool:
 
 
 def local_path(given: str | os.PathLike[str], what: str) -> str:
-    """The path of a file or a folder that must be on this machine, as `file://` is.
+    """Return the path of a file or folder that must be on this machine; `file://` URLs are accepted.
 
     Args:
-        given: as the user gave it.
-        what: it is, for the error: `"the output of pack"`.
+        given: path as given by the user.
+        what: description for the error, such as `"the output of pack"`.
 
     Raises:
-        ConfigError: it is in another store; nothing is asked of that.
+        ConfigError: it is in another store, which isn't accessed.
     """
     if is_url(given) and not os.fspath(given).lower().startswith("file://"):
         hint = "Use a local path and copy the data, or mount the store"
@@ -88,12 +88,12 @@ def local_path(given: str | os.PathLike[str], what: str) -> str:
 
 
 def absolute(path: str) -> str:
-    """Return a path as an absolute one, and a URL without slashes at its end."""
+    """Return the absolute path of a local path, or a URL without trailing slashes."""
     return path.rstrip("/") if is_url(path) else os.path.abspath(path)
 
 
 def as_given(path: str, arguments: Iterable[str]) -> str:
-    """Return a path as it was typed, or relative to the working folder; unchanged if typed so, or elsewhere."""
+    """Return a path as the user typed it, else relative to the working directory if it is below, else unchanged."""
     typed = [value for one in arguments for value in (one, one.partition("=")[2]) if value]
     if not path.startswith("/") or any(path.startswith(one) for one in typed if one.startswith("/")):
         return path
@@ -102,7 +102,7 @@ def as_given(path: str, arguments: Iterable[str]) -> str:
 
 
 def same_file(first: str, second: str) -> bool:
-    """Return whether two paths, which may not exist, lead to the same file; links are followed."""
+    """Return whether two paths are the same file, following links; the paths may not exist."""
     if is_url(first) or is_url(second):
         return absolute(first) == absolute(second)
     if leads_somewhere(first) and leads_somewhere(second):
@@ -120,7 +120,7 @@ def _path_of(url: str) -> str:
 
 
 def _named(path: str) -> str:
-    """Return the local path; without slashes at its end if a file has that name."""
+    """Return the local path, without trailing slashes if a file has that name."""
     path = _possible(path)
     bare = path.rstrip("/")
     return bare if bare != path and is_file(bare) else path
@@ -129,7 +129,7 @@ def _named(path: str) -> str:
 def _possible(path: str) -> str:
     try:
         longest_bytes = max(len(name) for one in alternatives(path) for name in os.fsencode(one).split(b"/"))
-    except UnicodeEncodeError:  # half a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         longest_bytes = MOST_NAME_BYTES + 1
     if "\0" in path or longest_bytes > MOST_NAME_BYTES:
         raise ConfigError(
@@ -158,11 +158,11 @@ def _remote(scheme: str, url: str) -> tuple[Store, str]:
 @redacted_repr
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file, a folder or a dataset, which may not be there yet.
+    """Location of a file, a folder or a dataset, which may not exist yet.
 
     Attributes:
-        store: where it is.
-        path: in the store, as the user named it: a local path, or the URL of a remote one.
+        store: its store.
+        path: its path in the store, as named by the user: a local path, or the URL of a remote file.
     """
 
     store: Store
@@ -178,26 +178,26 @@ class Place:
 
     @property
     def absolute(self) -> str:
-        """The path, absolute if it is local; no slash at the end."""
+        """Path, absolute if it is local, without a trailing slash."""
         return absolute(self.path)
 
     @property
     def shown(self) -> str:
-        r"""The absolute path as it may be recorded: without secrets; a byte that isn't UTF-8 as `\udce9`."""
+        r"""Absolute path for records: without secrets, and with bytes that aren't UTF-8 escaped as `\udce9`."""
         return redact(recordable(self.absolute))
 
     def folder(self) -> Place:
-        """Return the parent folder; of the root of a disk, and of a bucket or server, itself."""
+        """Return the parent folder; the root of a disk, a bucket or a server is its own parent."""
         path = self.absolute
         _, ends, name = path.partition("://") if is_url(path) else ("", "", path)
         return replace(self, path=path if ends and "/" not in name else os.path.dirname(path))
 
     def child(self, name: str) -> Place:
-        """Return the place of this name in it, which may have slashes; also one that begins with a slash."""
+        """Return the place of `name` in this folder; the name may contain slashes, also at the start."""
         return replace(self, path=f"{self.path.rstrip('/')}/{name}" if self.path else name)
 
     def bare(self) -> Place:
-        """Return the same place without slashes at the end."""
+        """Return the same place without trailing slashes."""
         return replace(self, path=self.path.rstrip("/") or self.path)
 
     def beside(self, suffix: str) -> Place:
@@ -208,7 +208,7 @@ class Place:
         return self.store.exists(self.path)
 
     def is_file(self) -> bool:
-        """Return whether it is a file; on this machine a regular one."""
+        """Return whether it is a file; a local one must be a regular file."""
         return is_file(self.path) if self.is_local else self.exists() and not self.is_folder()
 
     def is_folder(self) -> bool:
@@ -219,7 +219,7 @@ class Place:
         return self.is_local and is_link(self.path)
 
     def names(self) -> list[str]:
-        """Return the names of files and folders in it, in order, including hidden ones."""
+        """Return the sorted names of the files and folders in it, including hidden ones."""
         if self.is_local:
             return sorted(os.listdir(self.path)) if self.is_folder() else []
         start = len(self.path.rstrip("/")) + 1
@@ -234,16 +234,16 @@ def distinct_names(places: Sequence[Place]) -> list[str]:
     names = [last_part(place.shown) for place in places]
     if len(set(names)) == len(names):
         return names
-    # A URL is told apart by its host or bucket too.
+    # URLs also differ by their host or bucket.
     paths = ["/" + place.shown.replace("://", "/", 1).lstrip("/") for place in places]
     root = os.path.commonpath([os.path.dirname(path) for path in paths])
     return [os.path.relpath(path, root) for path in paths]
 
 
 Given: TypeAlias = str | os.PathLike[str] | Place
-"""What a user may give for a place: a path, a URL, or a place."""
+"""Accepted types for a location: a path, a URL, or a `Place`."""
 Data: TypeAlias = Given | Sequence[str | os.PathLike[str]]
-"""The same for a dataset that is read, which several files, folders and patterns may be."""
+"""Accepted types for input data: a location, or several files, folders and patterns."""
 
 
 def is_data(given: object) -> TypeGuard[str | os.PathLike[str] | Sequence[str | os.PathLike[str]]]:
@@ -252,14 +252,14 @@ def is_data(given: object) -> TypeGuard[str | os.PathLike[str] | Sequence[str | 
 
 
 def place_of(given: Data, store: abc.Store | None = None) -> Place:
-    """The place that a path or URL names; a place stays as it is.
+    """Return the place of a path or URL; a place is returned unchanged.
 
     Args:
         given: path, URL or place; several paths of data are one pattern.
-        store: where it is; follows from the path where it is None.
+        store: its store; by default determined by the path.
 
     Raises:
-        ConfigError: a scheme that no store serves, or a local name that no file can have.
+        ConfigError: no store supports the scheme, or a local name is invalid.
     """
     if isinstance(given, Place):
         return given
@@ -268,7 +268,7 @@ def place_of(given: Data, store: abc.Store | None = None) -> Place:
 
 
 def places_of(paths: Iterable[str]) -> list[Place]:
-    """Return the places of many files; those of one bucket or server share a store and its listing."""
+    """Return the places of many files; files of one bucket or server share a store and its listing."""
     stores: dict[str, Store] = {}
     found: list[Place] = []
     for path in paths:
@@ -279,24 +279,24 @@ def places_of(paths: Iterable[str]) -> list[Place]:
 
 
 def local_place(given: Given, what: str, store: abc.Store | None = None) -> Place:
-    """The same of what must be on this machine, as `file://` is.
+    """Return the place of a file or folder that must be on this machine; `file://` URLs are accepted.
 
     Args:
-        given: as of `place_of`.
-        what: it is, for the error: `"the output of pack"`.
-        store: as of `place_of`.
+        given: see `place_of`.
+        what: description for the error, such as `"the output of pack"`.
+        store: see `place_of`.
 
     Raises:
-        ConfigError: it is in another store; nothing is asked of that.
+        ConfigError: it is in another store, which isn't accessed.
     """
     return given if isinstance(given, Place) else place_of(local_path(given, what), store)
 
 
 def fixed_place(given: Data, store: abc.Store | None = None) -> Place:
-    """Return the place that a path names now, so that later changes of the working directory don't move it.
+    """Return the place with an absolute path, so that later changes of the working directory don't affect it.
 
     Raises:
-        ConfigError: as `place_of`.
+        ConfigError: see `place_of`.
         NotFound: the path is relative, and the working directory was removed.
     """
     if not isinstance(given, str | os.PathLike | Place):
@@ -310,11 +310,11 @@ def fixed_place(given: Data, store: abc.Store | None = None) -> Place:
 
 
 def fixed_path(path: str | os.PathLike[str]) -> str:
-    """Return a local path as an absolute one, and a URL as it is; see `fixed_place`."""
+    """Return the absolute path of a local path, or a URL unchanged; see `fixed_place`."""
     return os.fspath(path) if is_url(path) else fixed_place(path).path
 
 
 def dataset_at(given: Data, store: abc.Store | None = None, *, follow_links: bool = False) -> Place:
-    """Return the fixed place of a dataset to read; links out of it are only read with `follow_links`."""
+    """Return the fixed place of a dataset to read; links out of it are only followed with `follow_links`."""
     place = fixed_place(given, store)
     return replace(place, store=within(place.store, place.path, follow_links=follow_links))

@@ -1,4 +1,4 @@
-"""Files written in one go: visible whole, or not at all."""
+"""Small files that are written atomically."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from penstock.types import Buffer
 
 
 def read_document(store: Store, path: str, most_bytes: int = MOST_DOCUMENT_BYTES) -> bytes:
-    """All bytes of a file.
+    """Return all bytes of a file.
 
     Raises:
         NotFound: no such file.
-        TooLarge: more than `most_bytes`; nothing was read.
+        TooLarge: the file has more than `most_bytes`; nothing was read.
     """
     size_bytes = store.size(path)
     if size_bytes > most_bytes:
@@ -45,7 +45,7 @@ def aborting(staged: StagedT) -> Generator[StagedT]:
 
 
 def put(store: Store, path: str, data: Buffer, *, overwrite: bool = True) -> None:
-    """Write a file of these bytes, durably.
+    """Write a file with these bytes, durably.
 
     Raises:
         ConfigError: the file exists and `overwrite` is false.
@@ -66,10 +66,10 @@ def put_new(store: Store, path: str, data: Buffer) -> bool:
 
 
 def commit_as(staged: Staged, path: str) -> bool:
-    """Commit a staged file under another name in its directory; return False if that name is taken.
+    """Commit a staged file under another name in its directory; return False if that name exists.
 
     Raises:
-        Unsupported: a store whose files have their names from the start.
+        Unsupported: the store can't rename a staged file.
     """
     if not isinstance(staged, NamedLate):
         raise Unsupported("this store can't store unfinished work", path=path, hint="Choose an output in another store")
@@ -77,10 +77,9 @@ def commit_as(staged: Staged, path: str) -> bool:
 
 
 def put_local_file(store: Store, path: str, target: str) -> bool:
-    """Make a local file or directory the new `target`, durably; return False if that exists.
+    """Move or upload a local file or directory to the new path `target`, durably; return False if that exists.
 
-    On this machine it is moved, from the same file system. Elsewhere it is uploaded, files at the top of a
-    directory last.
+    If the target is local, it must be in the same file system. Files at the top of a directory are uploaded last.
     """
     if store.is_local:
         return store.move_new(path, target)
@@ -109,14 +108,14 @@ def require_writable(store: Store, path: str) -> None:
 
 
 def beginning_of(store: Store, path: str, length_bytes: int) -> bytes | None:
-    """Return the first bytes of a file; None if there is no file, or the store shows it to nobody.
+    """Return the first bytes of a file, or None if it doesn't exist or can't be accessed with these credentials.
 
     Raises:
-        OSError: it can't be read, or the store does not answer: its format is unknown.
+        OSError: the file can't be read, or the store doesn't answer.
     """
     try:
         return store.get(path, 0, length_bytes)
-    except Denied:  # some stores say so of what is not there, too
+    except Denied:  # some stores also answer so for missing files
         return None
     except Unreachable:
         raise
@@ -130,7 +129,7 @@ _STEP_BYTES = 1 << 22
 def back_up(store: Store, path: str) -> str:
     """Copy a file, durably, to the first free name of `<path>.bak`, `.bak1`, `.bak2`, …; return that path.
 
-    An existing backup with the same bytes is used: a repair that was killed and is run again adds none.
+    An existing backup with the same bytes is reused, so that re-running a killed repair doesn't add another one.
     """
     name = path
     for number in itertools.count():
@@ -163,10 +162,10 @@ def _copy(store: Store, path: str, copy: Staged) -> None:
 
 
 SMALL_BYTES = 1 << 20
-"""The most that such a file holds."""
+"""Size limit for `read_small`."""
 
 HIDDEN = (STAGED_SUFFIX, ".unfinished")
-"""What the names of hidden files end in."""
+"""Suffixes of hidden files."""
 
 _WORTH_A_LISTING = 16
 _MOST_FOLDERS = 1 << 10
@@ -174,9 +173,9 @@ _HIDDEN_END = re.compile(r"\.(?:unfinished|(?:lock|writing)\.staged|[0-9a-f]{8}\
 
 
 def read_small(store: Store, *paths: str) -> Store:
-    """A store of these files alone, as they are now, in memory.
+    """Return a store with only the current content of these files, in memory.
 
-    Or `store` itself, where one of them is not small or not on this machine, or can't be read: it says why.
+    Returns `store` itself if a file is large, remote or unreadable, so that reading it raises the error.
     """
     if not store.is_local:
         return store
@@ -191,11 +190,11 @@ def read_small(store: Store, *paths: str) -> Store:
 
 
 class NamesBeside:
-    """Which local names stand beside files. The folder of many is listed once; of a few, each name is asked for.
+    """Lookup of local names next to files: by one listing of a folder with many files, else by a check per name.
 
     Args:
-        paths: the files.
-        suffixes: what the names end in that will be asked for.
+        paths: paths of the files.
+        suffixes: suffixes of the names that will be looked up.
     """
 
     __slots__ = ("_folders", "_hidden", "_lists", "_suffixes")
@@ -222,7 +221,7 @@ class NamesBeside:
         return f".{hidden_stem(name)}" in self._hidden_in(folder)
 
     def _hidden_in(self, folder: str) -> frozenset[str]:
-        """Return the starts of the hidden names in a folder."""
+        """Return the prefixes of the hidden names in a folder."""
         found = self._hidden.get(folder)
         if found is None:
             ends = ((name, _HIDDEN_END.search(name)) for name in self.names_in(folder))

@@ -1,11 +1,11 @@
 """Object stores and web servers: `s3://`, `gs://`, `az://`, `http://`, `https://`.
 
-Paths are whole URLs, so that errors, recipes and names next to a path are right without translation. Nothing is opened
-before the first request, and each process opens its own connections; those opened before a fork aren't used after it.
+Paths are whole URLs, so that errors, recipes and names next to a path need no translation. Nothing is opened before the
+first request. Each process opens its own connections; connections opened before a fork aren't used after it.
 
-Output: a staged file is written to the cache folder. Small ones are uploaded at `commit`, by a request that fails if
-the name exists. Larger ones are uploaded under a hidden name at `sync`, and copied to their name inside the store at
-`commit`, under the same condition. So only one of two writers wins, and nothing is visible before.
+Output: a staged file is written to the cache folder. Small files are uploaded at `commit`, by a request that fails if
+the name exists. Larger files are uploaded under a hidden name at `sync`, and copied to their name inside the store at
+`commit`, under the same condition. So only one of two writers wins, and nothing is visible before the commit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SCHEMES = ("s3", "gs", "az", "azure", "http", "https")
 
 
 class Remote(Store):
-    """A store that answers by requests, which it counts.
+    """A store that is accessed by requests, and counts them.
 
     Attributes:
         options: options of all requests.
@@ -50,7 +50,7 @@ class Remote(Store):
         return self.counters.total()
 
     def fetch(self, path: str, ranges: Sequence[Range]) -> tuple[list[bytes], Head]:
-        """Return `get_ranges`, and size and version of the file; raise `RangesIgnored` for whole files only."""
+        """Return the bytes of each range, with size and version of the file; raise `RangesIgnored` if unsupported."""
         raise Unsupported("this store can't read files", path=path)
 
     def fetch_start(self, path: str, length_bytes: int | None = None) -> tuple[bytes, Head] | None:
@@ -58,7 +58,7 @@ class Remote(Store):
 
         Args:
             path: path of the file.
-            length_bytes: number of bytes; by default as many as one request asks for.
+            length_bytes: number of bytes; by default the maximum per request.
 
         Raises:
             NotFound: no such file.
@@ -136,7 +136,7 @@ class RemoteStore(Remote):
         except (NotFound, Denied, RangesIgnored):
             raise
         except OSError:
-            require_inside(path, ranges, self.size(path))  # the server has its own words for a range after the end
+            require_inside(path, ranges, self.size(path))  # servers report a range after the end in different ways
             raise
         require_inside(path, ranges, reply.head.size_bytes)
         return cut_answers(ranges, requests, reply.data), reply.head
@@ -148,7 +148,7 @@ class RemoteStore(Remote):
         except (NotFound, Denied, RangesIgnored):
             raise
         except OSError:
-            head = self.head(path)  # an empty file has no range
+            head = self.head(path)  # a range of an empty file can't be requested
             if head.size_bytes:
                 raise
             return b"", head
@@ -159,7 +159,7 @@ class RemoteStore(Remote):
         return self._transport.head(self.key_of(path))
 
     def exists(self, path: str) -> bool:
-        """Return whether a file or folder of this name exists, as far as these credentials may know."""
+        """Return whether a file or folder of this name exists and is visible with these credentials."""
         with contextlib.suppress(NotFound, Denied):
             return self.head(path).size_bytes >= 0
         return not self.lists_nothing and self.is_folder(path)
@@ -167,8 +167,8 @@ class RemoteStore(Remote):
     def is_folder(self, path: str) -> bool:
         """Return whether there is a file below `path`.
 
-        A web server doesn't tell: every path that isn't a file may be a folder, and formats look for their files in it.
-        A pattern `{a,b}` names files.
+        This is unknown for a web server: every path that isn't a file counts as a folder, and formats look for their
+        files in it. A pattern `{a,b}` always stands for files.
         """
         if self.lists_nothing:
             return len(alternatives(path)) == 1 and not self.exists(path)
@@ -194,7 +194,7 @@ class RemoteStore(Remote):
         return self.base.startswith("http")
 
     def heads_under(self, folder: str, most: int) -> dict[str, Head] | None:
-        if not self.base.startswith("s3://"):  # other listings aren't known to agree with what a request returns
+        if not self.base.startswith("s3://"):  # listings of other stores may differ from the answers to requests
             return None
         self.counters.mine.requests += 1
         found = self._transport.heads(self.key_of(folder), most)
@@ -237,21 +237,21 @@ class RemoteStore(Remote):
         self._transport.delete(self.key_of(path))
 
     def sweep(self, path: str) -> None:
-        """Remove uploads of a visible file that were killed after they had been copied to its name."""
+        """Remove hidden uploads of a visible file, left by writers killed after the copy to its name."""
         folder, _, name = self.key_of(path).rpartition("/")
         with contextlib.suppress(OSError, PenstockError):
             visible = self.head(path)
             for key in self._transport.list(folder, first_only=False, start=staged_start(name)):
                 if is_staged_for(key.removeprefix(folder).lstrip("/"), name):
                     hidden = self._transport.head(key)
-                    # One of a living writer is younger.
+                    # The upload of a running writer is younger.
                     if hidden.size_bytes == visible.size_bytes and hidden.modified <= visible.modified:
                         self._transport.delete(key)
 
     def sweep_folder(self, path: str) -> None:
-        """Remove the hidden objects under a folder whose dataset is complete: their writers were killed.
+        """Remove the hidden objects of killed writers under a folder whose dataset is complete.
 
-        The mark of a writer stays if the file that it is about is missing: another part is being written.
+        The mark of a writer stays if its file is missing, because another part is being written.
         """
         with contextlib.suppress(OSError, PenstockError):
             keys = self._transport.list(self.key_of(path), first_only=False)
@@ -282,7 +282,7 @@ class RemoteStore(Remote):
 
 
 def base_of(url: str) -> str:
-    """Return the store's part of a URL: scheme and bucket, or scheme and host; raise `ConfigError`."""
+    """Return scheme and bucket, or scheme and host, of a URL; raise `ConfigError` if it has none."""
     parts = urlsplit(url)
     if not parts.netloc:
         raise ConfigError("the URL has no bucket or host", path=url)

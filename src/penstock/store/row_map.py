@@ -1,6 +1,6 @@
-"""The row map: from which row of which input each sample of a dataset was made.
+"""The row map: the input and row from which each sample of a dataset was made.
 
-`<dataset>.penstock.rows` next to a dataset, without the `.idx` or `.bin` of its name. Little-endian:
+It is the file `<dataset>.penstock.rows` next to a dataset, without the `.idx` or `.bin` of its name. Little-endian:
 
 | bytes | content |
 |---|---|
@@ -8,8 +8,8 @@
 | … + M | JSON: `_Note` |
 | last 32 | `penstmap`, N, M, xxh3-64 of the JSON; u64 |
 
-A row is a line of JSONL or of plain text, a row of a table, or a file that is one document. A map belongs to every
-dataset that was made of the same inputs in the same way: as many samples of as many tokens.
+A row is a line of JSONL or of plain text, a row of a table, or a file that is one document. A map is valid for every
+dataset that was made from the same inputs with the same options, and has the same numbers of samples and tokens.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _STEMS = (".idx", ".bin")
 
 
 class MappedInput(msgspec.Struct, frozen=True):
-    """An input: its name and digest, as in the side file, and its number of rows."""
+    """One input: its name and digest, as in the side file, and its number of rows."""
 
     name: str
     digest: str
@@ -58,12 +58,12 @@ class _Note(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RowMap:
-    """From which row of which input each sample was made.
+    """Input and row from which each sample was made.
 
     Attributes:
-        inputs: in their order.
-        rows: int64[n_samples]: the row of each sample over all inputs.
-        path: of the map.
+        inputs: the inputs, in order.
+        rows: int64[n_samples]: the row of each sample, counted over all inputs.
+        path: path of the map.
     """
 
     inputs: tuple[MappedInput, ...]
@@ -72,22 +72,22 @@ class RowMap:
 
     @property
     def first_rows(self) -> IntArray:
-        """int64[n_inputs + 1]: the first row of each input, and their number at the end."""
+        """First row of each input, and the total number of rows at the end, as int64[n_inputs + 1]."""
         return np.concatenate([[0], np.cumsum([one.rows for one in self.inputs])]).astype(np.int64)
 
     def numbers_of(self, name: str) -> list[int]:
-        """Return the numbers of the inputs with this name, last part of a path, or digest."""
+        """Return the numbers of the inputs with this name, last path component, or digest."""
         exact = [number for number, one in enumerate(self.inputs) if name in (one.name, one.digest)]
         return exact or [number for number, one in enumerate(self.inputs) if one.name.endswith("/" + name)]
 
     def samples_of(self, number: int, rows: IntArray) -> IntArray:
-        """Return int64[k], rising: the samples made of `rows`, int64[n] from 0, of input `number`."""
+        """Return int64[k], ascending: the samples made from `rows`, int64[n] from 0, of input `number`."""
         rows = np.asarray(rows, np.int64)
         known = rows[(rows >= 0) & (rows < self.inputs[number].rows)] + self.first_rows[number]
         return np.flatnonzero(np.isin(self.rows, known)).astype(np.int64)
 
     def origin_of(self, sample: int) -> tuple[MappedInput, int]:
-        """Return the input and the row in it, from 0, of a sample; raise `Corrupt` if there is no such row."""
+        """Return a sample's input and the row in it, from 0; raise `Corrupt` if there is no such row."""
         row, first = int(self.rows[sample]), self.first_rows
         if not 0 <= row < first[-1]:
             raise Corrupt("the row map refers to a row that isn't in the input", path=self.path, found=row, hint=_HINT)
@@ -105,18 +105,18 @@ def row_map_path(path: str) -> str:
 
 
 def read_row_map(dataset: Place, manifest: Manifest | None) -> RowMap | None:
-    """Return the row map of a dataset; None if it has none.
+    """Return the row map of a dataset, or None.
 
     Args:
-        dataset: where it is.
-        manifest: of its side file, which the map has to match; None without one.
+        dataset: location of the dataset.
+        manifest: content of its side file, which the map must match, or None.
 
     Raises:
         ConfigError: the map belongs to other data.
-        Corrupt: it is damaged.
+        Corrupt: the map is damaged.
     """
     path, is_there = row_map_path(dataset.path), False
-    for one in (path, path + NEXT):  # one that is about to take its place counts only with its data
+    for one in (path, path + NEXT):  # the next map is only valid with the new data
         try:
             note, rows = _read(dataset.store, one)
         except NotFound:
@@ -130,7 +130,7 @@ def read_row_map(dataset: Place, manifest: Manifest | None) -> RowMap | None:
 
 
 def require_own_row_map(dataset: Place) -> None:
-    """Raise `ConfigError` if something else has the name of the row map, or of the next one."""
+    """Raise `ConfigError` if something else has the name of the row map or the next row map."""
     path, store = row_map_path(dataset.path), dataset.store
     for one in (path, path + NEXT):
         if store.exists(one):
@@ -151,13 +151,13 @@ def write_row_map(
     """Write a row map, durably. Memory: one run.
 
     Args:
-        store: where it goes.
-        path: that of `row_map_path`, or with `.next`.
-        runs: int64[k] each: the rows of all samples, in their order.
-        inputs: name and digest of each.
-        rows: rows of each input, by its name; read after the last run.
+        store: store of the map.
+        path: path returned by `row_map_path`, or the same with `.next`.
+        runs: arrays int64[k] with the rows of all samples, in order.
+        inputs: name and digest of each input.
+        rows: input name → number of rows; read after the last run.
         recorded: `options` and `tokenizer_digest`, as in the side file.
-        num_tokens: of the dataset.
+        num_tokens: number of tokens of the dataset.
     """
     hasher, count = xxhash.xxh3_128(), 0
     staged = store.stage(path, overwrite=True)
@@ -177,12 +177,12 @@ def write_row_map(
 
 
 def settle_row_map(dataset: Place, manifest: Manifest | None) -> None:
-    """Give the map of the current data its final name, and remove that of replaced data."""
+    """Give the map of the current data its final name, and remove the map of replaced data."""
     path = row_map_path(dataset.path)
     for one in (path + NEXT, path):
         try:
             note, rows = _read(dataset.store, one)
-        except (PenstockError, OSError):  # it is no map of ours, and the data are visible already
+        except (PenstockError, OSError):  # not one of our maps; the data is visible already
             continue
         if manifest is None or not _fits(note, len(rows), manifest):
             dataset.store.delete(one)
@@ -191,7 +191,7 @@ def settle_row_map(dataset: Place, manifest: Manifest | None) -> None:
 
 
 def is_damaged(row_map: RowMap, store: Store) -> bool:
-    """Return whether a row of the map differs from what was written."""
+    """Return whether the rows of the map differ from what was written."""
     note, rows = _read(store, row_map.path)
     return xxhash.xxh3_128_hexdigest(byte_view(np.ascontiguousarray(rows))) != note.digest
 
@@ -205,7 +205,7 @@ def _fits(note: _Note, count: int, manifest: Manifest) -> bool:
 
 
 def _read(store: Store, path: str) -> tuple[_Note, IntArray]:
-    """Return the content of a map; its rows are mapped if the store can. Raises `NotFound`, `Corrupt`."""
+    """Return the content of a map, with mapped rows if possible; raise `NotFound` or `Corrupt`."""
     size_bytes = store.size(path)
     damaged = Corrupt("the row map is damaged", path=path, hint=_HINT)
     if size_bytes < _FOOTER.size:
