@@ -1,4 +1,4 @@
-"""Shards that are open: a bounded number of maps, and a bounded number of bytes in memory."""
+"""Cache of open shards, with a bounded number of maps and a bounded number of bytes in memory."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ BUDGET_BYTES = 1 << 30
 """Memory for decompressed shards and tables of offsets: 16 shards of the default size limit."""
 
 MOST_SHARDS = 4096
-"""Shards that are open at once."""
+"""Maximum number of open shards."""
 
 
 class ShardCache:
-    """Open shards by number; the least recently used go first.
+    """Open shards by number, with eviction of the least recently used ones.
 
-    Memory: `budget_bytes`, and always the shard that was opened last. Thread-safe, and safe after fork. What is
-    evicted lives on while there are still views of it.
+    Memory: `budget_bytes`, and always the shard opened last. Thread-safe, and safe after fork. An evicted shard is kept
+    alive by existing views of it.
 
     Args:
         load: opens a shard; called by one thread at a time for each shard.
         budget_bytes: bytes that shards may hold in memory.
-        most_shards: shards that may be open. A map keeps no file open, and a process has few maps of other things.
+        most_shards: number of shards that may be open. Maps keep no files open, but their number per process is
+            limited.
 
     Attributes:
-        shards: what is open, for readers that look here first and call `open` for what is missing.
+        shards: open shards, for readers that look here first and call `open` only for missing ones.
     """
 
     __slots__ = ("_budget_bytes", "_held_bytes", "_load", "_loading", "_lock", "_most_shards", "_process", "shards")
@@ -43,7 +44,7 @@ class ShardCache:
         self._begin()
 
     def open(self, number: int) -> OpenShard:
-        """The shard, opened where it is not open; raises what opening it raises."""
+        """Return a shard, opening it if necessary; raises the errors of `load`."""
         if self._process != os.getpid():
             self._begin()  # a thread of the parent may have held a lock when this process was forked
         with self._lock:
@@ -75,7 +76,7 @@ class ShardCache:
         self._held_bytes += shard.cost_bytes
         if len(self.shards) <= self._most_shards and self._held_bytes <= self._budget_bytes:
             return
-        room = self._most_shards - self._most_shards // 8  # several at once, so that looking for the oldest is seldom
+        room = self._most_shards - self._most_shards // 8  # evict several at once, as the search is slow
         for old in sorted(self.shards, key=lambda one: self.shards[one].used):
             if len(self.shards) <= room and self._held_bytes <= self._budget_bytes:
                 break

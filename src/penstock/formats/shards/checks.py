@@ -103,7 +103,7 @@ def _check_folder(
     yield from _unlisted(check)
     sampled = set(np.linspace(0, len(index.shards) - 1, _SAMPLED_SHARDS, dtype=np.int64).tolist())
     tasks = (_ShardTask(number, shard, path, number in sampled) for number, shard in enumerate(index.shards))
-    # No task needs the whole index.
+    # Tasks don't need the whole index.
     small = replace(check, index=Index((), np.zeros(1, np.int64)))
     for problems in run(functools.partial(_problems_of, small), tasks):
         yield from problems
@@ -180,7 +180,7 @@ def _check_shard(check: _Check, number: int, shard: Shard) -> Iterator[Problem]:
         broken = list(_check_hashes(folder, number, shard))
         yield from broken
         if broken and folder.store.keeps_copies:
-            return  # it returns no bytes that contradict their hashes
+            return  # the store never returns bytes that contradict their hashes
     try:
         opened = open_shard(folder, number, shard, _checking_codec(shard.layout, check.options))
     except MissingExtra:
@@ -229,7 +229,7 @@ def _undecodable(shard: OpenShard, places: Sequence[int], size_bytes: int) -> It
                 continue
             except MissingExtra:
                 raise
-            except Exception:  # decoding the samples one by one tells which of them fails and why
+            except Exception:  # decoding the samples one by one identifies the damaged sample
                 pass
         for place in block:
             try:
@@ -253,7 +253,7 @@ def _check_hashes(folder: Folder, number: int, shard: Shard) -> Iterator[Problem
         except PenstockError as error:
             if zipped is None and folder.store.keeps_copies:
                 yield Problem.of_error("shards.hash", error, _RESTORE, folder.place(raw))
-            continue  # opening the shard finds it
+            continue  # reported when the shard is opened
         yield from _digests(number, folder.place(raw), raw, data)
 
 

@@ -1,7 +1,7 @@
-"""The files of one shard as they are read: mapped, decompressed into memory, or range by range.
+"""Read the files of one shard: memory-mapped, decompressed into memory, or in ranges.
 
 Every shard has a table of offsets, `u32 n, u32 offset[n + 1]`: at the start of an MDS file, and in the meta file of the
-text formats. It is checked once a shard, against the index and the real size of the file, before it is used.
+text formats. Before its first use it is checked once per shard against the index and the real size of the file.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from penstock.store.fingerprint import OpenedFile
 from penstock.types import Batch, Buffer, Extent, Field, IntArray, Sample
 
 _PIECE_BYTES = 1 << 24
-_LARGEST_BYTES = 1 << 32  # places have 32 bits, whatever size an index states
+_LARGEST_BYTES = 1 << 32  # offsets have 32 bits, whatever size an index states
 
 HEAD_BYTES = 1 << 16
-"""Tables of offsets up to this size are fetched whole where files are not mapped, larger ones 8 bytes a sample."""
+"""Largest table of offsets that is fetched as a whole from unmapped files; from larger ones, 8 bytes per sample."""
 
 Row: TypeAlias = tuple[memoryview, int, int]
-"""A buffer, and where the bytes of one sample start and stop in it."""
+"""Buffer, and start and stop of the bytes of one sample in it."""
 
 FAULTS = (PenstockError, ValueError, TypeError, LookupError, ArithmeticError, EOFError, struct.error)
-"""What decoding damaged bytes may raise."""
+"""Errors that decoding of damaged bytes may raise."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowCodec:
-    """How the samples of a layout are decoded; each shard format makes its own.
+    """Decoder of the samples of a layout; each shard format makes its own.
 
     Attributes:
-        fields: what a sample holds, in order.
-        floor_bytes: for `n` samples, the lowest place in the data file at which the first one may stand.
-        decode: the sample in `view[start:stop]`. Its errors count places from the start of `view`.
-        decode_rows: columns of many rows, which may be of several buffers; an error means that some row is irregular,
-            and `decode` says which and why.
-        decode_many: columns of the samples in `data[starts:stops]`; None where some of them are irregular, and `decode`
-            says why. None as a whole where a format decodes sample by sample.
-        arrays: every column comes as an array, so that many samples are decoded best when they lie together.
+        fields: the fields of a sample, in order.
+        floor_bytes: for `n` samples, the smallest possible offset of the first sample in the data file.
+        decode: returns the sample in `view[start:stop]`. Offsets in its errors are relative to the start of `view`.
+        decode_rows: returns columns of many rows, also of several buffers. An error means that some row is irregular;
+            `decode` then raises the specific error.
+        decode_many: returns columns of the samples in `data[starts:stops]`, or None if some of them are irregular;
+            `decode` then raises the specific error. None if the format decodes sample by sample.
+        arrays: every column is an array, so batches are decoded fastest when their samples are adjacent in memory.
     """
 
     fields: tuple[Field, ...]
@@ -62,14 +62,14 @@ class RowCodec:
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """Where the shards of an index are, and how they are read.
+    """Place of the shards of an index, and options for reading them.
 
     Attributes:
-        store: holds them.
+        store: the store of the shards.
         path: the folder of the index.
-        mapped: files are mapped.
-        validate_hash: algorithm by whose digest in the index each file is checked, whole, before it is read.
-        index: the index when it was opened, which is compared whenever bytes of a shard were read, if it is known.
+        mapped: files are memory-mapped.
+        validate_hash: algorithm of the digest by which each complete file is checked before it is read.
+        index: state of the index file when it was opened, compared after every read of a shard; None if unknown.
     """
 
     store: Store
@@ -88,14 +88,14 @@ class Folder:
 
 
 class WholeShard:
-    """A shard whose decompressed bytes are all here: mapped, or in memory.
+    """Shard whose decompressed bytes are all available, mapped or in memory.
 
     Attributes:
-        array: uint8[size_bytes] of the data file, and `view` the same as a memoryview.
-        offsets: table of n + 1 places in it, as a memoryview of Python ints; `table` the same as an array.
+        array: uint8[size_bytes], the data file; `view` is the same as a memoryview.
+        offsets: table of n + 1 offsets in it, as a memoryview of Python ints; `table` is the same as an array.
         codec: decodes its samples.
-        held: the bytes are in memory of their own, not mapped; `cost_bytes` is how much that is.
-        used: when it was used last, by `time.monotonic`.
+        held: the bytes are in private memory, not mapped; `cost_bytes` is their size.
+        used: time of the last use, by `time.monotonic`.
     """
 
     __slots__ = (
@@ -134,7 +134,7 @@ class WholeShard:
             raise fault(error, self._path, self._number, place, start if self.held else 0, start) from error
 
     def row(self, place: int) -> Row:
-        """Where sample `place` is: a copy where the shard is held, lest views of it keep all of the shard alive."""
+        """Return the bytes of sample `place`; a copy if the shard is in memory, so that views don't keep it alive."""
         start, stop = self.offsets[place], self.offsets[place + 1]
         if self.held:
             return memoryview(bytes(self.view[start:stop])), 0, stop - start
@@ -151,12 +151,12 @@ class WholeShard:
 
 
 class RangedShard:
-    """A shard of which only ranges are read.
+    """Shard that is read only in ranges.
 
     Attributes:
         codec: decodes its samples.
-        cost_bytes: memory that it holds.
-        used: when it was used last, by `time.monotonic`.
+        cost_bytes: memory in use.
+        used: time of the last use, by `time.monotonic`.
     """
 
     __slots__ = (
@@ -211,7 +211,7 @@ class RangedShard:
             raise fault(error, self._path, self._number, place, start, start) from error
 
     def rows(self, places: list[int]) -> list[Row]:
-        """The samples at `places`, in one call of the store."""
+        """Return the samples at `places`, in one call of the store."""
         self.used = monotonic()
         ranges = self._ranges(places)
         found = self._of_part(ranges)
@@ -221,7 +221,7 @@ class RangedShard:
         return [(memoryview(data), 0, len(data)) for data in found]
 
     def _of_part(self, ranges: list[tuple[int, int]]) -> list[bytes]:
-        """The ranges, from the part in memory; none where they are not all in it. It goes when all was read once."""
+        """Return the ranges from the part in memory, or nothing if some are outside it. The part is freed once read."""
         part, first = self._part, self._part_start
         if not part or min(ranges)[0] < first or max(stop for _, stop in ranges) > first + len(part):
             return []
@@ -255,11 +255,11 @@ OpenShard: TypeAlias = WholeShard | RangedShard
 def open_shard(
     folder: Folder, number: int, shard: Shard, codec: RowCodec, part: tuple[int, int] | None = None
 ) -> OpenShard:
-    """The shard called `number`, its table of offsets checked; of a remote one `part`, samples in it, is fetched now.
+    """Open shard `number` and check its table of offsets; for a remote shard, fetch `part`, a range of samples, now.
 
     Raises:
-        NotFound: a file is not there.
-        FormatError: a file is not what the index says, or its offsets can't be.
+        NotFound: a file doesn't exist.
+        FormatError: a file doesn't match the index, or its offsets are impossible.
         UnsafeData: a file is a link that leaves the folder.
     """
     try:
@@ -280,16 +280,16 @@ def open_shard(
 
 
 def is_ranged(folder: Folder, shard: Shard) -> bool:
-    """Whether only ranges of the shard's data file are read: where files are not mapped, unless they are needed whole.
+    """Return true if the shard's data file is read in ranges: it is neither mapped nor needed as a whole.
 
-    They are where the shard is compressed, and where a store with copies has to check them.
+    The whole file is needed if it is compressed, or if a store with local copies has to check them.
     """
     checked_whole = folder.validate_hash is not None and folder.store.keeps_copies
     return not folder.mapped and shard.zip_data is None and not checked_whole
 
 
 def expect_stated(folder: Folder, file: ShardFile, path: str) -> None:
-    """Tell a store with copies what the index states of a file: no whole copy goes unchecked, no size is asked for."""
+    """Tell a store with local copies size and hashes from the index, so that it can check copies without requests."""
     hashes = checkable(file)
     if folder.store.keeps_copies:
         folder.store.expect_size(path, file.size_bytes)
@@ -298,13 +298,13 @@ def expect_stated(folder: Folder, file: ShardFile, path: str) -> None:
 
 
 def checkable(file: ShardFile) -> dict[str, str]:
-    """The digests of a file whose algorithms are known; `verify` names the others."""
+    """Return the digests of a file by known algorithms; `verify` reports the others."""
     return {name: value for name, value in file.hashes.items() if name in ALGORITHMS}
 
 
 def _ranged(folder: Folder, number: int, shard: Shard, codec: RowCodec, part: tuple[int, int] | None) -> RangedShard:
     path, size_bytes = folder.place(shard.raw_data), shard.raw_data.size_bytes
-    if isinstance(folder.store, SupportsMmap):  # a cheap question there
+    if isinstance(folder.store, SupportsMmap):  # cheap for these stores
         _require_size(folder.store.size(path), shard.raw_data, path)
     expect_stated(folder, shard.raw_data, path)
     if folder.validate_hash is not None:
@@ -328,14 +328,14 @@ def _ranged(folder: Folder, number: int, shard: Shard, codec: RowCodec, part: tu
 def read_whole(
     folder: Folder, shard: Shard, raw: ShardFile, zipped: ShardFile | None
 ) -> tuple[NDArray[np.uint8], Extent | None]:
-    """uint8[raw.size_bytes] of a file, mapped where it can be; decompressed where only the compressed file is there.
+    """Return uint8[raw.size_bytes], a file, mapped if possible; decompressed if only the compressed file exists.
 
     Returns:
-        The bytes, and where they are stored when that is not in a file of these same bytes.
+        The bytes, and their place if they aren't stored in a file with exactly these bytes.
 
     Raises:
-        NotFound: no such file.
-        FormatError: it is not of the size that the index states, or does not decompress to it.
+        NotFound: the file doesn't exist.
+        FormatError: the size of the file, or of its decompressed bytes, differs from the index.
     """
     path, store = folder.place(raw), folder.store
     if zipped is None or (isinstance(store, SupportsMmap) and store.exists(path)):
@@ -350,7 +350,7 @@ def read_whole(
     except NotFound:
         if isinstance(store, SupportsMmap):
             raise
-        return _read(folder, raw, path), None  # whoever decompressed it kept only that
+        return _read(folder, raw, path), None  # another process decompressed it and kept only the result
     data = decompress(packed, family, limit_bytes=min(raw.size_bytes, _LARGEST_BYTES), path=zip_path)
     if len(data) != raw.size_bytes:
         found, expected = f"{len(data)} bytes", f"{raw.size_bytes} bytes"
@@ -363,18 +363,18 @@ def read_whole(
 def offset_table(
     head: NDArray[np.uint8], samples: int, floor_bytes: int, size_bytes: int, path: str
 ) -> NDArray[np.uint32]:
-    """uint32[samples + 1]: the places of the samples, in `head`, the first bytes of an MDS file or a meta file.
+    """Return uint32[samples + 1], the offsets of the samples.
 
     Args:
-        head: uint8[n], at least `4 · (samples + 2)` bytes.
-        samples: what the index says.
-        floor_bytes: lowest place of the first sample.
+        head: uint8[n], the first bytes of an MDS file or a meta file, at least `4 · (samples + 2)` bytes.
+        samples: number of samples in the index.
+        floor_bytes: smallest possible offset of the first sample.
         size_bytes: size of the data file.
-        path: of the file that `head` is from.
+        path: the file of `head`.
 
     Raises:
-        Truncated: it ends inside the table.
-        Corrupt: it counts other samples than the index, or the places fall, or leave the file.
+        Truncated: the file ends inside the table.
+        Corrupt: the number of samples differs from the index, or offsets decrease or exceed the file.
     """
     _require_count(head, samples, path)
     stop_bytes = 4 * (samples + 2)
@@ -392,15 +392,15 @@ def offset_table(
 
 
 def fault(error: Exception, path: str, number: int, place: int, base: int, start: int) -> PenstockError:
-    """The error for a sample that does not decode: where it stands is added to what is wrong.
+    """Return the error for a sample that can't be decoded, with its place added.
 
     Args:
-        error: what the codec raised.
+        error: the error of the codec.
         path: the data file.
-        number: of the shard.
-        place: of the sample in it.
-        base: where the codec's places count from.
-        start: where the sample starts.
+        number: number of the shard.
+        place: number of the sample in the shard.
+        base: offset to which the codec's offsets are relative.
+        start: offset of the sample.
     """
     where = f"sample {place} of shard {number}"
     if not isinstance(error, PenstockError):
@@ -415,7 +415,7 @@ def fault(error: Exception, path: str, number: int, place: int, base: int, start
 
 
 def join_rows(rows: Sequence[Row]) -> tuple[NDArray[np.uint8], IntArray, IntArray]:
-    """The samples of many rows back to back in new memory, and where each starts and stops."""
+    """Copy the samples of many rows back to back into new memory; return it with their starts and stops."""
     joined = b"".join([view[start:stop] for view, start, stop in rows])
     stops = np.cumsum([stop - start for _, start, stop in rows])
     starts = np.zeros_like(stops)

@@ -1,4 +1,4 @@
-"""Find the index that a path and a split mean, and the files that it lists, by names such as `shard.00012.mds.zstd`."""
+"""Find the index for a path and a split, and the files it lists, by names such as `shard.00012.mds.zstd`."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _NAME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ShardName:
-    """A name, taken apart.
+    """Parsed name of a shard file.
 
     Attributes:
-        stem: path of the raw data file inside the dataset's folder: what the files of one shard share.
-        format: as in an index.
-        is_meta: of the meta file.
-        family: of the compression; None for a raw file.
+        stem: path of the raw data file inside the dataset's folder, common to the files of one shard.
+        format: format name as in an index.
+        is_meta: true for a meta file.
+        family: compression family; None for a raw file.
     """
 
     stem: str
@@ -53,7 +53,7 @@ def parse_shard_name(name: str) -> ShardName | None:
 
 
 def shards_in(store: Store, folder: str) -> dict[str, str]:
-    """Path inside the folder → path, of all files called like shards; none where the store can't list."""
+    """Return path inside the folder → path, of all files with names of shards; empty if the store can't list."""
     try:
         names = {file[len(folder.rstrip("/")) + 1 :]: file for file in store.list(folder)}
     except PenstockError:
@@ -62,9 +62,9 @@ def shards_in(store: Store, folder: str) -> dict[str, str]:
 
 
 def has_shards(store: Store, folder: str, stored: str) -> bool:
-    """Whether shards of a format are in a folder, raw or compressed: by a few questions for the first, or by one.
+    """Return true if a folder has shards of a format, raw or compressed, by one listing or a few requests.
 
-    In an object store shards are visible one by one, in any order, before their index is.
+    In an object store, shards become visible one by one, in any order, before their index does.
     """
     if store.lists_levels:
         found = (parse_shard_name(name) for name in store.first_names(folder))
@@ -74,17 +74,17 @@ def has_shards(store: Store, folder: str, stored: str) -> bool:
 
 
 def numeric_order(path: str) -> list[tuple[int, int, str]]:
-    """Sorts paths part by part, numbers in them by value: 2 before 10."""
+    """Return a key that sorts paths part by part, with numbers in them by value: 2 before 10."""
     key: list[tuple[int, int, str]] = []
     for part in path.split("/"):
         for piece in filter(None, re.split(r"([0-9]+)", part)):
-            number = piece.lstrip("0")  # of any length, which `int` does not take
+            number = piece.lstrip("0")  # of any length, which `int` rejects
             key.append((0, len(number), f"{number} {piece}") if piece.isascii() and piece.isdigit() else (1, 0, piece))
         key.append((-1, 0, ""))
     return key
 
 
-_SPLITS = ("train", "val", "test", "dev", "eval")  # how names of splits begin; another is a dataset's own
+_SPLITS = ("train", "val", "test", "dev", "eval")  # prefixes of names of splits; other names are those of datasets
 _NO_INDEX = (
     "Re-run the interrupted command to finish it (see `penstock status`). "
     "`penstock repair` rebuilds a lost index from its shards"
@@ -92,13 +92,13 @@ _NO_INDEX = (
 
 
 def index_folder(store: Store, path: str, split: str | None) -> str:
-    """The folder of the index that `path` and `split` mean: `path` itself, or one of its splits.
+    """Return the folder of the index for `path` and `split`: `path` itself, or one of its splits.
 
-    Without `split`: `path` where an index is in it, else its only split, where it is called like one, else `train`.
+    Without `split`: `path` if it has an index, else its only split if it has the name of a split, else `train`.
 
     Raises:
-        NotFound: no index is there; the splits are listed. Or `train` is to be read by default and has no index.
-        ConfigError: several splits to choose from, or one that leaves the folder.
+        NotFound: there is no index; the error lists the splits. Or the default is `train`, which has no index.
+        ConfigError: there are several splits to choose from, or the split is outside the folder.
         Unsupported: the folder holds several datasets.
     """
     path = folder_of(path)
@@ -123,14 +123,14 @@ def index_folder(store: Store, path: str, split: str | None) -> str:
 
 def _has_index(store: Store, folder: str) -> bool:
     try:
-        store.size(f"{folder}/{INDEX_NAME}")  # what a remote store answers is kept, as it is not of `exists`
+        store.size(f"{folder}/{INDEX_NAME}")  # a remote store caches this answer, unlike that of `exists`
     except NotFound:
         return False
     return True
 
 
 def folder_of(path: str) -> str:
-    """`path`, or its folder where it names the index itself."""
+    """Return `path`, or its folder if `path` is the index itself."""
     path = path.rstrip("/") or path
     if path == INDEX_NAME:
         return "."
@@ -138,17 +138,17 @@ def folder_of(path: str) -> str:
 
 
 def splits_in(store: Store, path: str) -> list[str]:
-    """Names of the folders right below `path` that have an index, sorted; none where `path` is no folder."""
+    """Return the names of folders directly below `path` that have an index, sorted; empty if `path` isn't a folder."""
     if store.is_local:
         if not store.is_folder(path):
             return []
-        with os.scandir(path) as entries:  # of a million files none is asked for what is in it
+        with os.scandir(path) as entries:  # doesn't stat the entries, of which there may be a million
             names = sorted(one.name for one in entries if one.is_symlink() or one.is_dir())
         return [name for name in names if store.exists(f"{path}/{name}/{INDEX_NAME}")]
     try:
         files = list(store.list(path))
     except (NotFound, Unsupported, Denied):
-        return []  # nothing there, or a store without lists
+        return []  # the folder doesn't exist, or the store can't list
     inner = (file[len(path.rstrip("/")) + 1 :].split("/") for file in files)
     return sorted(parts[0] for parts in inner if len(parts) == 2 and parts[1] == INDEX_NAME)
 
@@ -168,7 +168,7 @@ def lost_splits(store: Store, path: str, names: Collection[str]) -> list[str]:
         for name in set(folders).difference(names):
             with os.scandir(f"{path}/{name}") as entries:
                 files[name] = [one.name for one in entries]
-    elif store.lists_levels:  # a request for each such folder, however many files they hold
+    elif store.lists_levels:  # one request per folder, however many files it holds
         with contextlib.suppress(NotFound, Unsupported, Denied):
             folders, _ = store.level(path)
             for name in set(filter(_is_split, folders)).difference(names):
@@ -196,7 +196,7 @@ def _require_no_lost_split(store: Store, path: str, names: list[str]) -> None:
     """Raise `NotFound` if splits without an index are next to `names`, of which none is `train`."""
     lost = lost_splits(store, path, names)
     if DEFAULT_SPLIT not in lost:
-        require_splits(store, path, names)  # else these are datasets, of which each is opened by itself
+        require_splits(store, path, names)  # otherwise these are independent datasets
     if lost:
         name = DEFAULT_SPLIT if DEFAULT_SPLIT in lost else lost[0]
         raise lacks_file(path, name, INDEX_NAME, names)
@@ -217,7 +217,7 @@ def require_splits(store: Store, path: str, names: list[str]) -> list[str]:
 
 
 def own_files(store: Store, folder: str) -> list[str]:
-    """The files that the index of a folder lists, by their names there; the index last. Raises as `read_index`."""
+    """Return the names of the files that a folder's index lists; the index last. Raises the errors of `read_index`."""
     shards = read_index(store, folder).shards
     return [*(file.basename for shard in shards for file in shard.files()), SIDE_NAME, INDEX_NAME]
 
@@ -226,12 +226,12 @@ def unlisted_shards(store: Store, folder: str, listed: Collection[str]) -> list[
     """Return the shards in a folder, at any level, that neither `listed` nor an index next to or above them lists.
 
     Args:
-        store: where they are.
-        folder: of the dataset.
-        listed: files that are known, by their paths in the folder.
+        store: the store of the folder.
+        folder: folder of the dataset.
+        listed: known files, by their paths in the folder.
     """
     known: set[str] = set(listed)
-    indexes = {""}  # folders whose index was read; that of the dataset is `listed`
+    indexes = {""}  # folders whose index was read; `listed` covers that of the dataset
     found: list[str] = []
     for name, path in shards_in(store, folder).items():
         above = name.split("/")[:-1]

@@ -1,4 +1,4 @@
-"""The `Format` object of the shard formats: one for each name that an index knows."""
+"""The `Format` objects of the shard formats: one for each format name in an index."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class ShardFormat:
     """One shard format; see `penstock.abc.Format`.
 
     Attributes:
-        name: in the registry.
-        stored: in an index.
-        traits: what it can do.
-        codec: how the samples of a layout are decoded.
-        encoder: how samples are encoded, from the options of `penstock.create`.
-        options: names of these options, beside those that all shard formats take.
+        name: name in the registry.
+        stored: name in an index.
+        traits: capabilities.
+        codec: returns the decoder of a layout.
+        encoder: returns the encoder for the options of `penstock.create`.
+        options: names of these options, in addition to those of all shard formats.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ShardFormat:
     options: tuple[str, ...] = ()
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the first shard in `index.json`, or in that of a split; by a shard's name where the index is lost."""
+        """Recognize the first shard in `index.json` or in that of a split; without an index, the name of a shard."""
         folder = folder_of(path)
         head = _head(store, folder)
         if b'"shards"' not in head:
@@ -83,13 +83,13 @@ class ShardFormat:
     repair = staticmethod(repair_shards)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
-        """See `side.write_shards_manifest`; of a dataset with splits, that of each of them, or of the named."""
+        """Write the side file of each split, or of the selected one; see `side.write_shards_manifest`."""
         folders = dataset_folders(store, folder_of(path), options.split)
         return ", ".join(write_shards_manifest(store, one, self.name, replace=replace) for one in folders)
 
 
 def open_again(name: str, store: Store, path: str, options: OpenOptions) -> ShardSource:
-    """What was opened as format `name`, opened once more: an index may hold shards of other formats too."""
+    """Reopen a source of format `name`, whose index may hold shards of other formats too."""
     return format_of(name).open(store, path, options)
 
 
@@ -98,8 +98,8 @@ def format_of(stored: str) -> ShardFormat:
 
 
 def _is_torn(store: Store, folder: str, head: bytes) -> bool:
-    """Whether there is an index that can be nothing else: an empty one, or text that ends too early."""
-    if len(head) >= _SNIFF_BYTES or b'"files"' in head:  # of token files
+    """Return true if there is an index but it is empty or truncated."""
+    if len(head) >= _SNIFF_BYTES or b'"files"' in head:  # an index of token files
         return False
     try:
         msgspec.json.decode(head, type=msgspec.Raw)

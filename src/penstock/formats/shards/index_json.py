@@ -39,10 +39,10 @@ from penstock.types import IntArray
 INDEX_NAME = "index.json"
 VERSION = 2
 FORMATS = ("mds", "csv", "tsv", "xsv", "json")
-"""Format names as they stand in an index."""
+"""Format names in an index."""
 
 SEPARATORS = {"csv": ",", "tsv": "\t"}
-"""Separators that a format implies; xsv names its own."""
+"""Separators implied by a format; xsv records its own."""
 
 _COMMON = {"version", "format", "compression", "hashes", "size_limit", "samples", "raw_data", "zip_data"}
 _LISTS = {"column_names", "column_encodings"}
@@ -66,7 +66,7 @@ class ShardFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     """One file of a shard.
 
     Attributes:
-        basename: its path inside the dataset's folder; parts are divided by `/`.
+        basename: its path inside the dataset's folder, with `/` between parts.
         size_bytes: its size.
         hashes: algorithm → lower-case hex digest.
     """
@@ -78,18 +78,18 @@ class ShardFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What shards that one writer makes have in common. Hashable: shards of an index share equal ones.
+    """Common properties of the shards of one writer. Hashable: shards of an index share equal layouts.
 
     Attributes:
-        format: name as it stands in the index.
+        format: format name as in the index.
         column_names: in file order.
         column_encodings: parallel to the names.
-        column_sizes: bytes of fixed-size columns, None for the others; None as a whole where the format has no sizes.
-        compression: as given to the writer, with its level.
+        column_sizes: bytes of fixed-size columns, None for other columns; None if the format has no sizes.
+        compression: as passed to the writer, with its level.
         hashes: names of algorithms.
-        size_limit: as it stands in the index.
-        newline: ends a row; None for mds.
-        separator: between columns, also where the format implies it; None for mds and json.
+        size_limit: as in the index.
+        newline: end of a row; None for mds.
+        separator: between columns, also if implied by the format; None for mds and json.
     """
 
     format: str
@@ -103,7 +103,7 @@ class Layout:
     separator: str | None = None
 
     def config(self) -> dict[str, Any]:
-        """The part of an index entry that is also embedded in every shard, or in its meta file."""
+        """Return the part of an index entry that is also embedded in every shard, or in its meta file."""
         found: dict[str, Any] = {
             "version": VERSION,
             "format": self.format,
@@ -126,12 +126,12 @@ class Layout:
 
 
 class Shard(msgspec.Struct, frozen=True, gc=False):
-    """One shard: its layout, how many samples it holds, and its files.
+    """One shard: its layout, its number of samples, and its files.
 
     Attributes:
         layout: shared with other shards.
         samples: number of samples.
-        raw_data: the decompressed file, whether or not it is there.
+        raw_data: the decompressed file, which may not exist.
         zip_data: the compressed file.
         raw_meta: the decompressed meta file, in formats that have one.
         zip_meta: the compressed meta file.
@@ -150,7 +150,7 @@ class Shard(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A parsed `index.json`.
+    """Parsed `index.json`.
 
     Attributes:
         shards: in order.
@@ -165,7 +165,7 @@ class Index:
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A shard as it stands in the file; which keys its format needs is looked at afterwards."""
+    """A shard as stored in the index; the keys required by its format are checked afterwards."""
 
     version: int
     format: str
@@ -201,18 +201,18 @@ _run_decoder = msgspec.json.Decoder(list[_Entry])
 
 
 def parse_index(data: bytes, path: str) -> Index:
-    """The shards of an `index.json`.
+    """Return the shards of an `index.json`.
 
     Args:
         data: the whole file.
         path: for messages.
 
     Raises:
-        Unsupported: another version, or an unknown format of a shard.
-        Truncated: nothing, or JSON that ends too early.
-        Corrupt: not JSON, a key that is missing or unknown, or a value that can't be.
-        TooLarge: 2^63 samples or more.
-        UnsafeData: a file name that leaves the folder.
+        Unsupported: the version, or the format of a shard, is unknown.
+        Truncated: the file is empty, or its JSON ends too early.
+        Corrupt: the file isn't JSON, a key is missing or unknown, or a value is invalid.
+        TooLarge: there are 2^63 samples or more.
+        UnsafeData: a file name leaves the folder.
     """
     try:
         found = _decoder.decode(data)
@@ -234,23 +234,23 @@ def parse_index(data: bytes, path: str) -> Index:
 
 
 def parse_run(data: bytes, layouts: dict[tuple[Any, ...], Layout]) -> list[Shard]:
-    """Shards of a JSON list, of which names may stand in other lists too; `layouts` are those known, and are added to.
+    """Return the shards of a JSON list, a part of an index; reuse the known `layouts` and add new ones to them.
 
     Raises:
-        PenstockError, msgspec.DecodeError, UnicodeDecodeError, RecursionError: one of them can't be; not which.
+        PenstockError, msgspec.DecodeError, UnicodeDecodeError, RecursionError: a shard is invalid; not which one.
     """
     taken: set[str] = set()
     return [_shard(entry, layouts, taken) for entry in _run_decoder.decode(data)]
 
 
 def require_version(data: bytes) -> None:
-    """Refuse an index that is none, or of another version; raises as `parse_run`."""
+    """Raise an error if the data isn't an index or has another version; raises the errors of `parse_run`."""
     if _decoder.decode(data).version != VERSION:
         raise _other_version("", None)
 
 
 def sample_starts(shards: Sequence[Shard], path: str) -> IntArray:
-    """int64[n_shards + 1]: first sample of each shard, and the number of samples; raises `TooLarge`."""
+    """Return int64[n_shards + 1], first sample of each shard, and the number of samples; raise `TooLarge`."""
     counts = [shard.samples for shard in shards]
     if sum(counts) >= 1 << 63:
         raise TooLarge("too many samples", path=path, found=sum(counts), expected="below 2^63")
@@ -288,7 +288,7 @@ def _shard(entry: _Entry, layouts: dict[tuple[Any, ...], Layout], taken: set[str
 
 
 def _layout(entry: _Entry) -> Layout:
-    """What the entry shares with others, checked once for all of them."""
+    """Return the layout of an entry, which is validated once for all shards that share it."""
     if entry.version != VERSION:
         raise Unsupported("unknown version", found=entry.version, expected=VERSION)
     if entry.format not in KEYS:
@@ -322,7 +322,7 @@ def _columns(entry: _Entry) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def require_inside(basename: str) -> None:
-    """Refuse a path that is not one of a file below the dataset's folder; raises `UnsafeData`."""
+    """Raise `UnsafeData` if a path isn't that of a file below the dataset's folder."""
     parts = basename.split("/")
     if not basename or basename.startswith("/") or ".." in parts or "\0" in basename or parts[-1] in ("", "."):
         raise UnsafeData(
@@ -331,7 +331,7 @@ def require_inside(basename: str) -> None:
 
 
 def _fault(data: bytes, path: str, what: str) -> PenstockError:
-    """The error for an index that does not decode: its version first, since another version has other keys."""
+    """Return the error for an index that can't be decoded; a wrong version first, as versions differ in keys."""
     try:
         head = msgspec.json.decode(data, type=_Head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -360,12 +360,12 @@ def _other_version(path: str, version: object) -> Unsupported:
 
 
 def encode_config(layout: Layout) -> bytes:
-    """The JSON text that the writer of `layout` embeds in each shard, or in its meta file."""
+    """Return the JSON text that the writer of `layout` embeds in each shard, or in its meta file."""
     return json.dumps(layout.config(), sort_keys=True).encode()
 
 
 def entry_of(shard: Shard) -> dict[str, Any]:
-    """The JSON object of one shard, its keys sorted."""
+    """Return the JSON object of one shard, its keys sorted."""
     found = shard.layout.config() | {
         "samples": shard.samples,
         "raw_data": _file_entry(shard.raw_data),
@@ -377,12 +377,12 @@ def entry_of(shard: Shard) -> dict[str, Any]:
 
 
 def encode_index(shards: Iterable[Shard]) -> bytes:
-    """`index.json` as a writer of the original makes it."""
+    """Return `index.json` with the same bytes as a writer of the original."""
     return json.dumps({"shards": [entry_of(shard) for shard in shards], "version": VERSION}, sort_keys=True).encode()
 
 
 def encode_merged(shards: Iterable[Shard]) -> bytes:
-    """`index.json` as the original's `merge_index` makes it."""
+    """Return `index.json` with the same bytes as the original's `merge_index`."""
     return json.dumps({"version": VERSION, "shards": [entry_of(shard) for shard in shards]}).encode()
 
 

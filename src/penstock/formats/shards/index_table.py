@@ -1,19 +1,18 @@
-"""An index as a source opens it: a small one is parsed, of a large one this host makes a table, once.
+"""An index as opened by a source: a small one is parsed, a large one is converted to a table once per host.
 
 An `index.json` of 10^6 shards has 300 MB, and parsing it takes seconds and close to a gigabyte, in each rank of a host.
 So it is parsed once, run by run, into a file that every process maps (`penstock.store.derived`):
 
 | bytes | content |
 |---|---|
-| … | an entry a shard, as MessagePack, back to back; then zeros up to a multiple of 8 |
-| i64 × (n + 1) | where each entry begins, and the end of the last |
+| … | one entry per shard, as MessagePack, back to back; then zeros up to a multiple of 8 |
+| i64 × (n + 1) | start of each entry, and the end of the last |
 | i64 × (n + 1) | first sample of each shard, and the number of samples |
 | … | `Facts` as MessagePack, then zeros up to a multiple of 8 |
 | i64 × 2 | n, bytes of the facts |
 
-Runs are cut where one shard ends and the next begins, as far as a search for `}, {` tells. A text that is cut in a
-wrong place does not parse; then, and wherever else a run is not what it should be, the whole is parsed at once: what
-is refused, and how, is said by `parse_index` alone.
+Runs are split at `}, {`, which usually is the border of two shards. Text split in a wrong place can't be parsed. Then,
+and if a run is invalid in any other way, the whole index is parsed at once, so all errors are those of `parse_index`.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ from penstock.types import IntArray
 
 FINGERPRINT_FILES = 16
 _VERSION = "shards-index-1"
-_SMALL_BYTES = 1 << 20  # parsed in less time than a lock and a new file take
+_SMALL_BYTES = 1 << 20  # parsing takes less time than a lock and a new file
 _RUN_BYTES = 1 << 20
 _HEAD_BYTES = 1 << 16
 _OPENING = re.compile(rb'"shards"\s*:\s*\[')
@@ -56,17 +55,17 @@ _BORDER = re.compile(rb"\}\s*(,)\s*\{")
 
 
 class Facts(msgspec.Struct, array_like=True):
-    """What a source asks of all shards together.
+    """Properties of all shards together.
 
     Attributes:
-        layouts: those of the shards, each with the number of the first that has it.
-        hash_names: algorithms that files have digests of, each set of them with the first shard of such a file.
-        stored_bytes: of all shards and meta files as they are stored.
-        largest_bytes: of a data file.
+        layouts: layouts of the shards, each with the number of the first shard that has it.
+        hash_names: sets of algorithms of the digests of files, each with the first shard of such a file.
+        stored_bytes: size of all shards and meta files as stored.
+        largest_bytes: size of the largest data file.
         zipped: some shard is compressed.
         unchecked: some shard is not compressed, and has hashes.
-        first_files: `(name, shard, whether it is its meta file)` of those that a fingerprint looks at.
-        digest: xxh3-128 of the index; empty where it was not taken.
+        first_files: `(name, shard, is_meta)` of the files that a fingerprint samples.
+        digest: xxh3-128 of the index; empty if it wasn't computed.
     """
 
     layouts: list[tuple[int, Layout]] = []
@@ -96,13 +95,13 @@ class _Entry(msgspec.Struct, array_like=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class OpenIndex:
-    """The shards of an index, as a source needs them.
+    """The shards of an index and the properties that a source needs.
 
     Attributes:
-        shards: in order; made as they are asked for where they are many.
+        shards: in order; created on demand in a large index.
         starts: int64[n_shards + 1]: first sample of each shard, and the number of samples at the end.
-        facts: of all of them.
-        file: the local file that holds it, as it was before it was read.
+        facts: properties of all shards.
+        file: the local index file and its state before it was read.
     """
 
     shards: Sequence[Shard]
@@ -112,9 +111,9 @@ class OpenIndex:
 
 
 def open_index(store: Store, folder: str) -> OpenIndex:
-    """The index of a folder. Raises `NotFound`, or what `parse_index` raises.
+    """Open the index of a folder. Raises `NotFound` and the errors of `parse_index`.
 
-    Memory: of a large one, what is looked at; in the process that makes the table, 32 bytes a shard besides.
+    Memory: for a large index, the pages in use; and 32 bytes per shard in the process that makes the table.
     """
     path = f"{folder}/{INDEX_NAME}"
     file = opened_file(store, path)
@@ -143,7 +142,7 @@ def _cut(data: memoryview) -> Iterator[bytes]:
 
 
 def _kept(key: str, read: Callable[[], Iterator[bytes]], path: str) -> NDArray[np.uint8]:
-    """The table of an index, made where it is missing; `read` gives the index piece by piece."""
+    """Return the table of an index, made if it is missing; `read` yields the index in pieces."""
 
     def in_runs(put: Put) -> None:
         digest = xxhash.xxh3_128()
@@ -167,7 +166,7 @@ def _hashed(pieces: Iterator[bytes], digest: xxhash.xxh3_128) -> Iterator[bytes]
 
 
 def facts_of(shards: Iterable[Shard]) -> Facts:
-    """The facts of shards that were parsed."""
+    """Return the facts of parsed shards."""
     gathered = _Gathered()
     for shard in shards:
         gathered.add(shard)
@@ -178,7 +177,7 @@ def facts_of(shards: Iterable[Shard]) -> Facts:
 
 
 class _Shards(Sequence[Shard]):
-    """The shards of a table."""
+    """Shards of a table."""
 
     __slots__ = ("_borders", "_entries", "_layouts")
 
@@ -228,11 +227,11 @@ def _of_table(table: NDArray[np.uint8], file: OpenedFile | None = None) -> OpenI
 
 
 class _NotInRuns(Exception):
-    """An index that is not read run by run."""
+    """The index can't be parsed in runs."""
 
 
 def _put_table(put: Put, runs: Iterable[Sequence[Shard]], digest: xxhash.xxh3_128) -> None:
-    """Put all of the table; `digest` is that of the index once all runs were taken."""
+    """Put the whole table; `digest` is that of the index once all runs are consumed."""
     encode = msgspec.msgpack.Encoder().encode
     facts = _Gathered()
     samples, sizes = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
@@ -251,7 +250,7 @@ def _put_table(put: Put, runs: Iterable[Sequence[Shard]], digest: xxhash.xxh3_12
 
 
 class _Gathered:
-    """The facts of shards that are given one by one."""
+    """Collects the facts of shards one by one."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -262,7 +261,7 @@ class _Gathered:
         self._files: list[tuple[int, str, int, bool]] = []  # a heap, the largest digest first
 
     def entry(self, shard: Shard) -> tuple[Any, ...]:
-        """The same shard, for the table: the fields of an `_Entry`, of which a million objects would take longer."""
+        """Add a shard; return its table entry as a tuple of the fields of an `_Entry`, which is faster to make."""
         raw, zipped, meta, zip_meta = shard.raw_data, shard.zip_data, shard.raw_meta, shard.zip_meta
         first = self.add(shard), shard.samples, (raw.basename, raw.size_bytes, raw.hashes)
         if zipped is None and meta is None and zip_meta is None:
@@ -270,7 +269,7 @@ class _Gathered:
         return (*first, *(None if file is None else _stored(file) for file in (zipped, meta, zip_meta)))
 
     def add(self, shard: Shard) -> int:
-        """Take one in; returns the number of its layout."""
+        """Add a shard; return the number of its layout."""
         number, facts, raw, zipped, meta = self.count, self._facts, shard.raw_data, shard.zip_data, shard.raw_meta
         self.count += 1
         for file in (raw, zipped, meta, shard.zip_meta):
@@ -289,12 +288,12 @@ class _Gathered:
         elif raw.hashes:
             facts.unchecked = True
         layout = shard.layout
-        if layout is not self._last[0]:  # nearly always the same: what it hashes to is not worked out again
+        if layout is not self._last[0]:  # nearly always the same object, so hashing is avoided
             self._last = layout, self._layouts.setdefault(layout, (len(self._layouts), number))[0]
         return self._last[1]
 
     def found(self, digest: bytes = b"") -> Facts:
-        """Of all that were taken in, and the digest of their index."""
+        """Return the facts of all added shards, with the digest of their index."""
         facts = self._facts
         facts.digest = digest
         facts.layouts = [(first, layout) for layout, (_, first) in self._layouts.items()]
@@ -315,13 +314,13 @@ def _stored(file: ShardFile) -> tuple[str, int, dict[str, str]]:
 
 
 def _runs(pieces: Iterator[bytes]) -> Iterator[Sequence[Shard]]:
-    """The shards of an index in runs; raises `_NotInRuns` where it is not sure to be right."""
+    """Yield the shards of an index in runs; raise `_NotInRuns` if the result may be wrong."""
     layouts: dict[tuple[Any, ...], Layout] = {}
     names, total = [np.empty(0, np.uint64)], 0
     try:
         for text in _run_texts(pieces):
             run = parse_run(text, layouts)
-            if not run:  # what stands behind a last comma
+            if not run:  # nothing after a final comma
                 raise _NotInRuns
             names.append(np.array([*map(_hash, _names_in(run))], np.uint64))
             total += sum([shard.samples for shard in run])
@@ -334,7 +333,7 @@ def _runs(pieces: Iterator[bytes]) -> Iterator[Sequence[Shard]]:
 
 
 def _run_texts(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """Lists of shards as JSON, about as long as a piece; what stands around them is looked at in the end."""
+    """Yield lists of shards as JSON, about as long as a piece; the text around them is validated at the end."""
     rest = next(pieces, b"")
     opening = _OPENING.search(rest, 0, _HEAD_BYTES)
     if opening is None:

@@ -1,11 +1,11 @@
-"""json-shards: one JSON object a line in shards, with the place of each line in a meta file.
+"""json-shards: one JSON object per line in shards, with the offset of each line in a meta file.
 
-As MosaicML Streaming writes them; in an index the format is called `json`. The data file: `json.dumps` of each sample
-with sorted keys and ASCII escapes, then the newline; NaN and Infinity stand as such. The meta file: `u32 n,
-u32 offset[n + 1]`, places in the data file, then the columns and options of the writer as JSON. Columns are `str`,
-`int` or `float`. Rows may hold anything else when they are read.
+As written by MosaicML Streaming; the format name in an index is `json`. The data file: `json.dumps` of each sample with
+sorted keys and ASCII escapes, then the newline; NaN and Infinity are written as such. The meta file: `u32 n,
+u32 offset[n + 1]`, offsets in the data file, then the columns and options of the writer as JSON. Columns are `str`,
+`int` or `float`. When reading, rows may hold any other values.
 
-Limits: 2^32 - 1 bytes a shard. Checked against mosaicml-streaming 0.13.0.
+Limits: 2^32 - 1 bytes per shard. Checked against mosaicml-streaming 0.13.0.
 """
 
 from __future__ import annotations
@@ -93,14 +93,14 @@ def _encode_line(columns: list[tuple[str, type, FieldCodec]], newline: bytes, sa
     for name, kind, codec in columns:  # in the order of their names
         value = sample.get(name)
         if type(value) is not kind:
-            encoded_column(sample, name, codec)  # refuses what is not of the column's type
+            encoded_column(sample, name, codec)  # rejects values of other types
             value = value if isinstance(value, kind) else value.item()  # pyright: ignore (a number of numpy)
         line[name] = value
     try:
         return json.dumps(line).encode() + newline
     except ValueError:
         for name, _, codec in columns:
-            encoded_column(sample, name, codec)  # refuses an int of more digits than Python reads back
+            encoded_column(sample, name, codec)  # rejects an int of more digits than Python reads back
         raise
 
 

@@ -1,4 +1,4 @@
-"""Many folders of shards as one dataset: by one index over shards that stay where they are, or by a copy of them."""
+"""Merge folders of shards into one dataset: by a common index over the shards in place, or by a copy of them."""
 
 from __future__ import annotations
 
@@ -47,24 +47,25 @@ def merge_index(
     follow_links: bool = False,
     store: Store | None = None,
 ) -> int:
-    """Write `out/index.json` over the shards of datasets below `out`, which stay where they are.
+    """Write `out/index.json` over the shards of datasets below `out`, which stay in place.
 
-    The file is that of the original's `merge_index`, but at any nesting and in numeric order: `2` before `10`. An index
-    that is there already with the same content is left as it is. Memory: the index.
+    The file is that of the original's `merge_index`, but at any nesting and in numeric order: `2` before `10`. An
+    existing index with the same content is left unchanged. Memory: the index.
 
     Args:
         out: folder of the new index.
-        parts: folders below it, or their index files, in the order wanted; by default all outermost that have an index.
-        overwrite: replace an index that is there.
+        parts: folders below it, or their index files, in the desired order; by default all outermost folders with an
+            index.
+        overwrite: replace an existing index.
         follow_links: read indexes through links that lead out of `out`.
-        store: where they are; follows from `out` where it is None.
+        store: the store of `out`; None to derive it from `out`.
 
     Returns:
-        How many shards it lists.
+        The number of listed shards.
 
     Raises:
         NotFound: a part has no index, or nothing below `out` has one.
-        ConfigError: a part that is not below `out`, or that is named twice; or an index that is there already.
+        ConfigError: a part isn't below `out`, or is listed twice; or an index already exists.
         FormatError: the index of a part is damaged.
     """
     return sum(map(len, merge_parts(out, parts, overwrite=overwrite, follow_links=follow_links, store=store)))
@@ -98,7 +99,7 @@ def merge_parts(
 
 
 def _require_all_listed(store: Store, root: str, names: Sequence[str]) -> None:
-    """Raise `ConfigError` for shards below a folder that no index lists: the new one would leave them out."""
+    """Raise `ConfigError` if a folder has shards that no index lists: the new index would omit them."""
     found = unlisted_shards(store, root, [])
     below_root = [one for one in found if "/" in one[len(root) + 1 :]]
     if below_root:
@@ -127,7 +128,7 @@ def _put(store: Store, where: str, data: bytes, *, overwrite: bool) -> None:
 
 
 def _parts_below(store: Store, root: str) -> list[str]:
-    """Folders below `root` that have an index, but for those below another one; in numeric order."""
+    """Return the folders below `root` with an index, except those below another one; in numeric order."""
     suffix = f"/{INDEX_NAME}"
     names = {file[len(root) + 1 :].removesuffix(suffix) for file in store.list(root) if file.endswith(suffix)}
     names.discard(INDEX_NAME)
@@ -155,10 +156,10 @@ def _name_below(root: str, part: str | os.PathLike[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A dataset to copy.
+    """Dataset to copy.
 
     Attributes:
-        store: where it is.
+        store: the store of the dataset.
         path: folder of its index.
     """
 
@@ -167,10 +168,10 @@ class Part:
 
 
 def common_layout(shards: Sequence[Shard], path: str) -> Layout:
-    """The layout of the first shard, where all have the same format, columns, newline and separator.
+    """Return the layout of the first shard, if all have the same format, columns, newline and separator.
 
     Raises:
-        ConfigError: some differ, or there is no shard.
+        ConfigError: some shards differ, or there are none.
     """
     if not shards:
         raise ConfigError("a dataset without shards has no columns", path=path)
@@ -188,12 +189,12 @@ def common_layout(shards: Sequence[Shard], path: str) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class FileCopy:
-    """A file of a shard, to be copied as it is.
+    """File of a shard, to be copied unchanged.
 
     Attributes:
-        store: where it is.
+        store: the store of the file.
         path: its path.
-        size_bytes: what its index says.
+        size_bytes: its size according to its index.
     """
 
     store: Store
@@ -205,7 +206,7 @@ class FileCopy:
         return f"{redact(self.path)}, {self.size_bytes} bytes"
 
     def chunks(self, digester: BlockHasher | None = None) -> Iterator[bytes]:
-        """Its bytes, digested on their way; raises `FormatError` where it has another size than its index says."""
+        """Yield its bytes and update `digester`; raise `FormatError` if its size differs from its index."""
         size_bytes = self.store.size(self.path)
         if size_bytes != self.size_bytes:
             found, expected = f"{size_bytes} bytes", f"{self.size_bytes} bytes"
@@ -230,21 +231,22 @@ def copy_shards(
     inputs: Mapping[str, str],
     overwrite: bool = False,
 ) -> Manifest:
-    """Write the shards of all parts as one dataset, byte for byte, numbered anew; shards may differ in compression.
+    """Write the shards of all parts as one dataset, byte for byte, with new numbers; compressions may differ.
 
-    Memory: 1 MiB, the indexes, and 100 bytes a shard.
+    Memory: 1 MiB, the indexes, and 100 bytes per shard.
 
     Args:
         parts: at least one; all with the same format and columns.
-        store: where the output is.
-        out: its folder.
-        name: of the format.
-        options, inputs: for the side file.
-        overwrite: replace what is there.
+        store: the store of the output.
+        out: the output folder.
+        name: name of the format.
+        options: for the side file.
+        inputs: for the side file.
+        overwrite: replace an existing output.
 
     Raises:
-        ConfigError: columns that differ, or an output that exists.
-        FormatError: an index is damaged, or a file has another size than its index says.
+        ConfigError: columns differ, or the output exists.
+        FormatError: an index is damaged, or the size of a file differs from its index.
     """
     copied: list[Shard] = []
     files: dict[str, FileCopy] = {}
@@ -276,13 +278,13 @@ def copy_shards(
 
 
 def numbered_shards(parts: Sequence[Part]) -> Iterator[tuple[Shard, dict[str, FileCopy]]]:
-    """The shards of all parts, under new numbers, each with its files by their new names.
+    """Yield the shards of all parts, with new numbers, each with its files by their new names.
 
     Args:
         parts: at least one; all with the same format and columns.
 
     Raises:
-        ConfigError: columns that differ.
+        ConfigError: columns differ.
         FormatError: an index is damaged.
     """
     sources = [(part, read_index(part.store, part.path).shards) for part in parts]
@@ -308,7 +310,7 @@ def _require_same_columns(sources: Sequence[tuple[Part, Sequence[Shard]]]) -> No
 
 
 def _renamed(folder: Folder, shard: Shard, number: int, copies: dict[str, FileCopy]) -> Shard:
-    """A shard under another number; its files go to `copies`: compressed ones where they are there, else raw ones."""
+    """Return a shard with a new number; add its files to `copies`: compressed ones if they exist, else raw ones."""
     stem = f"shard.{number:05d}.{shard.layout.format}"
     family = (shard.layout.compression or "").partition(":")[0]
     files: list[ShardFile | None] = []

@@ -1,4 +1,4 @@
-"""Finished shards on their way to the disk, and the folder that becomes visible as a whole."""
+"""Write finished shards to disk, in a folder that becomes visible as a whole."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 MakeShard: TypeAlias = Callable[[IntArray], tuple[bytes, bytes | None]]
-"""int64[n] bytes of a shard's rows → what stands before them in the data file, and the meta file if there is one."""
+"""Function from int64[n], sizes of a shard's rows in bytes, to the head of the data file and the meta file, if any."""
 
 _THREADS = 4
 _IN_FLIGHT_BYTES = 1 << 27
-_CHUNK_BYTES = 1 << 20  # stays in the processor's cache from one step to the next
+_CHUNK_BYTES = 1 << 20  # stays in the CPU cache between steps
 
 
 class Output(Protocol):
-    """Where files go: nothing of them is visible before `publish`."""
+    """Destination of files, which aren't visible before `publish`."""
 
     def add(self, name: str, chunks: Iterable[Buffer], /) -> None:
-        """Write one file and make it durable; from several threads."""
+        """Write one file and make it durable. Thread-safe."""
         ...
 
     def publish(self, index: bytes, shards: Sequence[Shard], manifest: Manifest, /) -> Manifest:
-        """Write side file and index, and make everything visible, the index last; returns what the side file says."""
+        """Write side file and index, make everything visible, the index last, and return the side file's content."""
         ...
 
     def abort(self) -> None: ...
 
 
 def open_output(store: Store, path: str, side_name: str, *, overwrite: bool) -> Output:
-    """Begin a dataset at `path`; raises `ConfigError` where something is there that may not be replaced."""
+    """Begin a dataset at `path`; raise `ConfigError` if existing data may not be replaced."""
     path = output_path(store, path)
     folder = open_folder(
         store,
@@ -84,11 +84,11 @@ class _FolderOutput:
 
 
 class ShardWork:
-    """Shards that are finished: compressed, hashed and written by a few threads, a bounded amount at once.
+    """Finished shards, compressed, hashed and written by a few threads, with bounded memory.
 
     Attributes:
         digests: name of each file → xxh3-128 of its 64 MiB blocks; complete after `finish`.
-        sizes: name of each file → its bytes.
+        sizes: name of each file → its size in bytes.
     """
 
     __slots__ = (
@@ -109,7 +109,7 @@ class ShardWork:
         self.sizes: dict[str, int] = {}
 
     def submit(self, parts: list[Any], sizes: IntArray) -> None:
-        """Write the next shard, of rows of int64[n] `sizes`; raises what an earlier one met."""
+        """Write the next shard, of rows of int64[n] `sizes`; raises errors of earlier shards."""
         size_bytes = int(sizes.sum())
         while self._queue and self._queued_bytes + size_bytes > _IN_FLIGHT_BYTES:
             self._wait()
@@ -143,7 +143,7 @@ class ShardWork:
         return Shard(self._layout, len(sizes), raw_data, zip_data, raw_meta, zip_meta)
 
     def _files(self, name: str, parts: list[Any]) -> tuple[ShardFile, ShardFile | None]:
-        """Write one file, compressed where that is asked for; returns what the index says of it, raw and compressed."""
+        """Write one file, compressed if requested; return its raw and compressed index entries."""
         how = parse_compression(self._layout.compression)
         if how is None:
             return self._add(name, parts), None
@@ -152,7 +152,7 @@ class ShardWork:
         return raw, self._add(f"{name}.{how.family}", [compress(data, how)])
 
     def _add(self, name: str, parts: list[Any]) -> ShardFile:
-        """Write one file as it is, hashed on its way."""
+        """Write one file unchanged, computing its hashes."""
         hashers = {one: hasher(one) for one in self._layout.hashes}
         blocks, size_bytes = BlockHasher(), 0
 
@@ -172,7 +172,7 @@ class ShardWork:
 
 
 def _chunks(parts: list[Any]) -> Iterator[memoryview]:
-    """The parts back to back, small ones together."""
+    """Yield the parts back to back, small ones joined."""
     small: list[Any] = []
     small_bytes = 0
     for part in parts:

@@ -1,4 +1,4 @@
-"""The side file of a folder of shards: what binds it to its index, and how it is made for data that are there."""
+"""Side file of a folder of shards: its binding to the index, and its creation for existing data."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from penstock.types import Manifest
 
 SIDE_NAME = ".penstock"
 FINGERPRINTED_AS = "shards"
-"""What the fingerprints of all formats of shards begin with."""
+"""Prefix of the fingerprints of all shard formats."""
 
 
 def sampled_files(
     facts: Facts, shards: Sequence[Shard], is_there: Callable[[str], bool]
 ) -> list[tuple[str, ShardFile]]:
-    """`(name, file)` of what a fingerprint looks at; the file is the compressed one, where `is_there` says so."""
+    """Return `(name, file)` of the files that a fingerprint samples: compressed ones if `is_there`, else raw ones."""
     found: list[tuple[str, ShardFile]] = []
     for name, number, is_meta in facts.first_files:
         shard = shards[number]
@@ -38,14 +38,14 @@ def sampled_files(
 def with_fingerprint(
     manifest: Manifest, files: Readable, index: bytes, shards: Sequence[Shard], folder: str = ""
 ) -> Manifest:
-    """A side file that says also what the fingerprint of these data is.
+    """Add the fingerprint of the data to a manifest.
 
     Args:
-        manifest: with a digest of each file that is there; where one that counts is not, nothing is added.
-        files: where they are, staged ones by their names.
-        index: theirs.
-        shards: its entries.
-        folder: in which they are, with `/`.
+        manifest: with a digest of each existing file; returned unchanged if a sampled file has none.
+        files: the store of the files, with staged files by their names.
+        index: content of the index.
+        shards: entries of the index.
+        folder: folder of the files, with `/`.
     """
     names = sampled_files(facts_of(shards), shards, manifest.block_digests.__contains__)
     if not all(file.basename in manifest.block_digests for _, file in names):
@@ -55,18 +55,18 @@ def with_fingerprint(
 
 
 def shards_facts(store: Store, folder: str, num_samples: int) -> side_file.Facts:
-    """What a folder of shards says of itself, to hold a side file against: the edges of its index, and its samples."""
+    """Return the properties to compare with a side file: the edges of the index, and the number of samples."""
     binding = file_binding(store, f"{folder}/{INDEX_NAME}")
     return side_file.Facts(binding=binding, num_samples=num_samples)
 
 
 def write_shards_manifest(store: Store, folder: str, format_name: str, *, replace: bool) -> str:
-    """Digest all files that an index names, and write what is found beside it; returns the side file's path.
+    """Digest all files that an index lists, and write the side file; return its path.
 
-    What a side file that fits already says of tokenizer, inputs and options is kept. Memory: 64 MiB.
+    Tokenizer, inputs and options from an existing side file are kept if it belongs to the data. Memory: 64 MiB.
 
     Raises:
-        FormatError: the index is damaged; or the side file that is there says otherwise, and `replace` is false.
+        FormatError: the index is damaged; or the existing side file differs, and `replace` is false.
     """
     where, side = f"{folder}/{INDEX_NAME}", f"{folder}/{SIDE_NAME}"
     data = store.get(where)

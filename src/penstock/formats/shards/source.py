@@ -1,7 +1,7 @@
-"""Random access to a folder of shards: what the sources of mds, csv, tsv, xsv and json-shards have in common.
+"""Random access to a folder of shards: the common part of the sources of mds, csv, tsv, xsv and json-shards.
 
-One index may hold shards of several formats, columns and compressions. Each format gives a `RowCodec` for a layout;
-everything else is here: which shard a sample is in, which files are open, how a batch is read.
+One index may hold shards of several formats, columns and compressions. Each format provides a `RowCodec` for a layout.
+Everything else is here: which shard a sample is in, which files are open, how a batch is read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from penstock.store.side_file import fitting_manifest, recorded_fingerprints
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema
 
 CodecMaker = Callable[[Layout, OpenOptions], RowCodec]
-"""Makes the codec of a layout, for the columns and the trust in the options."""
+"""Function that returns the codec of a layout, for the columns and the trust in the options."""
 
 _REGISTERED = {"json": "json-shards"}
 _MANY_ROWS = 8
@@ -57,22 +57,22 @@ _log = logger()
 
 
 class ShardSource(StoredSource):
-    """The samples of an index, in the order of its shards; see `penstock.abc.Source`. Made by `penstock.open`.
+    """Samples of an index, in the order of its shards; see `penstock.abc.Source`. Returned by `penstock.open`.
 
-    `folder` is where its shards are, `cache` has those that are open. Memory: what that keeps open, and what is touched
-    of a large index; of a small one about 400 bytes a shard.
+    `folder` is the place of its shards, `cache` holds the open ones. Memory: open shards, and the pages in use of a
+    large index; about 400 bytes per shard of a small one.
 
     Args:
-        store: where the folder is.
+        store: the store of the folder.
         path: the folder of the index.
-        name: of the format it was opened as.
+        name: name of the format.
         index: its shards.
-        options: of `penstock.open`.
-        reopen: function and arguments that open it again, in another process.
+        options: options of `penstock.open`.
+        reopen: function and arguments that reopen the source in another process.
 
     Raises:
-        ConfigError: a column that no shard has.
-        Unsupported: an encoding that is not known, or files that can't be mapped.
+        ConfigError: no shard has one of the columns.
+        Unsupported: an encoding is unknown, or files can't be mapped.
     """
 
     stated = ("trust", "raw", "validate_hash", "columns", "follow_links", "decode")
@@ -93,7 +93,7 @@ class ShardSource(StoredSource):
         self._shards = index.shards
         self._starts = index.starts
         self._facts = index.facts
-        self._first = index.starts.data  # as integers of Python
+        self._first = index.starts.data  # as Python ints
         self._size = self._first[-1]
         mapped = way_to_read(store, path, options.read) == "mmap"
         self.folder = Folder(store, path, mapped, options.validate_hash, index.file)
@@ -124,7 +124,7 @@ class ShardSource(StoredSource):
 
     @property
     def schema(self) -> Schema:
-        """The columns of all shards; open where some shard lacks one, or where rows are free."""
+        """Columns of all shards; open if some shard lacks one, or if rows are free-form."""
         layouts = [codec.fields for codec in self._codecs.values()]
         fields: dict[str, Field] = {}
         for field in (field for one in layouts for field in one):
@@ -153,7 +153,7 @@ class ShardSource(StoredSource):
 
     @property
     def manifest(self) -> Manifest | None:
-        """What the side file says; None where there is none, or where it does not belong to this index."""
+        """Content of the side file, or None if there is none or it doesn't belong to this index."""
         if self._manifest is _UNREAD:
             store, path = self.folder.store, self.folder.path
             facts = functools.partial(shards_facts, store, path, self._size)
@@ -171,7 +171,7 @@ class ShardSource(StoredSource):
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_shards + 1]: first sample of each shard, and `len` at the end."""
+        """First sample of each shard, and `len` at the end: int64[n_shards + 1]."""
         return self._starts
 
     def _read_files(self) -> tuple[Store, Iterator[str]]:
@@ -179,7 +179,7 @@ class ShardSource(StoredSource):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all shards and meta files as they are stored, by what the index says."""
+        """Size in bytes of all shards and meta files as stored, according to the index."""
         return self._facts.stored_bytes
 
     def details(self) -> dict[str, Any]:
@@ -213,7 +213,7 @@ class ShardSource(StoredSource):
         return shard.sample(place - self._first[number])
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k]. Each shard is read once, in the order of shards."""
+        """Return the samples at `indices` (int64[k]) as columns. Each shard is read once, in the order of shards."""
         chosen = as_indices(indices, self._size)
         if not len(chosen):
             return {}
@@ -243,9 +243,9 @@ class ShardSource(StoredSource):
             raise
 
     def prefetch(self, batches: IntArray, /, *, whole: bool = False) -> None:
-        """Pass hints of what will be read to a store that uses them; see `penstock.abc.SupportsPrefetch`.
+        """Pass hints of future reads to a store that uses them; see `penstock.abc.SupportsPrefetch`.
 
-        Samples of a batch that lie near each other are one request, by the mean size of a shard's samples.
+        Neighboring samples of a batch become one request, by the mean size of a shard's samples.
         """
         store = self.folder.store
         if not store.keeps_copies or not batches.size:
@@ -269,7 +269,7 @@ class ShardSource(StoredSource):
         store.prefetch({place(one.raw_data): (n, size) for _, one, n, size in told if one.zip_data is None})
 
     def block_files(self, block: int, /) -> list[tuple[str, int, dict[str, str]]]:
-        """Path, size and known hashes of the files that a shard is read from, as they are stored."""
+        """Return path, size and known hashes of the stored files of a shard."""
         shard, store = self._shards[block], self.folder.store
         found: list[tuple[str, int, dict[str, str]]] = []
         for raw, zipped in ((shard.raw_data, shard.zip_data), (shard.raw_meta, shard.zip_meta)):
@@ -279,7 +279,7 @@ class ShardSource(StoredSource):
         return found
 
     def place_of(self, index: int, /) -> Place:
-        """Where a sample's bytes are; in a compressed shard that is the whole compressed file."""
+        """Return the place of a sample's bytes; in a compressed shard, the whole compressed file."""
         place = as_index(index, self._size)
         number = bisect_right(self._first, place) - 1
         return Place(extents=(self._shard(number).extent(place - self._first[number]),))
@@ -290,10 +290,10 @@ class ShardSource(StoredSource):
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _expect_parts(self, first: IntArray, stop: IntArray, /) -> None:
-        """A hint: of the shards around these samples `[first, stop)` is read for now, and no more; int64[k] each.
+        """Announce that only samples `[first, stop)`, int64[k] each, of their shards are read for now.
 
-        Such a part is one request, and in memory until all of it was read once. Not where the files have hashes, which
-        say something of whole files only.
+        Each part is one request, kept in memory until it has been read once. Ignored if the files have hashes, which
+        only cover whole files.
         """
         numbers = np.searchsorted(self._starts, first, side="right") - 1
         begins = self._starts[numbers]
@@ -318,7 +318,7 @@ class ShardSource(StoredSource):
         return self._open.get(number) or self.cache.open(number)
 
     def _of_one_shard(self, numbers: IntArray, places: IntArray) -> Batch | None:
-        """Columns of many samples that lie in one mapped shard; None where it is not so."""
+        """Return columns of many samples of one mapped shard, or None if this doesn't apply."""
         if len(numbers) < _MANY_ROWS or not (numbers == numbers[0]).all():
             return None
         shard = self._shard(int(numbers[0]))
@@ -341,7 +341,7 @@ class ShardSource(StoredSource):
         return [shard.codec for shard in cast(list[WholeShard], shards)], rows
 
     def _fetched_rows(self, numbers: IntArray, places: IntArray) -> tuple[list[RowCodec], list[Row]]:
-        """The same, shard by shard, each of them opened and read once, and held no longer than that."""
+        """Return codecs and rows shard by shard; each shard is opened and read once, and released afterwards."""
         order = np.argsort(numbers, kind="stable")
         borders = (np.flatnonzero(np.diff(numbers[order])) + 1).tolist()
         groups = [order[start:stop].tolist() for start, stop in pairwise([0, *borders, len(order)])]
@@ -361,7 +361,7 @@ class ShardSource(StoredSource):
 
     @contextlib.contextmanager
     def _readers(self, shards: int) -> Generator[Callable[..., Iterator[Any]]]:
-        """A `map` over shards: where each of them is a wait for the network, several at once."""
+        """Return a `map` over shards: concurrent if they are remote or compressed."""
         if shards == 1 or isinstance(self.folder.store, SupportsMmap):
             yield map
             return
@@ -377,7 +377,7 @@ class ShardSource(StoredSource):
 def _require_hashes(index: OpenIndex, algorithm: str | None, path: str) -> None:
     if algorithm is None:
         return
-    hasher(algorithm)  # refuses a name that is none
+    hasher(algorithm)  # rejects unknown names
     lacking = [first for first, names in index.facts.hash_names if algorithm not in names]
     if not lacking:
         return

@@ -1,8 +1,8 @@
-"""Writing a folder of shards with its index: what the writers of mds, csv, tsv, xsv and json-shards have in common.
+"""Write a folder of shards with its index: the common part of the writers of mds, csv, tsv, xsv and json-shards.
 
 Raw shards, meta files and `index.json` are byte for byte those of mosaicml-streaming 0.13.0 for the same samples and
-options. A sample goes into a new shard where `size_limit < counted + row_bytes + len(row)`. So a first sample that is
-larger than the limit by itself comes after an empty shard, as the original has it.
+options. A sample begins a new shard if `size_limit < counted + row_bytes + len(row)`. So, as in the original, a first
+sample larger than the limit comes after an empty shard.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from penstock.types import Batch, IntArray, Manifest, Sample
 
 SIZE_LIMIT_BYTES = 1 << 26
 MOST_BYTES = (1 << 32) - 1
-"""Largest data file: places in it have 32 bits."""
+"""Size of the largest data file: offsets have 32 bits."""
 
 _COMMON_OPTIONS = ("columns", "size_limit", "compression", "hashes")
 _RECORDED = tuple(one.name for one in dataclasses.fields(Provenance))
@@ -40,13 +40,13 @@ _UNITS = ("b", "kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb")
 
 
 class RowEncoder(Protocol):
-    """How a format makes rows of samples, and a shard of rows.
+    """Encoder of samples as rows, and of rows as shards.
 
     Attributes:
-        layout: of all shards.
-        start_bytes: size of a shard without samples, as the size limit counts it.
-        row_bytes: what a row counts besides its own bytes.
-        head_bytes: bytes of the data file that the limit does not count.
+        layout: layout of all shards.
+        start_bytes: size of a shard without samples, as counted for the size limit.
+        row_bytes: additional bytes counted per row.
+        head_bytes: bytes of the data file that don't count toward the limit.
     """
 
     layout: Layout
@@ -55,25 +55,25 @@ class RowEncoder(Protocol):
     head_bytes: int
 
     def encode(self, sample: Sample, parts: list[Any], /) -> int:
-        """Append the pieces of one row to `parts`, all of them or, with an error, none; returns their bytes."""
+        """Append the pieces of one row to `parts` and return their size in bytes; append nothing on errors."""
         ...
 
     def encode_many(self, batch: Batch, /) -> NDArray[np.uint8] | None:
-        """uint8[k, n]: the rows of a batch that all have n bytes; None where they are better made one by one."""
+        """Return uint8[k, n], the rows of a batch with n bytes each, or None to encode them one by one."""
         ...
 
     def shard(self, sizes: IntArray, /) -> tuple[bytes, bytes | None]:
-        """For rows of int64[n] bytes: what stands before them in the data file, and the meta file if there is one."""
+        """Return the head of the data file for rows of int64[n] bytes, and the meta file, if any."""
         ...
 
 
 class TextEncoder:
-    """Rows of the text formats: one piece a row, and the places in a meta file; see `RowEncoder`.
+    """Encoder of the text formats: one piece per row, and offsets in a meta file; see `RowEncoder`.
 
     Args:
-        layout: of all shards.
+        layout: layout of all shards.
         header: first row of each data file, with its newline; may be empty.
-        encode_row: one row, with its newline.
+        encode_row: returns one row, with its newline.
     """
 
     __slots__ = ("_encode_row", "_header", "head_bytes", "layout", "row_bytes", "start_bytes")
@@ -92,14 +92,14 @@ class TextEncoder:
         return len(row)
 
     def encode_many(self, batch: Batch, /) -> None:
-        """Rows of text are made one by one."""
+        """Return None: rows of text are encoded one by one."""
 
     def shard(self, sizes: IntArray, /) -> tuple[bytes, bytes | None]:
         return self._header, offset_table(sizes, len(self._header)) + encode_config(self.layout)
 
 
 def offset_table(sizes: IntArray, first: int) -> bytes:
-    """`u32 n, u32 offset[n + 1]` of n rows of int64[n] `sizes`, the first at `first`; the last place has 32 bits."""
+    """Return `u32 n, u32 offset[n + 1]` of n rows of int64[n] `sizes`, the first at `first`; it must fit 32 bits."""
     table = np.empty(len(sizes) + 2, "<u4")
     table[0] = len(sizes)
     table[1] = first
@@ -108,12 +108,12 @@ def offset_table(sizes: IntArray, first: int) -> bytes:
 
 
 class ShardWriter(BaseWriter):
-    """Streams samples into shards; see `penstock.abc.Writer`. Made by `penstock.create`.
+    """Streams samples into shards; see `penstock.abc.Writer`. Returned by `penstock.create`.
 
     Finished shards are compressed, hashed, written and synced by a few threads while the next one fills. Memory: the
-    shard being filled, and those on their way to the disk, 128 MiB of them or one; compressed ones count twice.
+    current shard and up to 128 MiB of finished ones, at least one; compressed ones count twice.
 
-    Values given as `bytes` are kept until their shard is written, not copied.
+    Values passed as `bytes` are kept until their shard is written, not copied.
     """
 
     def __init__(self, store: Store, path: str, name: str, encoder: RowEncoder, given: Provenance, out: Output) -> None:
@@ -142,11 +142,11 @@ class ShardWriter(BaseWriter):
         """Add one sample.
 
         Raises:
-            ConfigError: a column that is missing, a value that does not fit it or would not read back, or the writer is
-                closed.
-            TooLarge: a number beyond its column's range, or a sample beyond the 32 bits of its place.
+            ConfigError: a column is missing, a value doesn't fit its column or would read back differently, or the
+                writer is closed.
+            TooLarge: a number is outside its column's range, or the sample's offset exceeds 32 bits.
         """
-        if not self._open:  # a call a sample costs too much
+        if not self._open:  # a call per sample is too slow
             require_open(self._open, self._path)
         parts = self._parts
         before = len(parts)
@@ -157,7 +157,7 @@ class ShardWriter(BaseWriter):
             error.path = self._path
             raise
         except (AttributeError, IndexError, TypeError):
-            require_fields(sample, self._path)  # in front of each sample it would cost too much
+            require_fields(sample, self._path)  # checking each sample first is too slow
             raise
         counted = self._counted + self._row_bytes + size
         if counted > self._limit:
@@ -167,7 +167,7 @@ class ShardWriter(BaseWriter):
         self._num_samples += 1
 
     def write_batch(self, batch: Batch, /) -> None:
-        """Add k samples given as columns: lists, or arrays `[k, …]`."""
+        """Add k samples passed as columns: lists, or arrays `[k, …]`."""
         require_open(self._open, self._path)
         require_fields(batch, self._path)
         names = self._encoder.layout.column_names
@@ -181,10 +181,10 @@ class ShardWriter(BaseWriter):
             self.write({name: values[row] for name, values in plain.items()})
 
     def write_run(self, data: NDArray[np.uint8], lengths: IntArray, /) -> None:
-        """Append samples as a source of the same columns stores them.
+        """Append samples in the stored form of a source with the same columns.
 
         Args:
-            data: uint8[n_bytes]: rows back to back; they are copied, and not looked at.
+            data: uint8[n_bytes]: rows back to back, copied without validation.
             lengths: int64[k], in bytes.
         """
         require_open(self._open, self._path)
@@ -194,7 +194,7 @@ class ShardWriter(BaseWriter):
         while at < len(lengths):
             before = int(counts[at - 1]) if at else 0
             stop = int(np.searchsorted(counts, before + self._limit - self._counted, side="right"))
-            if stop <= at:  # the shard may be beyond the limit already, with one long row
+            if stop <= at:  # one long row may already have exceeded the limit of the shard
                 self._counted = self._next_shard(int(lengths[at]), len(self._parts))
                 stop = at + 1
             else:
@@ -206,9 +206,9 @@ class ShardWriter(BaseWriter):
             at = stop
 
     def borders(self, lengths: IntArray) -> list[int]:
-        """First row of each shard, where rows of int64[n] bytes are all that is written; raises `TooLarge`.
+        """Return the first row of each shard if only rows of int64[n] bytes are written; raise `TooLarge`.
 
-        As in the original, the first shard is empty where the first row is too long by itself.
+        As in the original, the first shard is empty if the first row exceeds the limit.
         """
         firsts, counted, at = [0], self._encoder.start_bytes, 0
         counts = np.cumsum(lengths + self._row_bytes)
@@ -251,7 +251,7 @@ class ShardWriter(BaseWriter):
             at += room
 
     def _next_shard(self, size: int, keep: int) -> int:
-        """Finish the shard of the first `keep` parts; returns what the next one, with a row of `size`, counts."""
+        """Finish the shard of the first `keep` parts; return the counted size of the next one with a row of `size`."""
         try:
             counted = self._first_counted(size, self._counted)
         except TooLarge:
@@ -261,7 +261,7 @@ class ShardWriter(BaseWriter):
         return counted
 
     def _first_counted(self, size: int, before: int) -> int:
-        """What a shard counts that begins with a row of `size`, where that before it counts so much."""
+        """Return the counted size of a new shard with a row of `size`, if the previous one has `before`."""
         counted = self._encoder.start_bytes + self._row_bytes + size
         if counted > self._most or self._endless:
             hint = "Shorten the sample" if counted > self._most else "Set size_limit to write several shards"
@@ -280,7 +280,7 @@ class ShardWriter(BaseWriter):
         try:
             self._work.submit(parts, sizes)
         except BaseException:
-            self.abort()  # what is written is no longer what was counted: writing must not go on
+            self.abort()  # written and counted bytes differ: don't write any more
             raise
 
     def _manifest(self, shards: Sequence[Shard], index: bytes) -> Manifest:
@@ -322,21 +322,21 @@ def create_shards(
     *,
     overwrite: bool,
 ) -> ShardWriter:
-    """A writer for a folder of shards.
+    """Return a writer for a folder of shards.
 
     Args:
-        store: where it will be.
+        store: the target store.
         path: the folder.
-        name: of the format.
+        name: name of the format.
         options: `columns` (name → encoding), `size_limit` (bytes, text such as `"64mb"`, or None; 2^26),
-            `compression` (`"zstd:7"`), `hashes` (names of algorithms), and what the format names itself.
-            `eos_id, tokenizer, tokenizer_digest, inputs, options` go into the side file only.
+            `compression` (`"zstd:7"`), `hashes` (names of algorithms), and the format's own options.
+            `eos_id, tokenizer, tokenizer_digest, inputs, options` are only recorded in the side file.
         own: names of the options of this format alone.
-        encoder_of: makes the encoder of the options.
-        overwrite: replace the folder that is there.
+        encoder_of: returns the encoder for the options.
+        overwrite: replace the existing folder.
 
     Raises:
-        ConfigError: an option is unknown or can't be, or the output exists.
+        ConfigError: an option is unknown or invalid, or the output exists.
     """
     known = (*_COMMON_OPTIONS, *own, *_RECORDED)
     require_known(options, known, path)
@@ -360,18 +360,18 @@ def writer_layout(
     newline: str | None = None,
     separator: str | None = None,
 ) -> Layout:
-    """The layout of a writer's shards: its columns sorted by name, and its options as they stand in the index.
+    """Return the layout of a writer's shards: its columns sorted by name, and its options as in the index.
 
     Args:
         stored: format name in the index.
-        options: of `create_shards`.
-        field_of: codec of an encoding.
-        sized: the index tells the sizes of columns.
-        newline: ends a row.
+        options: options of `create_shards`.
+        field_of: returns the codec of an encoding.
+        sized: the index records the sizes of columns.
+        newline: end of a row.
         separator: between columns.
 
     Raises:
-        ConfigError: no columns, an unknown encoding, compression or hash, or a limit that can't be.
+        ConfigError: there are no columns, an encoding, compression or hash is unknown, or the limit is invalid.
     """
     columns = options.get("columns")
     if not isinstance(columns, Mapping) or not columns or not all(isinstance(one, str) for one in columns):
@@ -408,7 +408,7 @@ def text_option(options: Mapping[str, Any], name: str, default: str | None) -> s
 
 
 class MissingColumn(ConfigError, KeyError):
-    """A sample that lacks a column: `KeyError` for code that was written against the original."""
+    """A sample lacks a column. Also a `KeyError`, for code written against the original."""
 
 
 def encoded_column(sample: Sample, name: str, codec: FieldCodec) -> bytes:
@@ -424,10 +424,10 @@ def encoded_column(sample: Sample, name: str, codec: FieldCodec) -> bytes:
 
 
 def parse_size(limit: Any) -> int:
-    """Bytes of a size limit as the original takes it: a number, or text such as `"64mb"`; 0 for no limit.
+    """Return the bytes of a size limit as in the original: a number, or text such as `"64mb"`; 0 for no limit.
 
     Raises:
-        ConfigError: text that is no size, or a size outside `[0, 2^32)`.
+        ConfigError: the text isn't a size, or the size is outside `[0, 2^32)`.
     """
     if limit is None:
         return 0

@@ -1,16 +1,16 @@
-"""csv, tsv and xsv: rows of text in shards, with the place of each row in a meta file.
+"""csv, tsv and xsv: rows of text in shards, with the offset of each row in a meta file.
 
-As MosaicML Streaming writes them. The data file:
+As written by MosaicML Streaming. The data file:
 
 | bytes | content |
 |---|---|
-| a header row | the column names |
-| a row a sample | the values in column order, joined by the separator, then the newline; UTF-8, nothing quoted |
+| header row | the column names |
+| one row per sample | the values in column order, joined by the separator, then the newline; UTF-8, no quoting |
 
-The meta file: `u32 n, u32 offset[n + 1]`, places in the data file, then the columns and options of the writer as JSON.
-csv separates by `,`, tsv by a tab, xsv by any text. Values are `str`, `int` or `float`, as Python writes them.
+The meta file: `u32 n, u32 offset[n + 1]`, offsets in the data file, then the columns and options of the writer as JSON.
+The separator is `,` in csv, a tab in tsv, any text in xsv. Values are `str`, `int` or `float`, as written by Python.
 
-Limits: 2^32 - 1 bytes a shard. Checked against mosaicml-streaming 0.13.0.
+Limits: 2^32 - 1 bytes per shard. Checked against mosaicml-streaming 0.13.0.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def xsv_codec(layout: Layout, options: OpenOptions) -> RowCodec:
 
 
 _Wanted: TypeAlias = list[tuple[int, str, Callable[[str], Any] | None]]
-"""Place, name and parser of the columns asked for."""
+"""Position, name and parser of the selected columns."""
 
 
 def _decoder(layout: Layout, wanted: _Wanted) -> Callable[[memoryview, int, int], Sample]:
@@ -110,7 +110,7 @@ def _encode_row(layout: Layout, fields: list[tuple[str, FieldCodec]], sample: Sa
 
 
 def _joined(layout: Layout, cells: list[bytes]) -> bytes:
-    """One row; refused where it would be read back as another one."""
+    """Return one row; raise an error if it would read back differently."""
     separator, newline = (layout.separator or "").encode(), (layout.newline or "").encode()
     for name, cell in zip(layout.column_names, cells, strict=True):
         for one in (separator, newline):
@@ -118,7 +118,7 @@ def _joined(layout: Layout, cells: list[bytes]) -> bytes:
                 what = f"the column {name!r} holds {one.decode()!r}, which a {layout.format} row can't hold"
                 raise ConfigError(what, hint="Write json-shards or mds: --to json-shards (format='json-shards')")
     row = separator.join(cells)
-    # Across the border of two cells, a separator of several characters may begin earlier than it was put.
+    # Across two cells, a multi-character separator may begin earlier than it was inserted.
     if row.count(separator) != len(cells) - 1 or (len(separator) > 1 and row.split(separator) != cells):
         shown = repr(row[:_SHOWN_BYTES])
         raise ConfigError(

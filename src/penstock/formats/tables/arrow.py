@@ -1,6 +1,6 @@
-"""Rows of Arrow tables that lie in blocks: what parquet and hf have in common.
+"""Rows of Arrow tables in blocks: the common part of parquet and hf.
 
-A block is what is decoded as a whole: a row group, or a record batch. A few decoded blocks are held.
+A block is the unit of decoding: a row group or a record batch. A few decoded blocks are cached.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _FILE_STRUCT = {"bytes", "path"}
 
 
 class Blocks(Protocol):
-    """The blocks of a dataset, found when the first of them is needed."""
+    """Blocks of a dataset, found when the first of them is needed."""
 
     def pieces(self, block: int, columns: list[str] | None, /) -> Iterator[Any]:
-        """The same as `read` gives, in several `pyarrow.Table` of its rows, without all of them in memory."""
+        """Yield the rows of `read` as several `pyarrow.Table`, without holding all of them in memory."""
         ...
 
     @property
@@ -45,32 +45,32 @@ class Blocks(Protocol):
 
     @property
     def starts(self) -> IntArray:
-        """int64[n_blocks + 1]: first row of each block, and the number of rows at the end."""
+        """First row of each block, and the number of rows at the end: int64[n_blocks + 1]."""
         ...
 
     def read(self, block: int, columns: list[str] | None, /) -> Any:
-        """The `pyarrow.Table` of one block, with these columns; safe in threads."""
+        """Return one block as a `pyarrow.Table` with these columns. Thread-safe."""
         ...
 
     def extent(self, block: int, /) -> Extent: ...
 
 
 class ArrowSource(StoredSource):
-    """The rows of all blocks, in their order; see `penstock.abc.Source`. Made by `penstock.open`.
+    """Rows of all blocks in order; see `penstock.abc.Source`. Returned by `penstock.open`.
 
-    A sample is a dict of plain Python values, as `pyarrow` gives them; a null is None. Files are looked into when the
-    first row is asked for. Memory: up to 8 blocks in 64 MiB, or the one last read; 8 bytes a block, and some 200 bytes
-    a local file.
+    A sample is a dict of plain Python values, as converted by `pyarrow`; null is None. Files are opened at the first
+    access to a row. Memory: up to 8 blocks in 64 MiB, or the last block; 8 bytes per block, and some 200 bytes per
+    local file.
 
     Args:
-        store: where the files are.
+        store: the store of the files.
         path: the dataset.
-        name: of the format.
+        name: name of the format.
         files: paths of the data files, in order.
-        options: of `penstock.open`.
+        options: options of `penstock.open`.
         load: finds the blocks.
-        reopen: function and arguments that open it again, in another process.
-        given: what `path`, the folder of all files, was named by: a pattern or a list; None: by its path.
+        reopen: function and arguments that reopen the source in another process.
+        given: the pattern or list that selected the files, if `path` is only their common folder; else None.
     """
 
     stated = ("split", "columns", "follow_links")
@@ -95,22 +95,22 @@ class ArrowSource(StoredSource):
         self._reopen = reopen
         self._given = given
         self._known: Blocks | None = None
-        self._opened: dict[str, OpenedFile] = {}  # local files are opened again for each block
-        self._held: tuple[tuple[int, Any], ...] = ()  # replaced as a whole, so that threads need no lock
+        self._opened: dict[str, OpenedFile] = {}  # local files, which are reopened for each block
+        self._held: tuple[tuple[int, Any], ...] = ()  # replaced as a whole, so threads need no lock
 
     def __reduce__(self) -> tuple[Any, ...]:
         return self._reopen
 
     @property
     def arrow_schema(self) -> Any:
-        """The `pyarrow.Schema` of the rows, with the columns asked for."""
+        """Schema of the rows with the selected columns, a `pyarrow.Schema`."""
         schema = self._blocks.schema
         names = self._columns
         return schema if names is None else require("pyarrow", extra=EXTRA).schema([schema.field(one) for one in names])
 
     @property
     def schema(self) -> Schema:
-        """The columns, with the dtypes of numbers."""
+        """Columns and the dtypes of numbers."""
         return Schema(tuple(_field(one) for one in self.arrow_schema))
 
     def _find_fingerprint(self) -> str:
@@ -136,7 +136,7 @@ class ArrowSource(StoredSource):
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_blocks + 1]: first row of each block, and `len` at the end."""
+        """First row of each block, and `len` at the end: int64[n_blocks + 1]."""
         return self._blocks.starts
 
     def details(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ class ArrowSource(StoredSource):
             return to_rows(row, self._blocks.extent(block).path)[0]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the rows at `indices`: int64[k]; each block is read once."""
+        """Return the rows at `indices` (int64[k]) as columns; each block is read once."""
         chosen = as_indices(indices, len(self))
         if not len(chosen):
             return {}
@@ -172,7 +172,7 @@ class ArrowSource(StoredSource):
         return {name: _together([(rows, part[name]) for rows, part in parts], len(chosen)) for name in parts[0][1]}
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The rows at `indices`: int64[k], in that order."""
+        """Return the rows at `indices` (int64[k]), in that order."""
         chosen = as_indices(indices, len(self))
         blocks = np.searchsorted(self._blocks.starts, chosen, side="right") - 1
         found: list[Any] = [None] * len(chosen)
@@ -192,14 +192,14 @@ class ArrowSource(StoredSource):
             yield from self.get_samples(np.arange(start, min(len(self), start + _STEP)))
 
     def holds_ids(self, name: str, /) -> bool:
-        """Whether there is such a column, of lists of integers."""
+        """Return true if the column exists and holds lists of integers."""
         from penstock.formats.tables.lists import holds_ids
 
         schema = self.arrow_schema
         return name in schema.names and holds_ids(schema.field(name).type)
 
     def holds_marks(self, name: str, /) -> bool:
-        """Whether there is such a column, of lists of numbers or of true and false."""
+        """Return true if the column exists and holds lists of numbers or booleans."""
         from penstock.formats.tables.lists import holds_marks
 
         schema = self.arrow_schema
@@ -211,12 +211,12 @@ class ArrowSource(StoredSource):
         return ListColumn(self, name)
 
     def tables(self, start: int, stop: int) -> Iterator[tuple[int, Any]]:
-        """Rows `[start, stop)` in their order as `(first row, pyarrow.Table)`; long blocks come in pieces."""
+        """Yield rows `[start, stop)` in order as `(first row, pyarrow.Table)`; long blocks in pieces."""
         blocks = self._blocks
         first = int(np.searchsorted(blocks.starts, start, side="right")) - 1
         for block in range(first, len(blocks.starts) - 1):
             at, end = blocks.starts[block : block + 2].tolist()
-            few = min(end, stop) - max(at, start) < _FEW_ROWS  # decoded whole and held: others may be asked for
+            few = min(end, stop) - max(at, start) < _FEW_ROWS  # decode and cache it completely
             with self._naming(block):
                 for table in [self._table(block)] if few else blocks.pieces(block, self._columns):
                     self._require_same(block)
@@ -242,7 +242,7 @@ class ArrowSource(StoredSource):
 
     @property
     def _blocks(self) -> Blocks:
-        # Two threads may both come here: they find the same, and one copy goes.
+        # Two threads may both get here. They find the same blocks, and one copy is freed.
         if self._known is None:
             opened = (opened_file(self._store, path) for path in self._files)
             self._opened = {one.path: one for one in opened if one is not None}
@@ -292,10 +292,10 @@ class ArrowSource(StoredSource):
 
 
 def open_file(store: Store, path: str, *, mapped: bool = True) -> Any:
-    """A `pyarrow.NativeFile` of a file in any store: over its map, else range by range.
+    """Open a file in any store as a `pyarrow.NativeFile`, over its mapping or else range by range.
 
     Raises:
-        NotFound: no such file.
+        NotFound: the file doesn't exist.
     """
     pyarrow = require("pyarrow", extra=EXTRA)
     if mapped and isinstance(store, SupportsMmap):
@@ -338,11 +338,11 @@ class _Ranges(io.RawIOBase):
 
 @contextlib.contextmanager
 def arrow_faults(where: str | Callable[[], Extent], offset_bytes: int | None = None) -> Generator[None]:
-    """What pyarrow refuses becomes `Corrupt`; what the system refuses stays an `OSError`.
+    """Turn errors of pyarrow into `Corrupt`; errors of the system stay `OSError`.
 
     Args:
-        where: the file, or what tells the place once it is needed.
-        offset_bytes: in the file.
+        where: the file, or a function that returns the place of the error.
+        offset_bytes: offset in the file.
     """
     pyarrow = require("pyarrow", extra=EXTRA)
     try:
@@ -359,7 +359,7 @@ def arrow_faults(where: str | Callable[[], Extent], offset_bytes: int | None = N
 
 
 def too_large(path: str, error: object) -> TooLarge:
-    """The error for a block that memory does not hold, as it is or because its size is a lie."""
+    """Return the error for a block that doesn't fit into memory, or whose stated size is wrong."""
     found = str(error).partition("\n")[0] or "not enough memory"
     hint = "Rewrite it with smaller row groups or batches, or use a machine with more memory"
     what = "a block of rows does not fit into memory, or its size is damaged"
@@ -372,7 +372,7 @@ def damaged(path: str, error: object, offset_bytes: int | None = None) -> Corrup
 
 
 def block_starts(counts: Sequence[int], path: str) -> IntArray:
-    """int64[n_blocks + 1]: first row of each block, from what the files say of their rows; raises `Corrupt`."""
+    """Return int64[n_blocks + 1], first row of each block, from the row counts in the files; raise `Corrupt`."""
     if min(counts, default=0) < 0 or sum(counts) > np.iinfo(np.int64).max:
         found = f"{min(counts)} to {max(counts)} rows per block"
         raise Corrupt("the file has too many rows", path=path, found=found, hint="Copy it again")
@@ -380,7 +380,7 @@ def block_starts(counts: Sequence[int], path: str) -> IntArray:
 
 
 def require_same_schema(schema: Any, first: Any, path: str, columns: Sequence[str] | None = None) -> None:
-    """All files of a dataset have the same columns, or those of them that are asked for; raises `Unsupported`."""
+    """Raise `Unsupported` if a file's columns, or the selected ones, differ from those of the first file."""
     both = [[one for one in each if columns is None or one.name in columns] for each in (schema, first)]
     if schema.equals(first) if columns is None else _by_name(both[0]) == _by_name(both[1]):
         return
@@ -416,7 +416,7 @@ def _by_name(fields: Sequence[Any]) -> dict[str, Any]:
 
 
 def is_file_struct(arrow_type: Any) -> bool:
-    """Whether values are files as Hugging Face keeps images and audio: `{"bytes": …, "path": …}`."""
+    """Return true for files as Hugging Face stores images and audio: `{"bytes": …, "path": …}`."""
     types = require("pyarrow", extra=EXTRA).types
     if not types.is_struct(arrow_type):
         return False
@@ -454,7 +454,7 @@ def to_rows(table: Any, path: str) -> list[Sample]:
     """Return the rows of a `pyarrow.Table` or record batch as dicts of plain Python values.
 
     Raises:
-        Unsupported: a value is none that Python has, such as a time with nanoseconds.
+        Unsupported: Python has no equivalent of a value, such as a time with nanoseconds.
     """
     try:
         return table.to_pylist()
@@ -479,7 +479,7 @@ def _to_list(name: str, values: Any, path: str) -> list[Any]:
 
 
 def _take(table: Any, rows: IntArray) -> Any:
-    """Return rows of a `pyarrow.Table`, also of columns whose type `pyarrow` can only slice."""
+    """Return rows of a `pyarrow.Table`, even if `pyarrow` can only slice a column's type."""
     pyarrow = require("pyarrow", extra=EXTRA)
     try:
         return table.take(rows)

@@ -1,4 +1,4 @@
-"""Checks rows of tables: whole blocks are decoded."""
+"""Check the rows of tables by decoding whole blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STEP = 1024
 
 
 def check_blocks(source: ArrowSource, format_name: str, depth: Depth) -> list[Finding]:
-    """Findings of all depths: `quick` the list of blocks, `sample` the first and the last one, `full` all."""
+    """Return the findings: `quick` checks the list of blocks, `sample` the first and last block, `full` all blocks."""
     findings: list[Finding] = []
     try:
         n_blocks = len(source.block_starts) - 1

@@ -1,17 +1,17 @@
 """hf: a dataset of Hugging Face `datasets` saved on disk (`save_to_disk`), or one Arrow file. Read-only.
 
-| place | content |
+| file | content |
 |---|---|
-| `dataset_dict.json` | `{"splits": […]}`: each is a folder of the rest; only where there are splits |
+| `dataset_dict.json` | `{"splits": […]}`: each is a folder with the other files; only if there are splits |
 | `state.json` | `_data_files`: names of the Arrow files, in order; `_fingerprint` |
-| `dataset_info.json` | features and what else is known |
-| `*.arrow` | Arrow's stream format (its file format is read too): a schema, then record batches, uncompressed |
+| `dataset_info.json` | features and other metadata |
+| `*.arrow` | Arrow's stream format (or its file format): a schema, then record batches, uncompressed |
 
-One Arrow file is a dataset by itself: `*.arrow`, `*.feather`, `*.ipc`, or any that begins with `ARROW1`.
+A single Arrow file is a dataset too: `*.arrow`, `*.feather`, `*.ipc`, or any file that begins with `ARROW1`.
 
-A record batch is decoded as a whole. Images and audio stay as they are stored: `{"bytes": …, "path": …}`.
+A record batch is decoded as a whole. Images and audio keep their stored form: `{"bytes": …, "path": …}`.
 
-Limits: what pyarrow reads; no dictionary-encoded columns. Checked against datasets 5.0.1.
+Limits: those of pyarrow; no dictionary-encoded columns. Checked against datasets 5.0.1.
 """
 
 from __future__ import annotations
@@ -60,11 +60,11 @@ class HfBlocks:
     """Record batches; see `_arrow.Blocks`.
 
     Attributes:
-        store: where the files are.
-        mapped: they are mapped.
-        schema: of the first file.
+        store: the store of the files.
+        mapped: files are memory-mapped.
+        schema: schema of the first file.
         others: path → schema, of files that differ from it in columns that aren't read.
-        batches: file, first byte and bytes of each record batch; its number, and -1, in a file of Arrow's file format.
+        batches: file, offset and size of each record batch; its number in Arrow's file format, else -1.
     """
 
     store: Store
@@ -75,7 +75,7 @@ class HfBlocks:
     others: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     def read(self, block: int, columns: list[str] | None, /) -> Any:
-        """One record batch over the map, checked: no place in it leads out of its bytes."""
+        """Return a record batch over the mapping, after checking that no offset leads out of its bytes."""
         pyarrow = require("pyarrow", extra=EXTRA)
         path, start, size_bytes = self.batches[block]
         with arrow_faults(path, start):
@@ -100,11 +100,11 @@ class HfBlocks:
 
 
 def open_hf(store: Store, path: str, options: OpenOptions) -> ArrowSource:
-    """The rows of a saved dataset, of one split of a saved DatasetDict, or of one Arrow file.
+    """Open the rows of a saved dataset, of one split of a saved DatasetDict, or of one Arrow file.
 
     Raises:
-        NotFound: nothing is there, or no such split.
-        ConfigError: several splits to choose from.
+        NotFound: the path or the split doesn't exist.
+        ConfigError: there are several splits and none was selected.
         FormatError: `state.json` is damaged.
         MissingExtra: pyarrow is not installed.
     """
@@ -127,7 +127,7 @@ def open_hf(store: Store, path: str, options: OpenOptions) -> ArrowSource:
 
 
 def is_arrow_file(store: Store, path: str) -> bool:
-    """Whether a path is a file that begins as Arrow's do; a stream, which is known by little, by its suffix too."""
+    """Return true if a file begins like an Arrow file. Streams have a weak magic, so they also need a known suffix."""
     try:
         head = store.get(path, 0, 8)
     except (NotFound, Denied):
@@ -136,7 +136,7 @@ def is_arrow_file(store: Store, path: str) -> bool:
 
 
 def split_folder(store: Store, root: str, split: str | None) -> str:
-    """The folder of a split: the only one, else `train`; `root` itself where it is one dataset."""
+    """Return the folder of a split: by default the only split or `train`; `root` if there are no splits."""
     if store.exists(f"{root}/{STATE}"):
         if split is not None:
             raise ConfigError(
@@ -157,10 +157,10 @@ def split_folder(store: Store, root: str, split: str | None) -> str:
 
 
 def saved_files(store: Store, path: str) -> list[str]:
-    """Paths of the Arrow files of a saved dataset, or of the only split of one, in their order.
+    """Return the paths of the Arrow files of a saved dataset or its only split, in order.
 
     Raises:
-        ConfigError: it has several splits.
+        ConfigError: the dataset has several splits.
         FormatError: `state.json` is damaged.
     """
     root = path.rstrip("/") or path
@@ -230,12 +230,12 @@ def _json(store: Store, path: str) -> dict[str, Any]:
 
 
 def load_blocks(store: Store, files: Sequence[str], mapped: bool, columns: Sequence[str] | None = None) -> HfBlocks:
-    """Find the record batches of Arrow files: the heads of all messages are read, not what is in them.
+    """Find the record batches of Arrow files by reading only the message headers.
 
     Files may differ in columns that aren't among `columns`.
 
     Raises:
-        FormatError: a file is damaged, or of another schema than the first.
+        FormatError: a file is damaged, or has another schema than the first.
     """
     pyarrow = require("pyarrow", extra=EXTRA)
     schema: Any = None
@@ -278,7 +278,7 @@ def _unlisted_splits(store: Store, root: str, names: Sequence[str]) -> list[Find
 
 
 def _check_features(store: Store, folder: str, source: ArrowSource) -> list[Finding]:
-    """That the columns are those of the features that were saved beside them, where any were."""
+    """Return a finding if the columns differ from the features in `dataset_info.json`, if recorded."""
     path = f"{folder}/{INFO}"
     try:
         features = _json(store, path).get("features")
@@ -336,7 +336,7 @@ class _Hf:
     traits = Traits(splits=True, remote=True, verify=True, suffixes=_SUFFIXES, made_by="Hugging Face datasets")
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the files that `save_to_disk` leaves, or the first bytes of a file."""
+        """Recognize the files of `save_to_disk`, or the first bytes of an Arrow file."""
         root = path.rstrip("/") or path
         if is_arrow_file(store, root):
             return Sniff(True, "it begins like an Arrow file")

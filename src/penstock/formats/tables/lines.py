@@ -1,7 +1,7 @@
-"""Rows of tables (Parquet, Arrow of Hugging Face) as lines of JSON, so that the verbs on lines take them.
+"""Rows of tables (Parquet, Arrow of Hugging Face) as lines of JSON, for the verbs on lines.
 
-A line is what `penstock convert` writes of the row. Where lines lie in the text of all is found by one pass over the
-rows, once a host, and kept in the cache folder: 16 bytes a row. A block of rows is decoded, and written as text, whole.
+A line has the same content as in the output of `penstock convert`. Line offsets are found by one pass over the rows per
+host and cached: 16 bytes per row. A block of rows is decoded and converted as a whole.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _LISTS = ("list", "large_list", "fixed_size_list")
 
 
 class TableLines(Store):
-    """The lines of a table, and a store with one file in it, their text. Read-only, thread-safe, picklable.
+    """Lines of a table, as a store with a single file, their text. Read-only, thread-safe, picklable.
 
     Memory: blocks of text of 64 MiB, or one larger block.
 
     Args:
-        source: of the rows.
-        place: where these are.
-        format: theirs.
+        source: source of the rows.
+        place: place of the table.
+        format: format of the table.
 
     Raises:
-        Unsupported: a column of a type that JSON has nothing for.
+        Unsupported: JSON can't represent the type of a column.
     """
 
     read_only = "the rows of a table are read-only"
@@ -53,7 +53,7 @@ class TableLines(Store):
         self.place = place
         self.format = format
         self._known: IntArray | None = None
-        self._held: tuple[tuple[int, bytes], ...] = ()  # replaced as a whole, so that threads need no lock
+        self._held: tuple[tuple[int, bytes], ...] = ()  # replaced as a whole, so threads need no lock
         _require_json(source, place.path)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -68,7 +68,7 @@ class TableLines(Store):
         return self, self.place.path
 
     def line_ranges(self) -> IntArray:
-        """int64[n, 2]: start and length in bytes of the line of each row, without its line end; mapped."""
+        """Start and length in bytes of the line of each row, without its line end: int64[n, 2], mapped."""
         if self._known is None:
             self._known = DerivedCache().fed(f"{_VERSION}-{self._key()}", "int64", self._feed).reshape(-1, 2)
         return self._known
@@ -91,9 +91,9 @@ class TableLines(Store):
     # --- inside ------------------------------------------------------------------------------------------------------
 
     def _key(self) -> str:
-        """Of all that the lines depend on: the columns that are read, and what the files are now."""
+        """Return a cache key of all that the lines depend on: the columns and the state of the files."""
         store, files = self.source.files
-        with Pool(_AT_ONCE, "penstock-states") as pool:  # a request each, where they are far away
+        with Pool(_AT_ONCE, "penstock-states") as pool:  # one request per file in a remote store
             states = list(pool.map(partial(_state_of, store, self.format), files))
         return digest(str(self.source.arrow_schema.remove_metadata()), *states)
 
@@ -151,7 +151,7 @@ def _state_of(store: Store, name: str, path: str) -> str:
 
 
 def _require_json(source: ArrowSource, path: str) -> None:
-    """Refuse columns that JSON has nothing for, before anything is read; raises `Unsupported`."""
+    """Raise `Unsupported` if JSON can't represent a column, before anything is read."""
     names = {one.name: str(one.type) for one in source.arrow_schema if not _is_json(one.type)}
     if names:
         raise Unsupported(

@@ -1,4 +1,4 @@
-"""A column of lists of integers in Arrow tables, as numpy's arrays: the ids of all rows, and how many each row has."""
+"""Columns of lists in Arrow tables as numpy arrays: the ids or marks of all rows, and the length of each row."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class _Tables(Source[Any], Protocol):
 
 
 class ListColumn:
-    """One column of a source; see `penstock.formats._token_column.IdColumn`. Nothing is copied, but for decoding.
+    """One column of a source; see `penstock.formats._token_column.IdColumn`. Copies data only to decode it.
 
     Args:
-        rows: a source of this column alone.
+        rows: a source of only this column.
         name: the column.
     """
 
@@ -54,10 +54,10 @@ class ListColumn:
         self._name = name
 
     def dtype(self) -> np.dtype[Any]:
-        """As the column has it.
+        """Return the dtype of the ids in the file.
 
         Raises:
-            Unsupported: it holds no lists of integers.
+            Unsupported: the column doesn't hold lists of integers.
         """
         found = self._rows.arrow_schema.field(self._name).type
         if not holds_ids(found):
@@ -70,7 +70,7 @@ class ListColumn:
         return np.dtype(str(found.value_type))
 
     def runs(self, first: int, stop: int, /) -> Iterator[tuple[NDArray[Any], IntArray]]:
-        """Rows `[first, stop)`: integers [n_ids], and the int64[n_rows] ids of each row.
+        """Yield rows `[first, stop)` as ids [n_ids] and int64[n_rows], the number of ids per row.
 
         Raises:
             Corrupt: a row, or an id, is null.
@@ -85,7 +85,7 @@ class ListColumn:
     def marked_runs(
         self, first: int, stop: int, names: Sequence[str], /
     ) -> Iterator[tuple[NDArray[Any], IntArray, dict[str, tuple[NDArray[Any], IntArray]]]]:
-        """The same with the values of other columns, whose rows may be null: their lengths are −1."""
+        """Yield `runs` with the values of other columns, whose rows may be null: their lengths are −1."""
         self.dtype()
         for at, table in self._rows.tables(first, stop):
             row = at
@@ -119,7 +119,7 @@ class ListColumn:
 
 
 def _marks(array: Any) -> tuple[NDArray[Any], IntArray]:
-    """The values of lists back to back, null as NaN, and how many each row has: −1 for null."""
+    """Return the values of lists back to back, with null as NaN, and the length of each row, −1 for null."""
     lengths = require("pyarrow.compute", extra=EXTRA).list_value_length(array).fill_null(-1)
     values = array.flatten()
     if values.null_count:

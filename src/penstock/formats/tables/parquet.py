@@ -1,10 +1,10 @@
 """parquet: rows of a Parquet file, or of all Parquet files in a folder. Read-only.
 
-A file begins and ends with `PAR1`; before the last one stand `u32` the size of the footer and the footer, which tells
-schema and row groups. Rows are those of all files in the byte order of their paths, all of the same columns. A row
-group is decoded as a whole.
+A file begins and ends with `PAR1`. The final one follows the footer and a `u32` with the footer's size. The footer
+holds the schema and the list of row groups. Rows are those of all files in the byte order of their paths; all files
+have the same columns. A row group is decoded as a whole.
 
-Limits: what pyarrow reads; a row group must fit into memory.
+Limits: those of pyarrow; a row group must fit into memory.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class ParquetBlocks:
     """Row groups; see `_arrow.Blocks`.
 
     Attributes:
-        store: where the files are.
-        mapped: they are mapped.
-        groups: file, and number in it, of each row group.
-        extents: of the row groups of a file, once they were asked for.
-        shapes: sizes of the row groups of a file, once one of them is read.
-        footers: of the files that were read last.
+        store: the store of the files.
+        mapped: files are memory-mapped.
+        groups: file of each row group, and its number in the file.
+        extents: places of the row groups of a file, loaded on demand.
+        shapes: sizes of the row groups of a file, loaded on demand.
+        footers: footers of the files read last.
     """
 
     store: Store
@@ -96,7 +96,7 @@ class ParquetBlocks:
         return table
 
     def pieces(self, block: int, columns: list[str] | None, /) -> Iterator[Any]:
-        """A row group, about 4 million values at a time."""
+        """Yield a row group in pieces of about 4 million values."""
         pyarrow = require("pyarrow", extra=EXTRA)
         path, group = self.groups[block]
         expected, found = int(self.starts[block + 1] - self.starts[block]), 0
@@ -125,9 +125,9 @@ class ParquetBlocks:
 
 
 class GroupSizes:
-    """What the row groups of a file may expand to, by its footer and the headers of dictionary pages.
+    """Upper limits of the decoded size of row groups, from the footer and the headers of dictionary pages.
 
-    A few bytes may stand for any number of equal values, so sizes are compared with limits before a group is read.
+    A few bytes can encode any number of equal values, so sizes are compared with limits before a group is read.
     """
 
     def __init__(self, store: Store, path: str) -> None:
@@ -141,15 +141,15 @@ class GroupSizes:
         return max(LEAST_GROUP_BYTES, UNPACKED_RATIO * min(stored_bytes, self._store.size(self._path)))
 
     def batch_rows(self, group: int, columns: Sequence[str] | None, *, whole: bool = False) -> int | None:
-        """Return the rows of a batch that memory is sure to hold; None if any number is fine.
+        """Return the size of a batch in rows that is sure to fit into memory, or None if any size is fine.
 
         Args:
             group: the row group.
-            columns: those that are read; None for all.
+            columns: the selected columns; None for all.
             whole: all batches are needed at once.
 
         Raises:
-            TooLarge: `whole`, and values of fixed width alone pass the limit.
+            TooLarge: `whole` is true, and values of fixed width alone exceed the limit.
         """
         key = (group, None if columns is None else tuple(columns), whole)
         if key not in self._known:
@@ -178,7 +178,7 @@ class GroupSizes:
         return max(1, GROUP_BATCH_BYTES // max(1, longest_bytes))
 
     def _longest_repeated(self, chunk: ColumnChunk, plain_bytes: int) -> int:
-        """Return the most bytes of a value that can be written once and read many times."""
+        """Return the largest size of a value that can be stored once and repeated many times."""
         if chunk.shares_prefixes:
             return plain_bytes
         if not chunk.dictionary_offset_bytes:
@@ -213,10 +213,10 @@ def _read_in_batches(file: Any, path: str, group: int, columns: list[str] | None
 
 
 def open_parquet(store: Store, path: str, options: OpenOptions) -> ArrowSource:
-    """The rows of a file, or of a folder of files.
+    """Open the rows of a file, or of a folder of files.
 
     Raises:
-        NotFound: nothing is there, or a folder without Parquet files.
+        NotFound: the path doesn't exist, or the folder has no Parquet files.
         MissingExtra: pyarrow is not installed.
     """
     if _is_pattern(store, path):
@@ -230,12 +230,12 @@ def open_parquet(store: Store, path: str, options: OpenOptions) -> ArrowSource:
 
 
 def open_several(paths: Sequence[str], options: OpenOptions) -> ArrowSource:
-    """The rows of several files, folders and patterns, in byte order of the paths of all files.
+    """Open the rows of several files, folders and patterns, in byte order of the paths of all files.
 
     Raises:
-        NotFound: nothing is there, or no Parquet file.
-        ConfigError: a file is named twice, or they are in several stores.
-        UnsafeData: a link leads out of a folder that is searched.
+        NotFound: a path doesn't exist, or there are no Parquet files.
+        ConfigError: a file is listed twice, or the files are in several stores.
+        UnsafeData: a link leads out of a searched folder.
     """
     store = one_store(paths)
     files = files_of_all(paths, SUFFIXES, "Parquet", follow_links=options.follow_links)
@@ -262,7 +262,7 @@ def parquet_files(store: Store, path: str) -> list[str]:
 
 
 def _load(store: Store, files: Sequence[str], mapped: bool, columns: Sequence[str] | None) -> ParquetBlocks:
-    """Read the footers; files may differ in other columns than those that are asked for."""
+    """Read the footers; files may differ in columns that aren't selected."""
     schema: Any = None
     groups: list[tuple[str, int]] = []
     counts: list[int] = []
@@ -280,9 +280,9 @@ def _load(store: Store, files: Sequence[str], mapped: bool, columns: Sequence[st
 
 
 def footer_extents(store: Store, path: str) -> list[tuple[int, int]]:
-    """First byte and bytes of each row group of a file that pyarrow has opened; raises `Corrupt`.
+    """Return offset and size of each row group of a file that pyarrow has opened; raise `Corrupt`.
 
-    pyarrow is not asked: it ends the process where a column contradicts itself.
+    Doesn't use pyarrow, which aborts the process if the metadata of a column is inconsistent.
     """
     return _from_footer(row_group_extents, store, path)
 
@@ -300,14 +300,14 @@ def _from_footer(parse: Callable[[bytes], T], store: Store, path: str) -> T:
 
 @contextlib.contextmanager
 def _opened(store: Store, path: str, *, mapped: bool, footer: Any = None) -> Generator[Any]:
-    """A `pyarrow.parquet.ParquetFile`; what pyarrow refuses while it is open becomes `Corrupt`."""
+    """Open a `pyarrow.parquet.ParquetFile`; errors of pyarrow inside the context become `Corrupt`."""
     parquet = require("pyarrow.parquet", extra=EXTRA)
     with arrow_faults(path), parquet.ParquetFile(open_file(store, path, mapped=mapped), metadata=footer) as file:
         yield file
 
 
 class _Footers:
-    """Footers as pyarrow read them, of a few files: else each row group costs the reading of all that the file has."""
+    """Cache of a few parsed footers: otherwise pyarrow parses the whole footer again for each row group."""
 
     def __init__(self) -> None:
         self._known: dict[str, Any] = {}
@@ -325,7 +325,7 @@ class _Footers:
 
 
 def _is_hidden(name: str) -> bool:
-    """Files that tools keep beside the data: `_metadata`, `.hidden`."""
+    """Return true for files that tools keep next to the data: `_metadata`, `.hidden`."""
     return any(piece.startswith(("_", ".")) for piece in name.split("/"))
 
 
@@ -334,7 +334,7 @@ class _Parquet:
     traits = Traits(remote=True, verify=True, suffixes=SUFFIXES, made_by="Parquet")
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the magic of a file, or by names in a folder."""
+        """Recognize a file by its magic, and a folder by the names in it."""
         if store.is_folder(path):
             far = store.first_names(path)
             if _are_parquet(far) or (store.is_local and _holds_parquet(path)):
@@ -373,17 +373,17 @@ def _sniff_pattern(path: str) -> Sniff:
 
 
 _PAPERS = (".md", ".txt", ".json", ".yaml", ".yml", ".crc")
-"""What may stand beside Parquet files."""
+"""Suffixes of other files that may be next to Parquet files."""
 
 
 def _are_parquet(names: Sequence[str]) -> bool:
-    """Whether files are Parquet files, but for what tools keep beside them."""
+    """Return true if all files are Parquet files, except for hidden and auxiliary files."""
     shown = [name for name in names if not _is_hidden(name) and not name.endswith(_PAPERS)]
     return bool(shown) and all(name.endswith(SUFFIXES) for name in shown)
 
 
 def _holds_parquet(root: str) -> bool:
-    """Return whether the first files of a folder, or of the folders in it, are Parquet files, and no other data."""
+    """Return true if the first files of a folder, or of its subfolders, are Parquet files without other data."""
     shown = (one for one in first_entries(root) if not one.name.startswith(("_", ".")))
     return _are_parquet([one.name for one in shown if not one.is_dir(follow_symlinks=False)])
 

@@ -1,20 +1,20 @@
-"""mds: samples of typed columns in binary shards, as MosaicML Streaming writes them.
+"""mds: samples of typed columns in binary shards, as written by MosaicML Streaming.
 
 A shard, little-endian:
 
 | bytes | content |
 |---|---|
 | u32 | n, number of samples |
-| u32 × (n + 1) | places of the samples in the file, and the end of the last one |
-| JSON | the columns and options of the writer; it ends where the first sample begins |
+| u32 × (n + 1) | offsets of the samples in the file, and the end of the last one |
+| JSON | the columns and options of the writer, up to the start of the first sample |
 | … | the samples, back to back: `u32 size` for each column of variable size, then the values of all columns |
 
-The reader goes by `index.json` alone (see `penstock.formats.shards.index_json`). Encodings stand in
+The reader only uses `index.json` (see `penstock.formats.shards.index_json`). Encodings are documented in
 `penstock.codec.fields`.
 
-Limits: 2^32 - 1 bytes a shard. Checked against mosaicml-streaming 0.13.0.
+Limits: 2^32 - 1 bytes per shard. Checked against mosaicml-streaming 0.13.0.
 
-Files: `layout` bytes of samples, and reading them · `writer` · what all shard formats share stands in
+Files: `layout` bytes of samples, and reading them · `writer` · the common part of all shard formats is in
 `penstock.formats.shards`.
 """
 

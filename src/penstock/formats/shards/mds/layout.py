@@ -1,4 +1,4 @@
-"""The bytes of MDS samples, and how they are decoded: one by one, and many at once.
+"""Layout of MDS samples, and their decoding, one by one or in batches.
 
 A sample: `u32 size` for each column of variable size, in column order; then the values of all columns, in column order.
 The sizes must fill the sample exactly.
@@ -27,7 +27,7 @@ from penstock.types import Batch, Buffer, Field, IntArray, OpenOptions, Sample
 Bytes = NDArray[np.uint8]
 
 _STORED = mds_field("bytes")
-_JOINED_BYTES = 1 << 14  # mean size of rows that are copied together before they are decoded
+_JOINED_BYTES = 1 << 14  # maximum mean size of rows that are copied together before decoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class MdsColumn:
 
     Attributes:
         name: key in the sample.
-        codec: of its values.
-        size_bytes: size of every value, None where each sample says it.
+        codec: codec of its values.
+        size_bytes: size of every value, or None if each sample records it.
     """
 
     name: str
@@ -46,11 +46,11 @@ class MdsColumn:
 
 
 def mds_columns(layout: Layout, *, trust: bool = False, raw: bool = False) -> tuple[MdsColumn, ...]:
-    """The columns of a layout, in file order; with `raw` their values are the stored bytes.
+    """Return the columns of a layout, in file order; with `raw` their values are the stored bytes.
 
     Raises:
-        ConfigError: an unknown encoding.
-        Unsupported: a fixed size that is not the one of its encoding.
+        ConfigError: an encoding is unknown.
+        Unsupported: a fixed size differs from that of its encoding.
     """
     sizes = layout.column_sizes or (None,) * len(layout.column_names)
     columns: list[MdsColumn] = []
@@ -82,7 +82,7 @@ def mds_codec(layout: Layout, options: OpenOptions) -> RowCodec:
 
 
 def _as_pixels(codec: FieldCodec, how: DecodeOptions) -> FieldCodec:
-    """The codec of a column of images whose values are arrays; of another column the same."""
+    """Return a codec that decodes images to arrays; for other columns, the codec itself."""
     if codec.kind not in ("image", "images"):
         return codec
     is_file = codec.encoding in ("jpeg", "png")
@@ -106,7 +106,7 @@ def _as_rgb(image: Any) -> Bytes:
 
 
 def first_sample_bytes(samples: int) -> int:
-    """The lowest place of the first of `samples` samples: after the table of offsets."""
+    """Return the smallest possible offset of the first of `samples` samples: the end of the table of offsets."""
     return 4 * (samples + 2)
 
 
@@ -228,7 +228,7 @@ def _rows_decoder(
 
 
 def _joined_rows(many: _ManyDecoder, decode: Callable[[memoryview, int, int], Sample], rows: Sequence[Row]) -> Batch:
-    """Columns that are all arrays: small rows are copied together first."""
+    """Return columns that are all arrays; small rows are copied together first."""
     if sum([stop - start for _, start, stop in rows]) <= _JOINED_BYTES * len(rows):
         batch = many(*join_rows(rows))
         if batch is not None:
@@ -250,7 +250,7 @@ def _rows_of_one(only: MdsColumn, rows: Sequence[Row]) -> Batch:
 
 
 class _ManyDecoder:
-    """Columns of many samples in one buffer; see `RowCodec.decode_many`."""
+    """Decoder of many samples in one buffer as columns; see `RowCodec.decode_many`."""
 
     __slots__ = ("_columns", "_fixed", "_variable", "_wanted")
 
@@ -278,7 +278,7 @@ class _ManyDecoder:
                 if self._wanted[place]:
                     batch[one.name] = _column(data, one, ends[:, place] - sizes[:, place], sizes[:, place])
         except PenstockError:
-            return None  # the decoder of single samples says which one it is
+            return None  # the decoder of single samples finds the irregular one
         return batch
 
 
@@ -296,10 +296,10 @@ def _column(data: Bytes, one: MdsColumn, begins: IntArray, sizes: IntArray) -> A
 
 
 def _equal_arrays(data: Bytes, one: MdsColumn, begins: IntArray, size_bytes: int) -> Any:
-    """Arrays of one shape as one array; None where their headers differ."""
+    """Return arrays of equal shape as one array, or None if their headers differ."""
     at = int(begins[0])
     first: NDArray[Any] = one.codec.decode(data[at : at + size_bytes])
-    head_bytes = size_bytes - first.nbytes  # an array's values are the end of its bytes
+    head_bytes = size_bytes - first.nbytes  # an array's values are the last bytes
     if head_bytes:
         heads = _windows(data, head_bytes)[begins]
         if (heads != heads[0]).any():
@@ -309,7 +309,7 @@ def _equal_arrays(data: Bytes, one: MdsColumn, begins: IntArray, size_bytes: int
 
 
 def _array_dtype(one: MdsColumn) -> np.dtype[Any] | None:
-    """Dtype of a column whose values are numbers in place: sized numbers, arrays of a fixed shape."""
+    """Return the dtype of a column of plain numbers: sized numbers, or arrays of a fixed shape."""
     codec = one.codec
     if codec.dtype is None or codec.size_bytes is None or one.size_bytes != codec.size_bytes:
         return None
@@ -317,5 +317,5 @@ def _array_dtype(one: MdsColumn) -> np.dtype[Any] | None:
 
 
 def _windows(data: Bytes, width: int) -> Bytes:
-    """uint8[n, width]: the bytes from each place on, without a copy; each place asked for must have so many."""
+    """Return uint8[n, width], the `width` bytes at each offset, without a copy. Offsets must leave room for `width`."""
     return np.ndarray((max(0, len(data) - width + 1), width), np.uint8, data, strides=(1, 1))

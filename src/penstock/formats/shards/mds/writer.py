@@ -1,4 +1,4 @@
-"""Rows and shards of MDS as they are written."""
+"""Encode rows and shards of MDS."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class MdsEncoder:
         return self._size + variable_bytes
 
     def encode_many(self, batch: Batch, /) -> NDArray[np.uint8] | None:
-        """uint8[k, n]: rows whose columns are all arrays of the stored dtype."""
+        """Return uint8[k, n], the rows, if all columns are arrays of the stored dtype; else None."""
         heads: list[NDArray[np.uint8]] = []
         values: list[NDArray[np.uint8]] = []
         for one in self._columns:
@@ -91,7 +91,7 @@ class MdsEncoder:
 
 
 def _encoded_array(one: MdsColumn, column: NDArray[Any]) -> NDArray[np.uint8] | None:
-    """uint8[k, n]: the values of an array's rows; None where they must be looked at one by one."""
+    """Return uint8[k, n], the encoded rows of an array column, or None if they must be encoded one by one."""
     codec = one.codec
     fixed = codec.size_bytes is not None
     if fixed and (codec.dtype is None or column.dtype.name != codec.dtype or column.shape[1:] != (codec.shape or ())):
@@ -111,7 +111,7 @@ def _encoded_array(one: MdsColumn, column: NDArray[Any]) -> NDArray[np.uint8] | 
 
 
 def _require_readable(name: str, codec: FieldCodec, value: bytes) -> None:
-    """Refuse a value that was given encoded and that no reader could decode; images are taken as they are."""
+    """Raise `ConfigError` if a value passed in encoded form can't be decoded; images aren't checked."""
     if codec.kind in ("text", "int", "float", "decimal", "json", "ndarray"):
         try:
             codec.decode(value)
