@@ -282,7 +282,7 @@ def _line(one: dict[str, Any], decode: Any, show_all: bool) -> str:
 
 
 def _read_out(opened: Any, one: dict[str, Any], vocabulary: Any, way: Any, *, show_all: bool) -> None:
-    """A sample for people: a window of tokens as text, with the borders of documents and masks; others in a line."""
+    """Print a sample: a window of tokens as text with document borders and masks, other samples in one line."""
     from penstock.errors import ConfigError
     from penstock.view.draw.terminal import window
     from penstock.view.facts.batches import window_tokens

@@ -4,7 +4,7 @@ It is stored as JSON lines: the options, then one line per input. Modification t
 only tell whether an input must be read again.
 
 Fingerprints of datasets sample their bytes, so an edit in place may not change them. The state of every input file
-(size, inode and time of change, or the version in an object store) is therefore recorded with the plan. Each part
+(size, inode and modification time, or the version in an object store) is therefore recorded with the plan. Each part
 compares it before and after it reads.
 """
 
@@ -144,7 +144,7 @@ _PATTERN = re.compile(r"[*?\[]")
 
 
 class InputState(msgspec.Struct, frozen=True, array_like=True):
-    """State of one input file. Local files have an inode and a time of change, objects a version such as an ETag."""
+    """State of one input file. Local files have an inode and a modification time, objects a version such as an ETag."""
 
     size_bytes: int
     inode: int

@@ -240,7 +240,7 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class LookedAt:
-    """Files that every node was checked for before the work, and the nodes that passed."""
+    """Files whose presence was checked on each node before the work, and the nodes that passed."""
 
     seen: tuple[Seen, ...] = ()
     nodes: frozenset[str] = frozenset()

@@ -321,7 +321,7 @@ def _made_of(made: Dataset, sources: Sources, above: tuple[str, ...]) -> IntArra
 
 
 def _named(manifest: Manifest, sources: Sources) -> dict[str, tuple[Dataset, IntArray]]:
-    """Inputs that are sources; a file of the same content has the same samples, whatever it is called."""
+    """Return the inputs that are sources, compared by digest, so that a renamed file with the same content counts."""
     found: dict[str, tuple[Dataset, IntArray]] = {}
     for source, indices in sources:
         now: dict[str, tuple[str, ...]] = {}
@@ -337,7 +337,7 @@ def _named(manifest: Manifest, sources: Sources) -> dict[str, tuple[Dataset, Int
 def _between(
     made: Dataset, places: Mapping[str, Place | None], sources: Sources, above: tuple[str, ...]
 ) -> Iterator[tuple[str, tuple[Dataset, IntArray]]]:
-    """The other inputs that hold sources among their files, or were made of them, and which samples these are."""
+    """Yield other inputs that contain sources or were made from them, with the indices of their samples."""
     if len(above) >= MOST_NODES_DEEP or made.place.absolute in above:
         return
     for name, place in places.items():

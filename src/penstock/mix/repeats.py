@@ -22,7 +22,10 @@ from penstock.store.place import is_url
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One node that reads a dataset, or its rows `[start, stop)`; `stages` are the times of reading."""
+    """One node that reads a dataset, or its rows `[start, stop)`.
+
+    `stages` maps the id of each `Stages` node above to the number of the stage in which this node reads.
+    """
 
     name: str = ""
     source: Any = None

@@ -212,11 +212,11 @@ _MOST_DEPTH = 100
 
 
 def compile_expression(text: str) -> Evaluate:
-    """A function that works `text` out for the fields of one line.
+    """Return a function that evaluates `text` for the fields of one line.
 
     Raises:
-        ConfigError: it is no expression, or uses what is not allowed. What the function is given may be of the wrong
-            kind: then it raises `TypeError`, `ValueError`, `ArithmeticError` or `LookupError`.
+        ConfigError: `text` isn't an expression, or uses a construct that isn't allowed. The returned function raises
+            `TypeError`, `ValueError`, `ArithmeticError` or `LookupError` for fields of the wrong kind.
     """
     if len(text) > MOST_CHARACTERS:
         raise ConfigError(
@@ -347,7 +347,7 @@ def _call(name: str, parts: list[Evaluate], arguments: list[ast.expr], text: str
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """A regular expression; raises `ConfigError` where it is none."""
+    """Return a compiled regular expression; raise `ConfigError` if it is invalid."""
     try:
         return re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:

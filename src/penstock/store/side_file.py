@@ -1,16 +1,17 @@
-"""The side file: what our writers record about data and the format can't hold.
+"""The side file: records of our writers about data that the format itself can't store.
 
 `<file>.penstock` next to a file, `.penstock` in a directory, `<group>.penstock` next to a zarr group: a `Manifest` as
-one JSON document. It is never needed to open data, and it counts only while it fits the data next to it.
+one JSON document. It is never needed to open data, and it is only valid while it matches the data next to it.
 
-Data and the files next to it can't change in one step. So when data is replaced, the new side file (and the index, if
-that is another file) is `<name>.next` first. Then the data changes, then it gets its final name. Readers try the side
-file, then `.next`, and use the one that fits the data: a writer that is killed anywhere leaves the old dataset whole,
-or the new one. If both fit, because the size and the edges are the same, the first block that differs decides. The
-next writer, or `repair`, removes what is left. This works in all stores, because the data itself changes in one step.
+Data and the files next to it can't change atomically. So when data is replaced, the new side file (and the index, if it
+is a separate file) is first written as `<name>.next`. Then the data is replaced, then the side file gets its final
+name. Readers try the side file, then `.next`, and use the one that matches the data: a writer that is killed at any
+time leaves either the old dataset or the new one. If both match, because size and edges are the same, the first block
+that differs decides. The next writer, or `repair`, removes leftovers. This works in all stores, because the data itself
+changes atomically.
 
-Its last key, `check`, is xxh3-128 of the document without it. Only `verify` checks it. Side files written before there
-was such a key have none, and hold only keys of a `Manifest`.
+The last key, `check`, is xxh3-128 of the document without this key. Only `verify` checks it. Side files of older
+versions don't have it, and contain only keys of a `Manifest`.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ from penstock.types import Action, Manifest
 
 EDGE_BYTES = 4096
 DATA = "data"
-"""Name of the one file of a single-file format in a side file's block digests: a copy may be called otherwise."""
+"""Name of the file of a single-file format in block digests, because a copy may have another file name."""
 REPLACE = "`penstock verify --replace-manifest` creates a new side file"
-"""What to do where a side file is wrong, and not the data."""
+"""Hint if the side file is wrong, not the data."""
 
 _MOST_BYTES = 1 << 28
 _END, _SEAL = b"\n}\n", b',\n "check": "%s"\n}\n'
@@ -49,14 +50,14 @@ _FINGERPRINT = "^[0-9a-f]{32}$"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the data itself shows, to check a side file against; None if unknown.
+    """Properties of the data itself, to compare with a side file; None if unknown.
 
     Attributes:
         format: format name.
         binding, size_bytes, num_samples, num_tokens: as in `Manifest`.
-        most_samples: upper limit, if samples aren't counted.
-        block_digest: returns a digest as in `Manifest.block_digests`, from a name there and its place; None if this
-            block can't be read by itself.
+        most_samples: upper limit on the number of samples, if they aren't counted.
+        block_digest: returns the digest of a block, from a name in `Manifest.block_digests` and a block number; None if
+            this block can't be read by itself.
     """
 
     format: str | None = None
@@ -70,7 +71,7 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """What the data holds, and what its side file records instead; both None for an unreadable side file."""
+    """Actual and recorded value of a property that differs; both None for an unreadable side file."""
 
     found: str | None = None
     stated: str | None = None
@@ -82,7 +83,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def _content(manifest: Manifest) -> dict[str, Any]:
-    """Return the keys of a side file; planes, exclude list and unknown text only if there is something to record."""
+    """Return the keys of a side file; planes, exclude list and unknown text only if they aren't empty."""
     content = {one.name: getattr(manifest, one.name) for one in fields(manifest)}
     if manifest.planes is None:
         del content["planes"]
@@ -98,7 +99,7 @@ def _sealed(data: bytes) -> bytes:
 
 
 def is_damaged(store: Store, side_path: str) -> bool:
-    """Return whether a readable side file differs from what was written, as far as it can tell."""
+    """Return whether a readable side file is known to differ from what was written."""
     if load_manifest(store, side_path) is None:
         return False
     data = store.get(side_path)
@@ -106,12 +107,12 @@ def is_damaged(store: Store, side_path: str) -> bool:
         return False
     try:
         return not set(msgspec.json.decode(data)) <= {one.name for one in fields(Manifest)}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # in what a typed reader passes over
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # in parts that a typed reader skips
         return True
 
 
 def decode_manifest(data: bytes) -> Manifest | None:
-    """Return the manifest in a side file; None if it isn't one."""
+    """Return the manifest in a side file, or None if it isn't one."""
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -129,13 +130,13 @@ def file_binding(store: Store, path: str) -> str:
     """Return a short digest of a file's size and its first and last 4 KiB: three cheap reads at any size."""
     size_bytes = store.size(path)
     head, tail = (0, min(EDGE_BYTES, size_bytes)), (max(0, size_bytes - EDGE_BYTES), size_bytes)
-    if store.keeps_copies:  # no reason to fetch the file
+    if store.keeps_copies:  # don't fetch the whole file
         return edge_binding(size_bytes, *store.peek(path, [head, tail]))
     return edge_binding(size_bytes, *(store.get(path, start, EDGE_BYTES) for start, _ in (head, tail)))
 
 
 def edge_binding(size_bytes: int, head: bytes | bytearray, tail: bytes | bytearray) -> str:
-    """Return `file_binding` of a file that is not visible yet."""
+    """Return `file_binding` of a file that isn't visible yet."""
     hasher = xxhash.xxh3_128(size_bytes.to_bytes(8, "little"))
     hasher.update(head)
     hasher.update(tail)
@@ -143,9 +144,9 @@ def edge_binding(size_bytes: int, head: bytes | bytearray, tail: bytes | bytearr
 
 
 def load_manifest(store: Store, side_path: str, *, to_write: bool = False) -> Manifest | None:
-    """Return the manifest in a side file, whatever data it belongs to; None if none can be read.
+    """Return the manifest in a side file without comparing it with the data, or None if it can't be read.
 
-    With `to_write`, a writer depends on it, and missing permissions are an error.
+    With `to_write`, missing permissions are an error, because a writer depends on the manifest.
     """
     try:
         return None if store.size(side_path) > _MOST_BYTES else decode_manifest(store.get(side_path))
@@ -159,13 +160,13 @@ def load_manifest(store: Store, side_path: str, *, to_write: bool = False) -> Ma
 
 
 class _Recorded(msgspec.Struct, gc=False):
-    """Only the fingerprints of a side file: the digests of 10^6 files are passed over."""
+    """Only the fingerprints of a side file, to skip the digests of up to 10^6 files."""
 
     fingerprints: dict[str, Annotated[str, msgspec.Meta(pattern=_FINGERPRINT)]] = {}
 
 
 def recorded_fingerprints(store: Store, side_path: str) -> dict[str, str]:
-    """Return `Manifest.fingerprints` of a side file; none if it can't be read."""
+    """Return `Manifest.fingerprints` of a side file; empty if it can't be read."""
     try:
         data = b"{}" if store.size(side_path) > _MOST_BYTES else store.get(side_path)
         return msgspec.json.decode(data, type=_Recorded).fingerprints
@@ -173,11 +174,11 @@ def recorded_fingerprints(store: Store, side_path: str) -> dict[str, str]:
         return {}
 
 
-# --- whether it fits ---------------------------------------------------------------------------------------------
+# --- matching ----------------------------------------------------------------------------------------------------
 
 
 def contradiction(manifest: Manifest, facts: Facts) -> Contradiction | None:
-    """Return how data differs from its side file; None if it fits."""
+    """Return how data differs from its side file, or None if it matches."""
     found: list[str] = []
     expected: list[str] = []
     for unit in ("format", "size_bytes", "num_samples", "num_tokens"):
@@ -199,16 +200,16 @@ def contradiction(manifest: Manifest, facts: Facts) -> Contradiction | None:
 def fitting_manifest(
     store: Store, side_path: str, facts: Callable[[], Facts], part: str | None = None
 ) -> Manifest | None:
-    """Return the manifest of the side file, or of the next one, that fits the data.
+    """Return the manifest of the side file, or of the next one, that matches the data, or None.
 
     Args:
-        store: where both are.
-        side_path: the side file.
+        store: store of both files.
+        side_path: path of the side file.
         facts: returns the facts of the data; called if there is a side file. May raise `NotFound`.
         part: part of the side file to use.
 
     Raises:
-        Corrupt: both fit, and nothing tells which data this is.
+        Corrupt: both match, and the data can't be distinguished.
     """
     return _fitting(store, side_path, facts, part)[0]
 
@@ -216,7 +217,7 @@ def fitting_manifest(
 def _fitting(
     store: Store, side_path: str, facts: Callable[[], Facts], part: str | None
 ) -> tuple[Manifest | None, bool]:
-    """Return `fitting_manifest`, and whether it is that of the next side file."""
+    """Return the result of `fitting_manifest`, and whether it comes from the next side file."""
     manifest = _part(load_manifest(store, side_path), part)
     if manifest is not None and not _fits(manifest, facts):
         manifest = None
@@ -231,10 +232,10 @@ def _fitting(
 
 
 def _is_of_next(manifest: Manifest, waiting: Manifest, facts: Facts, side_path: str) -> bool:
-    """Return whether data that two side files fit is that of the second, by the first block that differs.
+    """Return whether data that matches two side files belongs to the second one, by the first block that differs.
 
     Raises:
-        Corrupt: they differ in nothing that can be read here.
+        Corrupt: no block that differs can be read here.
     """
     before, after = manifest.block_digests, waiting.block_digests
     if before == after:
@@ -256,9 +257,9 @@ def _is_of_next(manifest: Manifest, waiting: Manifest, facts: Facts, side_path: 
 def judged_manifest(
     store: Store, side_path: str, facts: Callable[[], Facts], part: str | None = None
 ) -> tuple[Manifest | None, Contradiction | None]:
-    """Return the side file of data, and how they differ; `(None, None)` without a side file.
+    """Return the manifest of a side file, and how the data differs; `(None, None)` without a side file.
 
-    Arguments are those of `fitting_manifest`.
+    Arguments are as in `fitting_manifest`.
     """
     manifest = fitting_manifest(store, side_path, facts, part)
     if manifest is not None or not store.exists(side_path):
@@ -277,7 +278,7 @@ def file_facts(store: Store, path: str, format_name: str | None = None, **counts
 
 
 def blocks_of(store: Store, files: Mapping[str, str]) -> Callable[[str, int], str | None]:
-    """Return `Facts.block_digest` of files, from their names in `Manifest.block_digests`."""
+    """Return the function `Facts.block_digest` for files, given by their names in `Manifest.block_digests`."""
 
     def digest(name: str, place: int) -> str | None:
         if name not in files:
@@ -288,7 +289,7 @@ def blocks_of(store: Store, files: Mapping[str, str]) -> Callable[[str, int], st
 
 
 def read_side_file(store: Store, side_path: str, data_path: str) -> Manifest | None:
-    """Return the manifest next to a data file; None if there is none, or it does not belong to this data."""
+    """Return the manifest next to a data file, or None if there is none or it doesn't match the data."""
     return fitting_manifest(store, side_path, lambda: file_facts(store, data_path))
 
 
@@ -324,10 +325,10 @@ def publish_beside(
     """Publish the files next to data, then the data, then give these files their final names.
 
     Args:
-        store: where all are.
-        beside: made by `stage_beside`, the side file last.
-        publish: makes the data visible, which is durable already.
-        landed: returns whether the data is visible, called after an error; `NotFound` means no.
+        store: store of all files.
+        beside: files from `stage_beside`, the side file last.
+        publish: makes the data, which is durable already, visible.
+        landed: returns whether the data is visible; called after an error; `NotFound` means no.
 
     Raises:
         ConfigError: a file that is not a side file, or a directory, is in its place.
@@ -336,8 +337,8 @@ def publish_beside(
     try:
         for staged in beside:
             staged.sync()
-        require_own_side_file(store, beside[-1].path)  # another may have come since the output was claimed
-        for staged in reversed(beside):  # the side file first: by it the rest is known as ours
+        require_own_side_file(store, beside[-1].path)  # another file may have appeared since the claim
+        for staged in reversed(beside):  # the side file first, because it identifies the other files as ours
             begun.append(staged)
             if not staged.path.endswith(NEXT):
                 _drop(store, staged.path + NEXT)
@@ -376,7 +377,7 @@ def promote(store: Store, next_path: str) -> None:
 
 
 def move_file(store: Store, path: str, name: str) -> None:
-    """Give a file another name in its directory; in a store without renames both exist for a moment."""
+    """Give a file another name in its directory; in a store without renames, both names exist for a moment."""
     if store.is_local:
         store.rename(path, name)
         return
@@ -388,10 +389,10 @@ def move_file(store: Store, path: str, name: str) -> None:
 
 
 def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, replace: bool) -> None:
-    """Write the side file of existing data, of which every byte was read.
+    """Write the side file of existing data after every byte was read.
 
     Raises:
-        Corrupt: there is one that differs, and `replace` is false.
+        Corrupt: a different side file exists, and `replace` is false.
     """
     if not replace and store.exists(side_path):
         known = [load_manifest(store, path) for path in (side_path, side_path + NEXT)]
@@ -409,7 +410,7 @@ def replace_side_file(store: Store, side_path: str, manifest: Manifest, *, repla
 
 
 def _disagreement(manifest: Manifest, found: Manifest) -> Contradiction | None:
-    """Return how a manifest made from data differs from the one next to it."""
+    """Return how a manifest computed from data differs from the manifest next to it."""
     if manifest.parts or found.parts:
         both = [(manifest.parts[name], one) for name, one in found.parts.items() if name in manifest.parts]
         return next((one for one in (_disagreement(*pair) for pair in both) if one is not None), None)
@@ -427,9 +428,9 @@ def _disagreement(manifest: Manifest, found: Manifest) -> Contradiction | None:
 
 
 def record_in_side_file(store: Store, side_path: str, **facts: Any) -> None:
-    """Change what a side file records next to what it proves, such as `planes`, also of its parts.
+    """Change additional records of a side file and its parts, such as `planes`.
 
-    A dataset without a side file gets none. A damaged side file stays as it is: a new check would hide the damage.
+    A missing side file isn't created. A damaged one stays unchanged, because a new `check` would hide the damage.
     """
     manifest = load_manifest(store, side_path, to_write=True)
     if manifest is None or is_damaged(store, side_path):
@@ -446,11 +447,11 @@ def sweep_next(store: Store, code: str, paths: Sequence[str], belongs: bool, *, 
     """Give the files of a writer that was killed while it replaced data their final names, or remove them.
 
     Args:
-        store: where they are.
-        code: of the actions.
-        paths: files next to the data by their final names, the side file last.
+        store: store of the files.
+        code: code of the actions.
+        paths: final names of the files next to the data, the side file last.
         belongs: whether the data is the new data.
-        write: do it, instead of only listing it.
+        write: apply the actions, instead of only listing them.
     """
     actions: list[Action] = []
     for path in paths:
@@ -463,7 +464,7 @@ def sweep_next(store: Store, code: str, paths: Sequence[str], belongs: bool, *, 
 
 
 def is_next(store: Store, side_path: str, facts: Callable[[], Facts], part: str | None = None) -> bool:
-    """Return whether the data is that of the next side file, not of the current one."""
+    """Return whether the data matches the next side file, not the current one."""
     return _fitting(store, side_path, facts, part)[1]
 
 

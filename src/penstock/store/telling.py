@@ -1,4 +1,4 @@
-"""Progress of long operations inside a call, for a caller in another thread that shows it.
+"""Progress reports of long operations inside a call, for a display in another thread.
 
 Opening a dataset may list a million files, look up the size of each, or read an index of 300 MB.
 """
@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar
 T = TypeVar("T")
 
 Tell: TypeAlias = Callable[[str, int, int | None], object]
-"""Called with what is being done, how much of it is, and of how much, None where that is not known."""
+"""Progress callback, called with a description, the amount done, and the total or None if unknown."""
 
 _EVERY = 1000
 _TELL: ContextVar[Tell | None] = ContextVar("tell", default=None)
@@ -21,7 +21,7 @@ _TELL: ContextVar[Tell | None] = ContextVar("tell", default=None)
 
 @contextlib.contextmanager
 def told_to(tell: Tell) -> Generator[None]:
-    """Call `tell` now and then in the block, only for this thread."""
+    """Call `tell` from time to time in the block, only for this thread."""
     before = _TELL.set(tell)
     try:
         yield
@@ -37,7 +37,7 @@ def tell(what: str, done: int, total: int | None = None) -> None:
 
 
 def told(what: str, items: Iterable[T], total: int | None = None, so_far: int = 0) -> Iterator[T]:
-    """Yield the items, reporting each thousand, and the end if there are more."""
+    """Yield the items, and report progress after each thousand, and at the end if there were more."""
     count = so_far
     for count, one in enumerate(items, so_far + 1):
         if count % _EVERY == 0:

@@ -1,7 +1,7 @@
-"""Marks work whose output may be visible in part, or visible and not checked yet.
+"""Marks of work whose output may be partly visible, or visible but not verified yet.
 
-`.<name>.unfinished` stands beside an output from just before its first file becomes visible until the work is done. So
-a run that was killed in between is known, and the same command goes on with what is there, or says that it is complete.
+`.<name>.unfinished` is next to an output from just before its first file becomes visible until the work is done. So a
+run that was killed in between is detected, and the same command resumes it, or reports that it is complete.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def has_mark(store: Store, target_path: str, what: dict[str, Any]) -> bool:
 
 def remove_mark(store: Store, target_path: str) -> None:
     """Remove the mark; if that fails, it is hidden and harmless."""
-    for _ in range(2):  # an error may be one of a moment
+    for _ in range(2):  # an error may be temporary
         with contextlib.suppress(PenstockError, OSError):
             store.delete(mark_path(target_path))
             return
@@ -56,7 +56,7 @@ def remove_mark(store: Store, target_path: str) -> None:
 def _encoded(value: Any) -> bytes:
     try:
         return msgspec.json.encode(value, order="sorted")
-    except UnicodeEncodeError:  # a name that is no UTF-8, which JSON holds as escapes alone
+    except UnicodeEncodeError:  # a name that isn't UTF-8, which JSON can only store as escapes
         return json.dumps(value, sort_keys=True).encode()
 
 
@@ -72,14 +72,14 @@ def _mark_of(store: Store, target_path: str, what: dict[str, Any]) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Once(Generic[ResultT]):
-    """One output of one job: a run that was killed right after its commit is recognized.
+    """One output of one job, to detect a run that was killed right after its commit.
 
     Attributes:
-        store: where it goes.
-        path: its path.
-        what: everything that decides its bytes, as plain JSON.
-        files: of the output.
-        published: returns the result of the work if the existing output is its output; gets `told` of the commit.
+        store: store of the output.
+        path: path of the output.
+        what: everything that determines its bytes, as plain JSON.
+        files: files of the output.
+        published: returns the result of the work if the existing output belongs to it; gets `told` of the commit.
     """
 
     store: Store
@@ -101,7 +101,7 @@ class Once(Generic[ResultT]):
         return result
 
     def swept(self, told: Any) -> ResultT | None:
-        """Return the result if the output is there, and remove leftovers. Raises as `made`."""
+        """Return the result if the output exists, and remove leftovers; raise like `made`."""
         result = self.published(told)
         if result is not None:
             sweep_killed(self.store, self.files)
@@ -112,18 +112,18 @@ class Once(Generic[ResultT]):
         return has_mark(self.store, self.path, self.what)
 
     def commit(self, commit: Callable[[], ResultT], told: Any = None, *, goes_on: bool = False) -> ResultT:
-        """Make the output visible, with a mark next to it meanwhile.
+        """Make the output visible, and mark it as unfinished meanwhile.
 
         Args:
-            commit: does it.
+            commit: makes the output visible.
             told: plain JSON for `published`.
-            goes_on: after an error the mark stays, because the same work keeps visible outputs.
+            goes_on: keep the mark after an error, because a re-run keeps visible outputs.
         """
         try:
             set_mark(self.store, self.path, self.what, told)
             result = commit()
         except BaseException as error:
-            # An interrupt while the commit tidies up: the output is there, and the same command has to know its own.
+            # After an interrupt during the cleanup the output exists, and the same command must recognize it.
             interrupted = not isinstance(error, Exception)
             if not goes_on and not (interrupted and self._is_visible(told)):
                 remove_mark(self.store, self.path)
@@ -138,16 +138,16 @@ class Once(Generic[ResultT]):
 
 
 FAILED = (PenstockError, OSError)
-"""What a verification raises that finds damage, or can't read the output."""
+"""Errors of a verification that finds damage, or can't read the output."""
 _BESIDE = (".penstock", ".planes", ".planes.penstock")
-"""Suffixes of what belongs to a file of a dataset."""
+"""Suffixes of files that belong to a file of a dataset."""
 
 
 @dataclass(slots=True)
 class Replaced:
-    """The output as it was before a verb wrote it.
+    """The previous state of an output that a command writes.
 
-    On this machine, second names of its files are kept next to the output until the block of `keeping` ends.
+    For local outputs, second names of the old files are kept next to the output until the block of `keeping` ends.
     """
 
     place: Place
@@ -155,7 +155,7 @@ class Replaced:
     backup: str | None = None
 
     def restore(self, *, drop: bool = False) -> None:
-        """Remove the current output, and put the old one back unless `drop`."""
+        """Remove the current output, and restore the old one unless `drop`."""
         if not self.place.is_local:
             _remove_remote(self.place, self.paths)
             return
@@ -181,10 +181,10 @@ def restoring(replaced: Replaced, *, drop: bool = False) -> Generator[None]:
 
 @contextlib.contextmanager
 def keeping(place: Place, files: Sequence[str], *, replaces: bool) -> Generator[Replaced]:
-    """Keep what an output replaces until the block ends.
+    """Keep the replaced files of an output until the block ends.
 
     Args:
-        place: the output.
+        place: location of the output.
         files: its files, or its directory, without side files.
         replaces: whether it may replace anything.
     """
@@ -192,7 +192,7 @@ def keeping(place: Place, files: Sequence[str], *, replaces: bool) -> Generator[
     replaced = Replaced(place, tuple(dict.fromkeys(path.rstrip("/") for path in paths)))
     parent, name = os.path.split(os.path.abspath(replaced.paths[0]))
     if place.is_local:
-        take_leftovers(os, parent, f"{name}.replaced", keep=False)  # of a run that was killed
+        take_leftovers(os, parent, f"{name}.replaced", keep=False)  # left by a killed run
     there = [number for number, path in enumerate(replaced.paths) if replaces and place.is_local and is_there(path)]
     if not there:
         yield replaced
@@ -208,9 +208,9 @@ def keeping(place: Place, files: Sequence[str], *, replaces: bool) -> Generator[
 
 
 def _give_second_names(path: str, name: str) -> None:
-    """Give a file, or all files of a directory, a second name; a copy without such names."""
+    """Hard-link a file, or all files of a directory, to a second name; copy them if there are no hard links."""
     if is_folder(path):
-        unfinished = shutil.ignore_patterns(".work")  # shared work in an output folder, which others may hold
+        unfinished = shutil.ignore_patterns(".work")  # a distributed job in an output folder, which may be in use
         shutil.copytree(path, name, symlinks=True, ignore=unfinished, copy_function=_link)
     else:
         _link(path, name)
@@ -223,7 +223,7 @@ def _link(path: str, name: str) -> str:
 
 
 def _remove_remote(place: Place, paths: Sequence[str]) -> None:
-    """Delete the objects of an output; what can't be deleted stays."""
+    """Delete the objects of an output; objects that can't be deleted stay."""
     for path in paths:
         with contextlib.suppress(PenstockError, OSError):
             place.store.delete(path)

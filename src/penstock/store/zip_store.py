@@ -1,7 +1,7 @@
-"""A zip file as a read-only store: its members lie under its own path, as if it were a folder.
+"""A zip file as a read-only store: its members have paths under its own path, as if it were a folder.
 
-Members that are stored as they are, as zarr's writers leave them, are read by ranges; deflated ones whole. Memory: some
-300 bytes a member once one is asked for.
+Uncompressed members, such as zarr's writers store them, are read by ranges; deflated members are read whole. Memory:
+about 300 bytes per member, from the first access.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class _Member:
 
 
 _END = _Member(b"", 0, 0, 0, 0, 0, 0)
-"""Stands behind the last member."""
+"""Sentinel after the last member."""
 
 
 class ZipStore(View):
-    """The members of one zip file, by paths under the file's own; other paths are those of the store it lies in.
+    """Members of one zip file, by paths under the file's own path; other paths refer to the store of the zip file.
 
     Args:
-        store: where the file is.
-        path: the file.
+        store: store of the zip file.
+        path: path of the zip file.
     """
 
     read_only = "zip files are read-only"
@@ -133,7 +133,7 @@ class ZipStore(View):
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _name(self, path: str) -> str | None:
-        """Return the name of a member, "" for the whole file, None for a path next to it."""
+        """Return the name of a member, `""` for the zip file itself, or None for a path outside it."""
         if path.rstrip("/") == self._path:
             return ""
         start = f"{self._path}/"
@@ -174,7 +174,7 @@ class ZipStore(View):
         return self._found
 
     def _require_apart(self, found: dict[str, _Member], directory_bytes: int) -> None:
-        """Raise `Corrupt` if two members share bytes: they would hold more than the file does."""
+        """Raise `Corrupt` if two members share bytes, which could expand to more than the file contains."""
         in_order = sorted(found.items(), key=lambda one: one[1].header_bytes)
         for (name, one), (_, after) in pairwise([*in_order, ("", replace(_END, header_bytes=directory_bytes))]):
             stop_bytes = one.header_bytes + _LOCAL_HEADER.size + len(one.name) + one.stored_bytes
@@ -190,7 +190,7 @@ class ZipStore(View):
             found = "encrypted" if member.flags & _ENCRYPTED else f"compression {member.method}"
             hint = "Write it again with zipfile.ZIP_STORED, as zarr does"
             raise Unsupported("a member of a zip file that can't be read", path=path, found=found, hint=hint)
-        # Where the file is cut in front, zipfile counts back from its end, to places before the beginning.
+        # If the start of the file is missing, zipfile counts back from its end, to negative offsets.
         is_there = member.header_bytes >= 0
         wanted_bytes = _LOCAL_HEADER.size + len(member.name)
         head = self.inner.get(self._path, member.header_bytes, wanted_bytes) if is_there else b""

@@ -185,7 +185,7 @@ class Shape:
 def train(
     node: Node, opening: Opening, encoder: AnyEncoder, shape: Shape, repeat: bool, lanes: int | None
 ) -> EnergonDataset:
-    """The training data of a path.
+    """Return the training dataset of a path.
 
     Raises:
         ConfigError: options that don't fit each other.

@@ -64,10 +64,10 @@ class Encoded(StreamOver[Any]):
             return ()
 
     def each(self, positions: IntArray, batch: Index, index: Callable[[int], Index]) -> Iterator[Any]:
-        """What the samples at int64[k] became, one by one: a function goes on when its next output is asked for.
+        """Yield the outputs of the samples at int64[k]; generator functions resume when their next output is needed.
 
         Args:
-            positions: they are read together.
+            positions: positions of the samples, which are read together.
             batch: see `At`.
             index: row → see `At`.
         """

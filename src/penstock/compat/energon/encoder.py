@@ -81,7 +81,7 @@ def get_stateless(fn: Any) -> bool:
 
 
 def get_failure_tolerance(fn: Any, default_failure_tolerance: int | None = None) -> int:
-    """Samples in a row that may fail in a function; 0 for any number."""
+    """Return how many consecutive samples may fail in a function; 0 for any number."""
     return getattr(fn, "__failure_tolerance__", default_failure_tolerance) or 0
 
 
@@ -112,7 +112,7 @@ def _seeded(fn: Any) -> Any:
 
 @contextmanager
 def _seeds(numbers: tuple[Any, Any, Any] | None = None) -> Generator[None]:
-    """The generators are seeded for what is worked on, or go on where they were, and are as before afterwards."""
+    """Seed the random generators for the current sample, or set them to `numbers`; restore them after the block."""
     seed, number = seed_now()
     with _seeding:
         before = _numbers()
@@ -131,7 +131,7 @@ def _seeds(numbers: tuple[Any, Any, Any] | None = None) -> Generator[None]:
 
 
 def _numbers() -> tuple[Any, Any, Any]:
-    """Where the generators of random, numpy and torch are."""
+    """Return the states of the generators of random, numpy and torch."""
     torch = sys.modules.get("torch")
     return random.getstate(), np.random.get_state(), None if torch is None else torch.random.get_rng_state()
 
@@ -209,7 +209,7 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
         actions: Mapping[str, Callable[[list[Any]], Any]] | None = None,
         default_action: Callable[[list[Any]], Any] = generic_batch,
     ) -> Any:
-        """A batch of a type, its fields by functions of their own where `actions` has one."""
+        """Return a batch of a type; `actions` maps fields to functions that batch them."""
         return batch_of(samples, result_type, actions, default_action)
 
     def encode_batch(self, batch: Any) -> Any:
@@ -372,7 +372,7 @@ class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
 
 
 def _builder(datasets: Any) -> Any:
-    """What puts the datasets of a path together: each of them knows."""
+    """Return the factory that combines the datasets of a path, which is the factory of the first one."""
     if not datasets:
         raise ConfigError("no datasets left", expected="one or more")
     return datasets[0].dataset
@@ -395,7 +395,7 @@ def batch_of(
     actions: Mapping[str, Callable[[list[Any]], Any]] | None = None,
     default_action: Callable[[list[Any]], Any] = generic_batch,
 ) -> Any:
-    """A batch of a type: by its `from_samples`, or with its fields out of all samples."""
+    """Return a batch of a type, made by its `from_samples`, or by batching each field of all samples."""
     if hasattr(kind, "from_samples"):
         return kind.from_samples(samples)
     actions = actions or {}
@@ -429,7 +429,7 @@ def _fields(sample: Any) -> dict[str, Any]:
 
 @functools.cache
 def _names(kind: Any) -> tuple[str, ...]:
-    """The fields of a class."""
+    """Return the field names of a class."""
     if hasattr(kind, "_fields"):
         return kind._fields
     if not dataclasses.is_dataclass(kind):

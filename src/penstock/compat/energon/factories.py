@@ -215,7 +215,7 @@ class BaseCoreDatasetFactory:
 
 
 def _together(datasets: Sequence[LoadedDataset], mode: Any) -> Node:
-    """The datasets as one node."""
+    """Return the datasets combined into one node."""
     for one in datasets:
         factory = one.dataset
         if not isinstance(factory, BaseCoreDatasetFactory) or isinstance(getattr(factory, "given", None), dict):
@@ -646,7 +646,7 @@ def loaded_datasets(
     training: bool,
     subflavors: Mapping[str, Any] | None = None,
 ) -> LoadedDatasetList:
-    """The datasets and joins below a node, with their numbers."""
+    """Return the datasets and joins below a node, with their weights or repetitions."""
     mode = DatasetBlendMode.NONE if not isinstance(node, Mixed) else _KINDS[node.kind]
     made: list[LoadedDataset] = []
     for unit, number in _units(node, 1):

@@ -43,10 +43,10 @@ class Failures:
             self.counts["skipped"] += 1
 
     def failed(self, stage: str, error: Exception, sample: Any, tolerance: int | None) -> None:
-        """A sample failed in a stage.
+        """Record that a sample failed in a stage.
 
         Raises:
-            FatalSampleError: it is one too many in a row.
+            FatalSampleError: too many consecutive samples failed.
         """
         dataset = _dataset_of(sample)
         with self._lock:

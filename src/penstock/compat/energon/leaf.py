@@ -30,8 +30,10 @@ class Samples(SavableDataset[T_sample]):
         self._epoch = epoch
 
     def walk(self, lane: Lane, place: Place) -> Steps:
-        """Place: the pass, the position in it, what was delivered of it, the distance to the next one; and the lane's
-        number and count, which decide where the next pass begins.
+        """Yield the steps of a lane from a place.
+
+        A place contains the pass, the position in it, the number of outputs delivered for that position, the distance
+        to the next position, and the lane's number and count, which determine where the next pass begins.
         """
         number, index, done, stride, first, count = _start(lane) if place is None else place
         several = self._encoded.work.is_generator

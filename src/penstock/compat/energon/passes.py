@@ -56,11 +56,11 @@ class BatchMaker:
         return self.batch(samples, number), _all(counts, len(samples))
 
     def batch(self, samples: list[Any], number: int) -> Any:
-        """The batch of some samples.
+        """Return the batch of some samples.
 
         Args:
             samples: one or more.
-            number: of the rank's batch.
+            number: number of the batch on this rank.
         """
         before = begin(self._config, batch=number, index=number)
         try:

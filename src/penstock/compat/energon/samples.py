@@ -386,7 +386,7 @@ TYPES: Mapping[str, type[Sample]] = {
 
 
 def typed(sample: Mapping[str, Any], cls: type[Any]) -> Any:
-    """The sample as an object of a class; what the class has no field for is left out."""
+    """Return the sample as an object of a class, without values for which the class has no field."""
     return cls(**{name: sample[name] for name in _init_names(cls) if name in sample})
 
 

@@ -238,12 +238,12 @@ class Lanes:
         return self.outputs_after(lane, window, window * self._how.window)
 
     def outputs_after(self, lane: int, window: int, before: int, /) -> Iterator[Sample]:
-        """The samples that one window of a lane gives.
+        """Yield the output samples of one window of a lane.
 
         Args:
-            lane: below `lanes`.
-            window: its number.
-            before: outputs of the lane before it, by which batches are counted.
+            lane: number of the lane, less than `lanes`.
+            window: number of the window.
+            before: number of earlier outputs of the lane, to count batches.
         """
         pulled = self._pulled(lane, window, before, lambda: self._fills(lane, window - 1, before))
         for offset, one in enumerate(pulled.all()):

@@ -225,7 +225,7 @@ class PrimaryFileStore(FileStore):
 
 
 def files_of(store: Any) -> cook.FileStore | None:
-    """The files of ours that a store gives, where nothing of a program's own comes between; they can be prefetched."""
+    """Return Penstock's files behind a store, which can be prefetched, if the program's own code isn't in between."""
     if isinstance(store, cook.FileStore):
         return store
     known = (SystemFileStore, WebdatasetFileStore, JsonlFileStore, DecodeFileStore, PrimaryFileStore)
@@ -265,7 +265,7 @@ class Kept(Lazy):
     fname: str | None = None
 
     def get(self, sample: Any = None) -> Any:
-        """The value."""
+        """Return the value."""
         if sample is not None and self.info is not None:
             add_source(sample, self.info)
         return self.value

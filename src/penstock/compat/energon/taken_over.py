@@ -18,14 +18,14 @@ def originals_of(state: Any) -> list[Any]:
 
 
 def samples_read(ranks: Sequence[Any], accept: Sequence[str]) -> int:
-    """Samples of all ranks that the original's run had read.
+    """Return the number of samples that all ranks of the original's run had read.
 
     Args:
         ranks: the state of each rank.
-        accept: `"order"` must be in it: the original's order is another one, so its place is a number alone.
+        accept: must include `"order"`, because the original's order differs, and only the number of samples is known.
 
     Raises:
-        ResumeMismatch: `"order"` is not accepted, or the number of samples can't be known.
+        ResumeMismatch: `"order"` isn't accepted, or the number of samples is unknown.
     """
     sizes = {one.micro_batch_size for one in ranks}
     size = sizes.pop() if len(sizes) == 1 else None

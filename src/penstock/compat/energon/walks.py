@@ -72,7 +72,7 @@ class SavableDataset(ABC, Generic[T_sample]):
 
     @abstractmethod
     def split(self, place: Place, part: int, parts: int) -> Place:
-        """Return the place of one of several lanes that share the rest of one; lane n becomes n, n + count, …"""
+        """Return the place of one of several lanes that share the rest of a lane; lane n becomes n, n + count etc."""
 
     @abstractmethod
     def identity(self) -> list[Any]:

@@ -159,12 +159,12 @@ class Work:
         return (number // self._workers * self._own_batch + row) * self._workers + number % self._workers
 
     def each(self, sample: Any, position: int, batch: Index, index: Index) -> Iterator[Any]:
-        """What is made of a sample, one by one: a function goes on when its next output is asked for.
+        """Yield the outputs of a sample; generator functions resume when their next output is needed.
 
         Args:
-            sample: a raw one.
-            position: of the sample.
-            batch: see `At`; asked for each output anew.
+            sample: the raw sample.
+            position: position of the sample.
+            batch: see `At`; called again for each output.
             index: see `At`.
         """
         key = (RESTORE_KIND, position)

@@ -16,7 +16,7 @@ class FaultyLine(Corrupt, ValueError):
 def write_index(
     path: Path, target: Path, *, drops: bool = False, overwrite: bool, progress: Callable[[int], None] | None = None
 ) -> IndexReport:
-    """The index of a JSONL file; raises `FaultyLine` at a line that is no JSON, unless such lines are dropped."""
+    """Write the index of a JSONL file; raise `FaultyLine` for invalid JSON, unless such lines are dropped."""
     try:
         on_error = "skip" if drops else "raise"
         return build_index(path, target, on_error=on_error, overwrite=overwrite, progress=progress)

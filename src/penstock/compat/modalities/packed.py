@@ -273,7 +273,7 @@ class CombinedDataset(Dataset):
 
 
 def _opened(path: str) -> Any:
-    """A packed file; documents of its exclude list are errors, and their tokens masked."""
+    """Open a packed file; excluded documents are errors, and their tokens are masked."""
     return open_at(get_format("pbin"), LocalStore(), path, OpenOptions(planes=None))
 
 

@@ -58,14 +58,14 @@ def register(registry: Any) -> None:
 def continuous(
     raw_data_path: Any, sequence_length: int, sample_key: str, reuse_last_target: bool
 ) -> PackedMemMapDatasetContinuous:
-    """The YAML's continuous dataset: a sequence and its last target overlap, or blocks are the sequences themselves."""
+    """Return the continuous dataset of a YAML file, whose sequences overlap in the last target or are whole blocks."""
     return PackedMemMapDatasetContinuous(
         raw_data_path, sample_key, sequence_length + bool(reuse_last_target), reuse_last_target
     )
 
 
 def multi_dim_sampler(dataset: Any, device_mesh: Any, data_parallel_key: Any, **given: Any) -> Any:
-    """The YAML's sampler whose rank and world come from a device mesh."""
+    """Return the sampler of a YAML file, with rank and world size from a device mesh."""
     rank = _of("modalities.running_env.fsdp.device_mesh", "get_parallel_rank")(device_mesh, data_parallel_key)
     world = device_mesh[data_parallel_key.value].size()
     return ResumableDistributedSampler(dataset, rank, world, **given)

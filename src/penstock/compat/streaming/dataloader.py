@@ -56,9 +56,9 @@ class StreamingDataLoader(_data.DataLoader):
             yield batch
 
     def _get_batch_size(self, batch: Any) -> int:
-        """Samples in a batch: of columns by name, of a tensor, of a list of samples, or of a list of columns.
+        """Return the number of samples in a batch: a mapping of columns, a tensor, a list of samples or of columns.
 
-        The original's name: a subclass may have its own, for batches of another kind.
+        The name is the original's, so that subclasses can override it for other kinds of batches.
         """
         if isinstance(batch, Mapping):
             return len(next(iter(batch.values())))

@@ -353,7 +353,7 @@ class StreamingDataset(IterableDataset):
         return tuple(getattr(method, "__func__", None) for method in methods) != _OURS
 
     def _made(self, ids: IntArray) -> Iterator[Any]:
-        """What `__getitem__` gives for int64[k] ids; remote data are fetched ahead of it, many at once."""
+        """Yield the results of `__getitem__` for int64[k] ids; remote samples are fetched ahead in large groups."""
         if not self._remote:
             yield from map(self.__getitem__, ids.tolist())
             return
@@ -417,7 +417,7 @@ class StreamingDataset(IterableDataset):
             warnings.warn(f"{error}; iterating raises", stacklevel=3)
 
     def _weigh(self) -> int:
-        """Samples of an epoch; sets the resolved weights of the streams."""
+        """Return the number of samples in an epoch, and set the resolved weights of the streams."""
         sizes = np.array([len(source) for source in self._sources])
         weights = [Weight(**stream.weight) for stream in self.streams]
         shares = shares_of(sizes, weights, number_of(self._epoch_size_given), self.shuffle_seed)
@@ -444,7 +444,7 @@ _OURS = (StreamingDataset.__getitem__, StreamingDataset.get_item)
 def _streams(
     streams: Sequence[Stream] | None, name: str, one: Mapping[str, Any], more: Mapping[str, Any]
 ) -> list[Stream]:
-    """The streams that are given, or one of a kind; `split` goes with both. Refuses what is said in two ways."""
+    """Return the given streams, or one of a registered kind; raise `ConfigError` if both are specified."""
     if streams and (set(one) - {"split"} or more or name != "stream"):
         expected = "either streams=, or remote=, local=, stream_name= and stream_config="
         raise ConfigError("streams are specified in two ways", found="both", expected=expected)
@@ -454,7 +454,7 @@ def _streams(
 
 
 def _fetched(read: Callable[[IntArray], list[Any]], ids: IntArray, ahead: int) -> Iterator[Any]:
-    """What `read` gives, of which `ahead` are fetched while as many others are delivered."""
+    """Yield the results of `read`, fetching the next `ahead` while the previous ones are delivered."""
     parts = np.split(ids, range(ahead, len(ids), ahead))
     with Pool(1, "penstock-fetch") as pool:
         waiting = pool.submit(read, parts[0])
@@ -466,7 +466,7 @@ def _fetched(read: Callable[[IntArray], list[Any]], ids: IntArray, ahead: int) -
 
 
 def _samples_or_none(source: Any, ids: IntArray) -> list[Any]:
-    """Samples; None for all where one fails: it is read again by itself, where a subclass can catch what is raised."""
+    """Return the samples, or only None if one fails: `__getitem__` then reads each, and subclasses can catch errors."""
     try:
         return samples_of(source, ids)
     except PenstockError:

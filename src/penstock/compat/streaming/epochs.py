@@ -50,14 +50,14 @@ class Epochs:
         self._write({"next": 0, "now": 0, "session": None, "started": [], "state": None, "used": None})
 
     def begin(self, worker: Worker) -> tuple[int, Mapping[str, Any] | None]:
-        """The epoch that `worker` reads now, and the last state that the run resumed from.
+        """Return the epoch that `worker` reads now, and the last state from which the run resumed.
 
-        All workers of one iterator get the same answer; the first of them counts. A loaded state of an epoch that has
-        passed is left alone.
+        All workers of one iterator get the same answer, and the first one advances the epoch. A loaded state of an
+        earlier epoch is ignored.
         """
         with self._locked() as record:
             session = None if worker.session is None else f"{worker.session}-{worker.round}"
-            # A worker that has begun already is one of a new iterator: seeds may be equal.
+            # A worker number that has already begun means a new iterator, because seeds may be equal.
             if session is None or session != record["session"] or worker.number in record["started"]:
                 state, epoch = record["state"], record["next"]
                 if state is not None and state["epoch"] >= epoch:
@@ -72,12 +72,12 @@ class Epochs:
             record["state"] = dict(state)
 
     def coming(self) -> int:
-        """The epoch that the next iteration reads: that of a loaded state, or the one after the last."""
+        """Return the epoch of the next iteration: that of a loaded state, or the one after the last epoch."""
         with self._locked() as record:
             return max(record["next"], record["state"]["epoch"] if record["state"] is not None else 0)
 
     def running(self) -> tuple[int, int, Mapping[str, Any] | None]:
-        """The current epoch, or that of a loaded state; the samples read before; and the state that applies."""
+        """Return the epoch (current or of a loaded state), the samples read before, and the state that applies."""
         with self._locked() as record:
             state, epoch = record["state"], record["next"] - 1
             if state is not None and state["epoch"] >= epoch:

@@ -9,11 +9,11 @@ from penstock.errors import MissingExtra
 
 
 def package(module: str, instead: str | None = None) -> Any:
-    """A module, or what to install.
+    """Import a module.
 
     Args:
         module: dotted name.
-        instead: what to do without it.
+        instead: alternative to the installation, for the hint.
 
     Raises:
         MissingExtra: it is not installed.

@@ -67,11 +67,11 @@ class Indexed(Protocol):
 
 
 def at_places(dataset: Indexed, places: Any) -> Any:
-    """The sample of a number, else a list: of a slice, or of what each item of a list or array stands for.
+    """Return the sample at an index, or a list of samples for a slice, list or array.
 
     Raises:
         IndexError: there is no such sample.
-        NoPlaceOfASample: something that is no index, such as a float: a `TypeError`, and a `ValueError`.
+        NoPlaceOfASample: not an index, such as a float; both a `TypeError` and a `ValueError`.
     """
     if isinstance(places, slice):
         return [dataset.get_item(index) for index in range(*places.indices(dataset.size))]

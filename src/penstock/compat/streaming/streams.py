@@ -132,7 +132,7 @@ class Stream:
 
 
 def _temporary_folder(remote: str, split: str) -> str:
-    """The folder that the original makes for a remote dataset without a local one."""
+    """Return the local folder that the original uses for a remote dataset if none is given."""
     name = hashlib.blake2s(remote.encode(), digest_size=16).hexdigest()
     return f"{tempfile.gettempdir()}/{name}/{split}"
 
@@ -193,10 +193,10 @@ class Registry:
     __call__ = register
 
     def get(self, name: str) -> Callable[..., Any]:
-        """What makes streams of this name.
+        """Return the factory of streams of this name.
 
         Raises:
-            ConfigError: there is none.
+            ConfigError: the name isn't registered.
         """
         if name in self._made:
             return self._made[name]
@@ -227,10 +227,10 @@ streams_registry = Registry({"stream": Stream})
 
 
 def made_stream(name: str, given: dict[str, Any]) -> Stream:
-    """A stream of a registered kind.
+    """Return a stream of a registered kind.
 
     Raises:
-        ConfigError: there is none of this name, or it makes something else.
+        ConfigError: the name isn't registered, or its factory doesn't return a `Stream`.
     """
     made = streams_registry.get(name)(**given)
     if not isinstance(made, Stream):

@@ -117,7 +117,7 @@ def _below(folder: Place) -> list[str]:
 
 
 def _far(local: str, url: str) -> str:
-    """The index at its URL, of a part that this machine may have lost."""
+    """Return the URL of an index whose local file may be missing."""
     if not url:
         raise NotFound("Check data availability! There is no index and no URL of one", path=local)
     return url
@@ -142,7 +142,7 @@ def _present(part: tuple[str, str]) -> str:
 
 
 def get_list_arg(text: str) -> list[str]:
-    """The parts of a text between commas; none of an empty one."""
+    """Return the comma-separated parts of a text; an empty list for an empty text."""
     return text.split(",") if text else []
 
 
@@ -152,7 +152,7 @@ def bytes_to_int(bytes_str: float | str) -> int:
 
 
 def number_abbrev_to_int(abbrev_str: float | str) -> int:
-    """A number, or text such as `"90k"`, `"1.5m"`, `"2b"` or `"1t"`; raises `ConfigError`, a `ValueError`."""
+    """Return a number or text such as `"90k"`, `"1.5m"`, `"2b"` or `"1t"` as int, or raise `ConfigError`."""
     if not isinstance(abbrev_str, str):
         return int(abbrev_str)
     found = _ABBREVIATED.fullmatch(abbrev_str.strip().lower())
@@ -183,7 +183,7 @@ def wait_for_file_to_exist(filename: str, poll_interval: float, timeout: float, 
 
 
 def get_import_exception_message(package_name: str, extra_deps: str) -> str:
-    """What to say where a package is missing that an extra brings."""
+    """Return the message for a missing package that an extra installs."""
     return f"the package {package_name!r} is not installed: pip install {package_name}, or the extra {extra_deps!r}"
 
 
@@ -263,16 +263,16 @@ def compress(algo: str | None, data: bytes) -> bytes:
     """Compressed bytes; the same for None.
 
     Raises:
-        ConfigError: it is no compression; this is a ValueError too.
+        ConfigError: the compression is unknown; also a `ValueError`.
     """
     return data if algo is None else codec.compress(data, _parsed(algo))
 
 
 def decompress(algo: str | None, data: bytes) -> bytes:
-    """What was compressed; the same for None.
+    """Return decompressed data; without an algorithm, the same data.
 
     Raises:
-        ConfigError: it is no compression; this is a ValueError too.
+        ConfigError: the compression is unknown; also a `ValueError`.
         FormatError: the bytes are damaged.
     """
     return data if algo is None else codec.decompress(data, _parsed(algo).family, limit_bytes=_MOST_BYTES)

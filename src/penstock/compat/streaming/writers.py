@@ -72,7 +72,7 @@ class Writer:
         self._has_side_file = bool(more.get("side_file", True))
 
     def get_config(self) -> dict[str, Any]:
-        """What the shards and their index state: version, format, columns, compression, hashes and size limit."""
+        """Return the configuration in the index: version, format, columns, compression, hashes and size limit."""
         writer: Any = self._writer
         return dict(writer.layout.config())
 

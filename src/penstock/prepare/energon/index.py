@@ -103,7 +103,7 @@ class ShardTask:
 
 
 def scan_task(parts: Place, task: ShardTask) -> PartName:
-    """Scan a shard and write its part; runs in a worker, perhaps in two at once.
+    """Scan a shard and write its part; runs in a worker, possibly in two workers at once.
 
     Raises:
         FormatError: the shard is damaged or empty, repeats a key, or has data after its end.
@@ -251,7 +251,7 @@ def make_indexes(
 
 
 def run_task(group: Group) -> GroupRun:
-    """Make the runs of a group from its parts; runs in a worker, perhaps in two at once."""
+    """Make the runs of a group from its parts; runs in a worker, possibly in two workers at once."""
     keys, done = [entries_of([])], GroupRun(group, [], 0, None, [])
     with scratch(group.scratch.folder()) as here, ExitStack() as stack:
         path = f"{here}/{SQLITE}"

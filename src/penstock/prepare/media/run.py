@@ -203,7 +203,7 @@ def _cut_tasks(units: Iterable[Unit], filters: Sequence[MediaFilter], depth: Med
 
 
 def run_task(parts: Place, task: MediaTask) -> PartName:
-    """Read the files of a task and write its part; runs in a worker, perhaps in two at once."""
+    """Read the files of a task and write its part; runs in a worker, possibly in two workers at once."""
     rows: list[tuple[str, str, str]] = []
     problems: list[MediaProblem] = []
     traits: collections.Counter[str] = collections.Counter()

@@ -18,7 +18,7 @@ __all__ = ["EPath"]
 
 _WORDS = re.compile(r"\*\*/|\*\*|\[[^\]]+\]|.", re.DOTALL)
 _AS_REGEX: Mapping[str, str] = {"**/": "(?:.*/)?", "**": ".*", "*": "[^/]*", "?": "[^/]"}
-"""Words of a pattern that stand for others."""
+"""Wildcards of a pattern."""
 
 
 class EPath:
@@ -74,7 +74,7 @@ class EPath:
         return Path(self.url)
 
     def relative_to(self, other: EPath) -> str:
-        """The rest of the path behind a folder that it is in; `ConfigError`, a `ValueError`, where it is not."""
+        """Return the path relative to a folder above it; raise `ConfigError`, a `ValueError`, for another folder."""
         folder = self.url if other == self else f"{other.url.rstrip('/')}/"
         if not self.url.startswith(folder):
             raise ConfigError("the path isn't in the folder", path=self.url, expected=folder)
@@ -91,7 +91,7 @@ class EPath:
         return self.url.split("/") < other.url.split("/")
 
     def open(self, mode: str = "r") -> IO[Any]:
-        """The file, for reading."""
+        """Open the file for reading."""
         if set(mode) - set("rbt"):
             hint = "Use write_text or write_bytes to write"
             raise ConfigError("paths can only be opened for reading", path=self.url, found=mode, hint=hint)
@@ -99,11 +99,11 @@ class EPath:
         return io.BytesIO(data) if "b" in mode else io.StringIO(data.decode())
 
     def read_bytes(self) -> bytes:
-        """The file's bytes."""
+        """Return the content of the file as bytes."""
         return self._place.store.get(self._place.path)
 
     def read_text(self) -> str:
-        """The file's text."""
+        """Return the content of the file as text."""
         return self.read_bytes().decode()
 
     def write_bytes(self, data: bytes) -> None:
@@ -119,7 +119,7 @@ class EPath:
         return self.glob("**")
 
     def glob(self, pattern: str) -> Iterator[EPath]:
-        """The files in it that fit a pattern, in the order of their names; `**` stands for any folders."""
+        """Yield the files in the folder that match a pattern, sorted by name; `**` matches any number of folders."""
         fits = re.compile(
             "".join(_AS_REGEX.get(one) or (one if one[1:] else re.escape(one)) for one in _WORDS.findall(pattern))
         )
@@ -128,7 +128,7 @@ class EPath:
         return (self / name for name in sorted(names) if fits.fullmatch(name))
 
     def size(self) -> int:
-        """The file's bytes."""
+        """Return the size of the file in bytes."""
         return self._place.store.size(self._place.path)
 
     def with_suffix(self, suffix: str) -> EPath:

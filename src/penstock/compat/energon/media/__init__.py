@@ -86,7 +86,7 @@ class AVDecoder:
 
     @property
     def stream(self) -> BinaryIO:
-        """The file, reopened."""
+        """File object on the data; each access opens a new one."""
         return io.BytesIO(self.data)
 
     def get_metadata(
@@ -196,7 +196,7 @@ class AVDecoder:
 
 
 def as_energons(value: Any) -> Any:
-    """A part as Energon delivers it: sound and film by the classes above, everything else as it is."""
+    """Return a part as Energon delivers it: audio and video as the classes above, other values unchanged."""
     if type(value) is av.AVDecoder:
         return AVDecoder(value.data)
     return _of_tensors(value) if type(value) is av.AVData else value

@@ -1,4 +1,4 @@
-"""Modalities' YAML: read by its rules, without OmegaConf.
+r"""Reader of Modalities' YAML files, by its rules, without OmegaConf.
 
 | in the file | gives |
 |---|---|
@@ -7,7 +7,7 @@
 | `${modalities_env:config_file_path}`, `…:config_folder_path` | the path of the file, and of its folder |
 | `${node_env:num_cpus}` | the number of processors; None for any other name |
 | `${oc.env:X}`, `${oc.env:X,default}` | an environment variable |
-| `\\${…}` | these characters themselves |
+| `\${…}` | these characters themselves |
 
 A value that is one interpolation keeps the type of what it names. Interpolations may stand inside of others. A key that
 stands twice is an error, dates are texts, and `1e3` is a number, as in OmegaConf.
@@ -49,15 +49,15 @@ _FLOAT = re.compile(
 
 
 def load_config(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """A YAML file of Modalities, interpolations replaced.
+    """Return the content of a YAML file of Modalities, with interpolations replaced.
 
     Args:
-        path: the file.
+        path: path of the file.
 
     Raises:
         NotFound: no such file.
-        ConfigError: no YAML, no mapping, or an interpolation that leads nowhere.
-        UnsafeData: it grows without end as its parts are put in.
+        ConfigError: the file isn't YAML or not a mapping, or an interpolation refers to nothing.
+        UnsafeData: the configuration grows without limit when its references are replaced.
     """
     where = Path(local_path(path, "a configuration"))
     try:
@@ -71,7 +71,7 @@ def load_config(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def parse_yaml(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The mapping in a YAML text, interpolations as they stand there."""
+    """Return the mapping in a YAML text, with unresolved interpolations."""
     try:
         found = yaml.load(data, _loader())
     except yaml.YAMLError as error:
@@ -84,11 +84,11 @@ def parse_yaml(data: bytes, path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def resolve_config(config: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """A copy with all interpolations replaced.
+    """Return a copy of a configuration with all interpolations replaced.
 
     Args:
-        config: what `parse_yaml` gave.
-        path: the file, for `modalities_env` and errors.
+        config: result of `parse_yaml`.
+        path: path of the file, for `modalities_env` and errors.
     """
     return _Resolver(config, path).value(config, ())
 
@@ -108,7 +108,7 @@ def _loader() -> type[yaml.SafeLoader]:
             return super().construct_mapping(node, deep=deep)
 
         def flatten_mapping(self, node: yaml.MappingNode) -> None:
-            """What `<<` puts in, counted before it is copied: ten lines can stand for 10^9 values."""
+            """Merge the values of `<<`, counting them before they are copied: ten lines can expand to 10^9 values."""
             given = [one for key, one in node.value if key.tag == _MERGE]
             parts = [part for one in given for part in (one.value if isinstance(one, yaml.SequenceNode) else [one])]
             for part in {id(one): one for one in parts if isinstance(one, yaml.MappingNode)}.values():
@@ -139,7 +139,7 @@ class _Resolver:
     _values: int = 0
 
     def value(self, raw: Any, place: tuple[Key, ...]) -> Any:
-        """The value that stands at `place`, resolved."""
+        """Return the resolved value of `raw`, which is at `place`."""
         self._values += 1
         if self._values > _MOST_VALUES or len(place) + len(self._open) > _MOST_DEPTH:
             raise UnsafeData("the configuration grows without limit", path=self.path, found=_dotted(place))
@@ -150,7 +150,7 @@ class _Resolver:
         return self.text(raw, place) if isinstance(raw, str) and "${" in raw else raw
 
     def text(self, raw: str, place: tuple[Key, ...]) -> Any:
-        """A text with interpolations; what it names itself where it is nothing but one."""
+        """Resolve a text with interpolations; a text that is a single one becomes the referenced value."""
         parts: list[Any] = []
         start = 0
         while (found := raw.find("${", start)) >= 0:
@@ -168,7 +168,7 @@ class _Resolver:
         return "".join(map(str, [*parts, raw[start:]]))
 
     def interpolation(self, inner: str, place: tuple[Key, ...]) -> Any:
-        """What stands between `${` and `}`."""
+        """Resolve the text between `${` and `}`."""
         resolver = _RESOLVER.match(inner)
         if resolver:
             arguments = [self._argument(one, place) for one in _split(inner[resolver.end() :])]
@@ -258,7 +258,7 @@ def _split(text: str) -> list[str]:
 
 
 def _index_in(key: str, length: int) -> int | None:
-    """The index in a list of `length` that a key says; below 0 it counts from the end."""
+    """Return the index of a key in a list of `length`, counted from the end if negative; None if it isn't one."""
     if not key.startswith("-"):
         return count_in(key, length)
     from_end = count_in(key[1:], length + 1)

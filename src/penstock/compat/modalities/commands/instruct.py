@@ -91,7 +91,7 @@ def create_instruction_tuning_data(config_file_path: Path, *, progress: Progress
 
 
 def read_chat_settings(config: Mapping[str, Any]) -> ChatSettings:
-    """The configuration of the command; raises `ConfigError` or `NotFound`."""
+    """Return the settings in the command's configuration; raise `ConfigError` or `NotFound`."""
     given = section(config, "settings")
     split = section(given, "split_config")
     shares = section(split, "splitting")
@@ -119,11 +119,11 @@ def read_chat_settings(config: Mapping[str, Any]) -> ChatSettings:
 
 
 def chat_renderer(template: str, data: Mapping[str, Any]) -> Render:
-    """A function that renders messages.
+    """Return a function that renders messages.
 
     Args:
-        template: of jinja2; a line break between `}` and `{` is taken out, as in the original.
-        data: what the template sees as `chat_template_data`.
+        template: jinja2 template; line breaks between `}` and `{` are removed, as in the original.
+        data: value of `chat_template_data` in the template.
 
     Raises:
         ConfigError: the template has an error.
@@ -226,7 +226,7 @@ def _index_and_pack(settings: ChatSettings, jsonl: Path, name: str, progress: Pr
 
 
 def _plain(value: Any) -> Any:
-    """The same with paths as texts, which is all that YAML can hold safely."""
+    """Return a copy of a value with paths as texts, because YAML can't store paths safely."""
     if isinstance(value, Mapping):
         return {key: _plain(one) for key, one in value.items()}
     if isinstance(value, list):

@@ -130,10 +130,10 @@ def pack_encoded_data(
 
 
 def read_settings(config: Mapping[str, Any]) -> PackSettings:
-    """The sections `settings` and `tokenizer` of a configuration; others are ignored, as by the original.
+    """Read the sections `settings` and `tokenizer` of a configuration; others are ignored, as in the original.
 
     Raises:
-        ConfigError: a setting is missing or can't be.
+        ConfigError: a setting is missing or invalid.
         NotFound: the source or its index is missing.
     """
     given = section(config, "settings")
@@ -158,7 +158,7 @@ def read_settings(config: Mapping[str, Any]) -> PackSettings:
 
 
 def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A part of a configuration that is a mapping; raises `ConfigError`."""
+    """Return a section of a configuration; raise `ConfigError` if it isn't a mapping."""
     found = config.get(name)
     if not isinstance(found, Mapping):
         raise ConfigError(f"the configuration has no section {name!r}", found=", ".join(map(str, config)) or "nothing")
@@ -166,7 +166,7 @@ def section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def text_of(given: Mapping[str, Any], name: str) -> str:
-    """A setting that is a text or a path; raises `ConfigError`."""
+    """Return a setting that must be a text or a path, or raise `ConfigError`."""
     value = given.get(name)
     if not isinstance(value, str | Path):
         raise ConfigError(f"the setting {name!r} is not a string", found=repr(value))
@@ -174,12 +174,12 @@ def text_of(given: Mapping[str, Any], name: str) -> str:
 
 
 def path_of(given: Mapping[str, Any], name: str) -> Path:
-    """A setting that is a path of this machine; raises `ConfigError`."""
+    """Return a setting that must be a local path, or raise `ConfigError`."""
     return Path(local_path(text_of(given, name), f"the setting {name!r}"))
 
 
 def existing_file(given: Mapping[str, Any], name: str) -> Path:
-    """A setting that names a file; raises `ConfigError` or `NotFound`."""
+    """Return a setting that must be an existing file, or raise `ConfigError` or `NotFound`."""
     path = path_of(given, name)
     if not path.is_file():
         hint = (
@@ -311,7 +311,7 @@ def _cut_one(
 
 @contextlib.contextmanager
 def _with_special_tokens(tokenizer: Tokenizer) -> Generator[str]:
-    """The tokenizer's path, or that of a copy that takes more tokens of its vocabulary for special ones."""
+    """Yield the tokenizer's path, or that of a temporary copy with additional special tokens from its vocabulary."""
     if not tokenizer.special_tokens:
         yield tokenizer.path
         return
@@ -339,7 +339,7 @@ def _with_special_tokens(tokenizer: Tokenizer) -> Generator[str]:
 
 @contextlib.contextmanager
 def _indexed(src_path: Path, index_path: Path) -> Generator[tuple[Path, int]]:
-    """A file of the lines that an index names, and how many it leaves out: the source itself where it names all."""
+    """Yield a file with the indexed lines, and how many lines are not indexed; the source itself if all are."""
     store = LocalStore()
     require_no_list(store, f"{src_path}.penstock", "this command packs the lines listed in an index")
     chosen = load_lines(store, str(src_path), str(index_path))
@@ -368,7 +368,7 @@ def _indexed(src_path: Path, index_path: Path) -> Generator[tuple[Path, int]]:
 
 
 def _losses(report: PackReport) -> list[str]:
-    """The message about lines without a document."""
+    """Return the message about lines without a document."""
     if not report.num_dropped:
         return []
     shown = [f"line {one.line} ({one.reason})" for one in report.dropped[:_SHOWN]]

@@ -50,7 +50,7 @@ class _Tokenised(StreamingDataset):
             self.tokenizer.pad_token = self.tokenizer.eos_token
 
     def _tokenize(self, text_sample: Mapping[str, Any]) -> Any:
-        """What the tokenizer makes of a sample; a subclass may have its own."""
+        """Return the tokenizer's output for a sample; subclasses may override it."""
         return self.tokenizer(text_sample["text"], truncation=True, padding="max_length", max_length=self.max_seq_len)
 
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
