@@ -1,7 +1,7 @@
-"""The registry: format name → module, sniffing, and the two verbs `open` and `create`.
+"""Format registry: modules by format name, format detection, and the functions `open` and `create`.
 
-Built-in formats stand in a table; others come through the entry-point group `penstock.formats`, as
-`name = "package.module:FORMAT"`. A format's module is imported when it is first needed.
+Built-in formats are listed in a table. Others come through the entry-point group `penstock.formats`, as `name =
+"package.module:FORMAT"`. A format's module is imported on first use.
 """
 
 from __future__ import annotations
@@ -71,15 +71,15 @@ SUFFIXES: dict[str, tuple[str, ...]] = {
     "hf": (".arrow", ".feather", ".ipc"),
     "jsonl-files": (),
 }
-"""The `traits.suffixes` of each built-in format, here so that a path's name can be looked at without importing it."""
+"""`traits.suffixes` of each built-in format, listed here so that a path can be matched without importing the format."""
 
 _LISTS = {
     "parquet": "parquet",
     **dict.fromkeys(("token-files", "pbin", "megatron", "flat-tokens", "raw-tokens", "datatrove"), "token-files"),
 }
-"""Format → the format that opens a list of its files; others are taken for JSONL."""
+"""Format → the format that opens a list of its files; formats not listed here use JSONL."""
 _KINDS = {"jsonl": "JSONL", "parquet": "Parquet", **dict.fromkeys(("pbin", "flat-tokens", "datatrove"), "token files")}
-"""Formats whose names tell what a list is of."""
+"""Formats whose names identify the format of a list."""
 
 _SHARD_FORMATS = ("mds", "csv", "tsv", "xsv", "json-shards")
 _MARKS = {
@@ -90,19 +90,19 @@ _MARKS = {
     "dataset_dict.json": ("hf",),
     ".work": ("token-files",),
 }
-"""A file in a folder → the formats that have it there: they are asked before others are imported."""
+"""File in a folder → the formats that use it; these are tried before others are imported."""
 
 _SINGLE_FILES = ("pbin", "megatron", "raw-tokens", "datatrove")
-"""Token formats of which a directory or a pattern means several datasets, read as one."""
+"""Token formats in which a directory or a pattern means several datasets, read as one."""
 
 _ONE_FILE = ("jsonl", "pbin", "megatron")
-"""Formats of which no dataset is a folder."""
+"""Formats whose datasets are never folders."""
 
 _INDEX, _MOST_SURVEYED = "index.json", 1000
-"""What has this is not asked for much else; of other folders with up to so many files one listing tells all."""
+"""Index file of a folder, with which few other files are looked up, and the largest folder surveyed by one listing."""
 
 _RAW_LAYOUTS = ("uint8", "uint16", "uint32", "uint64")
-"""Layouts that say all there is to know of a file without a header."""
+"""Layouts that describe a file without a header completely."""
 
 ENTRY_POINT_GROUP = "penstock.formats"
 
@@ -110,13 +110,16 @@ _find_by_name({name: target.partition(":")[0] for name, target in BUILT_IN.items
 
 
 def format_names() -> list[str]:
-    """All known format names, built-in ones first."""
+    """Return all known format names, built-in ones first."""
     return [*BUILT_IN, *_plug_ins()]
 
 
 @cache
 def _adapt_stores(kind: type[Format]) -> None:
-    """Have a built-in format take every `penstock.abc.Store`, such as a plug-in's: its methods need our base class."""
+    """Make a built-in format accept every `penstock.abc.Store`, such as a plug-in's.
+
+    Its methods need our base class.
+    """
     for name in ("sniff", "open", "create", "check", "repair"):
         first = 0 if isinstance(kind.__dict__[name], staticmethod) else 1
         call = _with_adapted_store(getattr(kind, name), first)
@@ -136,7 +139,7 @@ def _with_adapted_store(method: Callable[..., Any], first: int) -> Callable[...,
 
 
 def get_format(name: str) -> Format:
-    """The format called `name`; raises `ConfigError` that lists the known ones."""
+    """Return the format called `name`; raise `ConfigError`, which lists the known formats, if there is none."""
     target = BUILT_IN.get(name)
     if target is not None:
         module, _, attribute = target.partition(":")
@@ -153,7 +156,7 @@ def get_format(name: str) -> Format:
 
 
 def usable_format(name: str, broken: list[str]) -> Format | None:
-    """The format called `name`, for one who asks all of them; None, and a sentence in `broken`, where it has faults."""
+    """Return the format called `name`; if it is faulty, return None and append a message to `broken`."""
     try:
         return get_format(name)
     except PenstockError as error:
@@ -164,25 +167,26 @@ def usable_format(name: str, broken: list[str]) -> Format | None:
 
 
 def formats_of_name(path: str, broken: list[str] | None = None) -> list[str]:
-    """Names of the formats whose suffix `path` has, built-in ones first; `broken` as in `usable_format`."""
+    """Return the names of the formats whose suffix `path` has, built-in ones first; `broken` as in `usable_format`."""
     return _built_in_of_name(path) + _plug_ins_of_name(path, [] if broken is None else broken)
 
 
 def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None = None) -> Format:
-    """The format of what stands at `path`.
+    """Return the format of the data at `path`.
 
-    Formats whose suffix fits are asked first; the others are not even imported where one of these says yes. Where it is
-    `to_read`, a far folder without an index is listed: of what is there, or is not, its store need not ask any more.
-    A file that none recognises is raw tokens where its `layout` is one of theirs.
+    Formats with a matching suffix are tried first. The others aren't even imported if one of these accepts the data.
+    With `to_read`, a remote folder without an index is listed once, so that its store needs no requests for the
+    existence of its files.
+
+    A file that no format recognizes is raw tokens if its `layout` is a raw layout.
 
     Raises:
-        NotFound: nothing is there.
-        Unsupported: no format recognises it; the message says what it looks like, and a note of the error why each
-            format did not.
+        NotFound: there is nothing at `path`.
+        Unsupported: no format recognizes it. The message describes the data; a note lists the reason of each format.
     """
-    # A Megatron path is a prefix, so what is missing may still be a dataset: only the formats can tell.
+    # A Megatron path is a prefix, so a missing path may still be a dataset: only the formats can tell.
     reasons, broken = list[str](), list[str]()
-    # What a link leads to may tell the format: it is refused, by name, when it is read.
+    # The target of a link may determine the format; reading through the link is refused later, by name.
     store = adapted(store)
     store = store.within(None) if store.is_local else store
     for name in _by_likelihood(store, path, to_read=to_read):
@@ -216,14 +220,14 @@ def sniff(store: Store, path: str, *, to_read: bool = False, layout: str | None 
 
 
 def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
-    """The format of a dataset, sniffed where no name is given, which takes these options.
+    """Return the format of a dataset, detected if no name is passed, and check that it supports these options.
 
-    Every verb that reads asks here: an option is followed, or refused.
+    Every command that reads data calls this function, so no option is ignored.
 
     Raises:
-        NotFound: nothing is there.
-        Unsupported: no format recognises it.
-        ConfigError: no format has this name, or data of this one can't follow an option.
+        NotFound: there is nothing at the path.
+        Unsupported: no format recognizes the data.
+        ConfigError: no format has this name, or data of this format doesn't support an option.
     """
     if name in _SINGLE_FILES and _is_several(place):
         name = "token-files"
@@ -233,8 +237,8 @@ def find_format(place: Place, name: str | None, options: OpenOptions) -> Format:
 
 
 def _is_several(place: Place) -> bool:
-    """Whether a path stands for several files; the prefix of a Megatron pair does not."""
-    if place.is_folder():  # a web server can't tell a prefix from a folder
+    """Return whether a path means several files; the prefix of a Megatron pair doesn't."""
+    if place.is_folder():  # web servers can't distinguish a prefix from a folder
         return place.is_local or not place.beside(".idx").exists()
     return is_pattern(place.path) and not place.exists()
 
@@ -324,7 +328,7 @@ def _open_one(path: str | os.PathLike[str], format: str | None, options: OpenOpt
 
 
 def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> Source[Sample]:
-    """One source of several files, folders and patterns."""
+    """Return one source of several files, folders and patterns."""
     if not paths:
         raise ConfigError("no path to open", hint="Pass files, folders or patterns")
     paths = [fixed_place(path).path for path in paths]
@@ -347,7 +351,7 @@ def _open_list(paths: list[str], format: str | None, options: OpenOptions) -> So
 
 
 def _format_of_first(path: str) -> str:
-    """What the first path of a list is; a name that tells it is believed."""
+    """Return the format of the first path of a list; a name that identifies the format is trusted."""
     by_name = _built_in_of_name(path)
     if by_name:
         return by_name[0]
@@ -407,9 +411,9 @@ def create(path: str | os.PathLike[str], *, format: str, overwrite: bool = False
 
 
 def create_dry(name: str, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> Writer | None:
-    """A writer in a store that writes nothing, to be aborted; None where the format only says that it could be made.
+    """Return a writer to be aborted, in a store that writes nothing; None if the format can only check its options.
 
-    Raises as the format's `create`.
+    Raises the same errors as the format's `create`.
     """
     chosen = get_format(name)
     if isinstance(chosen, _Rehearses):
@@ -418,7 +422,7 @@ def create_dry(name: str, store: Store, path: str, options: Mapping[str, Any], *
 
 
 def files_at(name: str, path: str) -> tuple[str, ...]:
-    """The files, or the folder, that a dataset of the format `name` at `path` is, side files left out."""
+    """Return the files, or the folder, of the dataset of the format `name` at `path`, without side files."""
     chosen = get_format(name)
     return chosen.files_at(path) if isinstance(chosen, _HasFiles) else (path,)
 
@@ -434,37 +438,37 @@ def finish_replacement(name: str, store: Store, path: str) -> None:
 
 
 def owned_by(name: str, store: Store) -> Callable[[str], Collection[str] | None] | None:
-    """What tells which files of a folder its dataset of the format `name` lists; None where datasets are no folders."""
+    """Return a function that lists the files of a folder that its dataset owns; None if datasets aren't folders."""
     chosen = get_format(name)
     return partial(chosen.own_files, store) if isinstance(chosen, _OwnsFolder) else None
 
 
 @runtime_checkable
 class _Rehearses(Protocol):
-    """A format whose writers need files that have names."""
+    """Format whose writers need files with names."""
 
     def rehearse(self, store: Store, path: str, options: Mapping[str, Any], /, *, overwrite: bool) -> None: ...
 
 
 class _OpensLists(Protocol):
-    """A format whose datasets may be named by several paths."""
+    """Format whose datasets may be given as several paths."""
 
     def open_list(self, paths: Sequence[str], options: OpenOptions, /) -> Source[Sample]: ...
 
 
 @runtime_checkable
 class _HasFiles(Protocol):
-    """A format whose datasets are several files, or others than their path says."""
+    """Format whose datasets are several files, or files other than their path."""
 
     def files_at(self, path: str, /) -> tuple[str, ...]: ...
 
 
 @runtime_checkable
 class _OwnsFolder(Protocol):
-    """A format whose datasets are folders."""
+    """Format whose datasets are folders."""
 
     def own_files(self, store: Store, path: str, /) -> Collection[str] | None:
-        """The files of the dataset at `path`, by their names in it; None where there is none."""
+        """Return the names of the files of the dataset at `path`, relative to it; None if there is none."""
         ...
 
 
@@ -473,9 +477,9 @@ def _built_in_of_name(path: str) -> list[str]:
 
 
 def _by_likelihood(store: Store, path: str, *, to_read: bool) -> Iterator[str]:
-    """All names: built-in formats whose suffix fits, those of a file in the folder, plug-ins, the others."""
+    """Yield all names: formats with a matching suffix, formats of a file in the folder, plug-ins, then the others."""
     asked: set[str] = set()
-    of_name = partial(_plug_ins_of_name, broken=[])  # what is broken is said when its turn comes
+    of_name = partial(_plug_ins_of_name, broken=[])  # broken plug-ins are reported when their turn comes
     for find in (_built_in_of_name, partial(_marked, store, to_read=to_read), of_name, _any_name):
         for name in find(path):
             if name not in asked:
@@ -488,7 +492,7 @@ def _marked(store: Store, path: str, *, to_read: bool) -> Iterator[str]:
         if store.exists(f"{path}/{mark}"):
             yield from names
         if to_read and mark == _INDEX and store.keeps_copies:
-            store.survey(path, _MOST_SURVEYED)  # what has no index is asked for much else
+            store.survey(path, _MOST_SURVEYED)  # without an index, more files are looked up
 
 
 def _any_name(path: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""`penstock.formats.<name>`: a format's module by its name alone, in whatever family it stands.
+"""Import of `penstock.formats.<name>`: a format's module by its name, whatever family it belongs to.
 
-`import penstock.formats.pbin` gives the module `penstock.formats.tokens.pbin` itself, and what is in it likewise, so
-nothing is there twice. Programs, and pickles of sources, need not know the families.
+`import penstock.formats.pbin` returns the module `penstock.formats.tokens.pbin` itself, and likewise its submodules, so
+no module exists twice. Programs and pickled sources don't need to know the families.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARENT = "penstock.formats."
 
 
 class ByName(MetaPathFinder):
-    """Finds modules of formats under `penstock.formats`.
+    """Finder of format modules under `penstock.formats`.
 
     Args:
         modules: format name → module; one that is there by its name alone needs no other.
@@ -51,6 +51,6 @@ class _Same(Loader):
 
 
 def find_by_name(modules: Mapping[str, str]) -> None:
-    """Have formats found by their names from here on; a second call changes nothing."""
+    """Install the finder of formats by their names; a second call changes nothing."""
     if not any(isinstance(one, ByName) for one in sys.meta_path):
-        sys.meta_path.insert(0, ByName(modules))  # before what would find the files of a module a second time
+        sys.meta_path.insert(0, ByName(modules))  # before the finder that would load a module a second time

@@ -1,4 +1,4 @@
-"""Which split is read if none is named: one rule for all formats, so that all verbs follow it."""
+"""Choice of the split to read if none is named: one rule for all formats and commands."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def lacks_file(path: str, split: str, required_file: str, names: Sequence[str]) 
     )
 
 
-@functools.lru_cache(maxsize=1024)  # a verb opens a dataset more than once
+@functools.lru_cache(maxsize=1024)  # a command opens a dataset more than once
 def _name_split(path: str, names: tuple[str, ...]) -> None:
     where, listed = redact(printable(path)), printable(", ".join(names))
     _log.warning("%s: reads split %s of %s; choose another with --split (split=)", where, DEFAULT_SPLIT, listed)

@@ -1,4 +1,4 @@
-"""The door by which samples are read: a dataset as its format opens it, without what its exclude list takes out."""
+"""Open a dataset and apply its exclude list."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from penstock.types import OpenOptions, Sample
 
 
 def open_options(options: Mapping[str, Any]) -> OpenOptions:
-    """A verb's options of `penstock.open` as one object; raises `ConfigError` for an unknown one."""
-    if options.get("decode") is not None:  # verbs take samples as they are stored
+    """Return a command's options of `penstock.open` as one object; raise `ConfigError` for an unknown one."""
+    if options.get("decode") is not None:  # commands use samples as they are stored
         raise ConfigError("decode is only an option of penstock.open", hint="Omit decode=")
     try:
         return OpenOptions(**options)
@@ -31,12 +31,12 @@ def open_options(options: Mapping[str, Any]) -> OpenOptions:
 
 
 def open_at(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Sample]:
-    """The dataset at a place.
+    """Open the dataset at a path.
 
     Raises:
-        NotFound: nothing is there, or no list of the name that is given.
-        FormatError: the data are not what their format says; or a list that can't be read, or is of other data.
-        ConfigError: options that the data can't follow; one file of a folder that has a list.
+        NotFound: there is nothing at the path, or no exclude list of the given name.
+        FormatError: the data violates its format, or the list is unreadable or belongs to other data.
+        ConfigError: the data doesn't support an option, or the path is one file of a folder that has a list.
     """
     bare: Any = chosen.open(store, path, options)
     if options.eos_id is not None and is_token_source(bare):
@@ -48,7 +48,7 @@ def open_at(chosen: Format, store: Store, path: str, options: OpenOptions) -> So
 def without_excluded(
     chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Sample]
 ) -> Source[Sample]:
-    """The same of a dataset that was opened in another way."""
+    """Apply the exclude list to a dataset that was opened in another way."""
     found = exclusions_of(chosen, store, path, options, source)
     if found is not None and options.tokens_column is not None and (options.one_document or options.documents == "eos"):
         what, hint = (

@@ -1,4 +1,4 @@
-"""The exclude list of a dataset, found where it lies and held against the data that it names."""
+"""Exclude list of a dataset: how it is found and matched with the data it names."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ TOKEN_FILE = re.compile(r"part-\d{5,}-[0-9a-f]+\.")
 
 @runtime_checkable
 class _KnowsSide(Protocol):
-    """A format whose side file lies elsewhere than its path and its kind of place say."""
+    """Format whose side file isn't where the path and its kind suggest."""
 
     def side_of(self, store: Store, path: str, options: OpenOptions, /) -> str: ...
 
@@ -54,7 +54,7 @@ class _HasManifest(Protocol):
 
 
 class _HasFiles(Protocol):
-    """The joined text of several files; see `formats.jsonl.text`."""
+    """Joined text of several files; see `formats.jsonl.text`."""
 
     base: Store
     files: tuple[str, ...]
@@ -63,15 +63,15 @@ class _HasFiles(Protocol):
 
 
 def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> Any:
-    """What is taken out of an opened dataset: `Exclusions`; None where there is no list.
+    """Return the `Exclusions` of an opened dataset; None without an exclude list.
 
-    On this machine that is a look for a file beside the data and in each folder above; elsewhere nothing is asked for
-    that is not named.
+    On this machine, the list is looked up next to the data and in each folder above. For remote data, only a named list
+    is read.
 
     Raises:
-        NotFound: a list that is named is not there.
-        Corrupt: a list can't be read, or is of other data.
-        ConfigError: a part of a dataset that has a list, opened by itself; or data of which a part has one.
+        NotFound: a named list doesn't exist.
+        Corrupt: a list can't be read, or belongs to other data.
+        ConfigError: a part of a dataset with a list is opened by itself, or a part of the data has a list.
     """
     if options.excludes is False:
         return nothing_excluded()
@@ -97,15 +97,15 @@ def exclusions_of(chosen: Format, store: Store, path: str, options: OpenOptions,
 
 
 def require_no_list_above(paths: Collection[str], own: str | None = None, *, known: Collection[str] = ()) -> None:
-    """Refuse what lies in a dataset that is under one list, which who opens a part of it would not see.
+    """Reject parts of a dataset that has one exclude list, because readers of a part would ignore it.
 
     Args:
         paths: files and folders of this machine that are opened.
-        own: the list by which they are.
-        known: of them, those of which a listing told that they are no links.
+        own: the list with which they are opened.
+        known: those of them that a listing showed not to be links.
 
     Raises:
-        ConfigError: a folder above has another one.
+        ConfigError: a folder above has another list.
     """
     listed = list_above(paths, own, known)
     if listed is not None:
@@ -116,7 +116,7 @@ def require_no_list_above(paths: Collection[str], own: str | None = None, *, kno
 
 
 def require_whole(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> None:
-    """Refuse a list for a part of what is one dataset: who opens that would not see it. Raises `ConfigError`."""
+    """Raise `ConfigError` for a list of a part of one dataset, because readers of the whole would ignore it."""
     folder, _, last = path.rstrip("/").rpartition("/")
     if TOKEN_FILE.match(last) and store.exists(f"{folder or '.'}/index.json"):
         what = "this is one file of a dataset, which has one exclude list"
@@ -128,15 +128,15 @@ def require_whole(chosen: Format, store: Store, path: str, options: OpenOptions,
 
 
 def _members(source: Any, path: str) -> Sequence[str]:
-    """Return the files that a dataset was found to consist of; itself if it is one file, or its index lists them."""
+    """Return the files of a dataset; its path if it is one file, or if its index lists the files."""
     listed = capability(source, "listed")
     return (capability(source, "_files") if listed is None else listed.paths) or (path,)
 
 
 def require_list_named(chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]) -> None:
-    """Refuse data that are far away beside which a list lies that nobody named, before they are copied on.
+    """Reject remote data with an unnamed exclude list next to it, before the data is copied.
 
-    One request, or one listing of each folder of JSONL files. What only reads does not ask.
+    This takes one request, or one listing per folder of JSONL files. Commands that only read don't check.
 
     Raises:
         ConfigError: there is such a list.
@@ -156,7 +156,7 @@ def require_list_named(chosen: Format, store: Store, path: str, options: OpenOpt
 
 
 def _require_no_member_list(store: Store, path: str, files: Sequence[str]) -> None:
-    """Refuse many files of which one has a list of its own, by one listing a folder."""
+    """Reject several files if one of them has a list of its own, by one listing per folder."""
     if len(files) < 2:
         return
     for listed in sorted(with_lists(store, files).values()):
@@ -169,13 +169,13 @@ def _require_no_member_list(store: Store, path: str, files: Sequence[str]) -> No
 def place_of_list(
     chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]
 ) -> tuple[str, str | None]:
-    """Path of the list beside a dataset, and the split by which its entries are told apart."""
+    """Return the path of the exclude list of a dataset, and the split that its entries name."""
     side, split = _side(chosen, store, path, options, source)
     return list_beside(store, side), split
 
 
 def require_no_exclusions(store: Store, path: str) -> None:
-    """Refuse a WebDataset with an exclude list, opened by other splits than the list knows; raises `ConfigError`."""
+    """Raise `ConfigError` for a WebDataset with an exclude list that is opened with splits unknown to the list."""
     listed = f"{path.rstrip('/')}/{OURS[0]}"
     manifest = load_side_file_of_list(store, listed)
     recorded = manifest is not None and manifest.has_exclude_list
@@ -206,7 +206,7 @@ def _side(chosen: Format, store: Store, path: str, options: OpenOptions, source:
 def _find(
     chosen: Format, store: Store, path: str, options: OpenOptions, source: Source[Any]
 ) -> tuple[ExcludeList, str | None]:
-    """The list, which may be none, and the split that is open."""
+    """Return the exclude list, which may be empty, and the open split."""
     given = options.excludes
     if isinstance(given, ExcludeList):
         return given, _side(chosen, store, path, options, source)[1]
@@ -266,24 +266,24 @@ def require_list_not_recorded(list_path: str, manifest: Manifest | None) -> None
         raise Corrupt(what, path=list_path, hint=hint)
 
 
-# --- lists that go along with data ---------------------------------------------------------------------------------
+# --- lists that are copied with data ---------------------------------------------------------------------------------
 
 
 def waiting_list(name: str, path: str) -> str:
-    """Where the list of data of the format `name` waits until they stand; beside a folder, whatever is in that."""
+    """Return the path at which the list of data of the format `name` waits until the data is visible."""
     bare = path.rstrip("/") or path
     return (f"{bare.removesuffix('.idx').removesuffix('.bin')}.idx" if name == "megatron" else bare) + WAITING
 
 
 def put_waiting(chosen: Format, place: Place, entries: Sequence[Entry]) -> None:
-    """Write the list of data that are about to become visible; until `settle_waiting`, nobody opens these."""
+    """Write the list of data that is about to become visible; until `settle_waiting`, the data can't be opened."""
     if entries:
         path = waiting_list(chosen.name, place.path)
         put(place.store, path, encode_list([replace(one, dataset="", split=None) for one in entries], path))
 
 
 def settle_waiting(chosen: Format, place: Place, split: str | None = None) -> None:
-    """Bind the list that waits to the data that are there now, and put it beside them."""
+    """Bind the waiting list to the data that is now visible, and move it next to the data."""
     store, path = place.store, waiting_list(chosen.name, place.path)
     if not store.exists(path):
         return
@@ -303,7 +303,7 @@ def record_list(place: Place, *, exists: bool) -> None:
 
 
 def unsettle(chosen: Format, place: Place) -> None:
-    """Make the list of data wait again: they are about to be replaced."""
+    """Make the list of data wait again, because the data is about to be replaced."""
     options = OpenOptions(excludes=NO_LIST)
     path, _ = place_of_list(
         chosen, place.store, place.path, options, as_listed(chosen, place.store, place.path, options)
@@ -321,11 +321,11 @@ def _require_none_waits(store: Store, path: str) -> None:
 
 
 def as_listed(chosen: Format, store: Store, path: str, options: OpenOptions) -> Source[Any]:
-    """Open a dataset as exclude lists name its samples: as they are stored, whatever the options."""
+    """Open a dataset with the sample numbers that exclude lists use: as stored, without options."""
     plain = replace(options, columns=None, raw=True, vocab_size=None, validate_hash=None, image=None, excludes=None)
     flavor = "modalities" if chosen.name.startswith("jsonl") else options.flavor
     real = linked_file(store, path)
-    if real is not None:  # what lies beside the file is known there
+    if real is not None:  # files next to the data are already known there
         store, path = real.store, real.path
     return chosen.open(store, path, replace(plain, flavor=flavor, mask_tokens=None))
 
@@ -345,7 +345,7 @@ def _require_same(listed: ExcludeList, entries: Any, whole: Source[Any], samples
 
 
 def _of_other_splits(source: SupportsKeys, listed: ExcludeList, split: str) -> Iterator[tuple[int, Entry]]:
-    """Samples that are listed in another split and are in this one too."""
+    """Yield samples that are listed in another split and are in this one too."""
     for one in listed.entries:
         if one.split not in (None, split) and one.key is not None:
             try:
@@ -358,13 +358,13 @@ def _of_other_splits(source: SupportsKeys, listed: ExcludeList, split: str) -> I
 
 
 def _several(source: Any) -> _HasFiles | None:
-    """The files that the lines of a source lie in, where they may be several."""
+    """Return the files that contain the lines of a source, if there may be several."""
     text = getattr(source, "text", None)
     return text[0] if text is not None and hasattr(text[0], "path_at") else None
 
 
 def _of_several(options: OpenOptions, source: Any) -> Exclusions | None:
-    """Each file is under its own list, beside it."""
+    """Return the exclusions of several files, each with its own list next to it."""
     text = source.text[0]
     if text.base.is_local:
         require_lists_not_recorded(text.base, {*text.files} - {*list_paths(source).values()})
@@ -379,7 +379,7 @@ def list_paths(source: Any) -> dict[str, str]:
 
 
 def lists_of_files(source: Any) -> ExcludeList:
-    """The lists beside JSONL files that are one source, as one list of that; raises `Corrupt` as for each."""
+    """Merge the lists of JSONL files that are one source into one list of that source; raise `Corrupt` as for each."""
     lists = list_paths(source)
     if not lists:
         return NO_LIST
@@ -389,14 +389,14 @@ def lists_of_files(source: Any) -> ExcludeList:
         listed = read_list(text.base, list_path)
         whole = _alone(source, text, path)
         _require_same(listed, listed.entries, whole, len(whole))
-        # As entries of the whole, so that workers may be given one list.
+        # As entries of the whole, so that workers can be given one list.
         known = {"dataset": source.fingerprint, "split": None}
         read += [replace(one, index=one.index + firsts[path], **known) for one in listed.entries]
     return ExcludeList(tuple(read), min(lists))
 
 
 def files_of_lines(source: Any) -> list[tuple[str, int, int]]:
-    """Path, first line and the one behind the last, of each of several JSONL files that are one source."""
+    """Return path, first line and end line of each of several JSONL files that are one source."""
     text = _several(source)
     if text is None:
         return []
@@ -412,7 +412,7 @@ def _alone(source: Any, text: Any, path: str) -> Source[Any]:
 
 
 def _first_lines(text: _HasFiles, lines: IntArray) -> dict[str, int]:
-    """File → number of its first line among all; by bisection, as lines lie in the order of their files."""
+    """Return file → number of its first line among all; by bisection, as lines are in the order of their files."""
     firsts: dict[str, int] = {}
     order = {path: place for place, path in enumerate(text.files)}
     for path, place in order.items():

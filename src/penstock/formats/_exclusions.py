@@ -1,5 +1,7 @@
-"""Datasets with an exclude list: the same numbers, positions and fingerprints with excluded samples as errors, or the
-other samples numbered anew, as verbs write them.
+"""Datasets with an exclude list, as they are read and as they are rewritten.
+
+Read, they have the same numbers, positions and fingerprints, and excluded samples are errors. Rewritten by commands, they
+have the other samples, renumbered.
 
 Optional methods of a source are passed on by name, and only those that give no content away: a capability that is
 added to a format is missing here until it is listed. Memory: 8 bytes per excluded sample, and 8 per token document.
@@ -148,7 +150,7 @@ def left_out(source: Any) -> dict[str, Any]:
 
 
 def places_in_whole(places: Any, left_out: IntArray) -> Any:
-    """int64[k]: the indices of kept samples in the whole dataset, without the samples `left_out` (ascending)."""
+    """Map the indices of kept samples to the whole dataset, int64[k]; `left_out` (ascending) are missing from them."""
     return places + np.searchsorted(left_out - np.arange(len(left_out)), places, side="right")
 
 
@@ -156,7 +158,7 @@ def places_in_whole(places: Any, left_out: IntArray) -> Any:
 
 
 class ExcludingSource(SourceNode):
-    """A source in which some samples are errors.
+    """Source in which some samples are errors.
 
     Attributes:
         stored_source: with all of its samples.
@@ -217,7 +219,7 @@ class ExcludingSource(SourceNode):
         return self.stored_source.children()
 
     def recipe(self) -> dict[str, Any]:
-        """Return the recipe of the data, with the list if it was named; its entries are no part of it."""
+        """Return the recipe of the data, with the list if it was named, but without its entries."""
         return {**self.stored_source.recipe(), **self.exclusions.opened_with()}
 
     def summary(self) -> str:
@@ -253,7 +255,7 @@ class ExcludingSource(SourceNode):
 
 
 class ExcludingTokens(ExcludingSource):
-    """A token source in which some documents are errors, and all of their tokens one id."""
+    """Token source in which some documents are errors, and all of their tokens one id."""
 
     def __init__(self, source: TokenSource, found: Exclusions) -> None:
         super().__init__(source, found)
@@ -270,7 +272,7 @@ class ExcludingTokens(ExcludingSource):
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens, including excluded ones: nothing moves."""
+        """Number of tokens, including excluded ones: positions don't change."""
         return self.stored_source.num_tokens
 
     @property
@@ -308,11 +310,11 @@ class ExcludingTokens(ExcludingSource):
         return self.stored_source, self.hidden
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens, those of excluded documents masked; a copy only if there are some."""
+        """Return tokens, uint[stop - start], with those of excluded documents masked; a copy only if there are some."""
         return self.hidden.covered(self.stored_source.tokens(start, stop), start)
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window per row, tokens of excluded documents masked."""
+        """Return one window per row, uint[len(starts), length], with tokens of excluded documents masked."""
         return self.hidden.cover_windows(self.stored_source.gather(starts, length, out), starts)
 
     def _gather_flagged(
@@ -324,7 +326,7 @@ class ExcludingTokens(ExcludingSource):
 
 @dataclass(frozen=True, slots=True)
 class _HiddenPlane:
-    """A plane that is 0 where tokens are hidden."""
+    """Plane that is 0 for hidden tokens."""
 
     plane: Plane
     hidden: Hidden
@@ -368,7 +370,7 @@ class KeptSource(Reindexed[Any]):
 
     @property
     def manifest(self) -> Manifest | None:
-        """What the side file records about how the data was made."""
+        """Record of how the data was made, from the side file."""
         found = capability(self.source, "manifest")
         if not isinstance(found, Manifest):
             return None
@@ -393,7 +395,7 @@ class KeptSource(Reindexed[Any]):
 
 
 class KeptTokens(KeptSource):
-    """The documents of a token source that are not excluded, and the run of their tokens."""
+    """Documents of a token source that aren't excluded, and the run of their tokens."""
 
     get_samples: Any = None
     place_of: Any = None
@@ -438,7 +440,7 @@ class KeptTokens(KeptSource):
         }
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens in `[start, stop)` of what is kept."""
+        """Return the kept tokens `[start, stop)`, uint[stop - start]."""
         return self.joined(self.source.tokens, start, stop)
 
     def joined(self, read: Callable[[int, int], NDArray[Any]], start: int, stop: int) -> NDArray[Any]:

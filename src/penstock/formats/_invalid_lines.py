@@ -1,4 +1,4 @@
-"""Whether JSONL that is opened now skips invalid lines, for commands that only look at data of any format."""
+"""Setting by which JSONL skips invalid lines, for commands that only look at data of any format."""
 
 from __future__ import annotations
 

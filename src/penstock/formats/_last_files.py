@@ -1,4 +1,4 @@
-"""Files by which datasets in folders are known: the last one that is written, and those of other datasets."""
+"""Files that identify datasets in folders: the last file that is written, and files of other datasets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LAST_FILES: dict[str, tuple[str, ...]] = {
     "folder": (".penstock",),
     "flat-tokens": (".zgroup", "zarr.json"),
 }
-"""Format whose dataset is a folder → the file that makes it visible in a store without folders; one of them is."""
+"""Format whose dataset is a folder → files, one of which makes it visible in a store without folders."""
 
 _MOST_LOOKED_AT = 1000
 _INDEXES = ("index.json", ".zgroup", "zarr.json", "state.json", "dataset_dict.json")
@@ -26,13 +26,13 @@ _DATA = (
 
 
 def last_file(name: str, store: Store, path: str) -> str | None:
-    """The file that makes the dataset of the format `name` at `path` visible; None where none is there."""
+    """Return the file that makes the dataset of the format `name` at `path` visible; None if there is none."""
     names = (f"{path.rstrip('/')}/{one}" for one in LAST_FILES.get(name, ()))
     return next((one for one in names if store.exists(one)), None)
 
 
 def require_no_writer(store: Store, path: str) -> None:
-    """Raise `NotFound` where a writer of any format is at work on a folder, or was killed."""
+    """Raise `NotFound` if a writer of any format is running on a folder, or was killed."""
     for last in dict.fromkeys(one for names in LAST_FILES.values() for one in names):
         require_finished(store, f"{path.rstrip('/')}/{last}")
 

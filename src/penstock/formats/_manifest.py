@@ -1,4 +1,4 @@
-"""What writers of every family share: what is said of the data, digests of a file, and its side file."""
+"""Tools for writers of every format family: provenance, digests of a file, and its side file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _STEP_BYTES = 1 << 24
 
 
 def side_path(path: str) -> str:
-    """Path of the side file of a single-file dataset."""
+    """Return the path of the side file of a single-file dataset."""
     return path + ".penstock"
 
 
@@ -40,7 +40,7 @@ def data_fingerprint(store: Store, format_name: str, index: bytes, path: str, ma
 
 
 def file_digests(store: Store, path: str) -> tuple[str, ...]:
-    """xxh3-128 of each 64 MiB block of a file. Memory: such a block."""
+    """Return the xxh3-128 of each 64 MiB block of a file. Memory: one block."""
     hasher = BlockHasher()
     for start_bytes in range(0, store.size(path), BLOCK_BYTES):
         hasher.update(store.get(path, start_bytes, BLOCK_BYTES))
@@ -48,7 +48,7 @@ def file_digests(store: Store, path: str) -> tuple[str, ...]:
 
 
 def file_digest(store: Store, path: str) -> str:
-    """xxh3-128 of a file, in steps of 16 MiB; empty where it is missing."""
+    """Return the xxh3-128 of a file, read in steps of 16 MiB; an empty string if it is missing."""
     hasher = xxhash.xxh3_128()
     try:
         for start in range(0, max(store.size(path), 1), _STEP_BYTES):
@@ -60,13 +60,13 @@ def file_digest(store: Store, path: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What is said of the data that are written, and recorded in their side file.
+    """Provenance of written data, recorded in its side file.
 
     Attributes:
-        eos_id: id that ends every document given, recorded in the side file; nothing is added to documents.
-        tokenizer: name of the tokenizer, recorded; and `tokenizer_digest` its digest.
-        inputs: input path (relative) → digest, recorded.
-        options: further options of the preparation, recorded.
+        eos_id: id that ends every document, recorded in the side file; nothing is added to documents.
+        tokenizer: recorded name of the tokenizer; `tokenizer_digest` is its digest.
+        inputs: recorded digests by input path (relative).
+        options: further recorded options of the preparation.
     """
 
     eos_id: int | None = None
@@ -77,11 +77,11 @@ class Provenance:
 
 
 class FileDigests:
-    """Block digests and binding of a file as it is written.
+    """Block digests and binding of a file while it is written.
 
     Args:
-        staged: the file. Where its header is set at the end, its first block is read back from it.
-        header_bytes: so many bytes at its start are set at the end.
+        staged: the file. If its header is set at the end, its first block is read back from it.
+        header_bytes: number of bytes at its start that are set at the end.
     """
 
     __slots__ = ("_block_bytes", "_hasher", "_header_bytes", "_known", "_size_bytes", "_staged")
@@ -101,12 +101,12 @@ class FileDigests:
         self._hasher.update(view[late_bytes:])
 
     def take(self, size_bytes: int, blocks: Sequence[str], rest: Iterable[Buffer]) -> None:
-        """Take the file's bytes so far as known, its header among them, which is no longer set at the end.
+        """Adopt the bytes of the file so far, including its header, which is then no longer set at the end.
 
         Args:
-            size_bytes: how many these are.
+            size_bytes: number of these bytes.
             blocks: digests of the whole blocks.
-            rest: what lies behind these.
+            rest: bytes after these blocks.
         """
         self._header_bytes = 0
         self._size_bytes = size_bytes
@@ -116,7 +116,7 @@ class FileDigests:
             self._hasher.update(data)
 
     def finish(self) -> tuple[tuple[str, ...], str]:
-        """`(block digests, binding)`, once everything is written."""
+        """Return `(block digests, binding)` once everything is written."""
         staged, size_bytes = self._staged, self._size_bytes
         first = BlockHasher(self._block_bytes)
         late_bytes = min(size_bytes, self._block_bytes) if self._header_bytes else 0
@@ -130,18 +130,18 @@ class FileDigests:
 def commit_with_side_file(
     store: Store, data: Staged, side_path: str, manifest: Manifest, *, overwrite: bool, beside: Sequence[Staged] = ()
 ) -> None:
-    """Publish a data file, which makes the dataset visible, and what stands beside it: see `store.side_file`.
+    """Publish a data file, which makes the dataset visible, and the files next to it; see `store.side_file`.
 
     Args:
-        store: where they are.
-        data: the file.
-        side_path: of its side file.
-        manifest: for the side file.
-        overwrite: replace the dataset that is there.
+        store: store of the files.
+        data: the data file.
+        side_path: path of its side file.
+        manifest: content of the side file.
+        overwrite: replace an existing dataset.
         beside: further files, from `stage_beside`.
 
     Raises:
-        ConfigError: the dataset appeared meanwhile and `overwrite` is false; what is beside it is not touched.
+        ConfigError: the dataset appeared meanwhile and `overwrite` is false; the files next to it are unchanged.
     """
     replaces = store.exists(data.path)
     if replaces and not overwrite:

@@ -1,4 +1,4 @@
-"""Documents that an id parts, in data that do not say where documents begin."""
+"""Documents separated by an id, in data that doesn't record where documents begin."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _log = logger(__name__)
 
 
 def no_such_mark(path: str, mark: int) -> ConfigError:
-    """The error for data without the id that was said to part documents."""
+    """Return the error for data without the id that is supposed to separate documents."""
     what = "no token has the id given as the end of documents"
     hint = "Give the right one with --eos-id (eos_id=), or omit it and use --one-document"
     return ConfigError(what, path=path, found=f"eos_id {mark}", hint=hint)
 
 
 def require_recorded_eos(path: str, eos_id: int | None, manifest: Manifest | None) -> None:
-    """Raise `ConfigError` if an EOS id contradicts the one that is recorded with the data."""
+    """Raise `ConfigError` if an EOS id contradicts the one recorded with the data."""
     recorded = None if manifest is None else manifest.eos_id
     if eos_id is not None and recorded is not None and eos_id != recorded:
         raise ConfigError(
@@ -33,9 +33,9 @@ def require_recorded_eos(path: str, eos_id: int | None, manifest: Manifest | Non
 
 
 def certain_eos(source: Any, shown: str) -> int | None:
-    """The id that every document of a token source ends in, for a side file; None where that is not known.
+    """Return the id that ends every document of a token source, for a side file; None if unknown.
 
-    Where it is what parted them, the last one may be without it: then none is recorded, and a warning says so.
+    If this id separated the documents, the last one may lack it. Then none is recorded, and a warning is logged.
     """
     if source.eos_id is None or not getattr(stored(whole_of(source)), "is_marked", False):
         return source.eos_id

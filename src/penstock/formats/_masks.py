@@ -1,4 +1,4 @@
-"""Loss masks that other tools leave beside tokens, a byte a token without a header, read as the plane `loss_mask`.
+"""Loss masks that other tools write next to tokens, one byte per token without a header, read as plane `loss_mask`.
 
 | tokens | mask | made by |
 |---|---|---|
@@ -30,7 +30,7 @@ _NAMES = (("token_ids", "labels_mask"), ("input_ids", "label_mask"))
 
 
 def mask_path(format: str, path: str) -> str | None:
-    """Where the mask of a file of tokens would be; None where nobody leaves one."""
+    """Return the path of the mask of a token file; None if no tool writes a mask for the format."""
     if format == "datatrove":
         return path + ".loss"
     folder, slash, name = path.rpartition("/")
@@ -42,11 +42,11 @@ def mask_path(format: str, path: str) -> str | None:
 
 @dataclass(frozen=True)
 class MaskFile:
-    """A mask in its file; see `penstock._planes.Plane`. Thread-safe, picklable.
+    """Loss mask in a file of its own; see `penstock._planes.Plane`. Thread-safe, picklable.
 
     Attributes:
-        num_tokens: its values.
-        file: they, a byte each.
+        num_tokens: number of values.
+        file: the values, one byte each.
     """
 
     num_tokens: int
@@ -58,17 +58,17 @@ class MaskFile:
 
     @cached_property
     def identity(self) -> tuple[str, str, str]:
-        """What a fingerprint counts of it: name, dtype, and a digest of samples of its bytes."""
+        """Parts of the mask that a fingerprint covers: name, dtype, and a digest of samples of its bytes."""
         store, path = self.file.place
         return LOSS_MASK, "bool", sample_fingerprint(store, "loss mask", b"", [(LOSS_MASK, path)])
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """bool[stop - start]: the values of tokens `[start, stop)`; raises `IndexError`."""
+        """Return bool[stop - start], the values of tokens `[start, stop)`; raise `IndexError` if out of range."""
         require_inside(start, stop, self.num_tokens)
         return self.file.read(start, stop) != 0
 
     def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
-        """bool[len(starts), length]: one window a row; raises `IndexError`."""
+        """Return bool[len(starts), length], one window per row; raise `IndexError` if out of range."""
         starts = np.asarray(starts, np.int64)
         if starts.size:
             require_inside(int(starts.min()), int(starts.max()) + length, self.num_tokens)
@@ -76,10 +76,10 @@ class MaskFile:
 
 
 def mask_beside(format: str, store: Store, path: str, num_tokens: int, read: ReadMode) -> MaskFile | None:
-    """The mask beside tokens; None where there is none.
+    """Return the mask next to the tokens, or None.
 
     Raises:
-        Truncated: it is of another length than the tokens.
+        Truncated: its length differs from the number of tokens.
         UnsafeData: it is a pipe or a device.
     """
     beside = mask_path(format, path)

@@ -1,4 +1,4 @@
-"""How a source is best read, and best shuffled, by where its bytes are."""
+"""Choice of how a source is read and shuffled, by the location of its bytes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Mode = Literal["global", "blocks"]
 
 
 def preferred_mode(store: Store, *, compressed: bool = False) -> Mode:
-    """`"blocks"` where a sample costs what its neighbours cost too: a request, or the decoding of a block."""
+    """Return `"blocks"` if reading a sample costs as much as its neighbors: one request, or decoding one block."""
     return "blocks" if compressed or not isinstance(store, SupportsMmap) else "global"
 
 
@@ -34,7 +34,7 @@ def way_to_read(store: Store, path: str, read: ReadMode) -> Literal["mmap", "pre
 def map_least(
     store: Any, path: str, least_bytes: int, what: str = "the file became shorter after it was opened"
 ) -> NDArray[np.uint8]:
-    """uint8[n]: a file of a store that maps, read-only; raises `Truncated`, and says `what`, below `least_bytes`."""
+    """Map a file read-only, as uint8[n]; raise `Truncated` with the text `what` if it has fewer than `least_bytes`."""
     mapped: NDArray[np.uint8] = store.mmap(path)
     if len(mapped) < least_bytes:
         hint = "Don't replace a dataset while it is being read"

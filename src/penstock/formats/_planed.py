@@ -1,4 +1,4 @@
-"""Token sources with planes: documents have them as fields, and windows take them along."""
+"""Token sources with planes: planes are fields of documents, and are read with windows."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _POWERS = (
     *("place_of", "prefetch", "gather_starts", "gather_flagged", "token_extent", "block_files", "storage_blocks"),
     *("details", "expect_parts", "proof"),
 )
-"""Methods that are as the tokens' own; None where these have none."""
+"""Methods taken from the tokens; None if the tokens don't have them."""
 
 
 def with_planes(chosen: Format, store: Store, path: str, options: OpenOptions, source: Any) -> Any:
-    """A source with the planes that lie beside its data; itself where there are none, or they are left behind.
+    """Return a source with the planes next to its data; the source itself without planes, or if they are ignored.
 
     Raises:
-        Corrupt, Truncated: planes of other tokens, a missing or torn one, a mask of another length.
+        Corrupt, Truncated: planes of other tokens, a missing or truncated plane, a mask of another length.
     """
     if options.planes is None or options.split is not None:
         return source
@@ -59,7 +59,7 @@ def _require_whole(store: Store, base: str) -> None:
 
 
 class PlanedTokens:
-    """A token source with planes.
+    """Token source with planes.
 
     Attributes:
         bare: the tokens alone.
@@ -82,12 +82,12 @@ class PlanedTokens:
 
     @property
     def schema(self) -> Schema:
-        """`tokens`, and the planes."""
+        """Schema of the documents: `tokens` and the planes."""
         return Schema((*self.bare.schema.fields, *plane_fields(self, None)))
 
     @property
     def fingerprint(self) -> str:
-        """Digest of the tokens' fingerprint, and of the planes'."""
+        """Digest of the fingerprints of the tokens and of the planes."""
         return digest("planes-1", self.bare.fingerprint, [list(one.identity) for one in self.planes.values()])
 
     @property
@@ -97,12 +97,12 @@ class PlanedTokens:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all."""
+        """Number of tokens."""
         return self.bare.num_tokens
 
     @property
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: as of the tokens."""
+        """Document boundaries of the tokens, int64[n_docs + 1]."""
         return self.bare.doc_starts
 
     @property
@@ -112,7 +112,7 @@ class PlanedTokens:
 
     @property
     def eos_id(self) -> int | None:
-        """As of the tokens."""
+        """EOS id of the tokens."""
         return self.bare.eos_id
 
     def __len__(self) -> int:
@@ -132,7 +132,7 @@ class PlanedTokens:
         return {**self.bare.get_batch(chosen), **planes}
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start]: tokens `[start, stop)`."""
+        """Return the tokens `[start, stop)`, uint[stop - start]."""
         return self.bare.tokens(start, stop)
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
@@ -144,11 +144,11 @@ class PlanedTokens:
         return self.bare.children()
 
     def recipe(self) -> dict[str, Any]:
-        """As of the tokens: what opens them finds the planes."""
+        """Return the recipe of the tokens; opening it finds the planes."""
         return self.bare.recipe()
 
     def summary(self) -> str:
-        """One line: as of the tokens, and the planes' names."""
+        """Return one line: the summary of the tokens and the names of the planes."""
         bare: Any = self.bare
         return f"{bare.summary()}  planes={','.join(self.planes)}"
 

@@ -1,4 +1,4 @@
-"""Writing tokens with planes: both become visible together; see `penstock.formats._planes`."""
+"""Writers of tokens with planes, both of which become visible together; see `penstock.formats._planes`."""
 
 from __future__ import annotations
 
@@ -64,19 +64,19 @@ def require_place_for_planes(
 def create_planed(
     chosen: Format, store: Store, path: str, options: Mapping[str, Any], planes: Mapping[str, str], *, overwrite: bool
 ) -> PlanedWriter:
-    """A writer for a dataset of tokens with planes.
+    """Return a writer for a dataset of tokens with planes.
 
     Args:
         chosen: format of the tokens.
-        store: where it will be.
-        path: its path.
-        options: of the format's own writer.
+        store: store of the dataset.
+        path: path of the dataset.
         planes: name → dtype, such as `{"loss_mask": "bool"}`.
-        overwrite: replace what is there.
+        options: options of the format's own writer.
+        overwrite: replace an existing dataset.
 
     Raises:
-        Unsupported: a format that has no place for planes, or a split of a dataset.
-        ConfigError: a name or dtype that a plane can't have; and what the format's own writer refuses.
+        Unsupported: the format doesn't support planes, or the output is a split of a dataset.
+        ConfigError: an invalid name or dtype of a plane, and errors of the format's own writer.
     """
     planes = require_planes(planes, path)
     base = require_place_for_planes(chosen, store, path, options, planes)
@@ -95,13 +95,15 @@ def replacing_planes(store: Store) -> Store:
 
 
 def drop_unfinished(chosen: Format, store: Store, path: str, *, keep: Collection[str] = ()) -> None:
-    """Remove planes whose tokens never came: a writer failed, or was killed. Called by who holds the output.
+    """Remove planes whose tokens were never committed, because a writer failed or was killed.
+
+    Called by the process that holds the output.
 
     Args:
         chosen: format of the tokens.
-        store: where they would be.
-        path: their path.
-        keep: files that stay.
+        store: store of the tokens.
+        path: path of the tokens.
+        keep: files not to remove.
     """
     base = base_at(chosen.name, store, path)
     if base is None or _tokens_came(chosen, store, path, base):
@@ -118,17 +120,17 @@ def drop_unfinished(chosen: Format, store: Store, path: str, *, keep: Collection
 
 
 def finish_killed(chosen: Format, store: Store, path: str, files: Sequence[str], own: Owned | None) -> None:
-    """End what a writer of planes had left to do that was killed once its tokens were visible: these are not replaced.
+    """Complete the commit of a writer of planes that was killed after its tokens became visible.
 
     Args:
         chosen: format of the tokens.
-        store: where they are.
-        path: their path.
-        files: of them.
-        own: which files of a folder are theirs.
+        store: store of the tokens.
+        path: path of the tokens.
+        files: files of the tokens.
+        own: function that returns the files of a folder that belong to the tokens.
 
     Raises:
-        PrepareError: it is at work.
+        PrepareError: the writer is still running.
     """
     base = base_at(chosen.name, store, path)
     if base is None or not store.exists(waiting_index(store, base)):
@@ -142,7 +144,7 @@ def finish_killed(chosen: Format, store: Store, path: str, files: Sequence[str],
 
 
 def settle_planes(chosen: Format, store: Store, path: str) -> None:
-    """Give the index of planes its final name; their tokens are there."""
+    """Give the index of planes its final name, once their tokens exist."""
     base = base_at(chosen.name, store, path)
     if base is None:
         return
@@ -152,7 +154,7 @@ def settle_planes(chosen: Format, store: Store, path: str) -> None:
 
 
 def _settle(chosen: Format, store: Store, base: str, entries: Sequence[PlaneEntry]) -> None:
-    """Record planes in the side file, remove those that they replace, and give their index its final name."""
+    """Record planes in the side file, remove the planes that they replace, and give their index its final name."""
     record_planes(chosen.name, store, base, entries)
     if waiting_index(store, base) == base + INDEX:
         return
@@ -164,24 +166,24 @@ def _settle(chosen: Format, store: Store, base: str, entries: Sequence[PlaneEntr
 
 
 def _replaced_files(store: Store, base: str) -> list[str]:
-    """Files of the planes that are replaced: another index waits to take the place of theirs."""
+    """Return the files of planes to be replaced: another index is waiting to replace theirs."""
     if waiting_index(store, base) == base + INDEX or not store.exists(base + INDEX):
         return []
     return [plane_path(base, entry) for entry in decode_planes(store.get(base + INDEX), base + INDEX).planes]
 
 
 def _waits(store: Store, base: str) -> bool:
-    """Whether planes wait for their tokens under another name than the final one."""
+    """Return whether planes wait for their tokens under a name other than the final one."""
     waiting = waiting_index(store, base)
     return waiting != base + INDEX and store.exists(waiting)
 
 
 def _tokens_came(chosen: Format, store: Store, path: str, base: str) -> bool:
-    """Whether the tokens are there for which planes wait."""
+    """Return whether the tokens for which planes wait exist."""
     if not is_visible(chosen.name, store, base):
         return False
     waiting = waiting_index(store, base)
-    if waiting == base + INDEX:  # it names no others, for data that are there are not replaced
+    if waiting == base + INDEX:  # it lists no other planes, because existing data isn't replaced
         return True
     try:
         found = decode_planes(store.get(waiting), waiting)
@@ -193,11 +195,11 @@ def _tokens_came(chosen: Format, store: Store, path: str, base: str) -> bool:
     if has_no_planes(source):
         return False
     recorded = {name: digest for name, digest in recorded_planes(source).items() if digest is not None}
-    return not recorded or lists_planes(found.planes, recorded)  # else these are the tokens that are replaced
+    return not recorded or lists_planes(found.planes, recorded)  # else these are the tokens to be replaced
 
 
 class _PlaneWriter:
-    """One plane as it is written."""
+    """One plane while it is written."""
 
     __slots__ = ("dtype", "hasher", "left", "staged")
 
@@ -205,7 +207,7 @@ class _PlaneWriter:
         self.staged = staged
         self.dtype = dtype
         self.hasher = xxhash.xxh3_128()
-        self.left = np.empty(0, np.bool_)  # of bits, those that fill no byte yet
+        self.left = np.empty(0, np.bool_)  # bits that don't fill a byte yet
 
     def write(self, values: NDArray[Any]) -> None:
         if self.dtype == "bool":
@@ -228,16 +230,16 @@ class _PlaneWriter:
 
 
 class PlaneFiles:
-    """The planes of one dataset as they are written: staged first, then beside it under an index that waits for it.
+    """Planes of one dataset while they are written: staged first, then next to it under an index that waits for it.
 
     Args:
-        chosen: format of the dataset, which has a place for planes.
-        store: where it will be.
-        path: its path.
+        chosen: format of the dataset, which supports planes.
+        store: store of the dataset.
+        path: path of the dataset.
         planes: name → dtype.
 
     Raises:
-        ConfigError: in a store without renames, data that are there.
+        ConfigError: the data exists, in a store without renames.
     """
 
     def __init__(self, chosen: Format, store: Store, path: str, planes: Mapping[str, str]) -> None:
@@ -269,12 +271,12 @@ class PlaneFiles:
         return stored
 
     def write(self, stored: Mapping[str, NDArray[Any]]) -> None:
-        """Append values as `as_stored` gives them."""
+        """Append values returned by `as_stored`."""
         for name, one in self._planes.items():
             one.write(stored[name])
 
     def publish(self, num_tokens: int, first: NDArray[Any], last: NDArray[Any]) -> None:
-        """Put the index that waits for the dataset beside it, then the files; see `binding_of`."""
+        """Put the index that waits for the dataset next to it, then the files; see `binding_of`."""
         entries = tuple(one.finish(name) for name, one in self._planes.items())
         paths = [plane_path(self._base, entry) for entry in entries]
         self._entries = entries
@@ -287,11 +289,11 @@ class PlaneFiles:
             self._publish(self._planes[entry.name].staged, path, entry.digest)
 
     def settle(self) -> None:
-        """The dataset is there: record its planes in its side file, and give their index its name."""
+        """Record the planes in the side file of the finished dataset, and give their index its final name."""
         _settle(self._chosen, self._store, self._base, self._entries)
 
     def _record_replaced(self, coming: bytes) -> None:
-        """Record the planes of the tokens that are replaced, or that they have none if the coming index fits them.
+        """Record the planes of the replaced tokens, or that they have none if the new index fits them.
 
         These tokens may look like the new ones until a commit.
         """
@@ -310,11 +312,11 @@ class PlaneFiles:
 
     @property
     def digests(self) -> dict[str, str]:
-        """Plane name → digest, once they are published."""
+        """Plane name → digest, once the planes are published."""
         return {one.name: one.digest for one in self._entries}
 
     def abort(self) -> None:
-        """Leave nothing, but beside a dataset that is there."""
+        """Remove all files, except those next to an existing dataset."""
         for one in self._planes.values():
             one.staged.abort()
         if self._is_published:
@@ -325,7 +327,7 @@ class PlaneFiles:
         if isinstance(staged, NamedLate):
             if staged.commit_as(path):
                 return
-            if plane_digest(self._store, path) == digest:  # replaced, or of a killed writer: as good
+            if plane_digest(self._store, path) == digest:  # equivalent, whether replaced or of a killed writer
                 staged.abort()
                 return
         with aborting(self._store.stage(path, overwrite=True)) as copy:
@@ -339,14 +341,14 @@ class PlaneFiles:
 def planes_beside(
     chosen: Format, store: Store, path: str, planes: Mapping[str, str], *, joins: bool
 ) -> Generator[PlaneFiles]:
-    """Planes of an output that the block writes, publishes, and then makes visible: they count with its tokens.
+    """Write planes of an output that the block writes, publishes, and then makes visible: they count as part of it.
 
     Args:
         chosen: format of the tokens.
-        store: where they will be.
-        path: their path.
+        store: store of the tokens.
+        path: path of the tokens.
         planes: name → dtype.
-        joins: whether another finisher may be at the same, whose planes then stay.
+        joins: whether another finishing job may run at the same time, whose planes are then kept.
     """
     if not joins:
         drop_unfinished(chosen, store, path)
@@ -360,14 +362,16 @@ def planes_beside(
         files.settle()
     except (NotFound, FileNotFoundError):
         base = base_at(chosen.name, store, output_path(store, path)) or path
-        if not store.exists(base + INDEX):  # else another finisher of the same plan was first
+        if not store.exists(base + INDEX):  # else another finishing job of the same plan was first
             raise
 
 
 class PlanedWriter(BaseWriter):
-    """Streams documents and their planes; see `penstock.abc.Writer`. Made by `penstock.create(…, planes=…)`.
+    """Streaming writer of documents and their planes; see `penstock.abc.Writer`.
 
-    Takes `{"tokens": integers [n], name: values [n], …}`. Memory: that of the format's own writer.
+    Made by `penstock.create(…, planes=…)`.
+
+    It accepts `{"tokens": integers [n], name: values [n], …}`. Memory: that of the format's own writer.
     """
 
     def __init__(self, files: PlaneFiles, writer: Writer, planes: Mapping[str, str], path: str) -> None:
@@ -385,11 +389,11 @@ class PlanedWriter(BaseWriter):
         self.write_batch({name: [value] for name, value in sample.items()})
 
     def write_batch(self, batch: Batch, /) -> None:
-        """Add documents: of each column a list of arrays, or one [k, n].
+        """Add documents: per column a list of arrays, or one array [k, n].
 
         Raises:
-            ConfigError: another field than tokens and planes, a missing one, or values of another length or kind.
-            TooLarge: an id or a value does not fit.
+            ConfigError: an unknown or missing field, or values of another length or kind.
+            TooLarge: an id or a value is out of range.
         """
         require_open(self._open, self._path)
         require_fields(batch, self._path)
@@ -416,7 +420,7 @@ class PlanedWriter(BaseWriter):
     def write_planed_run(
         self, tokens: NDArray[Any], doc_lengths: IntArray, planes: Mapping[str, NDArray[Any]], /
     ) -> None:
-        """Add documents that lie back to back.
+        """Add documents that are stored back to back.
 
         Args:
             tokens: integers [n_tokens].
@@ -454,7 +458,7 @@ class PlanedWriter(BaseWriter):
 
 
 def _as_stored(name: str, values: NDArray[Any], dtype: str, path: str) -> NDArray[Any]:
-    """Values of a plane in its dtype; raises `ConfigError` where that would change one."""
+    """Convert the values of a plane to its dtype; raise `ConfigError` if that would change a value."""
     given = np.asarray(values)
     if given.dtype == dtype or not len(given):
         return given.astype(dtype, copy=False)

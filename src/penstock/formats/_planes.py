@@ -50,7 +50,7 @@ from penstock.store.side_file import NEXT, record_in_side_file
 from penstock.types import Finding, IntArray, Manifest, ReadMode
 
 DTYPES = ("bool", "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64", "float16", "float32")
-"""What values may be."""
+"""Dtypes of values."""
 
 INDEX = ".planes"
 _FOLDER_INDEX = "index.json"
@@ -66,7 +66,7 @@ _RESTORE = "Restore it, or open only the tokens: planes=None (--planes none)"
 
 
 class PlaneEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A plane as an index lists it."""
+    """One plane in an index."""
 
     name: str
     dtype: str
@@ -83,10 +83,10 @@ class _Index(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def require_planes(planes: object, path: str) -> dict[str, str]:
-    """Name → dtype of planes that may be, of the dtypes as NumPy has them too.
+    """Return name → dtype of valid planes; dtypes may be NumPy's too.
 
     Raises:
-        ConfigError: no mapping of names to dtypes, or a name or a dtype that can't be.
+        ConfigError: not a mapping from names to dtypes, or an invalid name or dtype.
     """
     if not isinstance(planes, Mapping):
         raise ConfigError("planes must be a mapping of names to dtypes", path=path, found=repr(planes)[:80],
@@ -113,7 +113,7 @@ def _may_be_named(name: str) -> bool:
 
 
 def _dtype_name(dtype: object) -> str:
-    """The name of what NumPy takes for a dtype, little-endian or native; else what was given, as text."""
+    """Return the little-endian or native name of a NumPy dtype; for anything else, its text."""
     if dtype is None:
         return "None"
     try:
@@ -133,26 +133,26 @@ def base_of(format: str, path: str) -> str | None:
 
 
 def base_at(format: str, store: Store, path: str) -> str | None:
-    """`base_of` where the data are: of a link, what it leads to."""
+    """Return `base_of` for existing data; links are followed."""
     base = base_of(format, path)
     return store.real_path(base) if base is not None and store.is_local and is_link(base) else base
 
 
 def plane_path(base: str, entry: PlaneEntry) -> str:
-    """Where the file of a plane is."""
+    """Return the path of the file of a plane."""
     return f"{base}.plane.{entry.name}-{entry.digest[:8]}"
 
 
 def waiting_index(store: Store, base: str) -> str:
-    """The name of an index whose tokens are not there yet.
+    """Return the name of an index whose tokens don't exist yet.
 
-    In a store without renames that is its own: nothing of it is seen before the tokens, and nobody asks for two names.
+    In a store without renames this is its final name: it isn't read before the tokens exist, and one name suffices.
     """
     return base + INDEX + (NEXT if store.is_local else "")
 
 
 def size_of(dtype: str, num_tokens: int) -> int:
-    """Bytes of a plane of so many tokens."""
+    """Return the size in bytes of a plane with `num_tokens` values."""
     return -(-num_tokens // 8) if dtype == "bool" else num_tokens * np.dtype(dtype).itemsize
 
 
@@ -160,7 +160,7 @@ def size_of(dtype: str, num_tokens: int) -> int:
 
 
 def binding_of(num_tokens: int, first: NDArray[Any], last: NDArray[Any]) -> str:
-    """Short digest by which planes are known to belong to tokens: of their first and last `EDGE_TOKENS` ids."""
+    """Return a short digest of the first and last `EDGE_TOKENS` ids, which shows whether planes belong to tokens."""
     hasher = xxhash.xxh3_128(num_tokens.to_bytes(8, "little"))
     for ids in (first, last):
         hasher.update(np.ascontiguousarray(ids, "<u4").tobytes())
@@ -168,19 +168,19 @@ def binding_of(num_tokens: int, first: NDArray[Any], last: NDArray[Any]) -> str:
 
 
 def binding_of_source(source: TokenSource) -> str:
-    """The same of tokens that are there: two small reads."""
+    """Return `binding_of` for existing tokens, by two small reads."""
     total = source.num_tokens
     edge = min(EDGE_TOKENS, total)
     return binding_of(total, source.tokens(0, edge), source.tokens(total - edge, total))
 
 
 def fits(index: _Index, source: TokenSource) -> bool:
-    """Whether an index is of these tokens."""
+    """Return whether an index belongs to these tokens."""
     return index.num_tokens == source.num_tokens and index.binding == binding_of_source(source)
 
 
 def is_visible(format: str, store: Store, base: str) -> bool:
-    """Whether tokens are there; a folder in a bucket is from its last file on."""
+    """Return whether the tokens are visible; a folder in a bucket is visible from its last file on."""
     if store.is_local:
         output = f"{base.removesuffix('.idx')}.bin" if format == "megatron" else base
         return store.reading_commit(output).exists(base)
@@ -190,14 +190,14 @@ def is_visible(format: str, store: Store, base: str) -> bool:
 
 
 def encode_planes(num_tokens: int, binding: str, planes: tuple[PlaneEntry, ...]) -> bytes:
-    """The bytes of an index."""
+    """Return the bytes of an index."""
     said = _Index(1, num_tokens, binding, planes, "")
     said.check = _check(said)
     return msgspec.json.format(msgspec.json.encode(said), indent=1) + b"\n"
 
 
 def decode_planes(data: bytes, path: str) -> _Index:
-    """The index in a file; raises `Corrupt` where it is cut, changed, or none."""
+    """Return the index in a file; raise `Corrupt` if it is truncated, changed, or not an index."""
     try:
         found = msgspec.json.decode(data, type=_Index)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -207,7 +207,7 @@ def decode_planes(data: bytes, path: str) -> _Index:
     if found.check != _check(found):
         raise _damaged(path, "content that differs from its checksum")
     for one in found.planes:
-        named = _may_be_named(one.name)  # or it would stand in the place of a column
+        named = _may_be_named(one.name)  # or it would replace a column
         fits = named and one.dtype in DTYPES and re.match(r"[0-9a-f]{32}\Z", one.digest)
         if not fits or one.size_bytes != size_of(one.dtype, found.num_tokens):
             raise _damaged(path, f"the plane {one.name!r}: {one.dtype}, {one.size_bytes} bytes")
@@ -248,18 +248,18 @@ def listed_planes(store: Store, base: str, source: TokenSource) -> tuple[PlaneEn
     waits = waiting_index(store, base)
     recorded = recorded_planes(source)
     final = _read_index(store, path)
-    if final is None and has_no_planes(source):  # an index that waits is of the tokens that replace these
+    if final is None and has_no_planes(source):  # a waiting index belongs to the tokens that replace these
         return ()
     fitting = [final] if final is not None and fits(final, source) else []
     is_recorded = None not in recorded.values() and bool(recorded)
     if not (is_recorded and fitting and lists_planes(fitting[0].planes, recorded)) and waits != path:
         waiting = _read_index(store, waits)
         if waiting is not None and fits(waiting, source) and all_there(store, base, waiting):
-            fitting.insert(0, waiting)  # whoever replaces planes records the old ones before: these are not recorded
+            fitting.insert(0, waiting)  # the old planes are recorded before they are replaced: these are not recorded
     for index in fitting:
         if lists_planes(index.planes, recorded):
             return index.planes
-    if fitting or final is None:  # without an index a writer may have been killed before its tokens came
+    if fitting or final is None:  # without an index a writer may have been killed before its tokens were written
         _require_listed(store, base, fitting[0].planes if fitting else (), recorded)
         return ()
     found = f"{final.num_tokens} tokens" if final.num_tokens != source.num_tokens else "different token ids"
@@ -325,20 +325,20 @@ def _require_listed(store: Store, base: str, planes: Iterable[PlaneEntry], recor
 
 
 def require_inside(start: int, stop: int, num_tokens: int) -> None:
-    """That a plane of so many tokens has values at `[start, stop)`; raises `IndexError`."""
+    """Raise `IndexError` if a plane of `num_tokens` tokens has no values at `[start, stop)`."""
     if not 0 <= start <= stop <= num_tokens:
         raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {num_tokens})")
 
 
 class PlaneValues:
-    """The values of a file from its start, mapped, or read range by range; thread-safe, picklable.
+    """Values of a file from its start, mapped or read range by range. Thread-safe, picklable.
 
     Args:
-        store: where it is.
-        path: the file.
-        count: its values; it is known to hold them.
-        stored: their dtype, little-endian.
-        read: as of `penstock.open`.
+        store: store of the file.
+        path: path of the file.
+        count: number of values; the file is known to contain them.
+        stored: dtype, little-endian.
+        read: as in `penstock.open`.
     """
 
     __slots__ = ("_args", "_is_mapped", "_mapped", "count")
@@ -387,12 +387,12 @@ def _map_values(store: Any, path: str, count: int, stored: np.dtype[Any]) -> NDA
 
 @dataclass(frozen=True, slots=True)
 class PlaneFile:
-    """A plane in its file; see `penstock._planes.Plane`. Thread-safe, picklable.
+    """Plane in its file; see `penstock._planes.Plane`. Thread-safe, picklable.
 
     Attributes:
-        entry: as the index lists it.
-        num_tokens: its values.
-        file: they, of `bool` the bytes that hold them.
+        entry: its entry in the index.
+        num_tokens: number of values.
+        file: the values; for `bool` the bytes that contain them.
     """
 
     entry: PlaneEntry
@@ -406,11 +406,11 @@ class PlaneFile:
 
     @property
     def identity(self) -> tuple[str, str, str]:
-        """What a fingerprint counts of it: name, dtype, digest."""
+        """Parts of the plane that a fingerprint covers: name, dtype, digest."""
         return self.entry.name, self.entry.dtype, self.entry.digest
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """[stop - start]: the values of tokens `[start, stop)`; raises `IndexError`."""
+        """Return the values of tokens `[start, stop)`, [stop - start]; raise `IndexError` if out of range."""
         require_inside(start, stop, self.num_tokens)
         if self.entry.dtype != "bool":
             return self.file.read(start, stop)
@@ -419,7 +419,7 @@ class PlaneFile:
         return bits[start - first * 8 : stop - first * 8].view(np.bool_)
 
     def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
-        """[len(starts), length]: one window a row; raises `IndexError`."""
+        """Return one window per row, [len(starts), length]; raise `IndexError` if out of range."""
         starts = np.asarray(starts, np.int64)
         if starts.size:
             require_inside(int(starts.min()), int(starts.max()) + length, self.num_tokens)
@@ -435,12 +435,12 @@ class PlaneFile:
 def open_planes(
     store: Store, base: str, entries: tuple[PlaneEntry, ...], num_tokens: int, read: ReadMode
 ) -> dict[str, PlaneFile]:
-    """Planes by name.
+    """Return planes by name.
 
     Raises:
         Corrupt: a file is missing.
-        Truncated: one of another size than the index says.
-        UnsafeData: one is a pipe or a device.
+        Truncated: a size differs from the index.
+        UnsafeData: a file is a pipe or a device.
     """
     found: dict[str, PlaneFile] = {}
     for entry in entries:
@@ -455,7 +455,7 @@ def open_planes(
 
 
 def plane_problem(store: Store, base: str, entry: PlaneEntry) -> FormatError | UnsafeData | None:
-    """What is wrong with the file of a plane at first sight."""
+    """Return an obvious problem of the file of a plane, found without reading it; None if there is none."""
     path = plane_path(base, entry)
     try:
         size_bytes = store.size(path)
@@ -470,7 +470,7 @@ def plane_problem(store: Store, base: str, entry: PlaneEntry) -> FormatError | U
 
 
 def all_there(store: Store, base: str, index: _Index) -> bool:
-    """Whether all planes of an index are there at first sight: its writer was not killed before."""
+    """Return whether all planes of an index seem complete, so that their writer wasn't killed before."""
     return not any(plane_problem(store, base, entry) for entry in index.planes)
 
 
@@ -478,7 +478,7 @@ def all_there(store: Store, base: str, index: _Index) -> bool:
 
 
 def plane_digest(store: Store, path: str, tick: Callable[[], object] = lambda: None) -> str:
-    """xxh3-128 of a file. Memory: 16 MiB."""
+    """Return the xxh3-128 of a file. Memory: 16 MiB."""
     hasher = xxhash.xxh3_128()
     for start_bytes in range(0, store.size(path), _READ_BYTES):
         hasher.update(store.get(path, start_bytes, _READ_BYTES))
@@ -487,10 +487,12 @@ def plane_digest(store: Store, path: str, tick: Callable[[], object] = lambda: N
 
 
 def require_intact(planes: Iterable[object]) -> None:
-    """That planes which are copied hold what their index says: a copy has a digest of its own, which would hide it.
+    """Raise an error if planes to be copied differ from their index: a copy's own digest would hide the difference.
 
-    One read of each. Raises:
-        Corrupt: one holds other bytes.
+    Each plane is read once.
+
+    Raises:
+        Corrupt: a plane contains other bytes.
     """
     for plane in planes:
         if isinstance(plane, PlaneFile):
@@ -502,13 +504,13 @@ def require_intact(planes: Iterable[object]) -> None:
 
 
 def require_all_listed(format: str, store: Store, path: str, source: TokenSource) -> None:
-    """That no plane lies beside tokens which are to be copied whose index is gone: it would be left behind.
+    """Raise an error if tokens to be copied have planes next to them but no index: the planes would be lost.
 
     Raises:
-        Corrupt: there is one.
+        Corrupt: there is such a plane.
     """
     base = base_at(format, store, path)
-    if base is None or not plane_files(store, base):  # which asks other stores for nothing
+    if base is None or not plane_files(store, base):  # which makes no requests to other stores
         return
     for one in check_planes(store, base, format, source, full=False):
         if one.code == f"{format}.plane-unlisted":
@@ -516,7 +518,7 @@ def require_all_listed(format: str, store: Store, path: str, source: TokenSource
 
 
 def check_planes(store: Store, base: str, format: str, source: TokenSource, *, full: bool) -> Iterator[Finding]:
-    """What is wrong with the planes of tokens, and with files beside them that look like planes; never raises."""
+    """Yield findings about the planes of tokens, and about files next to them that look like planes; never raise."""
     try:
         entries = listed_planes(store, base, source)
     except (Corrupt, Unsupported, UnsafeData) as error:
@@ -550,7 +552,7 @@ def _indexed_planes(store: Store, base: str) -> Iterator[PlaneEntry]:
 
 
 def plane_files(store: Store, base: str) -> list[str]:
-    """Files of this machine beside data that are called like their planes."""
+    """Return the files of this machine next to data that are named like its planes."""
     folder, _, name = base.rpartition("/")
     where = folder or ("/" if base.startswith("/") else ".")
     if not store.is_local or not store.is_folder(where):  # several files have no folder of their own

@@ -1,4 +1,4 @@
-"""The format of a plug-in, held against what a format has."""
+"""Checks of plug-in formats against the format protocol."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 _OF_ALL = ("name", "traits", "sniff", "open")
 _BY_TRAIT = {"write": "create", "verify": "check", "repair": "repair"}
-"""A trait → the method that it promises."""
+"""Trait → the method that it requires."""
 
 
 def of_plug_in(point: EntryPoint) -> Format:

@@ -1,9 +1,9 @@
-"""What a side file proves of data, held against them as they are copied.
+"""Comparison of data with the digests in its side file, as the data is copied.
 
-A copy gets a side file of its own, made of the bytes that were read. So whoever copies data compares what it reads
-with the digests of the old one first: else it would bless what changed on the disk. Each proved run, such as a block of
-64 MiB or a chunk, is read once for it, where something of it is copied, right before. Files of remote stores are
-compared only in what opening reads, such as counts, sizes and edges: their blocks would be fetched twice.
+A copy gets a side file of its own, made of the bytes that were read. So data is compared with the old digests first;
+otherwise the new side file would confirm bytes that changed on the disk. Each run with a digest, such as a block of 64
+MiB or a chunk, is read once for this, right before a part of it is copied. Files of remote stores are compared only in
+facts read at opening, such as counts, sizes and edges: their blocks would be fetched twice.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from penstock.types import Finding, Manifest, OpenOptions
 
 @dataclass(frozen=True, slots=True)
 class ProvedRun:
-    """Units `[start, stop)` of data, such as tokens, that are proved together.
+    """Units `[start, stop)` of data, such as tokens, that are verified together.
 
     Attributes:
         start: first unit.
-        stop: the one behind the last.
-        require: raises `Corrupt` where they are not those that the side file knows.
+        stop: end of the units, exclusive.
+        require: raises `Corrupt` if the units differ from the side file.
     """
 
     start: int
@@ -47,27 +47,27 @@ class ProvedRun:
 
 @runtime_checkable
 class Provable(Protocol):
-    """A source whose side file has digests of what it holds."""
+    """Source whose side file has digests of its content."""
 
     def proof(self) -> AnyProof | None:
-        """What is proved of its units; None where nothing is, or data are not on this machine.
+        """Return the proof of its units; None without digests, or if the data isn't on this machine.
 
         Raises:
-            Corrupt: the data contradict their side file at first sight.
+            Corrupt: the data contradicts its side file at first sight.
         """
         ...
 
 
 class AnyProof(Protocol):
-    """What is proved of the units of a source."""
+    """Proof of the units of a source."""
 
     def require(self, start: int, stop: int) -> None:
-        """That units `[start, stop)` are those that the side file knows; raises `Corrupt`."""
+        """Raise `Corrupt` if the units `[start, stop)` differ from the side file."""
         ...
 
 
 class Proof:
-    """Proved runs, each of which is looked at once. Thread-safe.
+    """Verifiable runs, each of which is read once. Thread-safe.
 
     Args:
         runs: in any order; they may overlap.
@@ -77,7 +77,7 @@ class Proof:
         given = list(runs)
         self._starts = np.array([one.start for one in given], np.int64)
         self._stops = np.array([one.stop for one in given], np.int64)
-        # Those that are left: what was looked at is not held, as that may be a source with all of its borders.
+        # Remaining runs. Verified runs are dropped, as each may hold a source with all of its borders.
         self._left = dict(enumerate(given))
         self._known = (0, 0)
         self._lock = threading.Lock()
@@ -96,7 +96,7 @@ class Proof:
 
 
 class DocumentsProof:
-    """What is proved of the documents of a token source, some of which may be left out.
+    """Proof of the documents of a token source, some of which may be excluded.
 
     Args:
         source: as it is copied.
@@ -108,7 +108,7 @@ class DocumentsProof:
         self._proof = self._whole.proof() if isinstance(self._whole, Provable) else None
 
     def require(self, first: int, stop: int) -> None:
-        """That documents `[first, stop)` are those that the side file knows; raises `Corrupt`."""
+        """Raise `Corrupt` if the documents `[first, stop)` differ from the side file."""
         if self._proof is None or first >= stop:
             return
         ends = np.array([first, stop - 1])
@@ -180,7 +180,7 @@ def require_size(format: str, store: Store, root: str, manifest: Manifest, names
 
 
 def require_none(findings: Iterable[Finding]) -> None:
-    """Raise what the first finding says, as `Corrupt`."""
+    """Raise the first finding as `Corrupt`."""
     for one in findings:
         what = "the data to copy differs from its side file"
         found = f"{one.found} [{one.code}]"
@@ -198,18 +198,18 @@ def file_proof(format: str, store: Store, path: str) -> Proof | None:
 def file_runs(
     store: Store, path: str, digests: Sequence[str], start_bytes: int, num_units: int, unit_bytes: int
 ) -> Iterator[ProvedRun]:
-    """The blocks of a file.
+    """Yield the blocks of a file.
 
-    Those that hold something else than units, such as an index, are proved in equal parts with all of them: who copies
-    everything proves everything, whatever the share of each worker.
+    Blocks that contain anything else than units, such as an index, are verified in equal parts with all units: copying
+    everything verifies everything, however the work is divided among workers.
 
     Args:
-        store: where it is.
-        path: the file.
-        digests: of its blocks.
-        start_bytes: where its units begin.
-        num_units: so many it holds, back to back.
-        unit_bytes: of each.
+        store: store of the file.
+        path: path of the file.
+        digests: digests of its blocks.
+        start_bytes: offset of its units.
+        num_units: number of units, which are stored back to back.
+        unit_bytes: size of each unit.
     """
     size_bytes, stop_bytes = store.size(path), start_bytes + num_units * unit_bytes
     others: list[_Block] = []
@@ -224,14 +224,14 @@ def file_runs(
 
 
 def beside(checks: Sequence[Callable[[], None]], num_units: int) -> Iterator[ProvedRun]:
-    """What is proved in equal parts with all units."""
+    """Yield runs that spread the checks in equal parts over all units."""
     for number, one in enumerate(checks):
         low = number * num_units // len(checks)
         yield ProvedRun(low, max(low + 1, -(-(number + 1) * num_units // len(checks))), one)
 
 
 def index_runs(store: Store, path: str, digests: Sequence[str], num_units: int) -> Iterator[ProvedRun]:
-    """The blocks of a file that is an index of so many units."""
+    """Yield the blocks of a file that is an index of `num_units` units."""
     size_bytes = store.size(path)
     count = max(-(-size_bytes // BLOCK_BYTES), len(digests))
     return beside([_Block(store, path, number, size_bytes, digests) for number in range(count)], num_units)
@@ -239,7 +239,7 @@ def index_runs(store: Store, path: str, digests: Sequence[str], num_units: int) 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block of a file, which says whether it is right when it is called."""
+    """Block of a file; a call verifies it."""
 
     store: Store
     path: str

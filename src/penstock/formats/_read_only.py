@@ -1,4 +1,4 @@
-"""What formats share that are read and never written: `create` and `repair`."""
+"""`create` and `repair` of formats that are read and never written."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ class _Named(Protocol):
 
 
 def instead_of(this: object) -> str:
-    """What makes datasets of a format that has no writer, in words."""
+    """Return a sentence about how datasets of a format without a writer are made."""
     return getattr(this, "instead", _INSTEAD)
 
 
 def refuse_to_create(this: _Named, store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> NoReturn:
-    """The `create` of a format in which nothing is written; raises `Unsupported`."""
+    """Raise `Unsupported`, as the `create` of a read-only format."""
     raise Unsupported(f"the format {this.name!r} is read-only", path=path, hint=instead_of(this))
 
 
 def repair_nothing(
     _this: _Named, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
 ) -> list[Action]:
-    """The `repair` of a format of which nothing can be made anew from the rest."""
+    """Return no actions, as the `repair` of a format in which nothing can be rebuilt from the rest."""
     return []

@@ -1,4 +1,4 @@
-"""What a writer left that was killed once the data that replace others were visible: side files, names, locks."""
+"""Remains of a writer killed after its replacement data became visible: side files, names, locks."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from penstock.types import OpenOptions
 
 
 def finish_replacement(chosen: Format, store: Store, path: str, files: Sequence[str], own: Owned | None) -> None:
-    """End it, for data that the same command does not write again.
+    """Complete the replacement, for data that the same command doesn't write again.
 
     Args:
         chosen: format of the data.
-        store: where they are.
-        path: their path.
-        files: of them.
-        own: which files of a folder are theirs.
+        store: store of the data.
+        path: path of the data.
+        files: files of the data.
+        own: function that returns the files of a folder that belong to the data.
 
     Raises:
-        PrepareError: the writer is at work.
+        PrepareError: the writer is still running.
     """
     sweep_killed(store, files)
-    if not store.is_local:  # nothing is replaced there in steps that a kill may come between
+    if not store.is_local:  # replacements have no steps there between which a kill could fall
         return
     if chosen.traits.repair:
         chosen.repair(store, path, OpenOptions(), (), write=True)
     sweep_complete(store, files, own)
     for file in files if own is None else ():
-        store.stage(file, overwrite=True).abort()  # whoever begins to write sweeps what was not yet visible
+        store.stage(file, overwrite=True).abort()  # the next writer removes what wasn't visible yet

@@ -1,4 +1,4 @@
-"""Which options of opening data of a format can follow."""
+"""Options of `penstock.open` that data of a format supports."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from penstock.errors import ConfigError
 from penstock.types import OpenOptions
 
 _NEEDS = {name: option.needs for name, _, option in definitions(Decoding) if option.needs is not None}
-"""Option → the trait of the formats that support it, and how errors call it."""
+"""Option → the trait of the formats that support it, and its name in errors."""
 
 
 def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
-    """That data of a format can follow the options for opening them; raises `ConfigError`."""
+    """Raise `ConfigError` if data of a format doesn't support an option for opening it."""
     _require_tokens_read(chosen, path, options)
     _require_planes_read(chosen, path, options)
     if options.decode is not None:
@@ -27,7 +27,7 @@ def require_taken(chosen: Format, path: str, options: OpenOptions) -> None:
 
 
 def _require_tokens_read(chosen: Format, path: str, options: OpenOptions) -> None:
-    """That options for reading rows as documents meet rows; raises `ConfigError`."""
+    """Raise `ConfigError` if options for reading rows as documents are used for anything else than rows."""
     if options.tokens_dtype is not None and options.tokens_column is None:
         hint = "Specify the column: --tokens-column (tokens_column=)"
         raise ConfigError("tokens_dtype only applies to token ids in a column of bytes", path=path, hint=hint)

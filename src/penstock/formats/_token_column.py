@@ -1,4 +1,4 @@
-"""Documents of tokens in a column of rows, as a token source: what was tokenised elsewhere, in any format of rows."""
+"""Documents of tokens in a column of rows, as a token source: data tokenized elsewhere, in any format of rows."""
 
 from __future__ import annotations
 
@@ -40,34 +40,34 @@ from penstock.store.fingerprint import files_key
 from penstock.types import Batch, Field, IntArray, Manifest, OpenOptions, Place, Sample, Schema, TokenArray
 
 USUAL = ("tokens", "input_ids")
-"""Columns that are taken for documents where a token source is needed and none is named."""
+"""Columns used as documents if a token source is needed and no column is named."""
 
 _STEP = 1024
-_SMALL_ROWS = 1 << 14  # read again sooner than a lock and a new file take
+_SMALL_ROWS = 1 << 14  # read again faster than with a lock and a new file
 _STARTS_VERSION = "column-starts-3"
 
 
 class IdColumn(Protocol):
-    """One column of rows: a list of ids in each."""
+    """Column of rows with a list of ids in each."""
 
     def dtype(self) -> np.dtype[Any]:
-        """An integer dtype that holds them as they are stored."""
+        """Return an integer dtype for the ids as they are stored."""
         ...
 
     def runs(self, first: int, stop: int, /) -> Iterator[tuple[NDArray[Any], IntArray]]:
-        """Rows `[first, stop)`: integers [n_ids], and the int64[n_rows] ids of each row."""
+        """Yield rows `[first, stop)`: integers [n_ids], and int64[n_rows], the number of ids of each row."""
         ...
 
     def marked_runs(
         self, first: int, stop: int, names: Sequence[str], /
     ) -> Iterator[tuple[NDArray[Any], IntArray, dict[str, Values]]]:
-        """The same with the values of other columns, of the rows that have them."""
+        """Do the same with the values of other columns, for the rows that have them."""
         ...
 
 
 @runtime_checkable
 class _HasIdColumns(Protocol):
-    """A source that knows columns of lists of integers by itself."""
+    """Source that knows its columns of lists of integers."""
 
     def holds_ids(self, name: str, /) -> bool: ...
 
@@ -77,7 +77,7 @@ class _HasIdColumns(Protocol):
 
 
 def usual_column(rows: Source[Any]) -> str | None:
-    """The column of a source that is taken for its documents; None where there is none."""
+    """Return the column of a source that is used as its documents; None if there is none."""
     if isinstance(rows, _HasIdColumns):
         return next(filter(rows.holds_ids, USUAL), None)
     arrays = {field.name for field in rows.schema.fields if field.kind == "ndarray"}
@@ -85,7 +85,7 @@ def usual_column(rows: Source[Any]) -> str | None:
 
 
 def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, rows: Source[Any]) -> Source[Any]:
-    """The documents of the column that `options` name; the source as it is where they name none."""
+    """Return the documents of the column named in `options`; the source itself if none is named."""
     if options.tokens_column is None:
         return rows
     if is_token_source(rows):
@@ -98,7 +98,7 @@ def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, row
         return chosen.open(store, path, only)
 
     column = opened(options.tokens_column)
-    # Marks count even if only the ids are among the columns that are asked for.
+    # Marks count even if only the ids are among the requested columns.
     names = _mark_columns(
         rows if options.columns is None else opened(), options, lambda name: opened(options.tokens_column or "", name)
     )
@@ -110,7 +110,7 @@ def as_tokens(chosen: Format, store: Store, path: str, options: OpenOptions, row
             what, hint = "the EOS id that ends documents is unknown", "Specify it: --eos-id (eos_id=)"
             raise ConfigError(what, path=path, found="documents='eos'", hint=hint)
         options = replace(options, one_document=True, eos_id=eos_id)
-    # Files of a table may differ in their other columns: nobody looks at these.
+    # Files of a table may differ in their other columns, which aren't read.
     is_table = type(rows) is type(column) and isinstance(rows, _HasIdColumns)
     return ColumnTokens(column if is_table else rows, column, path, options, rows, marked, names)
 
@@ -156,17 +156,19 @@ def _is_in_all(opened: Callable[[str], Source[Any]], name: str) -> bool:
 
 
 class ColumnTokens:
-    """A document a row, or one run of all rows; see `penstock.abc.TokenSource`. Made by `penstock.open`.
+    """Source with one document per row, or one run of all rows; see `penstock.abc.TokenSource`.
 
-    Memory: 8 bytes a row, and what is asked for.
+    Made by `penstock.open`.
+
+    Memory: 8 bytes per row, and the requested data.
 
     Args:
         rows: the source.
         only: the same with this column alone.
-        shown: the dataset as errors name it.
+        shown: the dataset in errors.
         options: with `tokens_column, tokens_dtype, one_document, documents, eos_id, vocab_size, mask_column`.
-        whole: with all columns, to name those that are left behind; None: as `rows`.
-        marked: with the columns `names` too; None: as `only`.
+        whole: with all columns, to name those that are dropped; by default `rows`.
+        marked: with the columns `names` too; by default `only`.
         names: columns of padding, of marks for the loss, and of documents packed into one row.
     """
 
@@ -208,7 +210,7 @@ class ColumnTokens:
 
     @property
     def fingerprint(self) -> str:
-        """Of the rows, and of how they are read as documents."""
+        """Digest of the rows, and of how they are read as documents."""
         found = self._ids_fingerprint
         if self._has_padding:
             found = digest("without padding", found)
@@ -217,7 +219,7 @@ class ColumnTokens:
 
     @property
     def _ids_fingerprint(self) -> str:
-        """Of the column of ids as it is stored."""
+        """Digest of the column of ids as stored."""
         one = self._options
         if self._name == USUAL[0] and one.tokens_dtype is None and not one.one_document:
             return self.rows.fingerprint
@@ -226,17 +228,17 @@ class ColumnTokens:
 
     @property
     def kept_key(self) -> str:
-        """By what this host keeps what it derives of these data; see `penstock._digest`."""
+        """Key of what this host derives from the data; see `penstock._digest`."""
         return digest(self.fingerprint, kept_key(self.rows))
 
     @property
     def manifest(self) -> Manifest | None:
-        """What the side file of the rows says."""
+        """Side file of the rows."""
         return getattr(self.rows, "manifest", None)
 
     @property
     def preferred_mode(self) -> Any:
-        """How `Shuffle` orders it by default: as the rows."""
+        """Default mode of `Shuffle`: that of the rows."""
         return getattr(self.rows, "preferred_mode", "global")
 
     @property
@@ -251,13 +253,16 @@ class ColumnTokens:
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """uint8, uint16 or uint32: that of the column, else one that holds its ids; signed ones are looked at."""
+        """Dtype of the tokens: uint8, uint16 or uint32, as the column or wide enough for its ids.
+
+        Signed ids are scanned.
+        """
         stored = self._column.dtype()
         return np.dtype(f"u{min(4, stored.itemsize)}")
 
     @property
     def max_token_id(self) -> int | None:
-        """The largest id, found by one pass; None without any, and where the column's dtype is one of token ids."""
+        """Largest id, found by one pass; None without ids, or if the column has a dtype of token ids."""
         stored = self._column.dtype()
         largest = -1 if stored.kind == "u" and stored.itemsize <= 4 else int(self._scanned[0][-3])
         return None if largest < 0 else largest
@@ -269,12 +274,12 @@ class ColumnTokens:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all."""
+        """Number of tokens."""
         return int(self._row_starts[-1])
 
     @property
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: found by one pass over the column, once a host where there are many rows.
+        """Document boundaries, int64[n_docs + 1]; found by one pass over the column, once per host if there are many rows.
 
         Raises:
             ConfigError: a row contains the EOS id but doesn't end with it, and `documents` isn't given.
@@ -309,13 +314,13 @@ class ColumnTokens:
         return {name: column([sample[name] for sample in samples]) for name in ("tokens", *self.planes)}
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start], read-only: tokens in `[start, stop)`, out of the rows that hold them."""
+        """Return the tokens `[start, stop)`, uint[stop - start], read-only, from the rows that contain them."""
         found = self._read_tokens(start, stop).ids
         found.flags.writeable = False
         return found
 
     def read_mask(self, start: int, stop: int) -> NDArray[np.bool_]:
-        """bool[stop - start]: whether the tokens `[start, stop)` count, by the column of marks."""
+        """Return whether the tokens `[start, stop)` count by the column of marks, bool[stop - start]."""
         found = self._read_tokens(start, stop, with_mask=True).mask
         return np.ones(stop - start, np.bool_) if found is None else found
 
@@ -331,28 +336,28 @@ class ColumnTokens:
         return flags_of_starts(self.doc_starts, starts, length)
 
     def runs(self, first: int, stop: int) -> Iterator[tuple[TokenArray, IntArray]]:
-        """Rows `[first, stop)`, without a look at those before: (uint[n_tokens], int64[n_rows] lengths).
+        """Yield rows `[first, stop)` without reading those before: (uint[n_tokens], int64[n_rows] lengths).
 
         Raises:
-            TooLarge: an id is below 0, or beyond the dtype or the vocabulary.
-            Corrupt: a row is no list of ids.
+            TooLarge: an id is negative, or exceeds the dtype or the vocabulary.
+            Corrupt: a row isn't a list of ids.
         """
         for one in self._marked_runs(first, stop):
             yield one.ids, one.lengths
 
     def place_of(self, index: int, /) -> Place:
-        """What the rows know of the place of document `index`."""
+        """Return the location of document `index` as known to the rows."""
         if self.is_row_by_row:
             return place_of(self.rows, as_index(index, len(self)))
         start = int(self.doc_starts[as_index(index, len(self))])
         return place_of(self.rows, max(0, int(np.searchsorted(self._row_starts, start, side="right")) - 1))
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """Those of the rows."""
+        """Return the children of the rows."""
         return self.rows.children()
 
     def recipe(self) -> dict[str, Any]:
-        """That of the rows, and how they are read as documents."""
+        """Return the recipe of the rows, and how they are read as documents."""
         one = self._options
         given = {"tokens_column": self._name, "tokens_dtype": one.tokens_dtype, "eos_id": one.eos_id}
         given |= {
@@ -364,7 +369,7 @@ class ColumnTokens:
         return {**self.rows.recipe(), **{name: value for name, value in given.items() if value is not None}, **bare}
 
     def summary(self) -> str:
-        """One line: the rows, and the column."""
+        """Return one line: the rows, and the column."""
         return f"{self.rows.summary()}  tokens={self._name!r}"
 
     __repr__ = brief
@@ -393,7 +398,7 @@ class ColumnTokens:
 
     @property
     def is_marked(self) -> bool:
-        """Whether the EOS id is what parts documents: then the last one may be without it."""
+        """Whether the EOS id separates documents, so that the last one may lack it."""
         return self._options.one_document and self._options.eos_id is not None
 
     @property
@@ -456,7 +461,7 @@ class ColumnTokens:
     def _marked_runs(
         self, first: int, stop: int, *, is_scan: bool = False, with_mask: bool = False
     ) -> Iterator[MarkedRows]:
-        """Rows `[first, stop)` without padding. Marks that aren't used are looked at unless all rows were scanned."""
+        """Yield rows `[first, stop)` without padding. Unused marks are checked unless all rows were scanned."""
         limit = min(int(np.iinfo(self.dtype).max) + 1, self._options.vocab_size or 1 << 32)
         is_plain = not is_scan and not with_mask and "_scanned" in self.__dict__ and not self._has_padding
         marking = Marking(self._options.mask_column, lambda row: _file_of(self._only, row, self._shown))
@@ -485,7 +490,7 @@ class ColumnTokens:
         return MarkedRows(ids, lengths, mask, sum(one.num_padding for one in pieces))
 
     def _read_tokens(self, start: int, stop: int, *, with_mask: bool = False) -> MarkedRows:
-        """Tokens `[start, stop)`, out of the rows that hold them."""
+        """Return the tokens `[start, stop)` from the rows that contain them."""
         starts = self._row_starts
         if not 0 <= start <= stop <= int(starts[-1]):
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {starts[-1]})")
@@ -514,7 +519,7 @@ class ColumnTokens:
 
 
 class ValueColumn:
-    """A column whose values are Python's: arrays, lists of numbers, or bytes of a dtype that is named."""
+    """Column whose values are Python objects: arrays, lists of numbers, or bytes of a named dtype."""
 
     def __init__(self, rows: Any, name: str, shown: str, dtype: str | None) -> None:
         self._rows = rows
@@ -523,7 +528,7 @@ class ValueColumn:
         self._of_bytes = None if dtype is None else stored_dtype(dtype)
 
     def dtype(self) -> np.dtype[Any]:
-        """As the column is declared, or as told of bytes; of lists in JSON int64."""
+        """Return the declared dtype of the column, or the one named for bytes; int64 for lists in JSON."""
         known = {field.name: field for field in self._rows.schema.fields}.get(self._name)
         if self._of_bytes is not None:
             if known is not None and known.kind != "bytes":
@@ -545,14 +550,14 @@ class ValueColumn:
         return dtype
 
     def runs(self, first: int, stop: int, /) -> Iterator[tuple[NDArray[Any], IntArray]]:
-        """See `IdColumn`; 1,024 rows at a time."""
+        """Yield rows as `IdColumn` does, 1,024 at a time."""
         for ids, lengths, _ in self.marked_runs(first, stop, ()):
             yield ids, lengths
 
     def marked_runs(
         self, first: int, stop: int, names: Sequence[str], /
     ) -> Iterator[tuple[NDArray[Any], IntArray, dict[str, Values]]]:
-        """See `IdColumn`; 1,024 rows at a time."""
+        """Yield rows as `IdColumn` does, 1,024 at a time."""
         expected = self.dtype()
         for start in range(first, stop, _STEP):
             samples = samples_of(self._rows, np.arange(start, min(stop, start + _STEP)))
@@ -621,7 +626,7 @@ class ValueColumn:
 
 
 def stored_dtype(name: str) -> np.dtype[Any]:
-    """The integer dtype that is called so; raises `ConfigError`."""
+    """Return the integer dtype with this name; raise `ConfigError` if there is none."""
     known = [f"{sign}int{bits}" for sign in ("u", "") for bits in (8, 16, 32, 64)]
     if name not in known:
         raise ConfigError("not a dtype for token ids", found=repr(name), expected=" | ".join(known))
@@ -629,7 +634,7 @@ def stored_dtype(name: str) -> np.dtype[Any]:
 
 
 def _first_cut_row(ids: TokenArray, lengths: IntArray, eos_id: int) -> int | None:
-    """The first of some rows that contains an id but doesn't end with it."""
+    """Return the first of some rows that contains an id but doesn't end with it."""
     ends = np.cumsum(lengths)
     rows = np.searchsorted(ends, np.flatnonzero(ids == eos_id), side="right")
     cut = rows[ids[ends[rows] - 1] != eos_id]

@@ -63,7 +63,7 @@ class MarkedRows:
 
 @dataclass(frozen=True, slots=True)
 class Marking:
-    """How columns next to ids are read.
+    """Interpretation of columns next to ids.
 
     Attributes:
         used: the column of marks that becomes the plane `loss_mask`; None for none.
@@ -262,12 +262,12 @@ class ColumnMask:
         return np.dtype(np.bool_)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """bool[stop - start]: the values of tokens `[start, stop)`; raises `IndexError`."""
+        """Return the values of tokens `[start, stop)`, bool[stop - start]; raise `IndexError` if out of range."""
         require_inside(start, stop, self.tokens.num_tokens)
         return self.tokens.read_mask(start, stop)
 
     def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
-        """bool[len(starts), length]: one window a row; raises `IndexError`."""
+        """Return one window per row, bool[len(starts), length]; raise `IndexError` if out of range."""
         rows = [self.read(start, start + length) for start in np.asarray(starts, np.int64).tolist()]
         return np.stack(rows) if rows else np.empty((0, length), np.bool_)
 

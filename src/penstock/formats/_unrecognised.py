@@ -1,4 +1,4 @@
-"""What is at a path that no format recognises: the likeliest cause, and the verb that helps."""
+"""Description of data that no format recognizes: the likeliest cause, and the command that helps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from penstock.errors import PenstockError, Unsupported
 from penstock.store.base import Store
 
 Cause = tuple[str, str]
-"""What stands there, and what to do about it."""
+"""Kind of data found, and advice."""
 
 LINES_OF_A_LIST = "`jq -c '.[]' IN > OUT.jsonl` turns a list into lines"
 
@@ -45,10 +45,10 @@ _MARKS: Mapping[str, str] = {
     ".zgroup": "a zarr group",
     "zarr.json": "a zarr group",
 }
-"""A file of a folder → what the folder is."""
+"""File of a folder → kind of the folder."""
 
 _NOT_ONLY_NO = ("jsonl-files: JSONL files and", "token-files: token files and", "flat-tokens: a zarr")
-"""How the reasons of a format begin that has seen something of its own."""
+"""Beginnings of the reasons of a format that recognized a part of the data."""
 
 _RECIPE = re.compile(
     rb"^[\s{\"]*(penstock|path|blend|blend_epochized|concat|join|stages|kind|__class__|__module__)\"?\s*:", re.MULTILINE
@@ -58,14 +58,14 @@ _RECIPE = re.compile(
 def unrecognised(
     store: Store, path: str, reasons: Sequence[str], by_name: Sequence[str], broken: Sequence[str] = ()
 ) -> Unsupported:
-    """The error for `path`, in one line; all reasons are its note, which a traceback shows.
+    """Return the error for `path`, in one line; all reasons are in its note, which a traceback shows.
 
     Args:
-        store: where it is.
-        path: what is there.
+        store: store of the data.
+        path: path of the data.
         reasons: `"format: why not"`.
-        by_name: the formats whose suffix its name has.
-        broken: what is wrong with plug-ins that could not be asked.
+        by_name: formats whose suffix the path has.
+        broken: errors of plug-ins that could not be tried.
     """
     try:
         found, hint = _of_folder(store, path) if store.is_folder(path) else _of_file(store, path)
@@ -82,18 +82,18 @@ def unrecognised(
 
 
 def holds_datasets(store: Store, path: str) -> Unsupported:
-    """The error for a folder whose datasets lie in folders below, so that none of them is its own."""
+    """Return the error for a folder that isn't a dataset but contains some in subfolders."""
     found, hint = _of_folder(store, path)
     return Unsupported("no format recognizes this", path=path, found=found, hint=hint)
 
 
 def looks_like_recipe(head: bytes) -> bool:
-    """Whether the first bytes of a YAML or JSON file are those of a recipe or metadataset."""
+    """Return whether the first bytes of a YAML or JSON file are those of a recipe or metadataset."""
     return looks_like_text(head) and _RECIPE.search(head) is not None
 
 
 def looks_like_text(head: bytes) -> bool:
-    """Whether the first bytes of a file are text of people: UTF-8 without control characters."""
+    """Return whether the first bytes of a file are readable text: UTF-8 without control characters."""
     try:
         text = head.decode()
     except UnicodeDecodeError as error:
@@ -104,7 +104,7 @@ def looks_like_text(head: bytes) -> bool:
 
 
 def is_tokenizer(head: bytes, path: str) -> bool:
-    """Whether a JSON document of which these are the first bytes is a tokenizer, in one line or many."""
+    """Return whether a JSON document with these first bytes is a tokenizer, in one line or many."""
     return path.endswith("tokenizer.json") or (b'"added_tokens"' in head and b'"version"' in head)
 
 
@@ -117,12 +117,12 @@ def of_binary(head: bytes) -> Cause | None:
         return "one tar", "Pass its folder, after `penstock prepare` if needed"
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         return "text in UTF-16", "`iconv -f UTF-16 -t UTF-8 IN > OUT` converts it to UTF-8"
-    # All zeros are what a crash leaves of lines.
+    # A crash may replace lines with zeros.
     return UNKNOWN if b"\0" in head and head.strip(b"\0") else None
 
 
 def of_text(head: bytes, path: str) -> Cause | None:
-    """What the first bytes of a file that is no JSONL are, where they are text; None where they are not."""
+    """Return the kind of a text file that isn't JSONL by its first bytes; None if they aren't text."""
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
     if not looks_like_text(head):
         return None
@@ -191,7 +191,7 @@ def _of_folder(store: Store, path: str) -> Cause:
 
 
 def _below(store: Store, root: str) -> Iterator[str]:
-    """What lies right below a folder, with a word on those of which one is known."""
+    """Yield the direct entries of a folder, with a remark on those of a known kind."""
     if not store.is_local:
         files = store.first_names(root)
         yield from {name.partition("/")[0] + ("/" if "/" in name else "") for name in files}

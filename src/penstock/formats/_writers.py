@@ -15,10 +15,10 @@ from penstock.types import Batch, Manifest, Sample
 
 
 class BaseWriter(ABC):
-    """A writer of one dataset; see `penstock.abc.Writer`. Made by `penstock.create`.
+    """Writer of one dataset; see `penstock.abc.Writer`. Made by `penstock.create`.
 
     Args:
-        path: of the dataset.
+        path: path of the dataset.
     """
 
     def __init__(self, path: str) -> None:
@@ -56,11 +56,11 @@ class BaseWriter(ABC):
 
     @abstractmethod
     def _close(self) -> None:
-        """Drop what isn't committed, and release the output; a second call does nothing."""
+        """Discard uncommitted data and release the output; a second call does nothing."""
 
     @contextlib.contextmanager
     def _aborting(self) -> Generator[None]:
-        """Abort after an error: the files no longer hold what was counted."""
+        """Abort after an error: the files no longer match the counts."""
         try:
             yield
         except BaseException:
@@ -75,17 +75,17 @@ def require_open(is_open: bool, path: str) -> None:
 
 
 def require_fields(fields: object, path: str) -> None:
-    """Raise `ConfigError` for a sample or a batch that is no mapping from names to values."""
+    """Raise `ConfigError` for a sample or a batch that isn't a mapping from names to values."""
     if not isinstance(fields, Mapping):
         found = f"a {type(fields).__name__}"
         raise ConfigError("a sample or batch must be a mapping", path=path, found=found, expected="{name: value}")
 
 
 def rows_of(batch: Batch, path: str) -> Iterator[Sample]:
-    """The k samples of a batch, given as columns.
+    """Yield the k samples of a batch of columns.
 
     Raises:
-        ConfigError: no columns, or not all of one length.
+        ConfigError: there are no columns, or their lengths differ.
     """
     require_fields(batch, path)
     num_rows_of(batch.values(), path)
@@ -94,7 +94,7 @@ def rows_of(batch: Batch, path: str) -> Iterator[Sample]:
 
 
 def num_rows_of(columns: Iterable[Sized], path: str) -> int:
-    """How long all columns are, 0 for none; raises `ConfigError` where they differ."""
+    """Return the common length of all columns, 0 without columns; raise `ConfigError` if they differ."""
     lengths = sorted({len(column) for column in columns})
     if len(lengths) > 1:
         raise ConfigError("columns of different lengths", path=path, found=lengths)
@@ -102,7 +102,7 @@ def num_rows_of(columns: Iterable[Sized], path: str) -> int:
 
 
 def require_known(options: Mapping[str, Any], known: Sequence[str], path: str) -> None:
-    """Raise `ConfigError` for options that a writer does not take, or whose values are of another kind."""
+    """Raise `ConfigError` for options that a writer doesn't support, or whose values have the wrong type."""
     unknown = sorted(set(options) - set(known))
     if unknown:
         raise ConfigError(f"unknown option {', '.join(unknown)}", path=path, expected=", ".join(known))
@@ -152,4 +152,4 @@ _KINDS: dict[str, _Kind] = {
     "code": (lambda value: isinstance(value, Mapping), "file name → content"),
     "size_limit": (lambda value: _is_count(value) or _is_text(value), "bytes, or a text such as 64mb"),
 }
-"""Option → what it may be; a writer says by itself which of these values it takes."""
+"""Option → its possible types; a writer checks by itself which values it supports."""
