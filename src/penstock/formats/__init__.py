@@ -428,12 +428,12 @@ def files_at(name: str, path: str) -> tuple[str, ...]:
 
 
 def finish_planes(name: str, store: Store, path: str) -> None:
-    """End what a writer of tokens with planes had left to do that was killed; raises `PrepareError`: it is at work."""
+    """Complete the commit of a killed writer of tokens with planes; raise `PrepareError` if it is still running."""
     _finish_killed(get_format(name), store, path, files_at(name, path), owned_by(name, store))
 
 
 def finish_replacement(name: str, store: Store, path: str) -> None:
-    """End what a writer had left to do that was killed once its data were visible; raises `PrepareError`: it is not."""
+    """Complete the commit of a writer killed after its data became visible; raise `PrepareError` if it still runs."""
     _finish_replacement(get_format(name), store, path, files_at(name, path), owned_by(name, store))
 
 

@@ -1,7 +1,7 @@
 """Datasets with an exclude list, as they are read and as they are rewritten.
 
-Read, they have the same numbers, positions and fingerprints, and excluded samples are errors. Rewritten by commands, they
-have the other samples, renumbered.
+Reading one keeps numbers, positions and fingerprints, and excluded samples raise errors. Commands that rewrite it leave
+excluded samples out and renumber the others.
 
 Optional methods of a source are passed on by name, and only those that give no content away: a capability that is
 added to a format is missing here until it is listed. Memory: 8 bytes per excluded sample, and 8 per token document.
@@ -145,7 +145,7 @@ def carried_list(source: Any) -> ExcludeList:
 
 
 def left_out(source: Any) -> dict[str, Any]:
-    """Return what a side file records if excluded samples are left out: `{"excluded": [digest of the list]}`."""
+    """Return the record of omitted excluded samples in a side file: `{"excluded": [digest of the list]}`."""
     return {"excluded": [excluded_list(source).digest]} if excluded_count(source) else {}
 
 
@@ -444,7 +444,7 @@ class KeptTokens(KeptSource):
         return self.joined(self.source.tokens, start, stop)
 
     def joined(self, read: Callable[[int, int], NDArray[Any]], start: int, stop: int) -> NDArray[Any]:
-        """[stop - start]: what `read` gives for the tokens `[start, stop)` of what is kept, by places in the whole."""
+        """Return what `read` returns for the kept tokens `[start, stop)`; it is called with places in the whole."""
         gaps, added = self._gaps
         inside = gaps[(gaps > start) & (gaps < stop)].tolist()
         runs: list[NDArray[Any]] = []

@@ -22,7 +22,7 @@ def preferred_mode(store: Store, *, compressed: bool = False) -> Mode:
 
 
 def way_to_read(store: Store, path: str, read: ReadMode) -> Literal["mmap", "pread"]:
-    """What `read=` means for files under `path`; raises `Unsupported` for `"mmap"` in a store without maps."""
+    """Return how to read files under `path`; raise `Unsupported` for `"mmap"` if the store can't map files."""
     if read == "auto":
         safe = not (store.is_local and on_network(path))
         return "mmap" if safe and isinstance(store, SupportsMmap) else "pread"

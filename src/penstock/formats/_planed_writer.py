@@ -264,7 +264,7 @@ class PlaneFiles:
             raise
 
     def as_stored(self, planes: Mapping[str, NDArray[Any]], num_tokens: int) -> dict[str, NDArray[Any]]:
-        """The values of so many tokens in their dtypes; raises `ConfigError` where that would change one."""
+        """Convert the values of `num_tokens` tokens to their dtypes; raise `ConfigError` if one would change."""
         stored = {name: _as_stored(name, planes[name], one.dtype, self._base) for name, one in self._planes.items()}
         if any(len(one) != num_tokens for one in stored.values()):
             raise ConfigError("planes and tokens have different lengths", path=self._base, expected=num_tokens)

@@ -1,25 +1,25 @@
 """Planes on disk: `<data>.plane.<name>-<8 digits of its digest>`, listed in the small index `<data>.planes`.
 
-`<data>` is the file or folder that makes a dataset visible: a packed file, a Megatron `.idx`, a zarr group, the
-`index.json` of a folder of token files, whose planes are of all its files together. A plane
-holds one value a token, back to back, little-endian in its natural width; of `bool` eight a byte, the first in the
-lowest bit. The index is one JSON document:
+`<data>` is the file or folder that makes a dataset visible: a packed file, a Megatron `.idx`, a zarr group, or the
+`index.json` of a folder of token files, whose planes cover all of its files. A plane holds one value per token, back to
+back, little-endian in its natural width. Planes of `bool` store eight values per byte, the first in the lowest bit. The
+index is one JSON document:
 
 | key | content |
 |---|---|
 | `version` | 1 |
-| `num_tokens` | values of each plane |
-| `binding` | xxh3-128 of that number (u64) and of the first and the last 2,048 ids (u32): of which tokens they are |
-| `planes` | of each `name`, `dtype`, `size_bytes`, and `digest`: xxh3-128 of its file |
-| `check` | xxh3-128 of the document without it |
+| `num_tokens` | number of values of each plane |
+| `binding` | xxh3-128 of that number (u64) and of the first and last 2,048 ids (u32): identifies the tokens |
+| `planes` | per plane `name`, `dtype`, `size_bytes`, and `digest`: xxh3-128 of its file |
+| `check` | xxh3-128 of the document without this key |
 
-On this machine it is `<data>.planes.next` until its tokens are visible: published before its planes, these before the
-tokens, and renamed after them. A reader takes the one of both that fits the tokens; one that waits counts with all of
-its planes. So a writer that is killed anywhere leaves tokens and planes, or neither. In other stores it has its name
-from the start.
+On this machine the index is called `<data>.planes.next` until its tokens are visible. It is published before its
+planes, the planes before the tokens, and it is renamed after them. Readers use the index that fits the tokens; a
+waiting index counts only with all of its planes. So a writer killed at any point leaves tokens and planes, or
+neither. In other stores the index has its final name from the start.
 
-Between both renames the side file of the tokens gets the names and digests of their planes: with it, a copy that lacks
-them is an error. A side file without them, of a writer that was killed just then, says nothing about planes.
+Between both renames, the names and digests of the planes are recorded in the side file of the tokens: a copy without
+recorded planes is an error. A side file without such a record, from a writer killed at that moment, proves nothing.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _dtype_name(dtype: object) -> str:
 
 
 def base_of(format: str, path: str) -> str | None:
-    """What makes a dataset visible, beside which its planes lie; None for formats that have none."""
+    """Return the file or folder that makes a dataset visible and names its planes; None without planes."""
     bare = path.rstrip("/") or path
     if format == "megatron":
         return bare.removesuffix(".idx").removesuffix(".bin") + ".idx"

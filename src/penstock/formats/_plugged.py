@@ -16,7 +16,7 @@ _BY_TRAIT = {"write": "create", "verify": "check", "repair": "repair"}
 
 
 def of_plug_in(point: EntryPoint) -> Format:
-    """What an entry point names; raises `ConfigError` where it can't be imported, or is no format of that name."""
+    """Return the format of an entry point; raise `ConfigError` if it can't be imported or has another name."""
     found = imported(point)
     promised = [name for trait, name in _BY_TRAIT.items() if getattr(getattr(found, "traits", None), trait, False)]
     missing = [name for name in (*_OF_ALL, *promised) if not hasattr(found, name)]

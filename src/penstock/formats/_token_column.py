@@ -279,7 +279,7 @@ class ColumnTokens:
 
     @property
     def doc_starts(self) -> IntArray:
-        """Document boundaries, int64[n_docs + 1]; found by one pass over the column, once per host if there are many rows.
+        """Document boundaries, int64[n_docs + 1]. Found by one pass; once per host if there are many rows.
 
         Raises:
             ConfigError: a row contains the EOS id but doesn't end with it, and `documents` isn't given.

@@ -109,7 +109,7 @@ def is_tokenizer(head: bytes, path: str) -> bool:
 
 
 def of_binary(head: bytes) -> Cause | None:
-    """What the first bytes of a file are, where they are neither text nor compressed; None where they may be lines."""
+    """Return the kind of a file that is neither text nor compressed, by its first bytes; None if it may be lines."""
     for magic, cause in _MAGIC.items():
         if head.startswith(magic):
             return cause
