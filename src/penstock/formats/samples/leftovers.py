@@ -6,7 +6,7 @@ LEFTOVER_NAMES = (".DS_Store", "Thumbs.db", "desktop.ini")
 
 
 def is_leftover(name: str) -> bool:
-    """Whether an operating system or its archiver left this file: it belongs to no sample.
+    """Return true if a file was left by an operating system or its archiver and isn't part of a sample.
 
     These are the folder `__MACOSX` and `._*` files of macOS, `.DS_Store`, and `Thumbs.db` and `desktop.ini` of Windows.
     """

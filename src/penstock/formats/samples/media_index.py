@@ -1,12 +1,12 @@
-"""The two tables of `index.sqlite` that know media files: of a WebDataset, and of a folder.
+"""The two tables of media files in the `index.sqlite` of a WebDataset or a folder.
 
 | table | columns |
 |---|---|
 | `media_metadata` | `entry_key`: full name of the file, `metadata_type`: `image` or `av`, `metadata_json` |
 | `media_filters` | `filter_id`, `strategy`: `EXTENSION`, `HEADER` or `GLOB`, `patterns`, `created_at_utc` |
 
-The JSON is compact and has the fields of `ImageMetadata` or `AVMetadata` in their order, those that are None left out.
-A run of a preparation is a filter; rows are those of all filters together. Tables are those of Energon 7.3 and 7.4.
+The JSON is compact and has the fields of `ImageMetadata` or `AVMetadata` in order, without those that are None. Each
+run of `prepare` adds a filter; rows are those of all filters together. The tables are those of Energon 7.3 and 7.4.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _COLUMNS = {
 }
 _KINDS: dict[str, type[ImageMetadata] | type[AVMetadata]] = {"image": ImageMetadata, "av": AVMetadata}
 _DAMAGE = (sqlite3.Error, UnicodeDecodeError)
-"""What a damaged database raises: names in its tables may be no text."""
+"""Errors raised for a damaged database: names in its tables may be invalid UTF-8."""
 
 _REMAKE = "Rebuild it: `penstock prepare-media`"
 
 
 @dataclass(frozen=True, slots=True)
 class MediaRow:
-    """What is known of one file: its full name, its metadata, and traits of images that no index holds."""
+    """One media file: its full name, its metadata, and traits of images that no index records."""
 
     name: str
     metadata: MediaMetadata
@@ -57,11 +57,11 @@ class MediaRow:
 
 @dataclass(frozen=True, slots=True)
 class MediaFilter:
-    """Which files a preparation looked at.
+    """Selection of the files that a preparation examined.
 
     Attributes:
         strategy: one of `STRATEGIES`.
-        patterns: of `GLOB`, joined by commas; else empty.
+        patterns: patterns of `GLOB`, joined by commas; otherwise empty.
     """
 
     strategy: str
@@ -78,10 +78,10 @@ def encode_metadata(metadata: MediaMetadata) -> tuple[str, str]:
 
 
 def decode_metadata(kind: str, text: str) -> MediaMetadata:
-    """The metadata of a row.
+    """Return the metadata of a row.
 
     Raises:
-        FormatError: no such kind, or no such JSON.
+        FormatError: the kind is unknown, or the JSON is invalid.
     """
     if kind not in _KINDS:
         raise FormatError("unknown kind of media metadata", found=str(kind)[:40], expected=" | ".join(_KINDS))
@@ -95,7 +95,7 @@ def decode_metadata(kind: str, text: str) -> MediaMetadata:
 
 
 def connect_media(store: Store, path: str) -> sqlite3.Connection:
-    """A read-only connection to an index; raises `Corrupt` where it is no database that may be read."""
+    """Return a read-only connection to an index; raise `Corrupt` if it isn't a permitted database."""
     try:
         return connect(store, path)
     except _DAMAGE as error:
@@ -103,31 +103,31 @@ def connect_media(store: Store, path: str) -> sqlite3.Connection:
 
 
 def has_table(connection: sqlite3.Connection, table: str) -> bool:
-    """Whether one of the two tables is there, with all its columns.
+    """Return true if one of the two tables exists with all its columns.
 
     Raises:
-        sqlite3.Error: the file is no database.
+        sqlite3.Error: the file isn't a database.
     """
     found = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
     return _COLUMNS[table] <= found
 
 
 def read_metadata(connection: sqlite3.Connection, name: str, *, path: str) -> MediaMetadata | None:
-    """What is known of one file; None where nothing is.
+    """Return the metadata of one file, or None if there is none.
 
     Args:
-        connection: of `index.sqlite`.
+        connection: connection to `index.sqlite`.
         name: full name of the file.
-        path: of the database, for errors.
+        path: path of the database, for errors.
 
     Raises:
-        Corrupt: the file is no database, or its row is wrong.
+        Corrupt: the file isn't a database, or the row is invalid.
     """
     query = "SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_key = ?"
     try:
         row = connection.execute(query, (name,)).fetchone() if has_table(connection, METADATA) else None
     except UnicodeEncodeError:
-        return None  # no text: the table can't hold it
+        return None  # not UTF-8: the table can't hold it
     except _DAMAGE as error:
         raise _damaged(path, error) from None
     return None if row is None else _decoded(name, row[0], row[1], path)
@@ -145,7 +145,7 @@ def read_rows(connection: sqlite3.Connection, *, path: str) -> Iterator[MediaRow
 
 
 def read_filters(connection: sqlite3.Connection, *, path: str) -> list[tuple[MediaFilter, str]]:
-    """Filters in the order in which they were added, and when; raises `Corrupt`."""
+    """Return filters and their creation times, in the order in which they were added; raise `Corrupt`."""
     try:
         if not has_table(connection, FILTERS):
             return []
@@ -171,7 +171,7 @@ def _damaged(path: str, error: sqlite3.Error | UnicodeDecodeError) -> Corrupt:
 
 
 def other_header(media: MediaBytes, metadata: MediaMetadata) -> str | None:
-    """What the header of a file says, or why it says nothing, where its row says something else."""
+    """Return the metadata in the header of a file, or why it is unreadable, if it differs from the row; else None."""
     try:
         if isinstance(metadata, ImageMetadata):
             found: object = read_image_header(media)
@@ -191,8 +191,8 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def add_filters(connection: sqlite3.Connection, filters: Iterable[tuple[MediaFilter, str]]) -> None:
-    """Add filters, each with when; one that is there stays as it is."""
-    # "INSERT OR IGNORE" would use up a number.
+    """Add filters with their creation times; existing filters stay unchanged."""
+    # "INSERT OR IGNORE" would skip numbers.
     known = {(how, what) for how, what in connection.execute("SELECT strategy, patterns FROM media_filters")}
     for one, created_at in filters:
         if (one.strategy, one.patterns) not in known:

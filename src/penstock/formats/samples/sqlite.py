@@ -1,9 +1,10 @@
-"""Databases of sqlite in any store, read only. What strangers made is held to plain tables and to a number of steps.
+"""Read-only SQLite databases in any store. Untrusted databases may only have plain tables, and steps are limited.
 
-A view, a trigger, a generated column or a virtual table is a program: a query over one may never end. And pages of a
-damaged file may lead in circles. So only tables and their indexes are taken, no value is longer than
-`MOST_SQLITE_VALUE_BYTES`, and a statement ends after `SQLITE_STEPS + SQLITE_STEPS_PER_BYTE × size` steps of sqlite's
-machine, which no query over so many rows needs. What the system refuses is an `OSError`, as of any other file.
+A view, a trigger, a generated column or a virtual table is a program: a query over one may never end. Pages of a
+damaged file may form cycles. So only tables and their indexes are allowed, no value may be longer than
+`MOST_SQLITE_VALUE_BYTES`, and a statement is interrupted after `SQLITE_STEPS + SQLITE_STEPS_PER_BYTE × size` steps of
+the virtual machine, more than any query over so many rows needs. Errors of the system are an `OSError`, as for any
+other file.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ _SYSTEM = {
 
 
 class _Bounded(sqlite3.Connection):
-    """A connection whose statements end."""
+    """Connection whose statements are interrupted at a limit."""
 
     left = most = 0
 
     def bound(self, size_bytes: int) -> None:
-        """Set the limits, for a database of so many bytes; raises `sqlite3.DatabaseError` for one that is a program."""
+        """Set the limits for a database of this size; raise `sqlite3.DatabaseError` if it contains programs."""
         self.most = self.left = -(-(SQLITE_STEPS + SQLITE_STEPS_PER_BYTE * size_bytes) // _STRIDE)
         self.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_SQLITE_VALUE_BYTES)
         self.set_progress_handler(self._step, _STRIDE)
@@ -60,13 +61,13 @@ class _Bounded(sqlite3.Connection):
 
 
 def connect(store: Store, path: str) -> sqlite3.Connection:
-    """A read-only connection to a database of any store; a remote one is read whole.
+    """Return a read-only connection to a database of any store; a remote database is downloaded completely.
 
     Raises:
-        NotFound: no such file.
-        UnsafeData: a pipe or a device.
-        OSError: the system refused.
-        sqlite3.DatabaseError: no database, or one that holds more than tables and their indexes.
+        NotFound: the file doesn't exist.
+        UnsafeData: the file is a pipe or a device.
+        OSError: the system call failed.
+        sqlite3.DatabaseError: the file isn't a database, or contains more than tables and their indexes.
     """
     if store.is_local:
         local = store.real_path(path)
@@ -76,7 +77,7 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
             with system_errors(path):
                 return _in_memory(copy)
         local = copy
-    LocalStore().size(local)  # SQLite would not say what else stands there
+    LocalStore().size(local)  # rejects pipes and devices, which SQLite doesn't report
     uri = f"file:{quote(absolute(local))}?mode=ro&immutable=1"
     with system_errors(local):
         connection = sqlite3.connect(uri, uri=True, check_same_thread=False, cached_statements=16, factory=_Bounded)
@@ -85,32 +86,32 @@ def connect(store: Store, path: str) -> sqlite3.Connection:
 
 @contextlib.contextmanager
 def system_errors(path: str) -> Generator[None]:
-    """Errors of sqlite that are the system's, such as a full disk, as `OSError`; others are a `sqlite3.Error`.
+    """Turn errors of SQLite that are the system's, such as a full disk, into `OSError`; others stay `sqlite3.Error`.
 
     Args:
-        path: of the database.
+        path: path of the database.
     """
     try:
         yield
     except sqlite3.Error as error:
         raise_system_error(error, path)
         raise
-    except UnicodeDecodeError as error:  # sqlite3 raises it for the names of damaged tables
+    except UnicodeDecodeError as error:  # raised by sqlite3 for the names of damaged tables
         raise sqlite3.DatabaseError(f"text that is not UTF-8: {error}") from None
 
 
 def raise_system_error(error: BaseException, path: str) -> None:
-    """Raise the `OSError` that an error of sqlite is; does nothing where it is none."""
+    """Raise the `OSError` that caused an error of SQLite, if any; otherwise return."""
     number = _SYSTEM.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF)
     if number is None:
         return
     if number == errno.EACCES and os.path.exists(path):
-        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # says why it can't be opened
+        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))  # raises the reason
     raise named(OSError(number, os.strerror(number)), path) from None
 
 
 def _copy(store: Store, path: str) -> str | bytearray:
-    """Path of a copy, or the bytes where the store keeps none, or has no room for one."""
+    """Return the path of a local copy, or the bytes if the store keeps no copies or has no room for one."""
     if not store.keeps_copies:
         return bytearray(store.get(path))
     try:
@@ -120,7 +121,7 @@ def _copy(store: Store, path: str) -> str | bytearray:
 
 
 def _in_memory(data: bytearray) -> sqlite3.Connection:
-    # One in memory has no write-ahead log beside it, whatever its header says.
+    # A database in memory has no write-ahead log, whatever its header says.
     data[_FORMAT_BYTES] = _NOT_A_WAL
     connection = sqlite3.connect(":memory:", check_same_thread=False, factory=_Bounded)
     connection.deserialize(bytes(data))
@@ -128,24 +129,24 @@ def _in_memory(data: bytearray) -> sqlite3.Connection:
 
 
 def damage(connection: sqlite3.Connection) -> str | None:
-    """What is wrong with a database's pages, rows and indexes, each looked at; None for nothing.
+    """Return the first problem with a database's pages, rows and indexes, all of which are checked, or None.
 
     Raises:
-        sqlite3.Error: it is so damaged that this can't be found out.
+        sqlite3.Error: the database is too damaged for a check.
     """
     found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
     return None if found == "ok" else found[:200]
 
 
 def connect_to_write(path: str) -> sqlite3.Connection:
-    """A connection to a copy of a database; transactions begin and end explicitly.
+    """Return a connection to a copy of a database; transactions begin and end explicitly.
 
     Raises:
-        sqlite3.DatabaseError: no database, a damaged one, or one that holds more than tables and their indexes.
+        sqlite3.DatabaseError: the file isn't a database, is damaged, or contains more than tables and their indexes.
     """
     size_bytes = os.path.getsize(path) if os.path.exists(path) else 0
     connection = _bounded(sqlite3.connect(path, isolation_level=None, factory=_Bounded), size_bytes)
-    # What is written has no limit, so that no page may lead in a circle: each is looked at once.
+    # Writing has no step limit. The integrity check visits each page once, so pages can't form cycles.
     connection.set_progress_handler(None, 0)
     wrong = connection.execute("PRAGMA quick_check(1)").fetchone()[0] if size_bytes else "ok"
     if wrong != "ok":

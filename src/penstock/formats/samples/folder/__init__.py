@@ -1,11 +1,11 @@
-"""A folder of media files, each a sample of its own, found by its path in the folder.
+"""A folder of media files, each a sample of its own, identified by its path in the folder.
 
-| place | content |
+| path | content |
 |---|---|
-| `**/*` | the files: links are followed, hidden ones count |
-| `.nv-meta/index.sqlite` | what their headers say, where it was prepared: see `penstock.formats.samples.media_index` |
+| `**/*` | the files; links are followed, hidden files included |
+| `.nv-meta/index.sqlite` | media metadata, if it was prepared: see `penstock.formats.samples.media_index` |
 
-There is no list of the files: they are those that are there, in the byte order of their paths. Energon takes such a
+There is no list of the files: samples are the existing files, in the byte order of their paths. Energon uses such a
 folder as auxiliary data, by name. Checked against megatron-energon 7.4.1.
 """
 
@@ -36,7 +36,7 @@ class _Folder:
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By its media index, by our side file, else by media among its first files."""
+        """Recognize a folder by its media index, its side file, or media among its first files."""
         root = path.rstrip("/") or path
         if not store.is_folder(root):
             return Sniff(False, "no folder")

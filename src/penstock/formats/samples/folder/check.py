@@ -35,7 +35,7 @@ def require_as_recorded(store: Store, root: str, names: Sequence[str]) -> None:
     if manifest is None or manifest.format != "folder":
         return
     if store.keeps_copies:
-        store.survey(root, 2 * len(names) + _OTHER_FILES)  # one listing tells all sizes
+        store.survey(root, 2 * len(names) + _OTHER_FILES)  # one listing returns all sizes
     require_none(_check_side_file(store, root, names, "quick"))
     require_size("folder", store, root, manifest, names)
 

@@ -1,4 +1,4 @@
-"""The files of a folder dataset, by their paths in it."""
+"""List the files of a folder dataset, and handle their names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NV_META = ".nv-meta"
 INDEX = f"{NV_META}/index.sqlite"
 SIDE_SUFFIX = ".penstock"
 MEDIA = tuple(f".{name}" for name in sorted(IMAGE_SUFFIXES | AV_SUFFIXES | {"aac", "m4a", "m4v", "ogg"}))
-"""How names of media files end."""
+"""Suffixes of media files."""
 _AT_ONCE = 16
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 def read_each(store: Store, read: Callable[[T], R], files: Sequence[T]) -> list[R]:
-    """What `read` makes of each file, in order; of those that are far away several at once, a request each."""
+    """Return `read(file)` for each file, in order; files of remote stores are read concurrently."""
     if store.is_local or len(files) < 2:
         return list(map(read, files))
     with Pool(min(_AT_ONCE, len(files)), "penstock-files") as pool:
@@ -37,13 +37,13 @@ def read_each(store: Store, read: Callable[[T], R], files: Sequence[T]) -> list[
 
 
 def list_files(store: Store, root: str) -> list[str]:
-    """Paths of all files below a folder, in byte order; links are followed. Memory: about 100 bytes a file.
+    """Return the paths of all files below a folder, in byte order; follows links. Memory: about 100 bytes per file.
 
-    What Energon and we keep beside the data is left out: `.nv-meta`, side files, and staged files.
+    Metadata of Energon and Penstock is skipped: `.nv-meta`, side files, and staged files.
 
     Raises:
-        NotFound: no such folder, or a link that leads nowhere.
-        UnsafeData: a link that leads out of the folder.
+        NotFound: the folder doesn't exist, or a link is broken.
+        UnsafeData: a link leads out of the folder.
     """
     if not store.is_folder(root):
         raise NotFound("no such folder", path=root, hint="Check the path")
@@ -72,7 +72,7 @@ def name_in(root: str, name: str) -> str:
 
 
 def require_name(name: str, root: str) -> str:
-    """A name that a file of a dataset may have, for writing; raises `ConfigError`."""
+    """Return `name` if it is valid for a file of a dataset; raise `ConfigError` otherwise."""
     pieces = name.split("/")
     if (
         not name
@@ -87,23 +87,23 @@ def require_name(name: str, root: str) -> str:
 
 
 def part_of(name: str) -> str:
-    """The part that a file is, by the rule of tars: what follows the first dot of its last component."""
+    """Return the part name of a file, by the rule of tars: all after the first dot of its last component."""
     return name.rpartition("/")[2].partition(".")[2]
 
 
 def sample_of(name: str) -> str:
-    """The sample that a file is a part of, by the rule of tars: its path up to the first dot of its last component."""
+    """Return the sample key of a file, by the rule of tars: its path up to the first dot of its last component."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}{last.partition('.')[0]}"
 
 
 def is_part(name: str) -> bool:
-    """Whether a file is a part of a sample by that rule: not hidden, with an extension, and no leftover."""
+    """Return true if a file is a part of a sample by the rule of tars: not hidden, with an extension, no leftover."""
     return part_of(name) != "" and sample_of(name)[-1:] not in ("", "/") and not is_leftover(name)
 
 
 def is_text(name: str) -> bool:
-    """Whether a name is UTF-8, so that files which hold names can hold it."""
+    """Return true if a name is valid UTF-8, so that metadata files can hold it."""
     return name.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in name)
 
 

@@ -1,4 +1,4 @@
-"""Reading a folder of media files: by number, in the byte order of names, and by name."""
+"""Read a folder of media files by number, in the byte order of names, and by name."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ _NO_FILE = {errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
 
 
 def open_folder(store: Store, path: str, options: OpenOptions) -> FolderSource:
-    """Open a folder; its files are listed when the first is read.
+    """Open a folder; its files are listed at the first access.
 
     Raises:
-        NotFound: no such folder.
+        NotFound: the folder doesn't exist.
     """
     root = path.rstrip("/") or path
     if not store.is_folder(root):
@@ -68,10 +68,11 @@ def open_folder(store: Store, path: str, options: OpenOptions) -> FolderSource:
 
 
 class FolderSource(StoredSource):
-    """The files of one folder; see `penstock.abc.Source`. Made by `penstock.open`.
+    """Files of one folder; see `penstock.abc.Source`. Returned by `penstock.open`.
 
-    A sample is one file: `{"__key__": its path, "<part>": value}`, where the part is what follows the first dot of its
-    name. With `raw=True` the value is its bytes, and `__restore_key__`, `__sources__` and `__subflavors__` are there.
+    A sample is one file: `{"__key__": its path, "<part>": value}`. The part is all after the first dot of its name.
+    With `raw=True` the value is the bytes of the file, and the sample also has `__restore_key__`, `__sources__` and
+    `__subflavors__`.
     """
 
     title = "folder"
@@ -91,7 +92,7 @@ class FolderSource(StoredSource):
 
     @property
     def schema(self) -> Schema:
-        """The key, and open for the parts; with `columns`, these."""
+        """Key, open to parts; with `columns`, only these."""
         names = self._options.columns or ("__key__",)
         return Schema(tuple(Field(name, "text" if name == "__key__" else "part") for name in names), open=True)
 
@@ -107,7 +108,7 @@ class FolderSource(StoredSource):
 
     @property
     def preferred_mode(self) -> None:
-        """None: each file is read by itself."""
+        """None: each file is read individually."""
 
     def proof(self) -> None:
         """Raise `Corrupt` if the files contradict the side file; see `penstock.formats._proof`."""
@@ -120,7 +121,7 @@ class FolderSource(StoredSource):
         return self._sample(as_index(index, len(self._names)))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the files at `indices`: int64[k]; a part that a file is not is None in its row."""
+        """Return the files at `indices` (int64[k]) as columns; a file is None in the columns of other parts."""
         return stack(read_each(self._store, self._sample, as_indices(indices, len(self._names)).tolist()))
 
     def __iter__(self) -> Iterator[Sample]:
@@ -131,7 +132,7 @@ class FolderSource(StoredSource):
         return Place(extents=(Extent(path, 0, self._store.size(path)),))
 
     def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
-        """Its path; the file, which is the one part of its sample; how many parts, and that these are all."""
+        """Return path and file of a sample, its only part; the number of parts; and true, as these are all."""
         name = self.key_of(index)
         path = f"{self.path}/{name}"
         extent = Extent(path, 0, self._store.size(path))
@@ -148,10 +149,10 @@ class FolderSource(StoredSource):
         return self._places[key]
 
     def get(self, name: str, /) -> bytes:
-        """The bytes of one file, by its path in the folder.
+        """Return the bytes of one file, by its path in the folder.
 
         Raises:
-            NotFound: no such file.
+            NotFound: the file doesn't exist.
             UnsafeData: the name leaves the folder.
         """
         try:
@@ -164,7 +165,7 @@ class FolderSource(StoredSource):
             ) from None
 
     def has_file(self, name: str, /) -> bool:
-        """Return whether `get` finds a file of this name, without reading it; raises as `get` for an unsafe name."""
+        """Return true if `get` finds a file of this name, without reading it; an unsafe name raises `UnsafeData`."""
         path = path_of(self.path, name)
         try:
             return not self._store.is_folder(path) and self._store.exists(path)
@@ -174,7 +175,7 @@ class FolderSource(StoredSource):
             return False
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
-        """What the media index knows of one file, with the size of decoded pixels; raises `NotFound`."""
+        """Return the metadata of a file in the media index, with the size of decoded pixels; raise `NotFound`."""
         connection, name = self._connection(), name_in(self.path, name)
         path = f"{self.path}/{INDEX}"
         found = None if connection is None else read_metadata(connection, name, path=path)
@@ -186,7 +187,7 @@ class FolderSource(StoredSource):
         return found
 
     def details(self) -> dict[str, Any]:
-        """What `info` shows: how many files each part has, and how many samples `convert` makes of them."""
+        """Details shown by `info`: the number of files per part, and the number of samples `convert` would make."""
         parts = Counter(map(part_of, self._names))
         shown = {name or "no extension": f"{count:,}" for name, count in parts.most_common(_MOST_PARTS)}
         if len(parts) > _MOST_PARTS:
@@ -200,7 +201,7 @@ class FolderSource(StoredSource):
 
     @property
     def _names(self) -> list[str]:
-        # Two threads may both come here: they list the same files, and one copy goes.
+        # Two threads may both get here. They list the same files, and one copy is freed.
         if self._known_names is None:
             self._known_names = list_files(self._store, self.path)
         return self._known_names

@@ -1,4 +1,4 @@
-"""Writing a folder of files: nothing is visible before all of them are durable."""
+"""Write a folder of files; nothing is visible before all of them are durable."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _META = frozenset(("__key__", "__restore_key__", "__sources__", "__subflavors__"
 
 
 def create_folder(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> FolderWriter:
-    """A writer for a folder of files.
+    """Return a writer for a folder of files.
 
     Raises:
-        ConfigError: an option, as there are none, or a folder that exists.
-        Unsupported: a store that is only read.
+        ConfigError: an option was passed (there are none), or the folder exists.
+        Unsupported: the store is read-only.
     """
     if options:
         raise ConfigError(f"unknown option {', '.join(sorted(options))}", path=path, expected="no options")
@@ -39,7 +39,7 @@ def create_folder(store: Store, path: str, options: Mapping[str, Any], *, overwr
 
 
 def own_files(store: Store, folder: str) -> list[str] | None:
-    """The files that the side file of a folder lists, and what is kept beside them; None where there is none."""
+    """Return the files in the side file of a folder, and the metadata files; None without a side file."""
     manifest = load_manifest(store, f"{folder}/{SIDE_SUFFIX}")
     if manifest is None or manifest.format != "folder":
         return None
@@ -60,9 +60,9 @@ def folder_manifest(digests: Mapping[str, tuple[str, ...]], size_bytes: int, giv
 
 
 class FolderWriter(BaseWriter):
-    """Writes each part of a sample as a file; see `penstock.abc.Writer`. Made by `penstock.create`.
+    """Writes each part of a sample as a file; see `penstock.abc.Writer`. Returned by `penstock.create`.
 
-    A file's name is `<key>.<part>`; a sample of one part whose key ends in `.<part>` already gives its file's name.
+    A file's name is `<key>.<part>`, or `<key>` if the sample has one part and its key already ends in `.<part>`.
     """
 
     def __init__(self, path: str, folder: StagedFolder) -> None:
@@ -76,7 +76,7 @@ class FolderWriter(BaseWriter):
         """Add the files of one sample.
 
         Raises:
-            ConfigError: a name that is no name for a file or is there already, or a value that its part can't hold.
+            ConfigError: a file name is invalid or repeated, or a part can't hold its value.
         """
         require_open(self._open, self._path)
         require_fields(sample, self._path)
@@ -92,7 +92,7 @@ class FolderWriter(BaseWriter):
             self._add(require_name(name, self._path), encode_part(part, value))
 
     def write_batch(self, batch: Batch, /) -> None:
-        """Add k samples given as columns; None where a sample lacks a part."""
+        """Add k samples passed as columns; None if a sample lacks a part."""
         for sample in rows_of(batch, self._path):
             self.write(sample)
 

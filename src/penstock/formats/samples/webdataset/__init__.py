@@ -1,21 +1,21 @@
-"""WebDataset: samples in tar shards, with the metadata of Energon beside them.
+"""WebDataset: samples in tar shards, with the metadata of Energon next to them.
 
-| place | content |
+| path | content |
 |---|---|
-| `**/*.tar` | shards: the members `<key>.<part>` that follow each other make one sample; see `samples`, `tar` |
-| `<shard>.tar.idx` | where each sample begins; see `shards` |
+| `**/*.tar` | shards: consecutive members `<key>.<part>` make one sample; see `samples`, `tar` |
+| `<shard>.tar.idx` | offset of each sample; see `shards` |
 | `.nv-meta/.info.json`, `.info.yaml` | shards and their numbers of samples; see `nvmeta` |
-| `.nv-meta/split.yaml`, `split.json` | splits and what they leave out |
-| `.nv-meta/dataset.yaml` | what samples become |
+| `.nv-meta/split.yaml`, `split.json` | splits and their excluded samples |
+| `.nv-meta/dataset.yaml` | the type of the samples |
 | `.nv-meta/index.sqlite`, `index.uuid` | samples and parts by name, media metadata; see `sqlite_index`, `lookup` |
-| `.nv-meta/index.keys` | ours: samples by key, by small reads; see `key_index` |
-| `.nv-meta/index.members` | ours: parts that are links, and counts of ignored members; see `members` |
-| `.nv-meta/.info.json.penstock` | ours: which shared work replaced what was there |
+| `.nv-meta/index.keys` | Penstock's: samples by key, by small reads; see `key_index` |
+| `.nv-meta/index.members` | Penstock's: parts that are links, and counts of ignored members; see `members` |
+| `.nv-meta/.info.json.penstock` | Penstock's: the distributed job that replaced the previous metadata |
 
-Limits: names up to 1 MiB; shards of any size. Checked against megatron-energon 7.4.1, and against what 2.3 to 7.3 left.
+Limits: names up to 1 MiB; shards of any size. Checked against megatron-energon 7.4.1, and against output of 2.3 to 7.3.
 
-Files: `tar` headers · `shards` the table of a shard · `braces`, `splits`, `nvmeta` the lists · `sqlite_index` the index
-made · `lookup` samples by key · `key_index` keys without that index · `open_shards`, `samples`, `source`, `typed`
+Files: `tar` headers · `shards` the table of a shard · `braces`, `splits`, `nvmeta` the lists · `sqlite_index` writes
+the index · `lookup` samples by key · `key_index` keys without that index · `open_shards`, `samples`, `source`, `typed`
 reading.
 """
 
@@ -39,7 +39,7 @@ from penstock.types import Action, Finding, OpenOptions, Sample, Sniff, Traits
 
 
 def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
-    """Open a prepared WebDataset, as its `dataset.yaml` says or raw; reads only files of `.nv-meta`."""
+    """Open a prepared WebDataset, typed by its `dataset.yaml` or raw; reads only files of `.nv-meta`."""
     if options.raw:
         return open_raw(store, path, options)
     if not store.exists(meta_path(path, DATASET_YAML)):
@@ -47,7 +47,7 @@ def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sam
             what = "decode needs a dataset.yaml: without one, samples are stored bytes"
             raise ConfigError(what, path=path, hint=f"`penstock prepare {path}` creates one. Or decode in ps.Crude")
         return open_raw(store, path, options)
-    # Slow, and not for all.
+    # Slow to import, and rarely needed.
     from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml, splits_of, typed_view
 
     said = read_dataset_yaml(store, path)
@@ -79,7 +79,7 @@ class _Webdataset:
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the list of shards in `.nv-meta`, else by tars in the folder."""
+        """Recognize a folder by the list of shards in `.nv-meta`, or by tars."""
         root = path.rstrip("/") or path
         for name in (INFO_JSON, INFO_YAML):
             if store.exists(meta_path(root, name)):

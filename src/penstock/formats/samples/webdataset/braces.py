@@ -1,12 +1,12 @@
-"""Lists of names in `split.yaml`: `{000..127}` and `{a,b}` expanded, and runs of numbered names collapsed.
+r"""Lists of names in `split.yaml`: expand `{000..127}` and `{a,b}`, and collapse runs of numbered names.
 
 | text | names |
 |---|---|
 | `{1..3}`, `{3..1}`, `{1..10..3}` | numbers up and down, with a step; `{001..127}` pads with zeros |
 | `{a..c}` | letters |
-| `{a,b}`, nested too | each of them |
-| `{a}`, `{}` | as they stand |
-| `\\{` | a brace that is part of a name |
+| `{a,b}`, also nested | each alternative |
+| `{a}`, `{}` | unchanged |
+| `\{` | a brace that is part of a name |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DIGITS = re.compile(r"([0-9]+)")
 
 
 class Budget:
-    """How much the texts of one list may still expand to.
+    """Remaining limits for the expansion of the texts of one list.
 
     Attributes:
         names: number of names left.
@@ -45,17 +45,17 @@ class Budget:
 
 
 def expand(text: str, path: str, *, keep_escapes: bool = False, budget: Budget | None = None) -> list[str]:
-    """All names that `text` stands for, in order.
+    """Return all names that `text` expands to, in order.
 
     Args:
         text: a name with braces.
-        path: of the file that it stands in, for messages.
-        keep_escapes: backslashes belong to what is expanded, such as a regular expression.
-        budget: shared by the texts of one list; the names count towards it.
+        path: the file that contains it, for messages.
+        keep_escapes: keep backslashes, for texts such as regular expressions.
+        budget: limits shared by the texts of one list, reduced by the names.
 
     Raises:
-        FormatError: a brace without its other one.
-        TooLarge: more names, or longer ones, than the budget allows.
+        FormatError: a brace is unbalanced.
+        TooLarge: there are more names, or longer ones, than the budget allows.
     """
     budget = Budget() if budget is None else budget
     if "{" not in text and "}" not in text and (keep_escapes or "\\" not in text):
@@ -73,7 +73,7 @@ def expand(text: str, path: str, *, keep_escapes: bool = False, budget: Budget |
 
 
 def collapse(names: Sequence[str]) -> list[str]:
-    """The same names in the same order, runs of numbered ones as one text; `expand` undoes it."""
+    """Return the same names in the same order, with runs of numbered names as one text; the inverse of `expand`."""
     found: list[str] = []
     pieces = [_DIGITS.split(name) for name in names]
     first = 0
@@ -88,7 +88,7 @@ def collapse(names: Sequence[str]) -> list[str]:
 
 
 def _run(pieces: Sequence[list[str]], first: int) -> tuple[int, int]:
-    """The last of the names that follow `first` in one run, and which piece counts up."""
+    """Return the last name of the run that begins at `first`, and the piece that counts up."""
     slot = -1
     last = first
     while last + 1 < len(pieces) and len(pieces[last + 1]) == len(pieces[last]):
@@ -130,7 +130,7 @@ def _expand(text: str, path: str, budget: Budget) -> list[str]:
 
 
 def _choices(inner: str, path: str, budget: Budget) -> list[str] | None:
-    """What a pair of braces stands for; None where they are no more than braces."""
+    """Return the alternatives of a pair of braces, or None if the braces are literal."""
     if found := _NUMBERS.match(inner):
         start, stop, step = found.groups()
         longest = max(map(len, (start, stop)))
@@ -161,13 +161,13 @@ def _choices(inner: str, path: str, budget: Budget) -> list[str] | None:
 
 
 def _integer(text: str) -> int:
-    """Of any number of leading zeros, which Python's `int` counts as digits."""
+    """Return the value of a text with any number of leading zeros, which count toward the digit limit of `int`."""
     return int(text.lstrip("-").lstrip("0") or "0") * (-1 if text.startswith("-") else 1)
 
 
 def _range(start: int, stop: int, step: str | None, inner: str, path: str) -> range:
     if step is not None and len(step.lstrip("-0")) > _MOST_DIGITS:
-        step = "9" * _MOST_DIGITS  # beyond any list: its first number alone
+        step = "9" * _MOST_DIGITS  # longer than any list: only its first number
     width = abs(_integer(step or "1")) or 1
     return range(start, stop + 1, width) if start < stop else range(start, stop - 1, -width)
 

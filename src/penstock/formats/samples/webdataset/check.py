@@ -77,7 +77,7 @@ def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth
         ConfigError: there is no split `options.split`.
     """
     root = path.rstrip("/") or path
-    # A web server has no folders.
+    # Web servers have no folders.
     if not any(map(store.exists, (root, meta_path(root, INFO_JSON), meta_path(root, INFO_YAML)))):
         raise NotFound("no such file or folder", path=root, hint="Check the path")
     if options.split is not None:
@@ -119,7 +119,7 @@ def _require_split(store: Store, root: str, split: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _TarTask:
-    """One shard to check; the list of `data` has no other one."""
+    """One shard to check; the list of `data` has only this shard."""
 
     data: PreparedDataset
     number: int
@@ -145,10 +145,10 @@ def _check_splits(data: PreparedDataset) -> Iterator[Problem]:
         fix = "Write [] or restore the missing value"
         yield Problem("webdataset.splits", Corrupt, meta_path(root, splits.name), what, fix)
     yield from _check_each_split(root, info, splits)
-    try:  # keys are looked up only beyond `quick`
+    try:  # keys are only looked up beyond `quick`
         unmatched = unmatched_shards(splits, info, root)
         unmatched = unmatched if data.depth == "quick" else unmatched_exclusions(store, root, splits, info)
-    except PenstockError:  # found by the other checks
+    except PenstockError:  # reported by the other checks
         return
     if unmatched:
         path, fix = meta_path(root, splits.name or SPLIT_YAML), "Write <shard> or <shard>/<key>, or remove the entry"
@@ -189,7 +189,7 @@ def _check_list(data: PreparedDataset) -> Iterator[Problem]:
     try:
         there = set(find_tars(store, root))
     except (NotFound, Unsupported):
-        there = set[str]()  # a web server doesn't list them
+        there = set[str]()  # web servers can't list them
     for name in counts:
         if name not in there and not store.exists(f"{root}/{name}"):
             what, fix = "a listed shard is missing", f"Download it. {data.prepare}"
@@ -208,7 +208,7 @@ _CHECKS = (
     Check(check_sqlite, "webdataset.sqlite"),
     Check(check_keys, KEYS_CODE),
 )
-"""Steps at all depths, in the order of their findings."""
+"""Checks at all depths, in the order of their findings."""
 
 
 def _check_samples(data: PreparedDataset) -> Iterator[Problem]:
@@ -216,7 +216,7 @@ def _check_samples(data: PreparedDataset) -> Iterator[Problem]:
     try:
         read_splits(data.store, data.root)
     except PenstockError:
-        return  # found by `_check_splits`
+        return  # reported by `_check_splits`
     shards = OpenShards(data.store, data.root, counts, "pread")
     names, starts = list(counts), np.cumsum([0, *counts.values()])
     total = int(starts[-1])
@@ -316,7 +316,7 @@ def _check_names(path: str, table: ShardTable) -> Iterator[Problem]:
 
 
 def _check_repeated_keys(data: PreparedDataset) -> Iterator[Problem]:
-    """Find a key that is in two shards, without an index. Memory: 16 bytes a sample."""
+    """Find a key that is in two shards, without an index. Memory: 16 bytes per sample."""
     store, root, shards = data.store, data.root, list(data.info.counts)
     digests = [_key_digests(store, f"{root}/{name}") for name in shards]
     starts = np.cumsum([0, *map(len, digests)])
@@ -339,7 +339,7 @@ def _key_digests(store: Store, path: str) -> NDArray[np.uint64]:
     try:
         keys = set(scan_shard(store, path).keys)
     except PenstockError:
-        keys = set[str]()  # found by `_check_shard`
+        keys = set[str]()  # reported by `_check_shard`
     return np.fromiter(map(_key_digest, keys), np.uint64, len(keys))
 
 
@@ -366,7 +366,7 @@ def _check_side_file(data: PreparedDataset, run: Run) -> Iterator[Finding]:
         facts = functools.partial(webdataset_facts, store, root, counts)
         manifest, findings = check_side_file("webdataset", store, root, side_path(root), facts)
     except NotFound:
-        return  # a shard is missing, which `_check_list` finds
+        return  # a shard is missing, which `_check_list` reports
     known: dict[str, tuple[str, ...]] = {}
     if manifest is not None:
         findings += [missing_file(root, name) for name in missing_files(store, root, manifest)]

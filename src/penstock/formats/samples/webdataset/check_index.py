@@ -24,7 +24,7 @@ from penstock.types import Depth
 
 KEYS_CODE = "webdataset.keys"
 _LOOKED_UP = 8
-"""Keys of a shard that are looked up."""
+"""Number of keys per shard to look up."""
 
 _UNREADABLE = (sqlite3.Error, UnicodeDecodeError, PenstockError)
 
@@ -83,7 +83,7 @@ def check_tar_index(data: PreparedDataset, path: str, table: ShardTable) -> Iter
     try:
         stored = np.frombuffer(data.store.get(index), "<i8")
     except (PenstockError, ValueError):
-        return  # found by `check_tar_indexes`
+        return  # reported by `check_tar_indexes`
     if len(stored) == len(table.offsets) and len(wrong := np.flatnonzero(stored != table.offsets)):
         place = int(wrong[0])
         what = f"the index of a shard has {len(wrong)} wrong offsets"
@@ -150,14 +150,14 @@ def check_sqlite_rows(data: PreparedDataset, number: int, path: str, table: Shar
                 rows = connection.execute(query, (number,)).fetchall()
                 good = rows == sorted(parts, key=lambda row: (row[0], row[2], row[3]))
     except _UNREADABLE:
-        return  # found by `check_sqlite`
+        return  # reported by `check_sqlite`
     if not good:
         what = "the rows of index.sqlite differ from the shard"
         yield Problem("webdataset.sqlite", Corrupt, index, what, data.remake, found=path)
 
 
 def check_keys(data: PreparedDataset) -> Iterator[Problem]:
-    """Check `index.keys` as a whole, each byte of it at depth `full`."""
+    """Check `index.keys`: its digest at depth `full`, its header and size otherwise."""
     path, fix = meta_path(data.root, KEYS), f"Rebuild it: {data.remake_keys}"
     if not data.store.exists(path):
         return
@@ -217,7 +217,7 @@ def check_media(data: PreparedDataset, path: str, table: ShardTable) -> Iterator
                     yield Problem("webdataset.media-differs", Corrupt, path, what, fix, start_bytes, found, stated,
                                   severity="warning")  # fmt: skip
     except sqlite3.Error:
-        return  # found by `check_sqlite`
+        return  # reported by `check_sqlite`
     except PenstockError as error:
         fix = "Rebuild it: `penstock prepare-media`"
         yield Problem("webdataset.media-index", Corrupt, index, "not a valid media index", fix, found=str(error))

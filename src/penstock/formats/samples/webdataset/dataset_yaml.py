@@ -1,15 +1,15 @@
-"""`dataset.yaml`: what the samples of a dataset are. Read in every form that Energon wrote.
+"""`dataset.yaml`: the type of the samples of a dataset. Reads every form that Energon has written.
 
 | form | keys |
 |---|---|
 | from 4.0 | `sample_type: {__module__, __class__}`, and `field_map`, or `sample_loader` with `part_filter` |
-| up to 3.x | `__module__`, `__class__: <X>Webdataset`, the rest as above |
-| crude | `__module__`, `__class__: CrudeWebdataset`: the parts as they are, decoded; `part_filter` as a list |
+| up to 3.x | `__module__`, `__class__: <X>Webdataset`, other keys as above |
+| crude | `__module__`, `__class__: CrudeWebdataset`: the parts unchanged, decoded; `part_filter` as a list |
 
-All may have `subflavors`, and a `subset`: `absolute_range` in samples, `range` in parts of what that leaves.
+All may have `subflavors`, and a `subset`: `absolute_range` in samples, `range` as fractions of the result.
 
-A field map says where fields come from, see `penstock.codec.fieldmap`. A sample loader is
-Python code beside the data: it runs after `trust=True` alone, and so does a part filter that is code.
+A field map lists the origin of each field, see `penstock.codec.fieldmap`. A sample loader is Python code next to the
+data. It only runs with `trust=True`, and so does a part filter that is code.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ _OLD_PREFIXES = ("audio_", "video_")
 
 @dataclass(frozen=True, slots=True)
 class DatasetYaml:
-    """What a `dataset.yaml` says.
+    """Content of a `dataset.yaml`.
 
     Attributes:
-        path: of the file.
-        type_module: module of the sample type, None where none is named; `type_name` its class, None for crude data.
+        path: path of the file.
+        type_module: module of the sample type, or None; `type_name` is its class, None for crude data.
         field_map: field → access; None without one.
-        sample_loader: `"file.py:function"`, None without one.
-        part_filter: parts that are read, or `"file.py:function"`, or None for all.
-        subflavors: what every sample carries.
-        is_decoded: False where parts stay bytes.
-        image_decode: how images are decoded, where an old file says.
-        split_config: file in `.nv-meta` in the place of `split.yaml`.
-        split_part: the split, whichever one is asked for.
-        subset: the part of the split, whichever one a metadataset says.
-        unheeded: of how Energon reads the data, and not which data they are: nothing here follows it.
+        sample_loader: `"file.py:function"`; None without one.
+        part_filter: names of selected parts, or `"file.py:function"`, or None for all.
+        subflavors: attached to every sample.
+        is_decoded: False if parts stay bytes.
+        image_decode: how images are decoded, recorded in old files.
+        split_config: file in `.nv-meta` to use instead of `split.yaml`.
+        split_part: the split, which overrides the requested one.
+        subset: part of the split, which overrides that of a metadataset.
+        unheeded: settings for Energon's readers that don't select data; ignored here.
     """
 
     path: str
@@ -87,17 +87,17 @@ class DatasetYaml:
 
 
 def read_dataset_yaml(store: Store, root: str, name: str = DATASET_YAML) -> DatasetYaml:
-    """What a file of `.nv-meta` says of the samples.
+    """Read a description of the samples from `.nv-meta`.
 
     Args:
-        store: where the dataset is.
+        store: the store of the dataset.
         root: its folder.
-        name: of the file.
+        name: name of the file.
 
     Raises:
-        NotFound: no such file.
-        FormatError: no YAML.
-        ConfigError: it contradicts itself, or has a key that does not exist.
+        NotFound: the file doesn't exist.
+        FormatError: the file isn't YAML.
+        ConfigError: the file contradicts itself, or has an unknown key.
     """
     path = meta_path(root, name)
     return parse_dataset_yaml(energon_yaml.load(read_document(store, path), path), path)
@@ -135,11 +135,11 @@ def parse_dataset_yaml(value: Any, path: str) -> DatasetYaml:
 
 
 def splits_of(store: Store, root: str, found: DatasetYaml) -> Splits | None:
-    """The splits of the file that it names in the place of `split.yaml`; None where it names none.
+    """Return the splits of the file that replaces `split.yaml`, or None if there is no such setting.
 
     Raises:
-        NotFound: no such file.
-        ConfigError: it names no splits.
+        NotFound: the file doesn't exist.
+        ConfigError: the file defines no splits.
     """
     return None if found.split_config is None else named_splits(store, root, found.split_config)
 
@@ -154,26 +154,27 @@ def typed_view(
     sample_types: Mapping[str, SampleType] | None = None,
     found: DatasetYaml | None = None,
 ) -> TypedSource:
-    """Typed samples over raw ones, as `dataset.yaml` says, which `found` has where it was read already.
+    """Return typed samples over raw ones, according to `dataset.yaml` or its parsed content, `found`.
 
     Args:
         raw: the raw samples, with all their parts.
-        store: where they are.
+        store: the store of the dataset.
         path: folder of the dataset.
-        options: `trust` lets the dataset's own code run; `columns` keeps only these fields.
+        options: `trust` allows the dataset's own code to run; `columns` keeps only these fields.
         dataset_config: name of the file in `.nv-meta`.
-        sample_types: `module.Class` → types that it may name besides the known ones.
+        sample_types: `module.Class` → types allowed in addition to the known ones.
+        found: content of `dataset.yaml`, if it was read already.
 
     Raises:
-        UnsafeData: it names code, or a class that is not known, and `trust` is false.
-        ConfigError: it names a field that the type does not have.
+        UnsafeData: the file names code or an unknown class, and `trust` is false.
+        ConfigError: the type doesn't have one of the fields.
     """
     found = read_dataset_yaml(store, path, dataset_config) if found is None else found
     sample_type, known = None, dict[str, SampleType]()
     if found.type_name is not None:
         name = f"{found.type_module}.{found.type_name}"
         sample_type = (sample_types or {}).get(name)
-        known = {} if sample_type is None else {name: sample_type}  # the others are not for other processes
+        known = {} if sample_type is None else {name: sample_type}  # other types aren't needed in other processes
         if sample_type is None:
             sample_type = find_type(found.type_module, found.type_name, trust=options.trust, path=found.path)
         _require_fields(found, sample_type)
@@ -212,7 +213,7 @@ def made_by_hand(
     sample_loader: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
     part_filter: Iterable[str] | Callable[[str], bool] | None = None,
 ) -> TypedSource:
-    """A dataset whose samples are as a program says, in the place of its `dataset.yaml`.
+    """Return a dataset whose sample type is defined by a program instead of `dataset.yaml`.
 
     Args:
         raw: the raw samples.
@@ -220,10 +221,11 @@ def made_by_hand(
         decode: how parts are decoded; None leaves them as bytes.
         field_map: field → access, as in the file.
         sample_loader: decoded parts → fields.
-        part_filter: parts that are read, or which ones are; None for all.
+        part_filter: names of selected parts, or a predicate; None for all.
 
     Raises:
-        ConfigError: a field that the type does not have, or both ways of making fields, or neither.
+        ConfigError: the type doesn't have one of the fields, or not exactly one of `field_map` and `sample_loader` is
+            set.
     """
     path = meta_path(raw.path, DATASET_YAML)
     if cls is not None and (field_map is None) == (sample_loader is None):
@@ -243,7 +245,7 @@ def made_by_hand(
 
 
 def _type_named(value: dict[str, Any], path: str) -> tuple[str | None, str | None]:
-    """Module and class of the sample type; both None for crude data."""
+    """Return module and class of the sample type; both None for crude data."""
     module, name = _text(value, "__module__", path), _text(value, "__class__", path)
     ours = module is None or module.partition(".")[0] == ENERGON.partition(".")[0]
     if "__function__" in value or not (ours and (name in (None, CRUDE, _STANDARD) or name in DATASETS)):
@@ -275,7 +277,7 @@ def _subset(said: Any, path: str) -> SaidSubset | None:
         return None
     expected = "{absolute_range: [first, last or null], range: [0.0, 0.5]} or only one of them"
     given: dict[str, Any] = dict(said) if isinstance(said, dict) else {"": said}
-    if given.get("__class__") == "DatasetSubset":  # the form that the original's own reader makes one of
+    if given.get("__class__") == "DatasetSubset":  # the form that the original's reader converts
         del given["__class__"]
         given.pop("__module__", None)
     if set(given) - {"range", "absolute_range"}:
@@ -344,7 +346,7 @@ def _parts(store: Store, found: DatasetYaml) -> frozenset[str] | Callable[[str],
 
 
 def _code(store: Store, found: DatasetYaml, named: str | None, default: str) -> Any:
-    """A function of a Python file beside `dataset.yaml`. Runs that file: only after `trust=True`."""
+    """Return a function of a Python file next to `dataset.yaml`. Runs that file, so it requires `trust=True`."""
     if named is None:
         return None
     file, _, function = named.partition(":")
@@ -356,7 +358,7 @@ def _code(store: Store, found: DatasetYaml, named: str | None, default: str) -> 
     module = importlib.util.module_from_spec(spec)
     try:
         loader.exec_module(module)
-    except Exception as error:  # it is anybody's code
+    except Exception as error:  # arbitrary code
         told = f"{type(error).__name__}: {error}"
         raise ConfigError("the code in the dataset failed", path=path, found=told) from error
     made = getattr(module, function or default, None)
@@ -366,7 +368,7 @@ def _code(store: Store, found: DatasetYaml, named: str | None, default: str) -> 
 
 
 class _StoredCode(importlib.abc.SourceLoader):
-    """Python source that lies in a store. Nothing is kept beside it, as the import system would do with a file."""
+    """Loader of Python source from a store. Unlike the import system, it writes no bytecode next to the file."""
 
     def __init__(self, path: str, source: bytes) -> None:
         self._path = path

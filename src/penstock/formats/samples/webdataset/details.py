@@ -25,7 +25,7 @@ def read_field_map(store: Store, root: str) -> dict[str, str]:
 
 
 def read_sample_type(store: Store, path: str) -> str:
-    """The type that a `dataset.yaml` names, without opening anything that it names."""
+    """Return the sample type in a `dataset.yaml`, without opening anything that it names."""
     if not store.exists(path):
         return f"unknown: no {path.rpartition('/')[2]}"
     try:

@@ -1,4 +1,4 @@
-"""Finding the shards of a folder, and looking at their first samples, and whether they are those that were indexed."""
+"""Find the shards of a folder, peek at their first samples, and compare shards with their indexes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _UNFINISHED = re.compile(rf"{_LEFT}$", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class PeekedSample:
-    """One of the first samples: its shard, its key, and part → size in bytes and content, up to 1 MiB of it."""
+    """One of the first samples: its shard, its key, and part → size in bytes and up to 1 MiB of content."""
 
     shard: str
     key: str
@@ -41,8 +41,8 @@ class FoundShards:
     """Shards of a folder that has no list of them.
 
     Attributes:
-        names: paths of the shards in the folder, in the order that numbers them: by path components.
-        warnings: about files that are ignored although their names are almost those of shards.
+        names: paths of the shards in the folder, in the order of their numbers: by path components.
+        warnings: about ignored files with names similar to those of shards.
     """
 
     names: list[str]
@@ -55,15 +55,15 @@ def find_readable_shards(
     """Return the shards of a folder that was never prepared, and warnings about ignored files.
 
     Args:
-        store: of the folder.
+        store: the store of the folder.
         root: the folder.
-        exclude: leave out files whose path in the folder contains this.
+        exclude: skip files whose path in the folder matches.
         hint: what to do about a compressed shard.
 
     Raises:
-        NotFound: no such folder, or no shard in it; or a link that leads nowhere.
-        Unsupported: a compressed shard.
-        UnsafeData: a link that leads out of the folder.
+        NotFound: the folder doesn't exist, or has no shards; or a link is broken.
+        Unsupported: a shard is compressed.
+        UnsafeData: a link leads out of the folder.
     """
     tars = find_tars(store, root)
     if exclude is not None:
@@ -95,7 +95,7 @@ def require_random_access(root: str, shards: Sequence[str], hint: str) -> None:
 
 
 def find_shards(store: Store, root: str) -> list[str]:
-    """Shards under a folder, by their paths in it, in the order that numbers them: by path components.
+    """Return the shards below a folder, by their paths in it, in the order of their numbers: by path components.
 
     See `find_tars`.
     """
@@ -103,13 +103,13 @@ def find_shards(store: Store, root: str) -> list[str]:
 
 
 def find_tars(store: Store, root: str) -> list[str]:
-    """Return the files of a folder whose names are those of tars: shards, compressed and unfinished ones, `.TAR`.
+    """Return the files of a folder with names of tars: shards, compressed and unfinished ones, `.TAR`.
 
-    Links are followed; names that begin with a dot are left out, and folders that are called like a shard.
+    Links are followed. Names that begin with a dot and folders with names of shards are skipped.
 
     Raises:
-        NotFound: no such folder, or a link that leads nowhere.
-        UnsafeData: a link that leads out of the folder.
+        NotFound: the folder doesn't exist, or a link is broken.
+        UnsafeData: a link leads out of the folder.
     """
     if not store.is_folder(root):
         if store.exists(root):
@@ -128,10 +128,10 @@ def _names(store: Store, root: str) -> Iterator[str]:
 
 
 def peek(store: Store, root: str, shards: Sequence[str], most: int = 2) -> list[PeekedSample]:
-    """The first samples of the first shards that have any; reads headers, and the parts of these samples.
+    """Return the first samples of the first nonempty shards; reads headers, and the parts of these samples.
 
     Raises:
-        FormatError: damage before them.
+        FormatError: a shard is damaged before these samples.
     """
     found: list[PeekedSample] = []
     for shard in shards:
@@ -150,7 +150,7 @@ def peek(store: Store, root: str, shards: Sequence[str], most: int = 2) -> list[
 
 
 def _regular(store: Store, path: str) -> Iterator[tuple[str, int, int]]:
-    """Files of a shard in order, with links to files before them: name, and place and size of the content."""
+    """Yield the files of a shard in order, and links to earlier files: name, and offset and size of the content."""
     contents: dict[str, tuple[int, int]] = {}
     for one in scan_file(store, path):
         if isinstance(one, Run):
@@ -166,7 +166,7 @@ def _regular(store: Store, path: str) -> Iterator[tuple[str, int, int]]:
 
 
 def are_as_indexed(store: Store, root: str, counts: Mapping[str, int]) -> bool:
-    """Whether shards have the ends, and the last samples, that their indexes say: a handful of small reads of each."""
+    """Return true if the ends and last samples of shards match their indexes; needs a few small reads per shard."""
     try:
         keys = stored_keys(store, root, counts)
         with Pool(_AT_ONCE, "penstock-shards") as pool:
@@ -179,7 +179,7 @@ def are_as_indexed(store: Store, root: str, counts: Mapping[str, int]) -> bool:
 def _is_as_indexed(store: Store, keys: KeyIndex | None, number: int, path: str, count: int) -> bool:
     ends = store.get(index_path(path), max(0, count - 1) * 8, 24)
     if len(ends) != 16:
-        return False  # the index is of another number of samples
+        return False  # the index has another number of samples
     start, stop = np.frombuffer(ends, "<i8").tolist()
     with reading(store, path) as (read, size_bytes, _):
         if not 0 <= start < stop <= size_bytes or next_member(read, stop, size_bytes, path) is not None:

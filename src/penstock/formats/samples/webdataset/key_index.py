@@ -1,15 +1,15 @@
-"""`index.keys`: where the sample of a key is, found by two small reads at any number of samples.
+"""`index.keys`: the place of the sample with a key, found by two small reads for any number of samples.
 
-| bytes | |
+| bytes | content |
 |---|---|
-| 0 … 64 | `PSKEYS01`, uint64 samples, uint64 bits of a bucket's number, the 36 bytes of `index.uuid`, zeros |
-| 64 … | entries of 40 bytes, sorted: xxh3-128 of the key as two uint64, first byte, bytes, shard · 2^32 + place in it |
-| … | uint64[2^bits + 1]: the first entry of each bucket; a hash's bucket is its first bits |
-| … end | xxh3-128 of all before it, which `verify --depth full` looks at |
+| 0 … 64 | `PSKEYS01`, uint64 samples, uint64 bits of a bucket number, the 36 bytes of `index.uuid`, zeros |
+| 64 … | sorted 40-byte entries: xxh3-128 of the key as two uint64, offset, size, shard · 2^32 + place in it |
+| … | uint64[2^bits + 1]: first entry of each bucket; the bucket of a hash is its first bits |
+| … end | xxh3-128 of all preceding bytes, checked by `verify --depth full` |
 
-All numbers are little-endian. The file lies beside `index.sqlite`, which a reader of a remote dataset would have to
-fetch whole. It is made of sorted runs and is a function of the shards alone. It counts only with the `index.uuid` that
-it names: whoever prepares a dataset anew writes another one.
+All numbers are little-endian. The file is next to `index.sqlite`, which readers of a remote dataset would have to
+download completely. It is merged from sorted runs and only depends on the shards. It is only valid for the `index.uuid`
+that it contains, which changes if the dataset is prepared again.
 """
 
 from __future__ import annotations
@@ -37,24 +37,24 @@ _MAGIC = b"PSKEYS01"
 _HEADER = struct.Struct("<8sQQ36s4x")
 _WORDS = ENTRY_BYTES // 8
 _BUCKET = 64
-"""Entries of a bucket, at least on average; less than twice as many."""
+"""Average number of entries per bucket, at least; less than twice as many."""
 _MOST_IN_BUCKET = 1 << 14
 _MOST_BITS = 40
 _KEPT_BYTES = 1 << 16
-"""A table of buckets up to this size is read once."""
+"""Size up to which a table of buckets is read once and kept."""
 _MERGED = 1 << 19
-"""Entries that are merged at once, on average: 20 MiB."""
+"""Average number of entries to merge at once: 20 MiB."""
 
 Read = Callable[[int, int], bytes]
-"""Gives the bytes `[start, stop)`."""
+"""Returns the bytes `[start, stop)`."""
 Put = Callable[[bytes], object]
-"""Takes the next bytes of a file."""
+"""Receives the next bytes of a file."""
 Entries = NDArray[np.uint64]
 """uint64[n, 5], little-endian."""
 
 
 class KeyPlace(NamedTuple):
-    """Where a sample is: number of its shard, place in it, and its bytes there."""
+    """Place of a sample: number of its shard, place in it, and its byte range."""
 
     shard: int
     place: int
@@ -66,7 +66,7 @@ class KeyPlace(NamedTuple):
 
 
 def entries_of(tables: Sequence[tuple[int, ShardTable]]) -> Entries:
-    """A sorted run: the entries of some shards, each with its number."""
+    """Return a sorted run: the entries of some shards, each passed with its number."""
     runs = [np.empty((0, _WORDS), "<u8")]
     for number, table in tables:
         one = np.empty((table.num_samples, _WORDS), "<u8")
@@ -85,15 +85,15 @@ def read_run(path: str) -> Entries:
 
 
 def write_keys(put: Put, uuid: str, runs: Sequence[Entries]) -> int:
-    """Merge sorted runs into the bytes of an index. Memory: about 100 MiB, and 1/8 byte a sample.
+    """Merge sorted runs into the bytes of an index. Memory: about 100 MiB, and 1/8 byte per sample.
 
     Args:
-        put: gets the bytes, one piece after another.
-        uuid: what stands in `index.uuid`.
-        runs: as `entries_of` makes them.
+        put: receives the bytes in pieces.
+        uuid: content of `index.uuid`.
+        runs: results of `entries_of`.
 
     Returns:
-        How many samples have the key of another one before them.
+        The number of samples whose key already occurred.
     """
     repeated = 0
     count = sum(map(len, runs))
@@ -109,7 +109,7 @@ def write_keys(put: Put, uuid: str, runs: Sequence[Entries]) -> int:
     for block in _merged(runs, count):
         put_digested(block.tobytes())
         repeated += int((block[1:, :2] == block[:-1, :2]).all(axis=1).sum())
-        # A shift by all 64 bits is none.
+        # Shifting by all 64 bits has no effect in numpy.
         numbers = (block[:, 0] >> np.uint64(64 - bits)) if bits else np.zeros(len(block), np.uint64)
         first = int(numbers[0]) if len(numbers) else 0
         here = np.bincount((numbers - np.uint64(first)).astype(np.int64))
@@ -120,7 +120,7 @@ def write_keys(put: Put, uuid: str, runs: Sequence[Entries]) -> int:
 
 
 class KeyRuns:
-    """The runs of shards that come one after another, in a temporary file until they are merged; for a `with` block."""
+    """Runs of consecutive shards in a temporary file until they are merged; a context manager."""
 
     def __init__(self) -> None:
         self._spooled = tempfile.TemporaryFile(prefix="penstock-")  # noqa: SIM115
@@ -150,7 +150,7 @@ class KeyRuns:
 
 
 def _merged(runs: Sequence[Entries], count: int) -> Iterator[Entries]:
-    """All entries in order: a range of hashes at a time, out of every run."""
+    """Yield all entries in order, one range of hashes of every run at a time."""
     passes = -(-count // _MERGED)
     firsts = [0] * len(runs)
     for number in range(1, passes + 1):
@@ -179,16 +179,16 @@ def _size(path: str) -> int:
 
 
 class KeyIndex:
-    """An index of keys, of which nothing is held but a small table of buckets. Thread-safe.
+    """Index of keys that keeps only a small table of buckets in memory. Thread-safe.
 
     Args:
-        read: gives its bytes; fewer at the end.
+        read: returns its bytes; fewer at the end.
         path: for errors.
-        counts: samples of each shard by its number.
-        uuid: what it must name.
+        counts: number of samples of each shard, by shard number.
+        uuid: the UUID it must contain.
 
     Raises:
-        Corrupt: it is none, or not of this dataset.
+        Corrupt: the file isn't an index of keys, or is that of another dataset.
     """
 
     def __init__(self, read: Read, path: str, counts: Sequence[int], uuid: str) -> None:
@@ -210,11 +210,11 @@ class KeyIndex:
 
     @property
     def size_bytes(self) -> int:
-        """Of the whole file, as its header says."""
+        """Size of the whole file according to its header."""
         return self._buckets_at + self._buckets_bytes + _DIGEST_BYTES
 
     def is_whole(self) -> bool:
-        """Whether its digest is that of its bytes, all of which are read."""
+        """Return true if the digest matches the bytes, all of which are read."""
         stop = self.size_bytes - _DIGEST_BYTES
         hasher = xxhash.xxh3_128()
         for start in range(0, stop, _STEP_BYTES):
@@ -222,7 +222,7 @@ class KeyIndex:
         return self._read(stop, self.size_bytes) == hasher.digest()
 
     def find(self, key: str) -> list[KeyPlace]:
-        """Where the samples of a key are; more than one where keys repeat.
+        """Return the places of the samples with a key; several if the key is repeated.
 
         Raises:
             Corrupt: the index is damaged.
@@ -266,10 +266,10 @@ class KeyIndex:
 
 
 def stored_keys(store: Store, root: str, counts: Mapping[str, int]) -> KeyIndex | None:
-    """The index beside the data; None where there is none, or it is of what stood there before.
+    """Return the index next to the data, or None if it doesn't exist or belongs to an earlier version of the data.
 
     Raises:
-        Corrupt: it is damaged.
+        Corrupt: the index is damaged.
     """
     path = meta_path(root, KEYS)
     try:
@@ -290,7 +290,7 @@ def stored_keys(store: Store, root: str, counts: Mapping[str, int]) -> KeyIndex 
 
 
 def mapped_keys(data: NDArray[np.uint8], root: str, counts: Mapping[str, int]) -> KeyIndex:
-    """An index that names no dataset, as bytes of this machine."""
+    """Return an index from bytes of the local cache, which belongs to no UUID."""
 
     def read(start: int, stop: int) -> bytes:
         return data[start:stop].tobytes()

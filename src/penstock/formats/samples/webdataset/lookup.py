@@ -1,11 +1,11 @@
-"""Find samples and parts by name in `index.sqlite` of any version of Energon; else by `index.keys`.
+"""Find samples and parts by name in `index.sqlite` of any version of Energon, or else in `index.keys`.
 
 Without either, an index of keys is made once per host and cached.
 
 | version | `samples` | `sample_parts` |
 |---|---|---|
-| up to 5.2 | there is no such file | |
-| 6.x | keys may repeat | none: a part is found by the headers of its sample |
+| up to 5.2 | no `index.sqlite` | no `index.sqlite` |
+| 6.x | keys may repeat | none: parts are found by the headers of their samples |
 | 7.0–7.2 | keys may repeat | yes |
 | from 7.3 | keys are unique | yes |
 """
@@ -37,12 +37,12 @@ _AGAIN = "Prepare the dataset again: `penstock prepare`"
 
 
 class Keys:
-    """The keys of a dataset, of all its splits. Thread-safe, picklable. Memory: see `KeyIndex`.
+    """Keys of a dataset, of all its splits. Thread-safe, picklable. Memory: see `KeyIndex`.
 
     Args:
-        store: where it is.
+        store: the store of the dataset.
         root: its folder.
-        counts: shard → its samples, in the order of their numbers.
+        counts: shard → number of its samples, in the order of shard numbers.
     """
 
     def __init__(self, store: Store, root: str, counts: Mapping[str, int]) -> None:
@@ -60,16 +60,16 @@ class Keys:
     @property
     def stored(self) -> KeyIndex | None:
         if not self._looked:
-            # Two threads may both come here: they find the same, and one goes.
+            # Two threads may both get here. They find the same index, and one copy is freed.
             self._stored = stored_keys(self._store, self._root, self._counts)
             self._looked = True
         return self._stored
 
     def find(self, key: str) -> KeyPlace | None:
-        """Where the sample with this key is.
+        """Return the place of the sample with this key, or None.
 
         Raises:
-            Corrupt: the key comes in two samples, or the index or a shard is damaged.
+            Corrupt: two samples have the key, or the index or a shard is damaged.
         """
         index = self._index()
         found = index.find(key)
@@ -78,12 +78,12 @@ class Keys:
         return found[0] if found else None
 
     def find_in(self, key: str, shard: int) -> int | None:
-        """Place of the first sample with this key in one shard, where keys may repeat in others."""
+        """Return the place of the first sample with this key in one shard, if keys may repeat in other shards."""
         index = self.stored or self._derived
         if index is not None:
             return next((one.place for one in index.find(key) if one.shard == shard), None)
         number, places = self._of_shard
-        if number != shard:  # one shard at a time is asked about, so no other one is scanned for it
+        if number != shard:  # lookups come shard by shard, so no other shard is scanned
             keys = self._table(list(self._counts)[shard]).keys
             places = {one: place for place, one in reversed(list(enumerate(keys)))}
             self._of_shard = shard, places
@@ -99,7 +99,7 @@ class Keys:
         return self._derived
 
     def _key(self) -> str:
-        """By what these data are known again: the list of shards, a sample of them, and when the list was written."""
+        """Return a cache key for the data: the list of shards, a sample of them, and modification times."""
         parts: list[Any] = [_VERSION, list(self._counts.items())]
         files = [(name, f"{self._root}/{name}") for name in self._counts]
         sample = sample_fingerprint(self._store, "webdataset", b"", files)
@@ -142,11 +142,11 @@ _FIND_SAMPLE = "SELECT tar_file_id, sample_index FROM samples WHERE sample_key =
 
 
 class SqliteIndex:
-    """The index of a dataset: one connection a thread and process, opened at first use.
+    """The index of a dataset, with one connection per thread and process, opened at first use.
 
     Args:
-        store: where it is.
-        path: of `index.sqlite`.
+        store: the store of the dataset.
+        path: path of `index.sqlite`.
     """
 
     def __init__(self, store: Store, path: str) -> None:
@@ -161,10 +161,10 @@ class SqliteIndex:
 
     @property
     def tables(self) -> frozenset[str]:
-        """Which of `samples` and `sample_parts` are there, with all their columns.
+        """Existing tables of `samples` and `sample_parts`, with all their columns.
 
         Raises:
-            Corrupt: the file is no database, or a table is not what it should be.
+            Corrupt: the file isn't a database, or a table is invalid.
         """
         if self._tables is None:
             try:
@@ -174,10 +174,10 @@ class SqliteIndex:
         return self._tables
 
     def find_part(self, key: str, part: str) -> tuple[int, int, int] | None:
-        """`(tar_file_id, content_bytes, size_bytes)` of a part, the first where it repeats; needs both tables.
+        """Return `(tar_file_id, content_bytes, size_bytes)` of a part, the first if it repeats; needs both tables.
 
         Raises:
-            Corrupt: the key comes in two samples.
+            Corrupt: two samples have the key.
         """
         try:
             connection = self._local.connection if self._local.pid == os.getpid() else self.connection()
@@ -188,7 +188,7 @@ class SqliteIndex:
             row = rows.fetchone()
             others = () if self._unique else rows.fetchall()
         except UnicodeEncodeError:
-            return None  # no text: the index can't hold it
+            return None  # not UTF-8: the index can't hold it
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self.damaged(error) from None
         if row is None:
@@ -201,10 +201,10 @@ class SqliteIndex:
         return file_id, content, size
 
     def find_sample(self, key: str) -> tuple[int, int] | None:
-        """`(tar_file_id, sample_index)` of a key; needs the table `samples`.
+        """Return `(tar_file_id, sample_index)` of a key; needs the table `samples`.
 
         Raises:
-            Corrupt: the key comes in two samples.
+            Corrupt: two samples have the key.
         """
         try:
             rows = self.connection().execute(_FIND_SAMPLE, (key,)).fetchall()
@@ -222,7 +222,7 @@ class SqliteIndex:
         return file_id, place
 
     def place_in_shard(self, key: str, file_id: int) -> int | None:
-        """`sample_index` of a key in one shard, where keys may repeat in others; needs the table `samples`."""
+        """Return `sample_index` of a key in one shard, as keys may repeat in others; needs the table `samples`."""
         query = "SELECT sample_index FROM samples WHERE sample_key = ? AND tar_file_id = ? LIMIT 1"
         try:
             row = self.connection().execute(query, (key, file_id)).fetchone()
@@ -233,7 +233,7 @@ class SqliteIndex:
         return row[0] if row is not None and type(row[0]) is int else None
 
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection; raises `Corrupt` if the file isn't a database that may be read."""
+        """This thread's connection; raises `Corrupt` if the file isn't a permitted database."""
         local = self._local
         if getattr(local, "pid", None) != os.getpid():
             try:
@@ -246,7 +246,7 @@ class SqliteIndex:
         return local.connection
 
     def damaged(self, error: object) -> Corrupt:
-        """The error for a database that can't be what it should; raises `OSError` where the system failed."""
+        """Return the error for an invalid database; raise `OSError` if the system failed."""
         if isinstance(error, sqlite3.Error):
             raise_system_error(error, self.path)
         hint = f"Rebuild it: {prepare_command(root_of(self.path), '--tar-index-only')}"

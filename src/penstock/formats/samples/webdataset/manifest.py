@@ -1,4 +1,4 @@
-"""The side file of a WebDataset, `.penstock` in its folder, and whether it belongs to the shards beside it."""
+"""Side file of a WebDataset, `.penstock` in its folder, and its comparison with the shards."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def side_path(root: str) -> str:
 
 
 def dataset_binding(counts: Mapping[str, int], bindings: Sequence[str]) -> str:
-    """Short digest of the list of shards, and of the bindings of the first and the last one."""
+    """Return a short digest of the list of shards, and of the bindings of the first and the last one."""
     return digest(list(counts.items()), list(bindings))
 
 
 def webdataset_facts(store: Store, root: str, counts: Mapping[str, int]) -> Facts:
-    """What a dataset says of itself, to hold a side file against: its list of shards, and two of them by their edges.
+    """Return the properties to compare with a side file: the list of shards, and the edges of two of them.
 
     Raises:
-        NotFound: one of the two is not there.
+        NotFound: one of the two shards doesn't exist.
     """
     names = list(counts)
     bindings = [file_binding(store, f"{root}/{name}") for name in (*names[:1], *names[-1:])]
@@ -99,12 +99,12 @@ def missing_file(root: str, name: str) -> Finding:
 
 
 def shards_digest(counts: Mapping[str, int], chosen: Sequence[str], left_out: Mapping[str, Sequence[str]]) -> str:
-    """Digest of what is read of a dataset: shards with their counts, and keys that are left out of them."""
+    """Return a digest of the selected data: shards with their counts, and keys of their excluded samples."""
     return digest([[name, counts[name]] for name in chosen], {name: sorted(keys) for name, keys in left_out.items()})
 
 
 def recorded_as(index: str, uuid: str) -> str:
-    """What a side file calls the fingerprint of shards with this digest, which `index.uuid` says are still the same."""
+    """Return the key in a side file of the fingerprint of shards with this digest, valid for one `index.uuid`."""
     return f"{index} {uuid}"
 
 
@@ -115,14 +115,14 @@ def split_fingerprints(
     uuid: str,
     folder: str = "",
 ) -> dict[str, str]:
-    """For a side file: the fingerprint of all shards, and of each split that has any.
+    """Return the fingerprint of all shards, and of each nonempty split, for a side file.
 
     Args:
-        files: where the shards are, staged ones by their names.
-        counts: samples of each shard.
-        splits: shards of each, and the keys that it leaves out of them.
-        uuid: of the dataset.
-        folder: in which the shards are, with `/`.
+        files: the store of the shards, with staged ones by their names.
+        counts: number of samples of each shard.
+        splits: shards of each split, and the keys of their excluded samples.
+        uuid: UUID of the dataset.
+        folder: folder of the shards, with `/`.
     """
     found: dict[str, str] = {}
     for chosen, left_out in ((list(counts), {}), *splits):
@@ -141,7 +141,7 @@ def manifest_of_tars(store: Store, root: str) -> Manifest | None:
 
 
 def own_files(store: Store, root: str) -> list[str]:
-    """The files of a prepared dataset, by their paths in its folder; the list of shards last. Raises as `read_info`."""
+    """Return the paths of all files of a prepared dataset; the list of shards last. Raises errors of `read_info`."""
     shards = [name for shard in read_info(store, root).counts for name in (index_path(shard), shard)]
     names = [
         UUID,
@@ -167,11 +167,10 @@ def _code_files(store: Store, root: str) -> list[str]:
 
 
 def write_webdataset_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
-    """Digest all shards of a dataset, and write what is found beside them; returns the side file's path.
+    """Digest all shards of a dataset, and write the side file; return its path.
 
     Raises:
-        FormatError: the dataset was not prepared; or the side file that is there says otherwise, and `replace` is
-            false.
+        FormatError: the dataset isn't prepared; or the existing side file differs, and `replace` is false.
     """
     root = path.rstrip("/") or path
     info, splits = read_info(store, root), read_splits(store, root)

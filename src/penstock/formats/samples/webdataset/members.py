@@ -1,11 +1,11 @@
-"""`index.members`: what the other indexes have no place for. Ours; written by `prepare` only if there is anything.
+"""`index.members`: members missing from other indexes. Penstock's own; `prepare` only writes it if there are any.
 
 ```
 {"uuid": "…", "ignored": {"links": 1, "leftovers": 3}, "linked": {"a.tar": [[12, "jpg", 5120, 30112], …]}}
 ```
-`ignored` counts members that no sample has, by kind. `linked` lists parts that are stored as links: place of the sample
-in its shard, name of the part, and place and size of the content that the link stands for. Energon drops such parts.
-The file counts only with the `index.uuid` that it names.
+`ignored` counts members that aren't part of a sample, by kind. `linked` lists parts stored as links: place of the
+sample in its shard, name of the part, and offset and size of the link's content. Energon drops such parts. The file is
+only valid for the `index.uuid` that it contains.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Members:
     """Members of a dataset's shards that aren't in its indexes.
 
     Attributes:
-        ignored: kind of member that no sample has → how many there are.
+        ignored: number of members outside samples, by kind.
         linked: shard → its parts that are links.
     """
 
@@ -45,7 +45,7 @@ class Members:
 
     @property
     def ignored_text(self) -> str | None:
-        """Such as `"3 leftovers, 1 links"`; None if no member is ignored."""
+        """Text such as `"3 leftovers, 1 links"`, or None if no member is ignored."""
         return ", ".join(f"{count:,} {kind}" for kind, count in sorted(self.ignored.items())) or None
 
     @property
@@ -59,7 +59,7 @@ def linked_rows(linked: LinkedParts) -> Rows:
 
 
 def encode_members(uuid: str, ignored: Iterable[Mapping[str, int]], linked: Mapping[str, Rows]) -> bytes | None:
-    """The bytes of the file; None if there is nothing to record."""
+    """Return the bytes of the file, or None if there is nothing to record."""
     total: Counter[str] = Counter()
     for one in ignored:
         total.update(one)
@@ -70,7 +70,7 @@ def encode_members(uuid: str, ignored: Iterable[Mapping[str, int]], linked: Mapp
 
 
 def read_members(store: Store, root: str) -> Members:
-    """The members that the indexes of a dataset leave out; none without the file, or if it is of another index.
+    """Return the members missing from the indexes of a dataset; empty if the file doesn't exist or is outdated.
 
     Raises:
         Corrupt: the file is damaged.

@@ -1,15 +1,15 @@
-"""The files of `.nv-meta`: which shards there are, how many samples each holds, and which split has which.
+"""The files of `.nv-meta`: the shards, their numbers of samples, and their splits.
 
 | file | content |
 |---|---|
-| `.info.json` | `{"energon_version": …, "shard_counts": {"<shard>": <samples>, …}}`, indented, no line end at the end |
-| `.info.yaml` | the same, as Energon up to 6.x wrote it; `.info.json` wins |
+| `.info.json` | `{"energon_version": …, "shard_counts": {"<shard>": <samples>, …}}`, indented, no final line end |
+| `.info.yaml` | the same, as written by Energon up to 6.x; `.info.json` takes precedence |
 | `split.yaml`, `split.json` | `split_parts`: split → shards; `exclude`: shards, and samples as `<shard>/<key>` |
-| `dataset.yaml` | what samples become |
+| `dataset.yaml` | the type of the samples |
 | `index.sqlite`, `index.uuid` | see `sqlite_index` |
 
 Names in `split.yaml` may have braces. The order of `shard_counts` numbers the shards: the `tar_file_id` of
-`index.sqlite` is a place in it.
+`index.sqlite` is a position in it.
 """
 
 from __future__ import annotations
@@ -41,27 +41,27 @@ DATASET_YAML = "dataset.yaml"
 SQLITE, UUID = "index.sqlite", "index.uuid"
 MEMBERS = "index.members"
 DONE = ".info.json.penstock"
-"""Ours: left by workers that replaced what was there, for those of the same work that come late."""
+"""File of Penstock, left by workers that replaced old metadata for late workers of the same job."""
 ENERGON_VERSION = "7.4.1"
-"""The version of Energon whose files these are."""
+"""Version of Energon whose format the files have."""
 
 SHARD_SUFFIXES = (".tar", ".tgz")
 _MOST_BYTES = 1 << 28
 _MOST_SAMPLES = 1 << 48
 _MOST_LISTED = 1000
-"""Files of a folder that are looked at for shards."""
+"""Number of files of a folder examined in the search for shards."""
 _AGAIN = "Run `penstock prepare` again"
 
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """Which shards a dataset has.
+    """Shards of a dataset.
 
     Attributes:
-        counts: shard, from the dataset's folder → its samples; in the order of their numbers.
-        version: of the Energon that wrote it, where it says.
-        name: of the file that says so.
-        file: the local file that says so, as it was before it was read.
+        counts: shard, relative to the dataset's folder → number of its samples; in the order of shard numbers.
+        version: version of Energon that wrote the file, if recorded.
+        name: name of the file.
+        file: the local file and its state before it was read.
     """
 
     counts: dict[str, int]
@@ -72,12 +72,12 @@ class Info:
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Which split has which shards.
+    """Splits of a dataset.
 
     Attributes:
-        parts: split → its list, braces not expanded.
-        exclude: the list of what is left out.
-        name: of the file that says so; None where there is none.
+        parts: split → its list, with braces not expanded.
+        exclude: list of excluded shards and samples.
+        name: name of the file; None if there is none.
     """
 
     parts: dict[str, list[str]]
@@ -100,11 +100,11 @@ def meta_path(root: str, name: str) -> str:
 
 
 def read_info(store: Store, root: str) -> Info:
-    """Which shards the dataset in the folder `root` has.
+    """Return the shards of the dataset in the folder `root`.
 
     Raises:
-        NotFound: it was never prepared.
-        FormatError: the file is not what it should be.
+        NotFound: the dataset was never prepared.
+        FormatError: the file is invalid.
     """
     for name in (INFO_JSON, INFO_YAML):
         path = meta_path(root, name)
@@ -115,10 +115,10 @@ def read_info(store: Store, root: str) -> Info:
 
 
 def read_splits(store: Store, root: str, names: Sequence[str] = (SPLIT_YAML, SPLIT_JSON)) -> Splits:
-    """Which splits there are, by the first of the files that exists; none where no file does.
+    """Return the splits in the first of the files that exists; empty if no file does.
 
     Raises:
-        FormatError: the file is not what it should be.
+        FormatError: the file is invalid.
     """
     for name in names:
         path = meta_path(root, name)
@@ -128,11 +128,11 @@ def read_splits(store: Store, root: str, names: Sequence[str] = (SPLIT_YAML, SPL
 
 
 def named_splits(store: Store, root: str, name: str) -> Splits:
-    """The splits that a file of `.nv-meta` names in the place of `split.yaml`.
+    """Return the splits of a file of `.nv-meta` that replaces `split.yaml`.
 
     Raises:
-        NotFound: no such file.
-        ConfigError: it names no splits.
+        NotFound: the file doesn't exist.
+        ConfigError: it defines no splits.
     """
     path = meta_path(root, name)
     if not store.exists(path):
@@ -144,12 +144,12 @@ def named_splits(store: Store, root: str, name: str) -> Splits:
 
 
 def split_shards(info: Info, splits: Splits, split: str, root: str) -> tuple[list[str], dict[str, list[str]]]:
-    """Shards of a split in order, and for each shard the keys of samples that are left out.
+    """Return the shards of a split in order, and for each shard the keys of excluded samples.
 
     Raises:
-        ConfigError: no such split.
-        Corrupt: it names a shard that is not there.
-        FormatError: braces that can't be expanded.
+        ConfigError: the split doesn't exist.
+        Corrupt: it lists a shard that doesn't exist.
+        FormatError: braces can't be expanded.
     """
     path = meta_path(root, splits.name or SPLIT_YAML)
     if split not in splits.parts:
@@ -195,10 +195,10 @@ def _excluded_sample(name: str, info: Info) -> tuple[str, str] | None:
 
 
 def choose_split(splits: Splits, split: str | None, root: str) -> str | None:
-    """The split to open: the one asked for, else the only one, else `train`; None where there are none at all.
+    """Return the split to open: the requested one, else the only one, else `train`; None if there are no splits.
 
     Raises:
-        ConfigError: none is asked for, and there are several.
+        ConfigError: there are several splits and none was requested.
     """
     if split is not None:
         return split
@@ -257,10 +257,10 @@ def read_uuid(store: Store, root: str) -> str:
 
 
 def document(store: Store, path: str) -> Any:
-    """What a file of `.nv-meta` says, as plain data.
+    """Return the content of a file of `.nv-meta` as plain data.
 
     Raises:
-        FormatError: not the YAML or JSON that its name promises.
+        FormatError: the file isn't YAML or JSON, according to its name.
     """
     data = read_document(store, path, _MOST_BYTES)
     if not path.endswith(".json"):

@@ -1,4 +1,4 @@
-"""Shards that are open: their indexes, and their bytes, mapped or read."""
+"""Open shards: their indexes, and their bytes, mapped or read."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class OpenShard:
 
 
 class OpenShards:
-    """The shards of a dataset, each opened at its first use. Thread-safe, picklable, safe after fork.
+    """Shards of a dataset, each opened at its first use. Thread-safe, picklable, safe after fork.
 
-    Memory: the indexes of open shards, 8 bytes a sample, mapped where they have more than 64 KiB. At most a quarter of
-    the open files that the process may have; the one opened first gives way. A shard without an index is scanned by its
-    headers, once a host.
+    Memory: the indexes of open shards, 8 bytes per sample, mapped if larger than 64 KiB. At most a quarter of the files
+    that the process may open; the shard opened first is evicted. A shard without an index is scanned by its headers,
+    once per host.
 
     Args:
-        store: where they are.
+        store: the store of the shards.
         root: the dataset's folder.
-        counts: shard → its samples.
+        counts: shard → number of its samples.
         read: see `penstock.open`.
-        info: the file with the list of shards when it was opened, if it is known: a shard that was written later, with
-            another list, isn't read.
+        info: state of the list of shards when it was opened, if known: reading a shard written later with another list
+            is an error.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class OpenShards:
         return f"{self._root}/{name}"
 
     def get(self, name: str) -> OpenShard:
-        """A shard, opened.
+        """Return a shard, opening it if necessary.
 
         Raises:
-            NotFound: it is not there.
-            Corrupt: the index, or the shard where there is none, does not fit the list of shards.
+            NotFound: the shard doesn't exist.
+            Corrupt: the index, or the shard if it has none, doesn't fit the list of shards.
         """
         found = self._open.get(name)
         if found is None:
@@ -96,10 +96,10 @@ class OpenShards:
         return found
 
     def range(self, name: str, place: int) -> tuple[int, int]:
-        """`(start_bytes, stop_bytes)` of a sample by its place in a shard; what stands before the first belongs to it.
+        """Return `(start_bytes, stop_bytes)` of a sample in a shard; bytes before the first sample belong to it.
 
         Raises:
-            Corrupt: the index does not fit the shard.
+            Corrupt: the index doesn't fit the shard.
         """
         shard = self._open.get(name) or self.get(name)
         start, stop = (0 if place == 0 else shard.offsets[place]), shard.offsets[place + 1]
@@ -127,7 +127,7 @@ class OpenShards:
         return tuple((one.part, self.read_content(name, one.content_bytes, one.size_bytes)) for one in linked)
 
     def read_ranges(self, names: Sequence[str], places: Sequence[int]) -> list[Range]:
-        """The bytes of samples, each by shard and place in it; one call a shard where nothing is mapped."""
+        """Return the bytes of samples, each by shard and place in it; one call per shard if nothing is mapped."""
         found: list[Range] = []
         to_read: dict[str, list[int]] = {}
         for name, place in zip(names, places, strict=True):
@@ -145,10 +145,10 @@ class OpenShards:
         return found
 
     def read_content(self, name: str, start_bytes: int, size_bytes: int) -> bytes:
-        """Bytes of one part, by its place.
+        """Return the bytes of one part.
 
         Raises:
-            Truncated: the shard does not reach that far.
+            Truncated: the shard is too short.
         """
         shard = self._open.get(name) or self.get(name)
         stop_bytes = start_bytes + size_bytes
@@ -165,7 +165,7 @@ class OpenShards:
         """Read ranges of a shard that isn't mapped.
 
         Raises:
-            Corrupt: it was replaced since the dataset was opened.
+            Corrupt: the shard was replaced since the dataset was opened.
         """
         pieces = self._store.get_ranges(path, ranges)
         self._require_same(path)
@@ -184,7 +184,7 @@ class OpenShards:
             self._require_same(path)
             return OpenShard(path, memoryview(offsets), len(view), view, linked)
         if self._far is not None:
-            # The last sample ends there; what follows is a tar's end, of which nothing is read.
+            # The last sample ends there. The end of the archive is never read.
             size_bytes = int(offsets[-1])
             self._far.expect_size(path, size_bytes, exact=False)
         else:
@@ -193,7 +193,7 @@ class OpenShards:
         return OpenShard(path, memoryview(offsets), size_bytes, None, linked)
 
     def _index(self, name: str) -> Any:
-        """int64[n_samples + 1]: the index of a shard."""
+        """Return int64[n_samples + 1], the index of a shard."""
         store: Any = self._store
         index = index_path(self.path(name))
         expected = (self._counts[name] + 1) * 8
@@ -220,7 +220,7 @@ class OpenShards:
         return np.frombuffer(store.get(index) if data is None else data, np.int64)
 
     def _scan(self, name: str, index: str) -> IntArray:
-        """The index of a shard that has none, by its headers; kept in the cache folder."""
+        """Return the index of a shard without one, by its headers; cached."""
         store, path = self._store, self.path(name)
         if not self._said:
             self._said = True

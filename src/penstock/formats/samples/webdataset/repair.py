@@ -62,7 +62,7 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
     digest = IndexDigest()
     found: dict[str, int] = {}
     with (
-        naming(tempfile.gettempdir()),  # the temporary folder isn't named in errors
+        naming(tempfile.gettempdir()),  # errors don't name the temporary folder
         tempfile.TemporaryDirectory(prefix="penstock-") as scratch,
         SqliteBuilder(f"{scratch}/{SQLITE}") as builder,
         KeyRuns() as runs,
@@ -125,7 +125,7 @@ def _repair_sqlite(
             return []  # a key is repeated, which `index.sqlite` can't hold
 
     def make() -> None:
-        put(store, meta_path(root, UUID), uuid.encode())  # first: a run that is killed here finds the damage again
+        put(store, meta_path(root, UUID), uuid.encode())  # first: if killed here, the next run finds the damage again
         _put_file(store, path, builder.path)
 
     what = "rebuild the index of samples and parts, keeping media metadata that can be read"
@@ -141,7 +141,7 @@ def _repair_keys(store: Store, root: str, runs: KeyRuns, uuid: str, scratch: str
             runs.write(staged.write, read_uuid(store, root))
             staged.commit()
         if file_digests(store, path) == file_digests(LocalStore(), rebuilt):
-            return []  # it is right, or a repair that was killed made it
+            return []  # it is right, or was made by a killed repair
     make = partial(_put_file, store, path, rebuilt)
     return [repaired(store, _KEYS, path, "rebuild the key index", make, write=write)]
 
