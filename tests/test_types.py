@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import inspect
 import pickle
@@ -66,3 +67,13 @@ def test_defaults() -> None:
     assert not OpenOptions().trust
     assert Manifest("pbin", 0, 0).inputs == {}
     assert Manifest("pbin", 0, 0).inputs is not Manifest("pbin", 0, 0).inputs
+
+
+def test_options_pickled_by_version_0_2_0_keep_their_fields() -> None:
+    stored = (
+        "fCQCk000000001t4sc~|b98TGYc6zoaAk9pj0;b2Wo}P!bZKvHbCi>mDS?z-lqie^baG*7Zj_7)ZEs{@Y-x09Wpk8?iB3*VPK*R$b#!l(PK*V3"
+        "cxW~>l!%FmiB3*VPKi!v2aE-EX>N2llx1Qr"
+    )
+    expected = OpenOptions(split="train", validate_hash="xxh64", excludes=False, follow_links=True, decode="uint8")
+    assert pickle.loads(base64.b85decode(stored)) == expected
+    assert list(OpenOptions.__match_args__) == [one.name for one in dataclasses.fields(OpenOptions)]

@@ -63,7 +63,12 @@ class Able(MemorySource):
     def key(name: str, index: int) -> str:
         return f"{name}{index:02}"
 
+    def __getitem__(self, index: int) -> Any:
+        assert type(index) is int
+        return super().__getitem__(index)
+
     def key_of(self, index: int) -> str:
+        assert type(index) is int
         return self.key(self.name, index)
 
     def index_of(self, key: str) -> int:
@@ -254,7 +259,9 @@ SOURCES: dict[str, Callable[[], Case]] = {
     "MappedSource": lambda: _flat(lambda below: ps.Map(below, same)),
     "CookedSource": lambda: _flat(lambda below: cook(Crude(below), same)),
     "Crude": lambda: _flat(Crude),
-    "OwnSamples": lambda: _flat(lambda below: OwnSamples(below, 0, "x", lambda rows: map(below.__getitem__, rows))),
+    "OwnSamples": lambda: _flat(
+        lambda below: OwnSamples(below, 0, "x", lambda rows: (below[int(row)] for row in rows))
+    ),
     "TakenSource": _take,
     "ConcatSource": _concat,
     "Epochs": _epochs,

@@ -7,9 +7,10 @@ of commands are made from it, and opening raises `ConfigError` if the format lac
 an option, add a line.
 """
 
+import functools
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, TypedDict, TypeVar, Union, get_args, get_origin
 
@@ -123,20 +124,39 @@ def recipe_schema_of(kind: Any, option: Opt) -> dict[str, Any]:
     return {"type": found if found[1:] else found[0], **({"items": _TEXT} if "array" in found else {})}
 
 
-def with_options(keywords: type[Any]) -> Callable[[_Function], _Function]:
-    """Give a function that takes `**options: Unpack[keywords]` a signature that lists the options."""
+def with_options(
+    keywords: type[Any], *, omit: Collection[str] = (), strict: bool = False
+) -> Callable[[_Function], _Function]:
+    """Give a function that takes `**options: Unpack[keywords]` a signature that lists the options.
+
+    Args:
+        keywords: one of the classes above.
+        omit: options that the function doesn't have.
+        strict: raise `TypeError` for other names, as Python does; without it, the function does that itself.
+    """
 
     def add(function: _Function) -> _Function:
         signature = inspect.signature(function)
         named = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
         for name, kind, option in definitions(keywords):
-            named.append(
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=kind)
-            )
-        vars(function)["__signature__"] = signature.replace(parameters=named)
-        return function
+            if name not in omit:
+                named.append(
+                    inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=option.default, annotation=kind)
+                )
+        known = {one.name for one in named}
+
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            if unknown := given.keys() - known:
+                raise TypeError(f"{function.__name__}() got an unexpected keyword argument {min(unknown)!r}")
+            return function(*args, **given)
+
+        decorated: Any = call if strict else function
+        decorated.__signature__ = signature.replace(parameters=named)
+        return decorated
 
     return add
+
 
 
 class Running(TypedDict, total=False):

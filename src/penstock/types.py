@@ -6,7 +6,7 @@ import os
 import typing as _typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeAlias, TypeVar, Unpack
+from typing import Any, Literal, TypeAlias, TypeVar, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -412,9 +412,9 @@ class Traits:
 
 
 def _with_options(kind: type[_T]) -> type[_T]:
-    """Give a class the fields that `penstock._keywords` defines."""
+    """Give the fields of a class the defaults that `penstock._keywords` defines; add the fields that it lacks."""
     for name, annotation, option in definitions(Reading):
-        kind.__annotations__[name] = annotation
+        kind.__annotations__.setdefault(name, annotation)
         setattr(kind, name, option.default)
     return kind
 
@@ -446,12 +446,34 @@ class OpenOptions:
         (0, 'auto', 'auto')
     """
 
+    # Types for type checkers, and the order of values in pickles: append new fields at the end.
+    split: str | None
+    flavor: str
+    raw: bool
+    trust: bool
+    layout: str | None
+    vocab_size: int | None
+    eos_id: int | None
+    columns: tuple[str, ...] | None
+    read: ReadMode
+    image: str | None
+    validate_hash: str | None
+    follow_links: bool
+    trust_parts: bool
+    refuse_late: bool
+    excludes: Any
+    mask_tokens: int | None
+    tokens_column: str | None
+    tokens_dtype: str | None
+    mask_column: str | None
+    one_document: bool
+    documents: str | None
+    planes: str | None
+    decode: str | None
+
     if _typing.TYPE_CHECKING:
-        __dataclass_fields__: ClassVar[dict[str, Any]]
 
         def __init__(self, **options: Unpack[Reading]) -> None: ...
-
-        def __getattr__(self, name: str) -> Any: ...
 
     def __post_init__(self) -> None:
         """Accept `"none"` for planes, as the command line and recipes write it."""

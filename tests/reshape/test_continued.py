@@ -155,3 +155,62 @@ def test_another_command_removes_what_an_interrupted_one_left(sources: Path, tmp
         assert [path for path in target.parent.iterdir() if path.name.startswith(".out.idx.")]
         ps.filter(sources / name, target, indices=range(0, NUM_ROWS, 2))
         assert [path.name for path in target.parent.iterdir() if path.name.startswith(".")] == []
+
+
+class EndsAtTheSecondPart:
+    """The system, in which a process is killed just before the second part of a split becomes visible."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def rename(self, source: Any, target: Any, **given: Any) -> None:
+        if os.path.basename(os.fspath(target)).startswith("a_validation"):
+            os._exit(9)
+        os.rename(source, target, **given)
+
+
+@pytest.mark.parametrize("by", ["position", "content"])
+@pytest.mark.parametrize("format", ["jsonl", "pbin", "mds", "webdataset"])
+def test_a_split_resumed_on_changed_inputs_keeps_no_part_of_the_old_ones(
+    tmp_path: Path, format: str, by: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    options: dict[str, Any] = {
+        "pbin": {"token_bytes": 2},
+        "mds": {"columns": {"__key__": "str", "txt": "str"}},
+    }
+
+    def write(numbers: Any) -> None:
+        with ps.create("a", format=format, overwrite=Path("a").exists(), **options.get(format, {})) as writer:
+            for number in numbers:
+                tokens = {"tokens": np.array([number + 1], np.uint16)}
+                writer.write(tokens if format == "pbin" else {"__key__": f"{number:03d}", "txt": f"{number:03d}"})
+
+    write(range(100))
+    if os.fork() == 0:
+        ps.split("a", "parts", ratio=(1, 1), by=by, to=format, store=LocalStore(EndsAtTheSecondPart()))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+    first = sorted(Path("parts").glob("a_*"))
+    assert first
+    write(reversed(range(100)))
+    ps.split("a", "parts", ratio=(1, 1), by=by, to=format)
+    found = [str(sample) for part in ("a_train", "a_validation") for sample in ps.open(first[0].with_name(part))]
+    assert len(found) == len(set(found)) == 100
+
+
+def test_a_dataset_that_took_the_place_of_a_part_is_no_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, count in (("a", 100), ("b", 60)):
+        with ps.create(name, format="webdataset") as writer:
+            for number in range(count):
+                writer.write({"__key__": f"{name}{number:03d}", "txt": "x"})
+    if os.fork() == 0:
+        ps.split("a", "parts", ratio=(1, 1), store=LocalStore(EndsAtTheSecondPart()))
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 9
+    ps.merge(["b"], "parts/a_train", overwrite=True)
+    with pytest.raises(ps.errors.ConfigError, match="the output exists"):
+        ps.split("a", "parts", ratio=(1, 1))
+    assert len(ps.open("parts/a_train")) == 60

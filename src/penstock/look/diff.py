@@ -16,7 +16,7 @@ from typing import Any, Literal, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._keywords import Opening
+from penstock._keywords import Opening, with_options
 from penstock._places import place_of
 from penstock._planes import planes_of
 from penstock._secrets import redacted_repr
@@ -119,6 +119,7 @@ class DiffReport:
     the ids alone."""
 
 
+@with_options(Opening, strict=True)
 def diff(
     a: Target, b: Target, *, compare_as: As = "sequence",
     format: str | None = None,

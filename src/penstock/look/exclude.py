@@ -13,7 +13,7 @@ from typing import Any, TypeAlias, Unpack
 
 import numpy as np
 
-from penstock._keywords import Opening, definitions, were_given
+from penstock._keywords import Opening, definitions, were_given, with_options
 from penstock._secrets import redacted_repr
 from penstock.abc import SupportsKeys
 from penstock.errors import ConfigError, NotFound
@@ -96,6 +96,7 @@ class Listed:
         return lists_of_files(self.dataset.source)
 
 
+@with_options(Opening, omit=Opening.__annotations__.keys() - set(OPTIONS), strict=True)
 def exclude(
     target: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from penstock._keywords import Opening
+from penstock._keywords import Opening, with_options
 from penstock._limits import EXPRESSION_SECONDS
 from penstock._places import place_of
 from penstock._secrets import redacted_repr
@@ -69,6 +69,7 @@ class FindReport:
     of: int
 
 
+@with_options(Opening, strict=True)
 def find(
     target: Target,
     *,

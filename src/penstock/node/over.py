@@ -138,7 +138,7 @@ class Reindexed(SourceOver[T]):
         return self.source.schema
 
     def __getitem__(self, index: int, /) -> T:
-        return self.source[self.source_index(as_index(index, len(self)))]
+        return self.source[int(self.source_index(as_index(index, len(self))))]
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
         """Return the samples at `indices` (int64[k]) as columns, in that order."""
@@ -150,7 +150,7 @@ class Reindexed(SourceOver[T]):
 
     def place_of(self, index: int, /) -> Place:
         """Return the source's place of sample `index`."""
-        return place_of(self.source, self.source_index(as_index(index, len(self))))
+        return place_of(self.source, int(self.source_index(as_index(index, len(self)))))
 
 
 HANDED_ON = (

@@ -157,7 +157,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
         known = [self.once(output) for output in self.outputs]
         several, overwrites = len(known) > 1, self.options.overwrite
         once: Once[Any] = once_parts(self.output, self.what_of_all, known) if several else known[0]
-        there = [one.published(None) if once.is_begun() else None for one in known]
+        there = [self.published(output) if once.is_begun() else None for output in self.outputs]
         if overwrites:
             there = [
                 made if made is not None and one.is_of(made) else None for one, made in zip(along, there, strict=True)

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, Unpack
 import xxhash
 
 from penstock import __version__
-from penstock._keywords import Opening, were_given
+from penstock._keywords import Opening, were_given, with_options
 from penstock._secrets import redacted_repr
 from penstock.check import verify
 from penstock.errors import ConfigError, PenstockError
@@ -69,6 +69,7 @@ class Report:
     examples: int
 
 
+@with_options(Opening, omit=("read",), strict=True)
 def report(
     target: Data, output: Given, *,
     examples: int = 12, depth: CheckDepth = "quick", step: int = 0, steps: int | None = None,
