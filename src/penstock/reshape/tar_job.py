@@ -224,7 +224,12 @@ class TarJob(DatasetJob):
         store, root = output.place.store, output.place.path.rstrip("/") or output.place.path
         count = self.num_samples if self.deal is None else None
         return once_dataset(
-            Place(store, root), FORMAT, dict(self.what), self.noted.options, count, lambda: manifest_of_tars(store, root)
+            Place(store, root),
+            FORMAT,
+            dict(self.what),
+            self.noted.options,
+            count,
+            lambda: manifest_of_tars(store, root),
         )
 
     # --- in this process
