@@ -158,7 +158,6 @@ def with_options(
     return add
 
 
-
 class Running(TypedDict, total=False):
     """Options of a run over a recipe or metadataset."""
 
