@@ -78,7 +78,11 @@ def lint(
         splits: names of splits; by default all that have samples.
         dataset_config: file in `.nv-meta` that describes the samples.
         split_config: file in `.nv-meta` that lists the shards of each split.
-        format, layout, eos_id, trust, follow_links: as in `penstock.open`.
+        format: as in `penstock.open`.
+        layout: as in `penstock.open`.
+        eos_id: as in `penstock.open`.
+        trust: as in `penstock.open`.
+        follow_links: as in `penstock.open`.
         progress: called with the number of samples read, and the number of all.
 
     Raises:

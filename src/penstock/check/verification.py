@@ -107,9 +107,12 @@ def verify_in_parts(
     """Run one part of a distributed check, or its finalize step. Never writes to the dataset.
 
     Args:
-        path: the dataset, as in `verify`, with `depth`, `format` and `options`.
+        path: the dataset, as in `verify`.
         how: how to run it; distributed.
         work: directory or URL for records, outside the dataset.
+        depth: as in `verify`.
+        format: as in `verify`.
+        options: as in `verify`.
 
     Raises:
         ConfigError: the check of this format can't be distributed, `work` contains records of another check, or the

@@ -136,8 +136,8 @@ def emit_shared(
 ) -> None:  # fmt: skip
     """Call `emit_written`, or report one part of a distributed job; exit with 14 if parts are missing.
 
-    Args:
-        work: path to pass to `penstock status`, if not the output.
+    `work` is the path to pass to `penstock status`, if it isn't the output. All other arguments are those of
+    `emit_written`.
     """
     first = written[0]
     if first.missing:

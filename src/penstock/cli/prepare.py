@@ -219,7 +219,6 @@ def _require_splits(path: str, options: dict[str, Any]) -> None:
 
 def _dataset_of(path: str, options: dict[str, Any]) -> Any:
     """Return the contents of `dataset.yaml`, checked against the first samples."""
-
     from penstock.prepare.energon.run import dataset_of
 
     fields: Any = None

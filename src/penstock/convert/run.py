@@ -54,8 +54,8 @@ def convert(
         source: a dataset or a list of its files; CSV or TSV files with a header; a source; or an iterable of dicts,
             which is read once.
         target: path of the dataset to write.
-        to, format: formats of the target and the source. By default that of the target's suffix; the source's format is
-            detected.
+        to: format of the target; by default that of its suffix.
+        format: format of the source; detected by default.
         eos: `("add", id)` appends an EOS token to every document, `("strip", id)` removes it. By default documents are
             unchanged.
         columns: columns of the target: name → encoding (tars and directories: part), or names. By default all columns,
@@ -64,15 +64,16 @@ def convert(
         executor: name of an executor (see `penstock.executors`), or an executor.
         group_rows: samples that a process writes as one group. By default four shards' worth, estimated from the first
             samples.
-        overwrite, dry_run: replace an existing target; check everything and report what would be written, without
-            writing.
+        overwrite: replace an existing target.
         keep_excluded: also copy excluded samples, with their entries.
         missing: for samples that lack a column the target requires: `"error"`; `"skip"` leaves out and counts every
             sample that lacks a column; `"null"` writes null if the target supports it.
         file_tokens: write a directory of token files of this many tokens.
+        dry_run: check everything and report what would be written, without writing.
         part: `(i, n)`: do part i (from 0) of n parts of a distributed job.
-        finish, no_work, restart: finalize a distributed job, doing the missing work; only commit if nothing is missing;
-            discard existing work.
+        finish: finalize the distributed job, doing missing work first.
+        no_work: with `finish`, only commit if nothing is missing.
+        restart: discard existing work.
         progress: called with the number of samples done and a text.
         options: `layout, eos_id, flavor, raw, trust, follow_links, read, excludes, source_split, source_separator,
             source_encoding, tokens_column, tokens_dtype, one_document, documents` for the source, as in

@@ -153,7 +153,8 @@ def join_file(
     """Join a token file under a name that contains its digest; an existing one stays.
 
     Args:
-        kind: its format, named `to`.
+        kind: its format.
+        to: name of the format.
         output: its directory.
         number: number of the file.
         gathered: its documents.

@@ -417,6 +417,8 @@ def open_work(output: Place, folder: WorkFolder, *, restart: bool, shared: bool)
     """Open the work folder of an output. It is removed afterwards unless it holds a part or is shared.
 
     Args:
+        output: the output.
+        folder: its work folder.
         restart: discard unfinished work first.
         shared: let other workers of the same plan in; else this run excludes others.
 

@@ -137,12 +137,15 @@ def diff(
     take 16 bytes per sample.
 
     Args:
-        a, b: paths, URLs, lists of JSONL files, or sources; either both of token documents or both of samples.
+        a: path, URL, list of JSONL files, or source.
+        b: the other dataset; both must contain token documents, or both samples.
         compare_as: `"sequence"` compares the order too, `"set"` doesn't. Repeated samples are counted.
         format: format of both; detected by default.
-        excludes_a, excludes_b: exclude list of each, as `excludes` in `penstock.open`.
+        excludes_a: exclude list of `a`, as `excludes` in `penstock.open`.
+        excludes_b: exclude list of `b`.
         progress: called with the number of samples read and the total.
-        executor, workers: how to run the work, as in `penstock.pack`. By default this process.
+        executor: how to run the work, as in `penstock.pack`. By default this process.
+        workers: number of workers, as in `penstock.pack`.
         opening: options of `penstock.open` for both.
 
     Returns:

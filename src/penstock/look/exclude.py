@@ -132,7 +132,8 @@ def exclude(
         also: datasets made from the target, such as tokens. Their samples from the excluded ones are excluded too.
         who: recorded in each entry; by default the user of this process.
         dry_run: check everything and report what would change, without writing.
-        key_field, format: as in `penstock.find`.
+        key_field: as in `penstock.find`.
+        format: as in `penstock.find`.
         opening: `split, layout, eos_id, planes, trust` and `follow_links`, as in `penstock.open`.
 
     Returns:

@@ -95,7 +95,8 @@ def find(
         tokenizer: file or directory of the tokenizer, for token documents.
         format: format of the dataset; detected by default.
         progress: called with the number of samples read and the total.
-        executor, workers: how to run the work, as in `penstock.pack`. By default this process.
+        executor: how to run the work, as in `penstock.pack`. By default this process.
+        workers: number of workers, as in `penstock.pack`.
         opening: options of `penstock.open`.
 
     Returns:

@@ -80,7 +80,8 @@ def purge(
         overwrite: replace the output.
         dry_run: check everything, count what would be written, and write nothing.
         progress: called with the number of samples done and a text.
-        executor, workers: how to run the work, as in `penstock.pack`.
+        executor: how to run the work, as in `penstock.pack`. By default this process.
+        workers: number of workers, as in `penstock.pack`.
         options: `format, split, layout, eos_id, planes, trust, follow_links`, as in `penstock.open`.
 
     Raises:

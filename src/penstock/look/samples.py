@@ -257,7 +257,8 @@ def digests_of(dataset: Dataset, start: int, stop: int, *, with_keys: bool, plan
 
     Args:
         dataset: the dataset.
-        start, stop: range of samples.
+        start: first sample.
+        stop: end of the range, exclusive.
         with_keys: whether the field `__key__` counts.
         planes: names of the planes of tokens that count.
 

@@ -194,9 +194,11 @@ def index(
         validate: False only searches for line ends.
         overwrite: replace existing indexes.
         dry_run: check everything, including the lines, and report what would be written, without writing.
-        workers, executor: how to run the work, as in `penstock.pack`. By default chosen by the size of the data.
+        workers: number of workers, as in `penstock.pack`. By default chosen by the size of the data.
+        executor: how to run the work, as in `penstock.pack`.
         part: `(i, n)`: process part i (from 0) of n parts of the files.
-        finish, no_work: check all indexes and make the missing ones; with `no_work`, only list them.
+        finish: check all indexes and write missing ones.
+        no_work: with `finish`, only list missing indexes.
         follow_links: allow links that lead out of a searched directory.
         progress: called with the number of bytes done so far.
 

@@ -75,15 +75,17 @@ def filter(
     Memory: about 120 MB, and 8 bytes per document (9 with `indices`).
 
     Args:
-        source, target: a dataset of token documents, a JSONL file or shards; and the dataset to write.
-        min_tokens, max_tokens: bounds on a document's length, including its EOS token; token sources only.
-        match, field: regular expression to search in this field (dots separate nested keys). Samples without text there
-            don't match. Lines and samples only.
+        source: dataset of token documents, JSONL file or shards.
+        target: path of the dataset to write.
+        min_tokens: minimum length of a document, including its EOS token; token sources only.
+        max_tokens: maximum length of a document, likewise.
+        match: regular expression to search in `field`. Samples without text there don't match. Lines and samples only.
+        field: the field; dots separate nested keys.
         where: expression on the fields; see `penstock.reshape.expression`. Lines and samples only.
         indices: numbers of the samples to keep, from 0, in any order; or a file with one per line, or a `.npy` file.
         invert: keep the samples that don't match instead.
-        to, format: formats of the target and the source. By default that of the target's suffix or of the source; the
-            source's format is detected.
+        to: format of the target. By default that of its suffix, else that of the source.
+        format: format of the source; detected by default.
         token_bytes: bytes per token id, if wider than in the source.
         overwrite: replace an existing target.
         dry_run: check everything and count what would be written, without writing.
@@ -91,9 +93,12 @@ def filter(
         keep_excluded: also copy excluded samples, with their entries: they are excluded in the target.
         store: store of all files.
         progress: called after each batch of rows.
-        executor, workers: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the
-            output.
-        part, finish, no_work, restart: distributed job, as in `penstock.pack`.
+        executor: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the output.
+        workers: number of workers, as in `penstock.pack`.
+        part: `(i, n)`: do part i (from 0) of n parts of a distributed job, as in `penstock.pack`.
+        finish: finalize the distributed job, doing missing work first.
+        no_work: with `finish`, only commit if nothing is missing.
+        restart: discard existing work.
         options: options of `penstock.open` for the source.
 
     Returns:

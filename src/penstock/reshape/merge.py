@@ -75,9 +75,12 @@ def merge(
         keep_excluded: also copy excluded samples, with their entries: they are excluded in the target.
         store: store of all files.
         progress: called after each batch of rows.
-        executor, workers: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the
-            output.
-        part, finish, no_work, restart: distributed job, as in `penstock.pack`.
+        executor: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the output.
+        workers: number of workers, as in `penstock.pack`.
+        part: `(i, n)`: do part i (from 0) of n parts of a distributed job, as in `penstock.pack`.
+        finish: finalize the distributed job, doing missing work first.
+        no_work: with `finish`, only commit if nothing is missing.
+        restart: discard existing work.
         options: options of `penstock.open` for the sources; for tars see `penstock.reshape.tars.merge_tars`.
 
     Returns:

@@ -195,9 +195,10 @@ def put_shards(job: ShardJob, run: Run, name: PartName, data: bytes, made: Place
     """Store finished shards and record them.
 
     Args:
+        job: the job.
         run: the task.
-        name: of the group, as a part.
-        data: its record.
+        name: name of the group, as a part.
+        data: record of the group.
         made: local directory of its files.
     """
     place = job.outputs[run.output]

@@ -91,8 +91,8 @@ def shuffle(
         source: token dataset, JSONL file, or shards.
         target: path of the dataset to write.
         seed: any integer.
-        to, format: formats of the target and the source. By default that of the target's suffix or of the source; the
-            source's format is detected.
+        to: format of the target. By default that of its suffix, else that of the source.
+        format: format of the source; detected by default.
         token_bytes: bytes per token id, if wider than in the source.
         memory_bytes: memory for rows, by default 48 to 112 MB. More is faster for data larger than memory. Doesn't
             affect the output.
@@ -102,9 +102,12 @@ def shuffle(
         keep_excluded: also copy excluded samples, with their entries: they are excluded in the target.
         store: store of all files.
         progress: called after each batch of rows.
-        executor, workers: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the
-            output.
-        part, finish, no_work, restart: distributed job, as in `penstock.pack`. A part is a range of the output's rows.
+        executor: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the output.
+        workers: number of workers, as in `penstock.pack`.
+        part: `(i, n)`: do part i (from 0) of n parts of a distributed job, a range of the output's rows.
+        finish: finalize the distributed job, doing missing work first.
+        no_work: with `finish`, only commit if nothing is missing.
+        restart: discard existing work.
         announce: called with the planned reads once the output is claimed, before anything is written.
         options: options of `penstock.open` for the source. For tars see `penstock.reshape.tars.merge_tars`; each split
             of tars is shuffled separately.

@@ -136,18 +136,23 @@ def split(
         names: names of the parts. By default train, validation, test for two or three parts, else numbers from 0.
         seed: any integer.
         by: `"position"` or `"content"`.
-        parts, only: number of contiguous parts, and the one to write, counted from 0.
+        parts: number of contiguous parts.
+        only: number of the part to write, from 0.
         token_bytes: with `parts`, width of the token IDs if wider than in the source.
-        to, format: formats of the parts and the source. By default that of the source, which is detected.
+        to: format of the parts; by default that of the source.
+        format: format of the source; detected by default.
         overwrite: replace existing parts.
         dry_run: check everything and count what would be written, without writing.
         keep_map: write a row map next to each part, 8 bytes per row.
         keep_excluded: also copy excluded samples, with their entries: they are excluded in the parts.
         store: store of all files.
         progress: called after each batch of rows.
-        executor, workers: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the
-            output.
-        part, finish, no_work, restart: distributed job, as in `penstock.pack`.
+        executor: how to run the work, as in `penstock.pack`. By default this process. Doesn't affect the output.
+        workers: number of workers, as in `penstock.pack`.
+        part: `(i, n)`: do part i (from 0) of n parts of a distributed job, as in `penstock.pack`.
+        finish: finalize the distributed job, doing missing work first.
+        no_work: with `finish`, only commit if nothing is missing.
+        restart: discard existing work.
         options: options of `penstock.open` for the source.
 
     Returns:

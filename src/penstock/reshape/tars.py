@@ -61,14 +61,15 @@ def merge_tars(
     sources: Sequence[Place], target: Place, how: RunOptions, *, to: str | None = None, seed: int | None = None,
     announce: Announce | None = None, **options: Any,
 ) -> tuple[Written, tuple[tuple[str, int], ...]]:  # fmt: skip
-    """Write the samples of all sources into new shards, split by split. Memory: 300 bytes a part, and 256 samples.
+    """Write the samples of all sources into new shards, split by split. Memory: 300 bytes per part, and 256 samples.
 
     Args:
-        sources, target: folders of tars, and the one to make.
+        sources: directories of tars.
+        target: directory to write.
         how: how to run it.
         to: None or `"webdataset"`.
-        seed: mix the samples of each split; None: as they are.
-        announce: as of `penstock.shuffle`.
+        seed: shuffle the samples of each split; None keeps their order.
+        announce: as in `penstock.shuffle`.
         options: `split` and `follow_links` of `penstock.open`; `maxcount`, `maxsize`, `pattern` of the writer;
             `prefix_keys` puts the name of the shard before each key, after that of the source if there are several.
 
@@ -169,11 +170,12 @@ def split_tars(
     """Assign the samples of one split, or of a dataset without splits, to several datasets.
 
     Args:
-        source, places: dataset of tars, and the outputs.
-        deal: number of samples → what assigns them to outputs.
+        source: dataset of tars.
+        places: outputs.
+        deal: number of samples → function that assigns them to outputs.
         command: command and options, for the side files.
         how: how to run it.
-        options: as of `merge_tars`.
+        options: as in `merge_tars`.
     """
     given = _known(options)
     split, follow_links = given.pop("split", None), given.pop("follow_links", False)

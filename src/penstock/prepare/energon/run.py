@@ -53,7 +53,8 @@ def prepare(
         dataset_yaml_name: name of the `dataset.yaml` to write.
         media: also index the metadata of media files, found by `"extension"`, `"glob"` or `"header"`.
         media_patterns: patterns for `"glob"`.
-        exact, headers_only: how much of each media file to read, as in `penstock.prepare.media.run.prepare_media`.
+        exact: as in `penstock.prepare.media.run.prepare_media`.
+        headers_only: as in `penstock.prepare.media.run.prepare_media`.
         options: the other options of `penstock.prepare.energon.run.prepare_webdataset`: `split_ratio, split_parts,
             exclude, shuffle_tars, tar_index_only, sqlite, workers, executor, part, finish, no_work, restart, overwrite,
             follow_links, progress`. A JSONL file takes only `workers` and `overwrite`.
@@ -161,8 +162,10 @@ def prepare_webdataset(
         media: reads metadata of media; None: metadata of unchanged shards is kept.
         executor: `"processes"`, `"inline"` (this process), another name, or an executor; see `penstock.executors`.
         follow_links: allow links that lead out of the dataset's directory.
-        part, finish, no_work, restart: distributed job, see `penstock.engine.options.RunOptions`; a part consists of
-            shards.
+        part: `(i, n)`: do part i (from 0) of n parts of a distributed job. A part consists of shards.
+        finish: finalize the distributed job, doing missing work first.
+        no_work: with `finish`, only commit if nothing is missing.
+        restart: discard existing work.
         progress: called with the number of finished shards, and the number of all.
 
     Raises:

@@ -130,8 +130,10 @@ def prepare_media(
         headers_only: omit durations and counts that headers don't state reliably. By default such files are read once,
             and their packets counted without decoding.
         follow_links: allow links that lead out of the dataset's directory.
-        part, finish, no_work, restart: distributed job, see `penstock.engine.options.RunOptions`; a part consists of
-            runs of 500 files.
+        part: `(i, n)`: do part i (from 0) of n parts of a distributed job. A part consists of runs of 500 files.
+        finish: finalize the distributed job, doing missing work first.
+        no_work: with `finish`, only commit if nothing is missing.
+        restart: discard existing work.
         progress: called with what is done.
         before_counting: called before files are read, with the number and total bytes of files whose packets will be
             counted, if there are any; files named as audio or video are opened for it.

@@ -398,9 +398,7 @@ def _describe(
 ) -> InputFile:
     """Describe a file, which is opened once, unless only a sample of a large file is digested.
 
-    Args:
-        otherwise: the kind of a file that isn't a table.
-        whole: digests are of all bytes.
+    `otherwise` is the kind of a file that isn't a table. With `whole`, digests are computed from all bytes.
 
     Raises:
         PrepareError: its size has just changed.

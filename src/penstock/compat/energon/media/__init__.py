@@ -104,10 +104,12 @@ class AVDecoder:
         """Return durations, counts and sizes.
 
         Args:
-            get_video, get_audio: whether to include video and audio.
+            get_video: whether to include video.
+            get_video_duration: as in Energon; durations are always read.
             get_video_frame_count: whether to include the number of frames.
-            get_video_duration, get_audio_duration: as in Energon; durations are always read.
             get_video_frame_size: whether to include width and height.
+            get_audio: whether to include audio.
+            get_audio_duration: as in Energon; durations are always read.
             get_audio_num_samples: count the samples by decoding everything; otherwise by the header or the packets.
             exact: count frames and samples by decoding everything.
 
@@ -228,17 +230,18 @@ def get_clips_uniform(
     request_audio: bool = False,
     video_out_frame_size: tuple[int, int] | None = None,
 ) -> AVData:
-    """Clips of one duration, equally far apart from the first frame to the last, also if the first one is late.
+    """Return clips of one duration, evenly spaced from the first frame to the last, even if the first one is late.
 
     Args:
-        av_decoder: the film.
-        clip_duration_seconds: of each clip; 0 for single frames.
-        num_clips: how many.
-        request_video, request_audio: of pictures, of sound, or of both, which then end where the shorter one ends.
-        video_out_frame_size: width and height of the frames; None as they are.
+        av_decoder: decoder of the file.
+        clip_duration_seconds: duration of each clip; 0 for single frames.
+        num_clips: number of clips.
+        request_video: return video clips. With audio, the range ends with the shorter stream.
+        request_audio: return audio clips.
+        video_out_frame_size: width and height of the frames; by default unchanged.
 
     Raises:
-        ConfigError: neither is asked for, or it is not there.
+        ConfigError: neither video nor audio is requested, or a requested stream is missing.
     """
     ends: list[float | None] = []
     if request_video:
@@ -270,10 +273,10 @@ def get_single_frames_uniform(
     video_out_frame_size: tuple[int, int] | None = None,
     return_timestamps: bool = False,
 ) -> Any:
-    """Frames that lie equally far apart: uint8[num_frames, 3, height, width]; and when each begins, if asked for.
+    """Return evenly spaced frames, uint8[num_frames, 3, height, width]; with `return_timestamps`, also their times.
 
     Raises:
-        ConfigError: there are no pictures.
+        ConfigError: the file has no video.
     """
     made = get_clips_uniform(av_decoder, 0, num_frames, True, video_out_frame_size=video_out_frame_size)
     frames = require("torch", extra="torch").cat(made.video_clips, dim=0)
