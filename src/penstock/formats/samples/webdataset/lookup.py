@@ -233,7 +233,7 @@ class SqliteIndex:
         return row[0] if row is not None and type(row[0]) is int else None
 
     def connection(self) -> sqlite3.Connection:
-        """This thread's connection; raises `Corrupt` if the file isn't a permitted database."""
+        """Return this thread's connection; raise `Corrupt` if the file isn't a permitted database."""
         local = self._local
         if getattr(local, "pid", None) != os.getpid():
             try:

@@ -1,7 +1,7 @@
-"""Types of samples: which fields a typed sample has, which of them it must have, and what the others are by default.
+"""Types of samples: the required fields of a typed sample, and the defaults of its other fields.
 
 A type is a name and its fields; samples themselves are dicts. Names in YAML are looked up in the table of Energon's
-types and among those that the user registered; no module is imported for them.
+types and among the types registered by the user. No modules are imported for them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class SampleType:
     """A type of samples.
 
     Attributes:
-        name: of its class.
+        name: name of its class.
         required: fields that every sample has.
-        defaults: the other fields → what they are where nothing is given.
-        cls: the class that describes it, where there is one.
+        defaults: the other fields and their default values.
+        cls: the class that describes it, if there is one.
     """
 
     name: str
@@ -85,7 +85,7 @@ DATASETS: Mapping[str, str] = MappingProxyType(
 )
 """Classes of the older form of `dataset.yaml`, up to 3.x → the type of their samples."""
 
-# One for the process, as classes are: what a program registers holds wherever it opens data.
+# Global to the process, like classes: a registered type is known wherever data is opened.
 _registered: dict[str, SampleType] = {}
 
 
@@ -130,16 +130,16 @@ def type_of_class(cls: Any) -> SampleType:
 
 
 def find_type(module: str | None, name: str, *, trust: bool, path: str) -> SampleType:
-    """The type that a YAML names.
+    """Return the type named by a YAML file.
 
     Args:
         module: its `__module__`.
         name: its `__class__`.
-        trust: import the module where the type is not known.
-        path: the YAML, for errors.
+        trust: import the module if the type is unknown.
+        path: the YAML file, for errors.
 
     Raises:
-        UnsafeData: it is not known, and nothing may be imported.
+        UnsafeData: the type is unknown, and `trust` is false.
         ConfigError: the module has no such type.
     """
     registered = _registered.get(f"{module}.{name}")

@@ -1,6 +1,7 @@
 """Parse samples from ranges of a shard, and split names of members into the key of a sample and the name of a part.
 
-What is parsed is `(key, names, parts)`: the sample's key, the full names of its members in order, and part → content.
+The result of parsing is `(key, names, parts)`: the sample's key, the full names of its members in order, and part →
+content.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ from penstock.formats.samples.webdataset.tar import Member, next_member, plain_m
 from penstock.formats.samples.webdataset.tar_blocks import BLOCK_BYTES
 from penstock.store.base import Store
 
-# A folder part does not reach across a line end, as in the original; without a match there, an earlier slash may do.
+# As in the original, a folder doesn't span a line end; if that prevents a match, an earlier slash may match.
 _KEY_AND_PART = re.compile(r"((?:.*/)?[^.]+)\.([^/]*)\Z")
 _META = re.compile(r"__[^/]*__(?:/|\n?\Z)")
 
 
 def split_name(name: str, *, leftovers: bool = False) -> tuple[str, str] | None:
-    """`(key, part)` of a member's name; None for a member that does not count.
+    """Return `(key, part)` of a member's name, or None for a member that isn't part of a sample.
 
     The key ends before the first dot after the last slash: `d.v2/a.b.txt` is `("d.v2/a", "b.txt")`. Members of a
-    folder `__…__` at the top are notes of the tool that packed the shard. Leftovers (see `leftovers`) don't count
-    either, except with `leftovers`, which is Energon's rule.
+    top-level folder `__…__` are metadata of the packing tool. Leftovers (see `leftovers`) aren't parts either, except
+    with `leftovers`, which is Energon's rule.
     """
     base = name.rfind("/") + 1
     dot = name.find(".", base)
@@ -46,7 +47,7 @@ _AGAIN = "If the shard changed after it was prepared, run `penstock prepare` aga
 
 
 class Range(NamedTuple):
-    """The bytes of one sample: `[start, stop)` of the shard at `path`, and `view` with byte `base` of it first.
+    """Byte range of one sample: `[start, stop)` of the shard at `path`; `view` begins at byte `base` of the shard.
 
     `linked` holds its parts that are stored as links: part → content.
     """
@@ -60,12 +61,12 @@ class Range(NamedTuple):
 
 
 def parse(found: Range, *, first: bool = False, leftovers: bool = False) -> Parsed:
-    """The sample in a range; of a part that repeats the last one counts, or the first one.
+    """Return the sample in a range; if a part repeats, its last value, or the first one with `first`.
 
-    Indexes that Energon or version 0.2 made have samples of leftovers (see `leftovers`): these are read, too.
+    Indexes made by Energon or version 0.2 include samples of leftovers (see `leftovers`), which are read too.
 
     Raises:
-        FormatError: at a header that is none, a member that leaves the range, or one of another sample.
+        FormatError: a header is invalid, or a member leaves the range or belongs to another sample.
     """
     view, base, path = found.view, found.base, found.path
     place, stop = found.start - base, found.stop - base
@@ -112,13 +113,13 @@ def parse(found: Range, *, first: bool = False, leftovers: bool = False) -> Pars
 
 
 def members_between(store: Store, path: str, start_bytes: int, stop_bytes: int) -> Iterator[Member]:
-    """The members whose headers lie in a range of a shard; of their contents nothing is read. Raises as `parse`."""
+    """Yield the members with headers in a range of a shard, without reading contents. Raises the errors of `parse`."""
     with reading(store, path) as (read, _, _):
         while start_bytes < stop_bytes:
             member = next_member(read, start_bytes, stop_bytes, path)
             if member is None:
                 return
-            if isinstance(member, dict):  # a header about all members is none itself
+            if isinstance(member, dict):  # a global header isn't a member
                 start_bytes = int(member["next"])
                 continue
             yield member
@@ -137,7 +138,7 @@ def _member(found: Range, offset_bytes: int) -> Member | None:
             if member is not None and member.is_regular and split_name(member.name) is not None:
                 require_plain(member, found.path)
             return member
-        offset_bytes = int(member["next"])  # a header about all members is none itself
+        offset_bytes = int(member["next"])  # a global header isn't a member
     return None
 
 

@@ -1,7 +1,7 @@
-"""A shard's table: its samples and parts, found by their headers, and the `.tar.idx` made of it.
+"""Table of a shard: its samples and parts, found by their headers, and the `.tar.idx` made from it.
 
-The index of `<name>.tar` is `<name>.tar.idx`: uint64[n_samples + 1] in the machine's byte order, no header. Entry i is
-where sample i's first header is, headers that speak of it included; the last one where the last member ends.
+The index of `<name>.tar` is `<name>.tar.idx`: uint64[n_samples + 1] in native byte order, without a header. Entry i is
+the offset of sample i's first header, including PAX and GNU headers. The last entry is the end of the last member.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from penstock.types import IntArray
 MOST_REPEATS = 100
 PREFIX_KEYS = "Prefix keys with shard names: --prefix-keys (prefix_keys=True) of `penstock merge`, `convert`, `shuffle`"
 _MOST_LINKS = 40
-"""Links that lead to each other, at most, as in Linux."""
+"""Longest chain of links, as in Linux."""
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A key that comes again in a shard after another one: its samples are `first` and `again`."""
+    """Key that is repeated in a shard after another key: its samples are `first` and `again`."""
 
     key: str
     first: int
@@ -46,7 +46,7 @@ class Repeat:
 
 
 class LinkedPart(NamedTuple):
-    """A part that is stored as a link: its name, and the content of the member that the link stands for."""
+    """Part that is stored as a link: its name, and the content of the link's target."""
 
     part: str
     content_bytes: int
@@ -59,21 +59,21 @@ LinkedParts = Mapping[int, tuple[LinkedPart, ...]]
 
 @dataclass(frozen=True, slots=True)
 class ShardTable:
-    """What a shard holds. Sample i has the parts `[part_starts[i], part_starts[i + 1])`.
+    """Content of a shard. Sample i has the parts `[part_starts[i], part_starts[i + 1])`.
 
     Attributes:
-        keys: of the samples.
+        keys: keys of the samples.
         offsets: int64[n_samples + 1], as in the index.
         part_starts: int64[n_samples + 1].
-        part_names: of all parts.
-        contents: int64[n_parts]: places of their contents, `sizes` bytes long.
+        part_names: names of all parts.
+        contents: int64[n_parts]: offsets of their contents, with `sizes` bytes each.
         sizes: int64[n_parts].
-        repeats: the first of the keys that come again.
-        num_repeats: how many do.
+        repeats: the first of the repeated keys.
+        num_repeats: number of repeated keys.
         linked: parts that are links; they are in no index, as Energon doesn't read them.
-        ignored: kind of member that no sample has → how many there are; see `TableBuilder.ignore`.
+        ignored: number of members outside samples, by kind; see `TableBuilder.ignore`.
         only_links: name of a link whose sample has no other part, if there is one.
-        end: where the members of the shard end; only after a scan.
+        end: end of the shard's members; only after a scan.
     """
 
     keys: list[str]
@@ -110,8 +110,10 @@ def repeated_key(key: str, first: str, again: str) -> ConfigError:
 
 @dataclass(slots=True)
 class TableBuilder:
-    """Makes a table from members in their order; `stop_bytes` is where the last one ends, `dotted` the last key
-    with a dot."""
+    """Builder of a table from members in order.
+
+    `stop_bytes` is the end of the last member, `dotted` the last key with a dot.
+    """
 
     keys: list[str] = field(default_factory=list[str])
     offsets: list[int] = field(default_factory=list[int])
@@ -126,10 +128,10 @@ class TableBuilder:
     ignored: dict[str, int] = field(default_factory=dict[str, int])
 
     def add(self, names: Iterable[str], starts: Iterable[int], contents: Iterable[int], sizes: Iterable[int]) -> None:
-        """Members in order; those that do not count are left out."""
+        """Add members in order; those outside samples are skipped."""
         dotted, part_names = self.dotted, self.part_names
         for name, start, content, size in zip(names, starts, contents, sizes, strict=True):
-            # Most names go on with the key before them, a dot, and no folder: what that is need not be found again.
+            # Most names are the previous key, a dot, and no folder, and needn't be split again.
             part = name[len(dotted) :] if name.startswith(dotted) else "/"
             if "/" in part:
                 found = split_name(name)
@@ -149,7 +151,7 @@ class TableBuilder:
         self.dotted = dotted
 
     def ignore(self, kind: str) -> None:
-        """Count a member that no sample has: a link, a special file, a leftover or a file without a key."""
+        """Count a member outside samples: a link, a special file, a leftover or a file without a key."""
         self.ignored[kind] = self.ignored.get(kind, 0) + 1
 
     def add_other(self, member: Member) -> None:
@@ -160,7 +162,7 @@ class TableBuilder:
             self.ignore(leftover or ("links" if member.target is not None else "special files"))
 
     def _linked(self) -> tuple[LinkedParts, str | None]:
-        """Parts that are links, by sample; and the name of a link whose sample has no other part."""
+        """Return the parts that are links, by sample; and the name of a link whose sample has no other part."""
         if not self.links:
             return {}, None
         contents = {plain_name(name): place for name, place in self.others.items()}
@@ -208,10 +210,10 @@ class TableBuilder:
 
 
 def scan_shard(store: Store, path: str) -> ShardTable:
-    """The table of a shard, from its headers alone. Memory: about 300 bytes a part.
+    """Return the table of a shard, from only its headers. Memory: about 300 bytes per part.
 
     Raises:
-        FormatError: damage, at its offset; or a sparse member.
+        FormatError: the shard is damaged, at the given offset, or has a sparse member.
     """
     return table_of(scan_file(store, path), path)
 
@@ -244,7 +246,7 @@ def _repeats(keys: list[str]) -> tuple[tuple[Repeat, ...], int]:
 
 
 def require_distinct(table: ShardTable, path: str) -> None:
-    """Refuse keys that come again in a shard; raises `Corrupt` that names both places."""
+    """Raise `Corrupt` with both places if a key is repeated in a shard."""
     for repeat in table.repeats:
         first, again = int(table.offsets[repeat.first]), int(table.offsets[repeat.again])
         raise Corrupt(
@@ -269,7 +271,7 @@ def require_content(table: ShardTable, path: str) -> None:
 
 
 def require_text(table: ShardTable, path: str) -> None:
-    """Refuse names that are no UTF-8, which no index can hold; raises `Unsupported`."""
+    """Raise `Unsupported` for names that aren't UTF-8, which no index can hold."""
     for place, key in enumerate(table.keys):
         if not _is_text(key):
             raise _no_text(path, int(table.offsets[place]), key)
@@ -303,7 +305,7 @@ def _no_text(path: str, offset_bytes: int, name: str) -> Unsupported:
 
 
 def index_path(shard: str) -> str:
-    """Path of a shard's index: its last suffix gives way to `.tar.idx`."""
+    """Return the path of a shard's index: its last suffix is replaced with `.tar.idx`."""
     return os.path.splitext(shard)[0] + ".tar.idx"
 
 
@@ -315,9 +317,9 @@ _FETCH = "Download or pack this shard again"
 
 
 def end_problem(store: Store, path: str, table: ShardTable) -> Problem | None:
-    """Return the problem with the end of a scanned shard, if there is one; one small read unless there is.
+    """Return the problem with the end of a scanned shard, or None; one small read unless there is a problem.
 
-    Only data after the mark is an error: tars that other tools made without a mark may be whole.
+    Only data after the mark is an error: tars of other tools without a mark may be complete.
     """
     if table.end is None:
         return None

@@ -1,4 +1,4 @@
-"""Reading a prepared WebDataset: by number, by key, and by the name of a part."""
+"""Read a prepared WebDataset by number, by key, and by the name of a part."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def unmatched_exclusions(store: Store, root: str, splits: Splits, info: Info) ->
 
 
 def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | None = None) -> WebdatasetSource:
-    """The raw samples of a split; `splits` instead of what `split.yaml` says."""
+    """Open the raw samples of a split; `splits` overrides `split.yaml`."""
     root = path.rstrip("/") or path
     info = read_info(store, root)
     splits = read_splits(store, root) if splits is None else splits
@@ -93,13 +93,13 @@ def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | Non
 def raw_details(
     store: Store, root: str, *, split_config: str | None = None, dataset_config: str = DATASET_YAML
 ) -> dict[str, Any]:
-    """Return the details that `info` shows, as plain JSON; each split with the samples that it has when it is open.
+    """Return the details shown by `info`, as plain JSON; number of samples per split as when it is open.
 
     Args:
         store: store of the dataset.
         root: the dataset's folder.
         split_config: file of splits, instead of the first one that exists.
-        dataset_config: file that says what samples are.
+        dataset_config: file with the type of the samples.
     """
     info = read_info(store, root)
     splits = read_splits(store, root) if split_config is None else read_splits(store, root, (split_config,))
@@ -126,7 +126,7 @@ def raw_details(
 
 
 def _split_details(store: Store, root: str, info: Info, splits: Splits, name: str) -> tuple[int, str]:
-    """Return the samples of a split when it is open, and its description."""
+    """Return the number of samples of a split when it is open, and its description."""
     try:
         shards, left_out = split_shards(info, splits, name, root)
         samples = len(WebdatasetSource(store, root, OpenOptions(split=name), info, name, shards, left_out))
@@ -140,20 +140,21 @@ def _split_details(store: Store, root: str, info: Info, splits: Splits, name: st
 def _exclude_text(root: str, splits: Splits, info: Info) -> str:
     if not splits.exclude:
         return "nothing"
-    unmatched = unmatched_shards(splits, info, root)  # of keys, opening the splits warns
+    unmatched = unmatched_shards(splits, info, root)  # unmatched keys are reported when splits are opened
     return f"{len(splits.exclude)} entries" + (f"; {unmatched_text(unmatched)}" if unmatched else "")
 
 
 class WebdatasetSource(StoredSource):
-    """The raw samples of one split; see `penstock.abc.Source`. Made by `penstock.open`.
+    """Raw samples of one split; see `penstock.abc.Source`. Returned by `penstock.open`.
 
-    A sample is `{"__key__", "__restore_key__", "__sources__", "<part>": bytes, …, "__subflavors__"}`; of a part that
-    repeats the last one counts. By name, a part is the first of its name, out of all splits. `columns=` keeps only
-    these fields. Memory: that of the open shards.
+    A sample is `{"__key__", "__restore_key__", "__sources__", "<part>": bytes, …, "__subflavors__"}`; if a part
+    repeats, its last value. Lookups by name return the first part of that name, in all splits. `columns=` keeps only
+    these fields.
+    Memory: that of the open shards.
 
     Attributes:
         path: the dataset's folder.
-        split: the split, None where there are no splits.
+        split: the split; None if there are no splits.
     """
 
     title = "webdataset"
@@ -192,7 +193,7 @@ class WebdatasetSource(StoredSource):
 
     @property
     def schema(self) -> Schema:
-        """The fields that every sample has, and open for its parts; with `columns`, these."""
+        """Fields of every sample, open to parts; with `columns`, only these."""
         if self._options.columns is not None:
             return Schema(tuple(Field(name, "bytes") for name in self._options.columns), open=True)
         return Schema((Field("__key__", "text"),), open=True)
@@ -235,7 +236,7 @@ class WebdatasetSource(StoredSource):
         return list(map(self._sample, parsed, shards, places))
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the samples at `indices`: int64[k]; a part that a sample lacks is None in its row."""
+        """Return the samples at `indices` (int64[k]) as columns; a part that a sample lacks is None in its row."""
         parsed, shards, places = self._parse_all(indices)
         if not parsed:
             return {}
@@ -258,7 +259,7 @@ class WebdatasetSource(StoredSource):
         return batch if columns is None else {name: batch[name] for name in columns if name in batch}
 
     def _parse_all(self, indices: Sequence[int] | IntArray) -> tuple[list[Parsed], list[str], list[int]]:
-        """Samples, the shard of each, and the place of each in the whole split."""
+        """Return samples, the shard of each, and the place of each in the whole split."""
         places = self._places.all_in_split(as_indices(indices, self._places.size))
         shards, inside = self._places.locate(places)
         return list(map(parse, self._shards.read_ranges(shards, inside))), shards, places.tolist()
@@ -269,16 +270,16 @@ class WebdatasetSource(StoredSource):
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_shards + 1]: the first sample of each shard, and `len` at the end."""
+        """First sample of each shard, and `len` at the end: int64[n_shards + 1]."""
         return self._places.block_starts
 
     @property
     def split_size(self) -> int:
-        """Samples of the split, those left out included."""
+        """Number of samples of the split, including excluded ones."""
         return self._places.split_size
 
     def kept_before(self, place: int, /) -> int:
-        """How many samples before `place` of the whole split are in this source."""
+        """Return the number of samples before `place` of the whole split that aren't excluded."""
         return self._places.kept_before(place)
 
     def place_of(self, index: int, /) -> Place:
@@ -288,10 +289,10 @@ class WebdatasetSource(StoredSource):
         return Place(extents=(Extent(self._shards.path(name), start, stop - start),))
 
     def parts_of(self, index: int, most: int, /) -> tuple[str, list[tuple[str, Extent]], int, bool]:
-        """Key of a sample, and its first `most` parts with their places; headers alone are read.
+        """Return the key of a sample, and its first `most` parts with their places; reads only headers.
 
         Returns:
-            The key; the parts; how many were counted, at most 4,096; whether these are all.
+            The key; the parts; the number of counted parts, up to 4,096; true if these are all.
         """
         place = self._places.in_split(as_index(index, self._places.size))
         name, inside = self._places.locate_one(place)
@@ -319,7 +320,7 @@ class WebdatasetSource(StoredSource):
         return self._parsed(*self._places.locate_one(place))[0]
 
     def index_of(self, key: str, /) -> int:
-        """Index of the sample with this key.
+        """Return the index of the sample with this key.
 
         Raises:
             NotFound: no sample of the split has it.
@@ -338,11 +339,11 @@ class WebdatasetSource(StoredSource):
         raise NotFound(f"no sample with the key {key!r}", path=self.path, hint=f"The split is {self.split}")
 
     def get(self, name: str, /) -> bytes:
-        """The stored bytes of one part, by its full name `<key>.<part>`, out of all splits; raises `NotFound`."""
+        """Return the stored bytes of one part, by its full name `<key>.<part>`, in all splits; raise `NotFound`."""
         return self.get_with_shard(name)[0]
 
     def get_with_shard(self, name: str, /) -> tuple[bytes, str]:
-        """The same, and the shard that the part is in."""
+        """Return the bytes of one part, and its shard; see `get`."""
         base = name.rfind("/") + 1
         dot = name.find(".", base)
         split = (name[:dot], name[dot + 1 :]) if dot > base else split_name(name)
@@ -352,7 +353,7 @@ class WebdatasetSource(StoredSource):
             return self._read_part(self._index, name, *split)
         index = self._index_of_keys()
         if index is not None and "sample_parts" in index.tables:
-            self._finds_parts = not self._shards.members.linked  # such parts are in no index
+            self._finds_parts = not self._shards.members.linked  # linked parts are in no index
             if self._finds_parts:
                 return self._read_part(index, name, *split)
         if index is not None:
@@ -366,11 +367,11 @@ class WebdatasetSource(StoredSource):
         return parts[split[1]], shard
 
     def get_media_metadata(self, name: str, /) -> MediaMetadata:
-        """What the media index knows of a part, by its full name; raises `NotFound`."""
+        """Return the metadata of a part in the media index, by its full name; raise `NotFound`."""
         index = self._opened_index()
         found = None
         if index is not None:
-            from penstock.formats.samples.media_index import read_metadata  # slow, and only for this
+            from penstock.formats.samples.media_index import read_metadata  # slow to import, and rarely needed
 
             found = read_metadata(index.connection(), name, path=index.path)
         if found is None:
@@ -393,7 +394,7 @@ class WebdatasetSource(StoredSource):
 
     @property
     def ignored(self) -> str | None:
-        """How many members of all shards no sample has, by kind; None if there are none, or it isn't recorded."""
+        """Number of members outside samples in all shards, by kind; None if there are none, or it isn't recorded."""
         return self._shards.members.ignored_text
 
     def shown(self) -> dict[str, Any]:
@@ -402,14 +403,14 @@ class WebdatasetSource(StoredSource):
 
     @property
     def unmatched_exclusions(self) -> list[str]:
-        """Samples that the split should leave out and doesn't have, as `<shard>/<key>`."""
+        """Samples in the split's exclude list that don't exist, as `<shard>/<key>`."""
         return self._places.unmatched
 
     # --- inside --------------------------------------------------------------------------------------------------
 
     @property
     def _places(self) -> SplitPlaces:
-        # Two threads may both come here: they find the same, and one copy goes.
+        # Two threads may both get here. They find the same samples, and one copy is freed.
         if self._known_places is None:
             places = SplitPlaces(self._chosen, self._info.counts, self._left_out, self._place_in_shard)
             warn_of_unmatched(places.unmatched, meta_path(self.path, self._split_config or SPLIT_YAML))
@@ -452,7 +453,7 @@ class WebdatasetSource(StoredSource):
         return self._shards.read_content(shard, content_bytes, size_bytes), shard
 
     def _index_of_keys(self) -> SqliteIndex | None:
-        """`index.sqlite`, where keys are looked up in it: not where it would be fetched whole and need not."""
+        """Return `index.sqlite` if keys are looked up in it; None avoids the download if there is `index.keys`."""
         if not self._store.is_local and self._keys.stored is not None:
             return None
         index = self._opened_index()
@@ -471,7 +472,7 @@ class WebdatasetSource(StoredSource):
         return self._names[found[0]], found[1]
 
     def _place_in_shard(self, shard: str, key: str) -> int | None:
-        """Place of a sample that is left out; where keys repeat, the shard decides."""
+        """Return the place of an excluded sample in its shard; keys may repeat in other shards."""
         index, number = self._index_of_keys(), self._numbers[shard]
         if index is None:
             return self._keys.find_in(key, number)
@@ -479,7 +480,7 @@ class WebdatasetSource(StoredSource):
         return found if found is not None and 0 <= found < self._info.counts[shard] else None
 
     def _parts_at(self, place: KeyPlace, key: str) -> dict[str, bytes]:
-        """The parts of the sample that an index of keys says is there; the index of its shard is not asked."""
+        """Return the parts of a sample at the place from an index of keys, without opening the index of its shard."""
         path = self._shards.path(self._names[place.shard])
         start, stop = place.start_bytes, place.stop_bytes
         data = self._shards.get_ranges(path, [(start, stop)])[0]

@@ -16,20 +16,20 @@ from penstock.formats.samples.webdataset.braces import expand
 from penstock.types import IntArray
 
 FindPlace = Callable[[str, str], int | None]
-"""Shard and key of a sample → its place in the shard; None where it is not there."""
+"""Returns the place of a sample in its shard, by shard and key, or None if it doesn't exist."""
 
 
 class SplitPlaces:
-    """The samples of a split, numbered from 0, those that are left out not counted.
+    """Samples of a split, numbered from 0 without the excluded ones.
 
-    Memory: some 50 bytes a shard, and 8 for each sample that is left out. `unmatched` are the samples to be
-    left out that their shards don't have.
+    Memory: some 50 bytes per shard, and 8 for each excluded sample. `unmatched` lists excluded samples that their
+    shards don't have.
 
     Args:
-        shards: their names, in order; one may come twice.
-        counts: shard → its samples.
-        left_out: shard → keys of samples that are left out.
-        find: where a sample is.
+        shards: their names, in order; a shard may be listed twice.
+        counts: shard → number of its samples.
+        left_out: shard → keys of excluded samples.
+        find: finds the place of a sample.
     """
 
     __slots__ = ("_gone", "_shifted", "_starts", "counts", "shards", "size", "split_size", "starts", "unmatched")
@@ -78,7 +78,7 @@ class SplitPlaces:
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_shards + 1]: the first kept sample of each shard, and `size`."""
+        """First kept sample of each shard, and `size`: int64[n_shards + 1]."""
         return self.starts - np.searchsorted(self._gone, self.starts)
 
 
@@ -88,12 +88,12 @@ _SHUFFLE_SEED = 42
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """Shards of each split, and what Energon would have done otherwise.
+    """Shards of each split, and differences from Energon's result.
 
     Attributes:
         parts: split → names of its shards, in order.
-        lost: shards that Energon's rounding leaves out of every split, or puts into another one.
-        unasked: splits that were given no share.
+        lost: shards that Energon's rounding omits from every split, or puts into another one.
+        unasked: splits without a share.
     """
 
     parts: dict[str, list[str]]
@@ -102,15 +102,15 @@ class Assignment:
 
 
 def by_ratio(shards: Sequence[str], ratio: Mapping[str, float] | Sequence[float] | str, *, shuffle: bool) -> Assignment:
-    """Cut the list of shards in proportion; each goes to exactly one split.
+    """Split the list of shards in proportion; each goes to exactly one split.
 
     Args:
         shards: names, in their order.
-        ratio: shares of train, val and test, also as text (`8,1,1`), or of the splits named.
-        shuffle: mix the list first, by `random.Random(42)`.
+        ratio: shares of train, val and test, also as text (`8,1,1`), or shares by split name.
+        shuffle: shuffle the list first, by `random.Random(42)`.
 
     Raises:
-        ConfigError: no share, or a negative one.
+        ConfigError: there are no shares, or one is negative.
     """
     ratio = parse_ratio(ratio) if isinstance(ratio, str) else ratio
     shares = dict(ratio) if isinstance(ratio, Mapping) else dict(zip(SPLITS, ratio, strict=False))
@@ -142,10 +142,10 @@ def by_ratio(shards: Sequence[str], ratio: Mapping[str, float] | Sequence[float]
 
 
 def parse_ratio(text: str) -> list[float]:
-    """Shares of train, val and test from `8,1,1`.
+    """Return the shares of train, val and test from text such as `8,1,1`.
 
     Raises:
-        ConfigError: not three numbers.
+        ConfigError: the text isn't three numbers.
     """
     try:
         shares = [float(one) for one in text.split(",")]
@@ -164,7 +164,7 @@ def _exact(share: float) -> Fraction:
 
 
 def _their_ends(shares: Sequence[float], count: int) -> list[int]:
-    """Where Energon cuts, whose sums of floats may end below 1: then the last shards are in no split."""
+    """Return the ends of splits in Energon, where rounding may leave the last shards out of all splits."""
     total = sum(map(float, shares))
     upto, ends = 0.0, list[int]()
     for share in shares:
@@ -174,14 +174,14 @@ def _their_ends(shares: Sequence[float], count: int) -> list[int]:
 
 
 def by_patterns(shards: Sequence[str], patterns: Sequence[tuple[str, str]]) -> Assignment:
-    """Shards whose name begins with what a pattern matches; a shard may be in several splits.
+    """Assign shards by matching patterns at the start of their names; a shard may be in several splits.
 
     Args:
         shards: names, in their order.
-        patterns: `(split, regular expression)`; braces are expanded first. A split may come several times.
+        patterns: `(split, regular expression)`; braces are expanded first. A split may have several patterns.
 
     Raises:
-        ConfigError: a pattern that is none, or that matches no shard.
+        ConfigError: a pattern is invalid, or matches no shard.
     """
     parts: dict[str, list[str]] = {}
     for split, text in patterns:

@@ -1,13 +1,14 @@
-"""Making `index.sqlite`: where each sample and each of its parts is, by name.
+"""Make `index.sqlite`: the place of each sample and each of its parts, by name.
 
 | table | columns |
 |---|---|
 | `samples` | `tar_file_id`, `sample_key` (unique), `sample_index` in its shard, `byte_offset`, `byte_size` |
 | `sample_parts` | `tar_file_id`, `sample_index`, `part_name`, `content_byte_offset`, `content_byte_size` |
 
-`tar_file_id` is the place of a shard in `.info.json`. A sample's bytes are those from its first header to the next
-sample's, a part's bytes those of its content alone. Tables, indexes and pragmas are those of Energon 7.4. Rows stand in
-the order of shards and samples. Indexes are made by sorting when all rows are there, so no size slows the rate down.
+`tar_file_id` is the position of a shard in `.info.json`. A sample's bytes are those from its first header to the next
+sample's; a part's bytes are only its content. Tables, indexes and pragmas are those of Energon 7.4. Rows are in the
+order of shards and samples. Indexes are made by sorting after all rows are inserted, so the rate is independent of the
+size.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ _MOST_NAMED = 5
 
 
 class SqliteBuilder:
-    """Makes one `index.sqlite` as a plain file, which is not read before it is finished. Memory: about 100 MiB.
+    """Builder of one `index.sqlite` as a plain file, which isn't read before it is finished. Memory: about 100 MiB.
 
     Args:
-        path: of the file, which is not there yet.
+        path: path of the file, which doesn't exist yet.
 
     Raises:
-        OSError: the system failed, such as for a full disk; also of what is done with `connection` in a `with` block.
+        OSError: the system failed, such as for a full disk; also for uses of `connection` in a `with` block.
     """
 
     def __init__(self, path: str) -> None:
@@ -73,7 +74,7 @@ class SqliteBuilder:
         return self._connection
 
     def add(self, file_id: int, table: ShardTable) -> None:
-        """Add the rows of one shard; shards come in the order of their numbers."""
+        """Add the rows of one shard; shards must be added in the order of their numbers."""
         count = table.num_samples
         places = range(count)
         offsets = table.offsets.tolist()
@@ -88,15 +89,15 @@ class SqliteBuilder:
             self._connection.executemany("INSERT INTO sample_parts VALUES (?, ?, ?, ?, ?)", parts)
 
     def end_run(self) -> None:
-        """Close the file with its rows alone: a run, for `merge`."""
+        """Close the file without indexes, as a run for `merge`."""
         with system_errors(self.path):
             self._connection.execute("COMMIT")
         self.close()
 
     def merge(self, path: str) -> None:
-        """Add the rows of a run, of the shards that come next; sqlite copies them as they are stored."""
+        """Add the rows of a run, of the next shards; SQLite copies them in their stored form."""
         with system_errors(self.path):
-            self._connection.execute("COMMIT")  # another database is attached outside of a transaction
+            self._connection.execute("COMMIT")  # a database can only be attached outside of a transaction
             self._connection.execute("ATTACH ? AS run", (f"file:{quote(absolute(path))}?mode=ro",))
             self._connection.execute("BEGIN")
             for table in ("samples", "sample_parts"):
@@ -112,7 +113,7 @@ class SqliteBuilder:
             shards: paths of the shards by number, for messages.
 
         Raises:
-            Corrupt: a key comes in two shards; both places are named.
+            Corrupt: two shards have the same key; the error names both places.
         """
         with system_errors(self.path):
             self._finish(shards)
@@ -127,7 +128,7 @@ class SqliteBuilder:
             raise self._repeated(shards) from None
         for statement in _INDEXES:
             run(statement)
-        # An index that was sorted serves the constraint as well as one that grew with each row, which gets ever slower.
+        # A sorted index serves the constraint as well as one updated by each insert, which gets ever slower.
         run("PRAGMA writable_schema=ON")
         changed = "UPDATE sqlite_master SET {} WHERE name = ?"
         run(changed.format("sql = ?"), (_SAMPLES.format(unique=" UNIQUE"), "samples"))
@@ -169,7 +170,7 @@ class SqliteBuilder:
 
 
 def _forget_commits(path: str) -> None:
-    """Set the counters of changes to one: the bytes are those of the rows, in however many steps they came."""
+    """Set the change counters to one, so that the bytes only depend on the rows, not on the number of transactions."""
     with open(path, "r+b") as file:
         for place in (24, 92):
             file.seek(place)
@@ -180,7 +181,7 @@ def _forget_commits(path: str) -> None:
 
 
 class _Stored(msgspec.Struct, array_like=True):
-    """Texts are joined by NULs, which no name holds; numbers are int64, little-endian."""
+    """Stored table of a shard. Texts are joined by NULs, which no name contains; numbers are int64, little-endian."""
 
     num_keys: int
     keys: bytes
@@ -192,7 +193,7 @@ class _Stored(msgspec.Struct, array_like=True):
 
 
 def encode_table(table: ShardTable) -> bytes:
-    """The bytes of a table: equal ones for equal tables."""
+    """Return the bytes of a table, equal for equal tables."""
     numbers = (table.offsets, table.part_starts, table.contents, table.sizes)
     offsets, part_starts, contents, sizes = (one.astype("<i8").tobytes() for one in numbers)
     stored = _Stored(
@@ -202,7 +203,7 @@ def encode_table(table: ShardTable) -> bytes:
 
 
 def decode_table(data: bytes, path: str) -> ShardTable:
-    """The table of `encode_table`; raises `Corrupt` where it is none."""
+    """Return the table encoded by `encode_table`; raise `Corrupt` for other bytes."""
     try:
         stored = msgspec.msgpack.decode(data, type=_Stored)
         table = ShardTable(
@@ -240,7 +241,7 @@ def table_digest(table: bytes) -> bytes:
 
 
 class IndexDigest:
-    """A digest of the tables of all shards, in their order."""
+    """Digest of the tables of all shards, in order."""
 
     def __init__(self) -> None:
         self._hasher = hashlib.blake2b(b"energon index", digest_size=16)
@@ -252,5 +253,5 @@ class IndexDigest:
         self._hasher.update(digest)
 
     def uuid(self) -> str:
-        """36 characters for `index.uuid`: the same for the same content, another one for any other."""
+        """Return 36 characters for `index.uuid`, which are equal only for equal content."""
         return str(uuid.UUID(bytes=self._hasher.digest(), version=4))

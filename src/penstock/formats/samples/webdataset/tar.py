@@ -1,16 +1,16 @@
-"""Tar headers, read by our own code: ustar, PAX, GNU and old ones, without a look at contents.
+"""Tar headers, read by Penstock's own code: ustar, PAX, GNU and old ones, without reading contents.
 
 | bytes of a header | content |
 |---|---|
 | 0–99 | name, up to a NUL |
-| 124–135 | size: octal text, or base 256 where the first bit is set |
-| 148–155 | sum of the header's bytes, these eight taken as spaces: octal text |
+| 124–135 | size: octal text, or base 256 if the first bit is set |
+| 148–155 | sum of the header's bytes, with these eight as spaces: octal text |
 | 156 | type: NUL, `0`, `7` regular · `1`–`6` no content · `x`, `X`, `g` PAX · `L`, `K` GNU long names · `S` sparse |
-| 345–499 | folder to put before the name |
+| 345–499 | folder of the name |
 
-A header takes one block of 512 bytes, contents whole blocks. `x`, `L` and `K` speak of the next member, `g` of all that
-follow. A block of zeros ends an archive, as the end of the file does; `ends` checks what comes after. Names are UTF-8,
-other bytes kept as surrogates. The rules agree with Python's `tarfile`, but that damage is an error here.
+A header takes one block of 512 bytes, contents whole blocks. `x`, `L` and `K` apply to the next member, `g` to all
+later ones. A block of zeros ends an archive, as does the end of the file; `ends` checks the data after it. Names are
+UTF-8, with other bytes as surrogates. The rules are those of Python's `tarfile`, except that damage is an error.
 
 Limits: names and PAX records up to 1 MiB for a member.
 """
@@ -37,7 +37,7 @@ MOST_PADDING_BYTES = 2 * BLOCK_BYTES + 10_240
 """The end-of-archive mark and a record, to which `tar` pads archives by default."""
 
 Read = Callable[[int, int], bytes | memoryview]
-"""Bytes `[start, stop)` of a file; fewer only at its end."""
+"""Returns bytes `[start, stop)` of a file; fewer only at its end."""
 
 _REGULAR = frozenset(b"\x0007S")
 _WITHOUT_CONTENT = frozenset(b"123456")
@@ -51,7 +51,7 @@ _SMALL_WINDOW_BYTES = 1 << 12
 _FIRST_WINDOW_BYTES = 1 << 16
 _BIG_WINDOW_BYTES = 1 << 22
 _SKIP_BYTES = 1 << 15
-"""Contents of this size on average are skipped over; smaller ones are read along with their headers."""
+"""Average size from which contents are skipped; smaller ones are read along with their headers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +60,12 @@ class Member:
 
     Attributes:
         name: its full name.
-        start_bytes: of its first header, those that speak of it included.
-        content_bytes: place of its content; `size_bytes` long.
-        stop_bytes: where the next header is.
+        start_bytes: offset of its first header, including PAX and GNU headers.
+        content_bytes: offset of its content, which has `size_bytes`.
+        stop_bytes: offset of the next header.
         is_regular: a file with content of its own.
         is_sparse: its content is stored without its holes.
-        target: name of the member that a link stands for; None if it isn't a link.
+        target: name of a link's target; None if the member isn't a link.
         is_folder: a folder, which has no content.
     """
 
@@ -82,7 +82,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where the members of an archive end; `is_marked` unless the file ends there without a block of zeros."""
+    """End of the members of an archive; `is_marked` unless the file ends there without a block of zeros."""
 
     offset_bytes: int
     is_marked: bool
@@ -94,17 +94,17 @@ class End:
 def next_member(
     read: Read, offset_bytes: int, size_bytes: int, path: str, shared: Mapping[str, str] | None = None
 ) -> Member | dict[str, str] | None:
-    """The member whose headers begin at `offset_bytes`; a dict for a global PAX header; None at the end.
+    """Return the member whose headers begin at `offset_bytes`; a dict for a global PAX header; None at the end.
 
     Args:
         read: reads the archive.
-        offset_bytes: where a header has to be.
-        size_bytes: of the archive.
-        path: of the archive, for messages.
-        shared: what global PAX headers said so far; what is returned for one holds `"next"`, where it ends.
+        offset_bytes: offset of the header.
+        size_bytes: size of the archive.
+        path: path of the archive, for messages.
+        shared: records of earlier global PAX headers. The dict returned for one has its end as `"next"`.
 
     Raises:
-        Truncated, Corrupt, TooLarge, Unsupported: what stands there is no whole member; at its offset.
+        Truncated, Corrupt, TooLarge, Unsupported: there is no complete member; the error has its offset.
     """
     start_bytes = offset_bytes
     pax: dict[str, str] = dict(shared) if shared else {}
@@ -178,25 +178,25 @@ def _member(
 
 
 def _target(name: str, kind: int, target: str) -> str | None:
-    """Name of the member that a link stands for: a symbolic link is relative to its own folder."""
+    """Return the name of a link's target: a symbolic link is relative to its own folder."""
     if kind == _HARD_LINK:
         return plain_name(target)
     return plain_name(posixpath.join(posixpath.dirname(name), target)) if kind == _SYMBOLIC_LINK else None
 
 
 def plain_name(name: str) -> str:
-    """A member's name by which links find it, without `.` and `..` in its path."""
+    """Return a member's name for matching with links, without `.` and `..` in its path."""
     return posixpath.normpath(name)
 
 
 def _kind_and_size(block: bytes, path: str, offset_bytes: int) -> tuple[int, int]:
-    """Type and size of a header, its checksum verified; -1 for a block of zeros."""
+    """Return type and size of a header after verifying its checksum; -1 for a block of zeros."""
     try:
         stated = int(block[148:156].rstrip(b"\0 ") or b"0", 8)
     except ValueError:
         stated = _number(block[148:156])
     field = sum(block[148:156])
-    # Its low half is one more than the sum of all bytes, modulo a prime just below 2^16.
+    # The low half of Adler-32 is one more than the sum of all bytes, modulo a prime just below 2^16.
     if ((zlib.adler32(block) & 0xFFFF) - 1 - field + 256 - stated) % _ADLER:
         if block == _ZERO_BLOCK:
             return -1, 0
@@ -215,7 +215,7 @@ def _kind_and_size(block: bytes, path: str, offset_bytes: int) -> tuple[int, int
 
 
 def _number(field: bytes) -> int:
-    """A number as tar writes it: octal text up to a NUL, or base 256; -1 where it is neither."""
+    """Return a number as written by tar: octal text up to a NUL, or base 256; -1 for other text."""
     if field[0] == 0x80:
         return int.from_bytes(field[1:], "big")
     text = field.partition(b"\0")[0].strip()
@@ -234,7 +234,7 @@ def _text(body: bytes) -> str:
 
 
 def _pax(body: bytes, path: str, offset_bytes: int) -> dict[str, str]:
-    """The records of a PAX header that matter here: path, target, size, and whether a member is sparse."""
+    """Return the relevant records of a PAX header: path, target, size, and whether a member is sparse."""
     if not PAX_OF_INTEREST.search(body):
         return {}
     found: dict[str, str] = {}
@@ -316,7 +316,7 @@ def require_plain(member: Member, path: str) -> None:
 
 
 def plain_member(view: memoryview, place: int) -> tuple[str, int, int, int] | None:
-    """`(name, content, size_bytes, next)` of a member of the commonest kind at `place`; None for any other.
+    """Return `(name, content, size_bytes, next)` of a member of the commonest kind at `place`; None for others.
 
     That kind is a regular member whose name fits, with a size below 1 GiB and right checksums; see `tar_blocks`.
     """
@@ -336,7 +336,7 @@ def plain_member(view: memoryview, place: int) -> tuple[str, int, int, int] | No
 
 
 def _plain_size(block: bytes) -> int:
-    """The size that a header of ustar without a folder states; -1 for one that is another, or damaged."""
+    """Return the size in a ustar header without a folder; -1 for other or damaged headers."""
     if block[345] or block[124] != 48 or block[257:259] != b"us":
         return -1
     try:
@@ -354,18 +354,18 @@ def _plain_size(block: bytes) -> int:
 def scan(
     read: Read, size_bytes: int, path: str, least_bytes: int = _SMALL_WINDOW_BYTES
 ) -> Iterator[Run | Member | End]:
-    """All members in order, then their end: plain ones in runs, others alone.
+    """Yield all members in order, then their end: plain ones in runs, others individually.
 
-    Memory: a window of 4 MiB and what comes from it.
+    Memory: a window of 4 MiB and the results from it.
 
     Args:
         read: reads the archive.
         size_bytes: its size.
         path: for messages.
-        least_bytes: what is read at once where contents are skipped over.
+        least_bytes: size of a read if contents are skipped.
 
     Raises:
-        Truncated, Corrupt, TooLarge: at the offset of the damage.
+        Truncated, Corrupt, TooLarge: the archive is damaged; the error has the offset.
     """
     offset_bytes, window_bytes = 0, _FIRST_WINDOW_BYTES
     window = Window(0, b"", size_bytes)
@@ -379,7 +379,7 @@ def scan(
     while True:
         if not window.has(offset_bytes, offset_bytes + BLOCK_BYTES):
             window = Window(offset_bytes, read(offset_bytes, min(size_bytes, offset_bytes + window_bytes)), size_bytes)
-        in_runs = not pax and len(window.data) > _SMALL_WINDOW_BYTES  # arrays pay for many headers only
+        in_runs = not pax and len(window.data) > _SMALL_WINDOW_BYTES  # arrays only pay off with many headers
         run = window.run_at(offset_bytes) if in_runs else None
         if run is not None:
             yield run
@@ -406,7 +406,7 @@ def scan(
 
 @contextmanager
 def reading(store: Store, path: str) -> Generator[tuple[Read, int, int]]:
-    """`(read, size_bytes, least window)` of an archive, open once where it is local."""
+    """Yield `(read, size_bytes, least window)` of an archive; a local one is opened once."""
     if not isinstance(store, LocalStore):
         size_bytes = store.size(path)
         yield (lambda start, stop: store.get(path, start, stop - start)), size_bytes, _FIRST_WINDOW_BYTES << 4

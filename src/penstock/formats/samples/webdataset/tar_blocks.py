@@ -1,7 +1,7 @@
-"""Headers of many tar members at once, by arrays over blocks; for members of the commonest kind only.
+"""Headers of many tar members at once, by arrays over blocks; only for members of the commonest kind.
 
-That kind is a regular member with the magic of ustar, without a folder field, its size in eleven octal digits. A PAX
-header of one block may stand before it if it tells nothing of its name, size or holes: that of a time with a fraction.
+That kind is a regular member with the magic of ustar, without a folder field, its size in eleven octal digits. It may
+have a PAX header of one block, such as for a fractional time, that doesn't change its name, size or holes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Blocks: TypeAlias = NDArray[np.uint8]
 """uint8[n, 512]."""
 
 Gather: TypeAlias = Callable[[IntArray, int], Blocks]
-"""The blocks so many bytes after the beginnings of members, which are given by number; zeros where there is none."""
+"""Returns the blocks at an offset from the starts of members, selected by number; zeros if there is no block."""
 
 _OCTAL = 8 ** np.arange(10, -1, -1, dtype=np.int64)
 _PAX_BYTES = 2 * BLOCK_BYTES
@@ -32,7 +32,7 @@ _PAX_BYTES = 2 * BLOCK_BYTES
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Members that follow each other, as columns; all are regular, and none is sparse."""
+    """Consecutive members, as columns; all are regular, and none is sparse."""
 
     names: list[str]
     starts: list[int]
@@ -47,8 +47,8 @@ class Heads:
 
     Attributes:
         blocks: the header of each.
-        sizes: int64[n]: of their contents; -1 where a member is of another kind, or its header is damaged.
-        leads: int64[n]: bytes of what stands before the header.
+        sizes: int64[n]: sizes of their contents; -1 if a member is of another kind, or its header is damaged.
+        leads: int64[n]: number of bytes before the header.
     """
 
     blocks: Blocks
@@ -81,12 +81,12 @@ def names_of(headers: Blocks) -> list[str]:
 
 
 def plain_sizes(headers: Blocks) -> IntArray:
-    """int64[n]: content sizes of headers; -1 where a block is no header of the plain kind."""
+    """Return int64[n], content sizes of headers; -1 if a block isn't a header of the plain kind."""
     return np.where((headers[:, 156] == 48) & _are_ustar(headers), _sizes(headers), -1)
 
 
 def checksums_agree(headers: Blocks) -> NDArray[np.bool_]:
-    """bool[n]: whether the checksum of each header is six octal digits, and right."""
+    """Return bool[n], true if the checksum of a header is six octal digits, and correct."""
     digits = headers[:, 148:154] - np.uint8(48)
     stated = digits @ _OCTAL[5:]
     sums = headers.sum(1, dtype=np.uint32) - headers[:, 148:156].sum(1, dtype=np.uint32) + 256
@@ -109,7 +109,7 @@ def _short_pax(headers: Blocks) -> NDArray[np.bool_]:
 
 
 def _tells_nothing(bodies: Blocks) -> NDArray[np.bool_]:
-    """bool[n]: whether records of PAX headers leave name, size and content as the next header has them."""
+    """Return bool[n], true if the records of a PAX header don't change name, size and content."""
     nothing = np.ones(len(bodies), np.bool_)
     nothing[[found.start() // BLOCK_BYTES for found in PAX_OF_INTEREST.finditer(bodies.tobytes())]] = False
     return nothing
@@ -123,10 +123,10 @@ def _plain_name(name: bytes) -> str:
 
 @dataclass(slots=True)
 class Window:
-    """A piece of an archive, and the runs of plain members that were found in it so far.
+    """Piece of an archive, and the runs of plain members found in it so far.
 
     Attributes:
-        start_bytes: where it begins in the archive.
+        start_bytes: its offset in the archive.
         data: its bytes.
         stop_bytes: the end of the archive.
     """
@@ -142,7 +142,7 @@ class Window:
         return self.start_bytes <= start_bytes and stop_bytes <= self.start_bytes + len(self.data)
 
     def run_at(self, offset_bytes: int) -> Run | None:
-        """The run of plain members from a byte of the archive on; None where there is none."""
+        """Return the run of plain members that begins at an offset of the archive, or None."""
         first = offset_bytes - self.start_bytes
         if first % BLOCK_BYTES:
             return None
@@ -180,7 +180,7 @@ def _steps(blocks: Blocks) -> list[int]:
 
 
 def _runs(heads: Heads, starts: IntArray) -> Iterator[Run]:
-    """Stretches of plain members among those that follow each other."""
+    """Yield runs of plain members among consecutive members."""
     plain = heads.sizes >= 0
     edges = np.flatnonzero(np.diff(plain, prepend=False, append=False)).tolist()
     contents, stops = starts + heads.leads + BLOCK_BYTES, heads.stops(starts)

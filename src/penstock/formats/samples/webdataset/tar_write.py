@@ -1,7 +1,7 @@
 """Encode samples as tar members: the same bytes for the same name and content, at any time and for any user.
 
 A header is ustar: mode 0644, owner 0, time 0. A name beyond ASCII, or one that fits neither its field nor the folder
-field, stands in a PAX header before it, as does a size from 8 GiB on.
+field, is stored in a PAX header before it, as is a size from 8 GiB on.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NUMBERS = ("cls", "cls2", "index", "inx", "id")
 
 
 def encode_sample(sample: Sample, path: str) -> tuple[str, list[tuple[str, bytes]]]:
-    """Key, and the full name and content of each part; fields of the reader's own, such as `__sources__`, are left out.
+    """Return the key, and the full name and content of each part; skip fields of readers, such as `__sources__`.
 
     Raises:
-        ConfigError: no key, a name that would not read back, no part, or a value that has no bytes.
+        ConfigError: there is no key or no part, a name would read back differently, or a value has no bytes.
     """
     key = sample.get("__key__")
     if not isinstance(key, str):
@@ -103,7 +103,7 @@ def _plain(value: Any) -> Any:
 
 
 END = bytes(2 * BLOCK_BYTES)
-"""What ends an archive."""
+"""End of an archive."""
 
 _NAME_BYTES, _FOLDER_BYTES = 100, 155
 _MOST_SIZE = 8**11
@@ -112,7 +112,7 @@ _TAIL = b"\0" * 12
 
 
 def encode_headers(name: str, size_bytes: int) -> bytes:
-    """All headers of a regular member, its PAX header included."""
+    """Return all headers of a regular member, including its PAX header."""
     raw = name.encode()
     fields = _fields(raw) if name.isascii() else None
     records = b""
@@ -132,7 +132,7 @@ def padding(size_bytes: int) -> bytes:
 
 
 def _fields(raw: bytes) -> tuple[bytes, bytes] | None:
-    """A name as name and folder field; None where it does not fit."""
+    """Return a name split into name and folder field, or None if it doesn't fit."""
     if len(raw) <= _NAME_BYTES:
         return raw, b""
     slash = raw.rfind(b"/", 0, _FOLDER_BYTES + 1)
@@ -142,7 +142,7 @@ def _fields(raw: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _record(key: bytes, value: bytes) -> bytes:
-    """A PAX record: its own length in front."""
+    """Return a PAX record, prefixed with its own length."""
     rest = len(key) + len(value) + 3
     length = rest + len(str(rest))
     length = rest + len(str(length))

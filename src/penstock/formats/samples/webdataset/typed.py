@@ -1,4 +1,4 @@
-"""Typed samples over the raw ones of a WebDataset: parts decoded, and put into the fields of a type."""
+"""Typed samples over the raw ones of a WebDataset: parts are decoded, and mapped to the fields of a type."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def image_fields(sample_type: SampleType) -> tuple[str, ...]:
 
 
 def wrong_fields(sample_type: SampleType, fields: Mapping[str, Any]) -> Iterator[Corrupt]:
-    """What is wrong with the fields of a sample, decoded as by default; nothing for types of other programs."""
+    """Yield the errors of fields of a sample, decoded with default options; none for types of other programs."""
     if TYPES.get(sample_type.name) is None:
         return
     for name in sample_type.fields:
@@ -66,7 +66,7 @@ def _is_image(value: Any) -> bool:
 
 
 def _is_text(value: Any) -> bool:
-    """Whether a value is text, or a number that stands for one, as the part `cls` gives it."""
+    """Return true if a value is text, or a number in place of text, as in the part `cls`."""
     return isinstance(value, str | int | float)
 
 
@@ -82,7 +82,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 
 SampleLoader = Callable[[dict[str, Any]], Mapping[str, Any]]
-"""Decoded parts with `__key__` → the fields of the typed sample."""
+"""Function from decoded parts with `__key__` to the fields of the typed sample."""
 
 Remake = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -92,12 +92,12 @@ _KEPT = ("__restore_key__", "__subflavors__", "__sources__")
 
 @dataclass(frozen=True, slots=True)
 class SaidSubset:
-    """The part of a split that a `dataset.yaml` says.
+    """Part of a split selected in `dataset.yaml`.
 
     Attributes:
-        start: first sample, counted with those that the split leaves out.
-        stop: where it ends; None for the end.
-        ratio: the part of that range.
+        start: first sample, including excluded ones in the count.
+        stop: end of the range; None for the end of the split.
+        ratio: the selected part of that range.
     """
 
     start: int
@@ -107,21 +107,21 @@ class SaidSubset:
 
 @dataclass(frozen=True, slots=True)
 class Typing:
-    """How raw samples become typed ones.
+    """Conversion of raw samples to typed ones.
 
     Attributes:
-        name: of the file that says so.
-        sample_type: None for crude data, which stay as they are.
-        field_map: where fields come from; or `loader` makes them.
+        name: name of the file that defines it.
+        sample_type: None for crude data, which stays unchanged.
+        field_map: access of each field; alternative to `loader`.
         loader: code of the dataset.
-        parts: the parts that are read, or which ones are; None for all.
+        parts: names of the selected parts, or a predicate; None for all.
         decode: how parts are decoded; None leaves them as bytes.
-        subflavors: what every sample carries.
+        subflavors: attached to every sample.
         columns: keep only these fields.
-        config: name of that file in `.nv-meta` where it is not `dataset.yaml`.
+        config: name of that file in `.nv-meta` if it isn't `dataset.yaml`.
         asked: `decode=` of `penstock.open`.
-        subset: the part of the split that is meant; who puts datasets together takes it.
-        unheeded: what the file says, and nothing here follows.
+        subset: selected part of the split; applied by the code that combines datasets.
+        unheeded: settings in the file that are ignored here.
     """
 
     name: str
@@ -138,7 +138,7 @@ class Typing:
     unheeded: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def identity(self) -> list[Any]:
-        """All that decides what a sample is, as plain JSON; of code only the name of its function."""
+        """Return all properties that determine a sample, as plain JSON; code is identified by its function name."""
         return [
             None if self.sample_type is None else [self.sample_type.name, *self.sample_type.fields],
             None if self.field_map is None else {name: [*map(list, one)] for name, one in self.field_map.items()},
@@ -151,7 +151,7 @@ class Typing:
 
 
 class TypedSample(dict[str, Any]):
-    """The fields of a typed sample; a name that it lacks raises `NotFound`, which is a `KeyError`, with its fields."""
+    """Fields of a typed sample; a missing name raises `NotFound`, which is a `KeyError`, with the existing fields."""
 
     __slots__ = ()
 
@@ -162,15 +162,15 @@ class TypedSample(dict[str, Any]):
 
 
 class TypedSource(ChangedView):
-    """Typed samples of one split; see `penstock.abc.Source`. Made by `penstock.open`.
+    """Typed samples of one split; see `penstock.abc.Source`. Returned by `penstock.open`.
 
-    A sample has `__key__`, `__restore_key__`, `__subflavors__`, `__sources__`, and the fields of its type; of crude
-    data its decoded parts. Files are got by name as they are stored.
+    A sample has `__key__`, `__restore_key__`, `__subflavors__`, `__sources__`, and the fields of its type; a crude
+    sample has its decoded parts. Lookups of files by name return the stored bytes.
 
     Args:
         raw: the raw samples.
-        typing: how they become typed ones.
-        remake: makes this source again, in another process: a function and its arguments.
+        typing: the conversion to typed samples.
+        remake: function and arguments that make this source again in another process.
     """
 
     kind = "open"
@@ -193,7 +193,7 @@ class TypedSource(ChangedView):
 
     @property
     def subset(self) -> SaidSubset | None:
-        """The part of the split that its file says; it has all samples of the split nevertheless."""
+        """Selected part of the split; this source has all samples of the split regardless."""
         return self._typing.subset
 
     @property
@@ -210,12 +210,12 @@ class TypedSource(ChangedView):
 
     @property
     def is_mapped(self) -> bool:
-        """Whether its fields come from a field map, and not from code."""
+        """True if its fields are defined by a field map, not by code."""
         return self._typing.field_map is not None
 
     @property
     def unheeded(self) -> Mapping[str, Any]:
-        """What its `dataset.yaml` says of how Energon reads it, which nothing here follows."""
+        """Settings of its `dataset.yaml` for Energon's readers that are ignored here."""
         return self._typing.unheeded
 
     @property
@@ -224,7 +224,7 @@ class TypedSource(ChangedView):
 
     @property
     def schema(self) -> Schema:
-        """The key, and the fields of the type; open for crude data."""
+        """Key, and the fields of the type; open for crude data."""
         chosen = self._typing.columns
         one = self._typing.sample_type
         if one is None:
@@ -237,7 +237,7 @@ class TypedSource(ChangedView):
 
     @property
     def undecoded(self) -> str:
-        """As the fingerprint, but the same however parts are decoded."""
+        """Fingerprint that doesn't depend on how parts are decoded."""
         return digest(self.source.fingerprint, dataclasses.replace(self._typing, decode=None).identity())
 
     @property
@@ -255,7 +255,7 @@ class TypedSource(ChangedView):
         return self.source.parts_of(index, most)
 
     def _get_media_metadata(self, name: str, /) -> MediaMetadata:
-        """What the media index knows of a part by its full name, with the size of decoded pixels; raises `NotFound`."""
+        """Return the metadata of a part in the media index, with the size of decoded pixels; raise `NotFound`."""
         found = self.source.get_media_metadata(name)
         decode = self._typing.decode
         if isinstance(found, ImageMetadata) and decode is not None and decode.upright:
@@ -327,7 +327,7 @@ class TypedSource(ChangedView):
         return parts if how.decode is None else decode_parts(parts, how.decode)
 
     def _sources(self, raw: Sample, parts: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Sources that name only the files that were read."""
+        """Return the sources of a sample, limited to the files that were read."""
         skip = len(raw["__key__"]) + 1
         return tuple(
             dataclasses.replace(one, file_names=tuple(name for name in one.file_names if name[skip:] in parts))

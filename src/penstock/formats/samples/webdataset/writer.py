@@ -1,4 +1,4 @@
-"""Writing a WebDataset: shards streamed one after another, their indexes and the metadata of Energon beside them."""
+"""Write a WebDataset: shards streamed one after another, their indexes, and the metadata of Energon."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from penstock.types import Batch, Manifest, Sample
 
 _OPTIONS = ("maxcount", "maxsize", "pattern", "split", "split_ratio", "shuffle_tars", "dataset", "code")
 CRUDE = {"__module__": "megatron.energon", "__class__": "CrudeWebdataset"}
-"""What `dataset.yaml` says where nothing else is asked for."""
+"""Default content of `dataset.yaml`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +46,14 @@ class WriterOptions:
     """Options of the writer.
 
     Attributes:
-        maxcount: most samples of a shard.
-        maxsize: a shard that has this size in bytes gets no more samples.
-        pattern: of shards' names, with the place for a number, such as `train/%06d.tar`.
-        split: the split that all shards are in; Energon's other default splits are there, and empty.
-        split_ratio: shares of train, val and test, or split → share, in place of `split`.
-        shuffle_tars: mix the shards before the ratio cuts them.
-        dataset: what `dataset.yaml` says; crude samples by default.
-        code: Python files that `dataset` names: name in `.nv-meta` → content.
+        maxcount: maximum number of samples of a shard.
+        maxsize: size in bytes from which a shard gets no more samples.
+        pattern: pattern of shards' names, with a placeholder for a number, such as `train/%06d.tar`.
+        split: the split of all shards; Energon's other default splits exist, but are empty.
+        split_ratio: shares of train, val and test, or split → share, instead of `split`.
+        shuffle_tars: shuffle the shards before they are split by ratio.
+        dataset: content of `dataset.yaml`; crude samples by default.
+        code: Python files named by `dataset`: name in `.nv-meta` → content.
     """
 
     maxcount: int = 10_000
@@ -67,23 +67,23 @@ class WriterOptions:
 
 
 def create_webdataset(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> WebdatasetWriter:
-    """A writer for a prepared WebDataset.
+    """Return a writer for a prepared WebDataset.
 
     Args:
-        store: where it will be.
+        store: the target store.
         path: its folder.
         options: see `WriterOptions`.
-        overwrite: replace the WebDataset that is there.
+        overwrite: replace an existing WebDataset.
 
     Raises:
-        ConfigError: an option is unknown or can't be, the output exists, or something else stands there.
-        Unsupported: a store that is only read.
+        ConfigError: an option is unknown or invalid, the output exists, or the path holds other data.
+        Unsupported: the store is read-only.
     """
     return WebdatasetWriter(*_opened(store, path, options, overwrite=overwrite))
 
 
 def rehearse_webdataset(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> None:
-    """Refuse what `create_webdataset` refuses, in a store that writes nothing; a writer needs files with names."""
+    """Raise the errors of `create_webdataset`, in a store that writes nothing; a writer needs files with names."""
     _opened(store, path, options, overwrite=overwrite)[1].abort()
 
 
@@ -127,7 +127,7 @@ def _require_possible(given: WriterOptions, path: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrittenShard:
-    """A shard that is there: its name, what is in it, digests of its blocks, its binding, and its size."""
+    """Existing shard: its name, its table, digests of its blocks, its binding, and its size."""
 
     name: str
     table: ShardTable
@@ -137,10 +137,11 @@ class WrittenShard:
 
 
 class WebdatasetWriter(BaseWriter):
-    """Streams samples into shards; see `penstock.abc.Writer`. Made by `penstock.create`.
+    """Streams samples into shards; see `penstock.abc.Writer`. Returned by `penstock.create`.
 
-    A sample is `{"__key__": str, "<part>": bytes, str, or what JSON can hold}`. Keys differ in the whole dataset: one
-    that comes again in a shard is refused at once, in another one at the end. Memory: one shard's names, and 100 MiB.
+    A sample is `{"__key__": str, "<part>": bytes, str, or a JSON value}`. Keys must be unique in the whole dataset: a
+    key repeated in a shard raises an error at once, in different shards at the end. Memory: one shard's names, and 100
+    MiB.
     """
 
     def __init__(self, path: str, folder: StagedFolder, given: WriterOptions) -> None:
@@ -175,7 +176,7 @@ class WebdatasetWriter(BaseWriter):
         """Add one sample.
 
         Raises:
-            ConfigError: its key or a name can't be, a value has no bytes, or the writer is closed.
+            ConfigError: its key or a name is invalid, a value has no bytes, or the writer is closed.
         """
         require_open(self._open, self._path)
         require_fields(sample, self._path)
@@ -192,12 +193,12 @@ class WebdatasetWriter(BaseWriter):
         except ConfigError:
             raise
         except BaseException:
-            # What is in the shard is no longer what its table says: nobody may go on with it.
+            # The content of the shard no longer matches its table, so writing must not continue.
             self.abort()
             raise
 
     def begin_split(self, split: str) -> None:
-        """What is written from here on belongs to another split: in shards of its own."""
+        """Begin a split: all later samples belong to it, in shards of its own."""
         require_open(self._open, self._path)
         if self._shard is not None:
             self._end_shard()
@@ -205,7 +206,7 @@ class WebdatasetWriter(BaseWriter):
         self._splits.setdefault(split, [])
 
     def write_batch(self, batch: Batch, /) -> None:
-        """Add k samples given as columns; a part that is None in a row is not there."""
+        """Add k samples passed as columns; a part that is None in a row is skipped."""
         for sample in rows_of(batch, self._path):
             self.write(sample)
 
@@ -213,7 +214,7 @@ class WebdatasetWriter(BaseWriter):
         self._noted = given
 
     def add_shard(self, done: WrittenShard) -> None:
-        """Take a shard that is in the folder already, with its index; shards come in the order of their names."""
+        """Add a shard that already exists in the folder, with its index; shards come in the order of their names."""
         require_open(self._open, self._path)
         if self._builder is not None:
             self._book(self._builder, done)
