@@ -28,7 +28,7 @@ from penstock.store.side_file import NEXT, file_facts, is_next
 from penstock.types import IntArray
 
 Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]
-"""Applies a function to ranges and yields the results in order: `map`, or the equivalent of an `Executor`."""
+"""Function that applies another to all ranges and yields the results in order: `map`, or that of an `Executor`."""
 
 RANGE_BYTES = 1 << 24
 _LINES_VERSION = "jsonl-lines-1"
@@ -132,8 +132,8 @@ def require_separate_lines(store: Store, path: str, *, one_line: bool = False) -
     """Raise `Unsupported` if a file is one JSON document: an array of objects, or an object over several lines.
 
     Args:
-        store: where the file is.
-        path: a file whose first line isn't valid JSON.
+        store: the store of the file.
+        path: a file with an invalid first line.
         one_line: the file has a single line instead, which is valid.
     """
     cause = of_document(store.get(path, 0, 1 << 12), one_line=one_line)
@@ -163,7 +163,7 @@ def _require_lines(store: Store, path: str) -> None:
 
 
 def may_map(store: Store, path: str) -> bool:
-    """Return true unless the file is on a network file system, where a failed read of a mapping kills the process."""
+    """Return true unless the file is on a network file system: a failed read of a mapping kills the process."""
     return isinstance(store, SupportsMmap) and not (store.is_local and on_network(path))
 
 

@@ -57,8 +57,8 @@ def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> 
     `full` parses every line and compares it with the index.
 
     Raises:
-        NotFound: there is no such file.
-        ConfigError: there is no such flavor.
+        NotFound: the file doesn't exist.
+        ConfigError: the flavor is unknown.
     """
     require_flavor(path, options.flavor)
     size_bytes = store.size(path)
@@ -90,8 +90,8 @@ def check_file(store: Store, path: str, options: OpenOptions, depth: Depth) -> l
     Otherwise only its first bytes are read.
 
     Raises:
-        NotFound: there is no such file.
-        ConfigError: there is no such flavor.
+        NotFound: the file doesn't exist.
+        ConfigError: the flavor is unknown.
     """
     compression = compression_of(path)
     if compression is None:
@@ -230,7 +230,7 @@ def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write:
 
 
 def sweep_jsonl(store: Store, path: str, index_path: str, *, write: bool) -> list[Action]:
-    """Complete or remove what a writer left that was killed while it replaced a file."""
+    """Complete or remove the output of a writer that was killed while it replaced a file."""
     side = side_path(path)
     belongs = is_next(store, side, lambda: file_facts(store, path, "jsonl"))
     return sweep_next(store, "jsonl.next", [index_path, side], belongs, write=write)

@@ -88,7 +88,7 @@ class Folder:
 
 
 class WholeShard:
-    """Shard whose decompressed bytes are all available, mapped or in memory.
+    """Shard with all of its decompressed bytes available, mapped or in memory.
 
     Attributes:
         array: uint8[size_bytes], the data file; `view` is the same as a memoryview.

@@ -231,7 +231,7 @@ def unlisted_shards(store: Store, folder: str, listed: Collection[str]) -> list[
         listed: known files, by their paths in the folder.
     """
     known: set[str] = set(listed)
-    indexes = {""}  # folders whose index was read; `listed` covers that of the dataset
+    indexes = {""}  # folders with a parsed index; `listed` covers that of the dataset
     found: list[str] = []
     for name, path in shards_in(store, folder).items():
         above = name.split("/")[:-1]

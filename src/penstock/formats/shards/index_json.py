@@ -18,7 +18,7 @@ One JSON object, `{"shards": […], "version": 2}`. Keys of a shard; none may be
 | `raw_data`, `zip_data` | x | x | x | x | a file, or null |
 | `raw_meta`, `zip_meta` | | x | x | x | a file, or null |
 
-A file is `{"basename", "bytes", "hashes": {algorithm: digest}}`. Further keys beside `shards` and
+A file is `{"basename", "bytes", "hashes": {algorithm: digest}}`. Further keys next to `shards` and
 `version` are accepted. Limits: fewer than 2^63 samples in all. Checked against mosaicml-streaming 0.13.0.
 """
 

@@ -331,7 +331,7 @@ def create_shards(
         options: `columns` (name → encoding), `size_limit` (bytes, text such as `"64mb"`, or None; 2^26),
             `compression` (`"zstd:7"`), `hashes` (names of algorithms), and the format's own options.
             `eos_id, tokenizer, tokenizer_digest, inputs, options` are only recorded in the side file.
-        own: names of the options of this format alone.
+        own: names of the options specific to this format.
         encoder_of: returns the encoder for the options.
         overwrite: replace the existing folder.
 

@@ -5,7 +5,7 @@
 | `**/*` | the files; links are followed, hidden files included |
 | `.nv-meta/index.sqlite` | media metadata, if it was prepared: see `penstock.formats.samples.media_index` |
 
-There is no list of the files: samples are the existing files, in the byte order of their paths. Energon uses such a
+Files are not listed anywhere: samples are the existing files, in the byte order of their paths. Energon uses such a
 folder as auxiliary data, by name. Checked against megatron-energon 7.4.1.
 """
 

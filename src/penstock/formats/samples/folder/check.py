@@ -47,7 +47,7 @@ def check_folder(store: Store, path: str, options: OpenOptions, depth: Depth) ->
     digests of 256 files and the headers of 256 media, `full` all of them.
 
     Raises:
-        NotFound: no such folder.
+        NotFound: the folder doesn't exist.
     """
     root = path.rstrip("/") or path
     names = list_files(store, root)

@@ -108,7 +108,7 @@ class FolderSource(StoredSource):
 
     @property
     def preferred_mode(self) -> None:
-        """None: each file is read individually."""
+        """Default mode of `Shuffle`: None, as each file is read individually."""
 
     def proof(self) -> None:
         """Raise `Corrupt` if the files contradict the side file; see `penstock.formats._proof`."""

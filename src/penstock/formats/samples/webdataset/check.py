@@ -73,8 +73,8 @@ def check_webdataset(store: Store, path: str, options: OpenOptions, depth: Depth
     """Return the findings of a dataset; see `penstock.abc.Format.check`.
 
     Raises:
-        NotFound: there is no dataset.
-        ConfigError: there is no split `options.split`.
+        NotFound: the dataset doesn't exist.
+        ConfigError: the split `options.split` doesn't exist.
     """
     root = path.rstrip("/") or path
     # Web servers have no folders.

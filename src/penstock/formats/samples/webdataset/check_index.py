@@ -52,7 +52,7 @@ class PreparedDataset:
 
 
 def check_tar_indexes(data: PreparedDataset) -> Iterator[Problem]:
-    """Check that each shard has an index whose offsets increase and are inside the shard."""
+    """Check that each shard has an index, with increasing offsets inside the shard."""
     store, root, counts, fix = data.store, data.root, data.info.counts, data.remake
     shards = OpenShards(store, root, counts, "pread")
     there = [name for name in counts if store.exists(f"{root}/{name}")]

@@ -241,7 +241,7 @@ def made_by_hand(
     return TypedSource(raw, how, (functools.partial(made_by_hand, **given), (raw, cls, decode)))
 
 
-# --- what the file says ------------------------------------------------------------------------------------------
+# --- parsing -----------------------------------------------------------------------------------------------------
 
 
 def _type_named(value: dict[str, Any], path: str) -> tuple[str | None, str | None]:
@@ -323,7 +323,7 @@ def _wrong(path: str, key: str, found: Any, expected: str) -> ConfigError:
     return ConfigError(f"invalid value for {key}", path=path, found=repr(found)[:80], expected=expected)
 
 
-# --- what it asks for --------------------------------------------------------------------------------------------
+# --- types and code ----------------------------------------------------------------------------------------------
 
 
 def _decoding(found: DatasetYaml, options: OpenOptions) -> DecodeOptions | None:

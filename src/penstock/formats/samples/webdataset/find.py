@@ -57,7 +57,7 @@ def find_readable_shards(
     Args:
         store: the store of the folder.
         root: the folder.
-        exclude: skip files whose path in the folder matches.
+        exclude: skip files with a matching path in the folder.
         hint: what to do about a compressed shard.
 
     Raises:

@@ -46,9 +46,9 @@ _MERGED = 1 << 19
 """Average number of entries to merge at once: 20 MiB."""
 
 Read = Callable[[int, int], bytes]
-"""Returns the bytes `[start, stop)`."""
+"""Function that returns the bytes `[start, stop)`."""
 Put = Callable[[bytes], object]
-"""Receives the next bytes of a file."""
+"""Function that receives the next bytes of a file."""
 Entries = NDArray[np.uint64]
 """uint64[n, 5], little-endian."""
 
@@ -93,7 +93,7 @@ def write_keys(put: Put, uuid: str, runs: Sequence[Entries]) -> int:
         runs: results of `entries_of`.
 
     Returns:
-        The number of samples whose key already occurred.
+        The number of samples with a repeated key.
     """
     repeated = 0
     count = sum(map(len, runs))

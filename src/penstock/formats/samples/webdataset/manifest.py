@@ -80,7 +80,7 @@ def require_as_recorded(store: Store, root: str, counts: Mapping[str, int]) -> N
     """Raise `Corrupt` if the shards, in number, samples or size, aren't those of the dataset's side file.
 
     So does a lost list of splits, without which all of them would be copied as one, and a lost sample type.
-    If some shards aren't on this machine, such as those of other splits, only what is here is compared.
+    If some shards aren't on this machine, such as those of other splits, only the local ones are compared.
     """
     facts = partial(webdataset_facts, store, root, counts)
     with contextlib.suppress(NotFound):

@@ -43,7 +43,7 @@ MEMBERS = "index.members"
 DONE = ".info.json.penstock"
 """File of Penstock, left by workers that replaced old metadata for late workers of the same job."""
 ENERGON_VERSION = "7.4.1"
-"""Version of Energon whose format the files have."""
+"""Version of Energon that defines the format of the files."""
 
 SHARD_SUFFIXES = (".tar", ".tgz")
 _MOST_BYTES = 1 << 28
@@ -208,7 +208,7 @@ def choose_split(splits: Splits, split: str | None, root: str) -> str | None:
     return choose_default_split(root, filled if len(splits.parts) > 1 and "train" in filled else list(splits.parts))
 
 
-# --- what is written ---------------------------------------------------------------------------------------------
+# --- writing -----------------------------------------------------------------------------------------------------
 
 
 def encode_info(counts: Mapping[str, int], version: str | None = ENERGON_VERSION) -> bytes:
@@ -226,7 +226,7 @@ def encode_splits(parts: Mapping[str, Sequence[str]], exclude: Sequence[str] = (
     return (json.dumps(value, indent=2) if name.endswith(".json") else energon_yaml.dump(value)).encode()
 
 
-# --- what is read ------------------------------------------------------------------------------------------------
+# --- reading -----------------------------------------------------------------------------------------------------
 
 
 def unprepared(store: Store, root: str) -> FormatError | NotFound:

@@ -46,7 +46,7 @@ _INFO = "webdataset.info"
 
 
 def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
-    """Rebuild what is wrong from the shards; the old files are kept as `<file>.bak`.
+    """Rebuild damaged or outdated metadata from the shards; the old files are kept as `<file>.bak`.
 
     If a shard is damaged, only the indexes of the others are rebuilt. Reads the headers of all shards.
     """

@@ -93,7 +93,7 @@ def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | Non
 def raw_details(
     store: Store, root: str, *, split_config: str | None = None, dataset_config: str = DATASET_YAML
 ) -> dict[str, Any]:
-    """Return the details shown by `info`, as plain JSON; number of samples per split as when it is open.
+    """Return the details shown by `info`, as plain JSON; with the number of samples in each split.
 
     Args:
         store: store of the dataset.
@@ -382,7 +382,7 @@ class WebdatasetSource(StoredSource):
             )
         return found
 
-    # --- what it is ----------------------------------------------------------------------------------------------
+    # --- properties ----------------------------------------------------------------------------------------------
 
     def _stated(self) -> dict[str, Any]:
         split = {} if self.split is None else {"split": self.split}

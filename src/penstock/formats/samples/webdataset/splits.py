@@ -16,7 +16,7 @@ from penstock.formats.samples.webdataset.braces import expand
 from penstock.types import IntArray
 
 FindPlace = Callable[[str, str], int | None]
-"""Returns the place of a sample in its shard, by shard and key, or None if it doesn't exist."""
+"""Function that returns the place of a sample in its shard, by shard and key, or None if it doesn't exist."""
 
 
 class SplitPlaces:

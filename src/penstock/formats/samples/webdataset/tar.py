@@ -37,7 +37,7 @@ MOST_PADDING_BYTES = 2 * BLOCK_BYTES + 10_240
 """The end-of-archive mark and a record, to which `tar` pads archives by default."""
 
 Read = Callable[[int, int], bytes | memoryview]
-"""Returns bytes `[start, stop)` of a file; fewer only at its end."""
+"""Function that returns bytes `[start, stop)` of a file; fewer only at its end."""
 
 _REGULAR = frozenset(b"\x0007S")
 _WITHOUT_CONTENT = frozenset(b"123456")
@@ -318,7 +318,7 @@ def require_plain(member: Member, path: str) -> None:
 def plain_member(view: memoryview, place: int) -> tuple[str, int, int, int] | None:
     """Return `(name, content, size_bytes, next)` of a member of the commonest kind at `place`; None for others.
 
-    That kind is a regular member whose name fits, with a size below 1 GiB and right checksums; see `tar_blocks`.
+    That kind is a regular member with a name that fits, a size below 1 GiB and right checksums; see `tar_blocks`.
     """
     block = bytes(view[place : place + BLOCK_BYTES])
     if len(block) == BLOCK_BYTES and block[156] == PAX_KIND:

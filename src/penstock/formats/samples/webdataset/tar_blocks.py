@@ -24,7 +24,7 @@ Blocks: TypeAlias = NDArray[np.uint8]
 """uint8[n, 512]."""
 
 Gather: TypeAlias = Callable[[IntArray, int], Blocks]
-"""Returns the blocks at an offset from the starts of members, selected by number; zeros if there is no block."""
+"""Function that returns the blocks at an offset from members, selected by number; zeros if there is none."""
 
 _OCTAL = 8 ** np.arange(10, -1, -1, dtype=np.int64)
 _PAX_BYTES = 2 * BLOCK_BYTES
