@@ -28,7 +28,7 @@ from penstock.store.side_file import NEXT, file_facts, is_next
 from penstock.types import IntArray
 
 Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]
-"""Function that applies another to all ranges and yields the results in order: `map`, or that of an `Executor`."""
+"""Function like `map` or `Executor.map`: applies a function to all ranges and yields the results in order."""
 
 RANGE_BYTES = 1 << 24
 _LINES_VERSION = "jsonl-lines-1"

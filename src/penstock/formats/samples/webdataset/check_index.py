@@ -157,7 +157,7 @@ def check_sqlite_rows(data: PreparedDataset, number: int, path: str, table: Shar
 
 
 def check_keys(data: PreparedDataset) -> Iterator[Problem]:
-    """Check `index.keys`: its digest at depth `full`, its header and size otherwise."""
+    """Check the header and size of `index.keys`, and its digest at depth `full`."""
     path, fix = meta_path(data.root, KEYS), f"Rebuild it: {data.remake_keys}"
     if not data.store.exists(path):
         return

@@ -93,7 +93,7 @@ def open_raw(store: Store, path: str, options: OpenOptions, splits: Splits | Non
 def raw_details(
     store: Store, root: str, *, split_config: str | None = None, dataset_config: str = DATASET_YAML
 ) -> dict[str, Any]:
-    """Return the details shown by `info`, as plain JSON; with the number of samples in each split.
+    """Return the details shown by `info`, as plain JSON; splits are opened to count their samples.
 
     Args:
         store: store of the dataset.
