@@ -1,4 +1,4 @@
-"""What token formats share for reading: runs of tokens in files, and documents in them."""
+"""Shared reading code of token formats: runs of tokens in files, and documents in them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from penstock.store.mapped import Held
 from penstock.types import Batch, Extent, Field, IntArray, Manifest, ReadMode, Sample, Schema, TokenArray
 
 RUN_TOKENS = 1 << 24
-"""Tokens that are read at once where a whole dataset is read."""
+"""Tokens read at once if a whole dataset is read."""
 
 _log = logger()
 _ROWS = 256
@@ -31,7 +31,7 @@ _ROWS = 256
 
 @property
 def token_schema(self: TokenSource) -> Schema:
-    """One field: `tokens`."""
+    """Schema with one field: `tokens`."""
     return Schema((Field("tokens", "tokens", self.dtype.name, (None,)),))
 
 
@@ -92,14 +92,16 @@ class TokenFile:
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in the run."""
+        """Number of tokens in the run."""
         return self._num_tokens
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start], read-only: tokens `[start, stop)`; a view where mapped in the machine's byte order.
+        """Return the tokens `[start, stop)`, uint[stop - start], read-only.
+
+        A view if the file is mapped and in native byte order.
 
         Raises:
-            IndexError: outside the run.
+            IndexError: the range is outside the run.
         """
         if not 0 <= start <= stop <= self._num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
@@ -133,13 +135,13 @@ class TokenFile:
                 row[:] = np.frombuffer(data, self._stored)
         elif len(starts):
             view = self._mapped.get().windows(length)
-            # In slices, so that what lies between the file and `out` stays in the processor's cache.
+            # In slices, so that intermediate data stays in the processor's cache.
             for first in range(0, len(starts), _ROWS):
                 out[first : first + _ROWS] = view[starts[first : first + _ROWS]]
         return out
 
     def extent(self, start: int, stop: int) -> Extent:
-        """The file range of tokens `[start, stop)`."""
+        """Return the file range of the tokens `[start, stop)`."""
         if not 0 <= start <= stop <= self._num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self._num_tokens})")
         start_bytes, stop_bytes = self._range(start, stop)
@@ -164,7 +166,7 @@ class TokenFile:
 
 
 class _Mapped:
-    """A run of tokens that is mapped, and a view of its windows."""
+    """Mapped run of tokens, and a view of its windows."""
 
     __slots__ = ("_windows", "run")
 
@@ -173,7 +175,7 @@ class _Mapped:
         self._windows: tuple[int, NDArray[Any]] | None = None
 
     def windows(self, length: int) -> NDArray[Any]:
-        """uint[num_tokens - length + 1, length]: the window at each token."""
+        """Return the window at each token, uint[num_tokens - length + 1, length]."""
         windows = self._windows
         if windows is None or windows[0] != length:
             # Kept, because making the view costs as much as copying a batch through it.
@@ -194,14 +196,14 @@ def _map_run(
 
 
 def document(source: TokenSource, index: int) -> Sample:
-    """`{"tokens": array}` of document `index`, its EOS token included."""
+    """Return document `index` as `{"tokens": array}`, including its EOS token."""
     index = as_index(index, len(source))
     start, stop = borders_of(source, index, index + 1).tolist()
     return {"tokens": source.tokens(start, stop)}
 
 
 def document_batch(source: TokenSource, indices: Sequence[int] | IntArray) -> Batch:
-    """The documents at `indices` as one column: an array where all lengths agree, else a list of arrays."""
+    """Return the documents at `indices` as one column: an array if all lengths agree, else a list of arrays."""
     chosen = as_indices(indices, len(source))
     ranges = zip(*(ends.tolist() for ends in borders_at(source, chosen)), strict=True)
     return {"tokens": column([source.tokens(start, stop) for start, stop in ranges])}
@@ -241,7 +243,7 @@ def document_runs(
 
 
 def require_vocabulary(path: str, dtype: np.dtype[Any], manifest: Manifest | None, vocab_size: int) -> None:
-    """Refuse data that hold ids from `vocab_size` on, as far as the side file tells; warn where nothing does.
+    """Reject data with ids of `vocab_size` or more, according to its side file; warn if the largest id is unknown.
 
     Raises:
         TooLarge: the largest id is known and too large.
@@ -265,7 +267,7 @@ def require_vocabulary(path: str, dtype: np.dtype[Any], manifest: Manifest | Non
 
 
 def require_eos(path: str, dtype: np.dtype[Any], eos_id: int | None) -> None:
-    """Refuse an EOS id that these tokens can't hold; raises `ConfigError`."""
+    """Raise `ConfigError` for an EOS id that doesn't fit the dtype of these tokens."""
     if eos_id is not None and not 0 <= eos_id < 1 << 8 * dtype.itemsize:
         raise ConfigError(
             "EOS id out of range", path=path, found=eos_id, expected=f"0 to {(1 << 8 * dtype.itemsize) - 1}"

@@ -1,7 +1,7 @@
-"""Document borders in a table beside a file of tokens, as OLMo's tools write it.
+"""Document borders in a table next to a file of tokens, as OLMo's tools write it.
 
-`<stem>.csv.gz` beside `<stem>.npy`: gzip, one document a line: `start,end` in tokens and further fields, which are
-not looked at. Documents lie back to back from the first token; tokens behind the last one are a document too.
+`<stem>.csv.gz` next to `<stem>.npy`: gzip, one document per line, `start,end` in tokens and further fields, which are
+ignored. Documents are stored back to back from the first token; tokens after the last one are a document too.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _LINE_CHARACTERS = 1 << 20
 
 
 def table_path(path: str) -> str | None:
-    """Where the table of a file of tokens would be; None for one that is no `.npy`."""
+    """Return the path of the table of a file of tokens; None if the file isn't an `.npy`."""
     return path.removesuffix(".npy") + ".csv.gz" if path.endswith(".npy") else None
 
 
 def read_table(store: Store, path: str, num_tokens: int) -> IntArray:
-    """int64[n_docs + 1]: first token of each document, and the number of tokens.
+    """Return the first token of each document, and the number of tokens: int64[n_docs + 1].
 
-    Memory: 8 bytes a document, and the compressed table. Never more documents than tokens.
+    Memory: 8 bytes per document, and the compressed table. There are never more documents than tokens.
 
     Args:
-        store: where it is.
-        path: of the table.
-        num_tokens: in the file that it belongs to.
+        store: store of the table.
+        path: path of the table.
+        num_tokens: number of tokens in the file that it belongs to.
 
     Raises:
-        Corrupt: no gzip, no such lines, or documents that do not lie back to back in the tokens.
+        Corrupt: not gzip, invalid lines, or documents that aren't back to back in the tokens.
         TooLarge: a line of more than a million characters, or more documents than tokens.
     """
     runs: list[IntArray] = []

@@ -1,10 +1,10 @@
-"""datatrove's tokenised files: `X.ds` with token ids, `X.ds.index` with the ends of documents. Read only.
+"""datatrove's tokenized files: `X.ds` with token ids, `X.ds.index` with the ends of documents. Read only.
 
 | file | content, little-endian |
 |---|---|
 | `X.ds` | token ids, uint16 or uint32, without a header |
 | `X.ds.index` | u64 for each document: the token after its last one |
-| `X.ds.metadata` | text: `tokenizer|token width`, number of tokens, the same for people; may be missing |
+| `X.ds.metadata` | text: `tokenizer|token width`, number of tokens, and the same in readable form; may be missing |
 | `X.ds.loss` | a byte for each token, whether it counts in the loss; may be missing |
 
 The width is that of the metadata, else `layout="uint16"` or `"uint32"`, else the file's size divided by the last end.
@@ -37,12 +37,12 @@ _AGAIN = "Copy both files again, or recreate them"
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """What the sizes and the metadata of a dataset say.
+    """Facts from the sizes and the metadata of a dataset.
 
     Attributes:
         token_bytes: width of a token.
-        num_tokens: tokens in the `.ds`.
-        num_documents: entries of the index.
+        num_tokens: number of tokens in the `.ds`.
+        num_documents: number of entries of the index.
         tokenizer: name in the metadata.
     """
 
@@ -53,16 +53,16 @@ class Geometry:
 
 
 def index_path(path: str) -> str:
-    """The index of a `.ds` file."""
+    """Return the path of the index of a `.ds` file."""
     return path + ".index"
 
 
 def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Problem:
-    """Width and counts: three small reads.
+    """Return width and counts, by three small reads.
 
     Raises:
-        NotFound: the file or its index is not there.
-        ConfigError: the width is not known, or there is no such layout.
+        NotFound: the file or its index doesn't exist.
+        ConfigError: the width is unknown, or there is no such layout.
     """
     size_bytes, index_bytes = store.size(path), store.size(index_path(path))
     if index_bytes % 8:
@@ -91,7 +91,7 @@ def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Pro
 
 
 def read_starts(store: Store, path: str, geometry: Geometry) -> IntArray:
-    """int64[n_docs + 1]: first token of each document, and the number of tokens; raises `Corrupt`."""
+    """Return the first token of each document, and the number of tokens, int64[n_docs + 1]; raise `Corrupt`."""
     for problem in index_problems(store, path, geometry):
         raise problem.error()
     starts = np.zeros(geometry.num_documents + 1, np.int64)
@@ -100,7 +100,7 @@ def read_starts(store: Store, path: str, geometry: Geometry) -> IntArray:
 
 
 def index_problems(store: Store, path: str, geometry: Geometry) -> Iterator[Problem]:
-    """The first document end that falls or leaves the tokens."""
+    """Return the first document end that decreases or is outside the tokens."""
     before = np.zeros(1, np.uint64)
     for first in range(0, geometry.num_documents, _STEP):
         ends = np.frombuffer(store.get(index_path(path), 8 * first, 8 * _STEP), "<u8")
@@ -115,11 +115,11 @@ def index_problems(store: Store, path: str, geometry: Geometry) -> Iterator[Prob
 
 
 def open_datatrove(store: Store, path: str, options: OpenOptions) -> RunSource:
-    """Open a `.ds` file: a few small reads.
+    """Open a `.ds` file, by a few small reads.
 
     Raises:
-        NotFound: the file or its index is not there.
-        ConfigError: the width of the tokens is not known: give `layout=`.
+        NotFound: the file or its index doesn't exist.
+        ConfigError: the width of the tokens is unknown: pass `layout=`.
         FormatError: the sizes contradict each other.
     """
     found = find_geometry(store, path, options.layout)
@@ -134,11 +134,11 @@ def open_datatrove(store: Store, path: str, options: OpenOptions) -> RunSource:
 
 
 def check_datatrove(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
-    """Findings: sizes and the whole index; at `sample` and `full` also ids and document ends, where options name them.
+    """Check sizes and the whole index; at `sample` and `full` also ids and document ends, if options name them.
 
     Raises:
-        NotFound: no such file.
-        ConfigError: the width of the tokens is not known.
+        NotFound: there is no such file.
+        ConfigError: the width of the tokens is unknown.
     """
     if store.exists(path) and not store.exists(index_path(path)):
         what = "there is no index next to the tokens"
@@ -155,7 +155,7 @@ def check_datatrove(store: Store, path: str, options: OpenOptions, depth: Depth)
 
 
 def _metadata(store: Store, path: str) -> tuple[str | None, int | None]:
-    """Tokenizer and token width of the metadata, each None where it does not say."""
+    """Return the tokenizer and the token width of the metadata, each None if not recorded."""
     try:
         first = store.get(path + ".metadata", 0, 4096).decode("utf-8", "replace").partition("\n")[0]
     except NotFound:
@@ -181,7 +181,7 @@ class _Datatrove:
     traits = Traits(tokens=True, layouts=True, remote=True, verify=True, suffixes=(".ds",), made_by="datatrove")
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the name of the index beside it, and their sizes."""
+        """Detect the format by the name of the index next to the file, and their sizes."""
         named = path.endswith(self.traits.suffixes)
         try:
             found = find_geometry(store, path, None)
@@ -190,7 +190,7 @@ class _Datatrove:
         except ConfigError:
             return Sniff(named, "it has an .index, but the token width is unknown")
         if isinstance(found, Problem):
-            # Better refused by `open` and found by `verify`, which say what is wrong with it.
+            # Damaged data is accepted here, because `open` and `verify` describe the damage.
             return Sniff(named, found.what)
         return Sniff(True, "it has an .index that ends where the tokens end")
 

@@ -21,30 +21,30 @@ _EXACT_BITS = {2: 11, 4: 24, 8: 53}
 
 
 def ids_dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
-    """uint8, uint16 or uint32: what numbers of this dtype are read as."""
+    """Return the dtype that numbers of this dtype are read as: uint8, uint16 or uint32."""
     return np.dtype(f"uint{8 * (4 if stored.kind == 'f' else min(stored.itemsize, 4))}")
 
 
 def id_limit(stored: np.dtype[Any]) -> int:
-    """The first id that this dtype can't hold, or that is no uint32."""
+    """Return the first id that this dtype can't store, or that isn't a uint32."""
     bits = 8 * stored.itemsize - (stored.kind == "i") if stored.kind in "iu" else _EXACT_BITS[stored.itemsize]
     return 1 << min(bits, 32)
 
 
 class FileIds:
-    """A run of numbers in one file, as ids.
+    """Run of numbers in one file, as ids.
 
-    Unsigned numbers of up to 4 bytes are the file's own bytes. So are int8, int16 and int32, whose bits are those of
-    the unsigned dtype once none is negative. 8-byte integers and floats are converted to uint32, where they are exact.
+    Unsigned numbers of up to 4 bytes are the file's own bytes. So are int8, int16 and int32 without negative values,
+    whose bits are the same. 8-byte integers and floats are converted to uint32 if that is exact.
 
     Args:
-        store: where the file is.
-        path: the file.
-        start_bytes: place of the first number.
-        num_tokens: numbers to read; the file is known to hold them.
+        store: store of the file.
+        path: path of the file.
+        start_bytes: position of the first number.
+        num_tokens: number of numbers to read; the file is known to contain them.
         stored: integer or float dtype in the file.
         read: as for `TokenFile`.
-        trusted: all are known to be ids, so they need no look.
+        trusted: all are known to be ids and aren't checked.
         opened: as for `TokenFile`.
     """
 
@@ -71,22 +71,26 @@ class FileIds:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """uint8, uint16 or uint32."""
+        """Dtype of the ids: uint8, uint16 or uint32."""
         return ids_dtype(self._stored)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in the run."""
+        """Number of tokens in the run."""
         return self._file.num_tokens
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """uint[stop - start], read-only: a view of the file where its bytes are the ids; raises `Corrupt`."""
+        """Return the ids `[start, stop)`, uint[stop - start], read-only; a view of the file if its bytes are the ids.
+
+        Raises:
+            Corrupt: a value isn't an id.
+        """
         found = self._as_ids(self._file.tokens(start, stop))
         found.flags.writeable = False
         return found
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """uint[len(starts), length]: one window a row; raises `Corrupt`."""
+        """Return one window per row, uint[len(starts), length]; raise `Corrupt` if a value isn't an id."""
         if self._file.dtype == self.dtype:
             return self._as_ids(self._file.gather(starts, length, out))
         ids = self._as_ids(self._file.gather(starts, length))
@@ -98,11 +102,11 @@ class FileIds:
         return out
 
     def extent(self, start: int, stop: int) -> Extent:
-        """File range of tokens `[start, stop)`."""
+        """Return the file range of the tokens `[start, stop)`."""
         return self._file.extent(start, stop)
 
     def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
-        """The same."""
+        """Return the file range of the tokens `[start, stop)`, as a tuple."""
         return (self._file.extent(start, stop),)
 
     def _as_ids(self, values: NDArray[Any]) -> TokenArray:
@@ -117,7 +121,7 @@ class FileIds:
         return ids
 
     def _no_id(self, values: NDArray[Any]) -> Corrupt:
-        """The error for values of which one is no id; the first of them is named."""
+        """Return the error for values of which one isn't an id; it names the first of them."""
         limit = id_limit(self._stored)
         good = (values >= 0) & (values < limit)
         if values.dtype.kind == "f":
@@ -132,10 +136,10 @@ class FileIds:
 
 
 def _to_uint32(values: NDArray[Any], limit: int) -> NDArray[np.uint32] | None:
-    """The same numbers as uint32; None where one of them is none, or is too large to be exact."""
+    """Convert numbers to uint32; return None if one isn't an id, or is too large to be exact."""
     if not values.size:
         return values.astype(np.uint32)
-    # As Python's own numbers, which do not wrap, and in a form that NaN fails too.
+    # As Python numbers, which don't wrap, with comparisons that also fail for NaN.
     if not (values.min().item() >= 0 and values.max().item() < limit):
         return None
     ids = values.astype(np.uint32)
@@ -146,7 +150,7 @@ class JoinedIds:
     """Ids of several pieces, one after another.
 
     Args:
-        begins: int64[n + 1]: where each piece begins, and the number of tokens.
+        begins: first token of each piece, and the number of tokens: int64[n + 1].
     """
 
     def __init__(self, begins: IntArray) -> None:
@@ -155,11 +159,11 @@ class JoinedIds:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """uint8, uint16 or uint32."""
+        """Dtype of the ids: uint8, uint16 or uint32."""
         raise TypeError(type(self).__name__)
 
     def piece(self, number: int) -> tuple[Any, int]:
-        """Return the ids that hold a piece, and where it begins in them."""
+        """Return the ids that contain a piece, and the start of the piece in them."""
         raise TypeError(type(self).__name__)
 
     def tokens(self, start: int, stop: int) -> TokenArray:
@@ -206,12 +210,14 @@ class JoinedIds:
 
 
 class PickedIds(JoinedIds):
-    """Runs of other ids, in any order: each a read of its own, so windows that span runs cost several times as much.
+    """Runs of other ids, in any order.
+
+    Each run is read by itself, so windows that span runs cost several times as much.
 
     Args:
         ids: the other ids.
-        begins: int64[n + 1]: where each run begins here, and the number of tokens.
-        places: int64[n]: where each run begins in `ids`.
+        begins: first token of each run here, and the number of tokens: int64[n + 1].
+        places: start of each run in `ids`: int64[n].
     """
 
     def __init__(self, ids: Any, begins: IntArray, places: IntArray) -> None:

@@ -1,4 +1,4 @@
-"""flat-tokens: a zarr group that holds all tokens of a dataset in one array, and where its sequences start in another.
+"""flat-tokens: a zarr group with all tokens of a dataset in one array, and the starts of its sequences in another.
 
 | name | content |
 |---|---|
@@ -13,7 +13,7 @@ zstd, lz4, gzip and zlib chunks, delta filters, both byte orders; everything els
 
 Limits: ids up to 2^31 - 1. Checked against zarr 2.18.7 and 3.1.6, and seqax's own writer.
 
-Files: `encode` the bytes of a chunk · `group` what a group holds · `source` · `chunk_writer`, `writer` · `check` ·
+Files: `encode` the bytes of a chunk · `group` the content of a group · `source` · `chunk_writer`, `writer` · `check` ·
 `manifest` the side file of foreign data · `repair`. Arrays are read by `penstock.formats.tokens.zarr`.
 """
 
@@ -49,7 +49,7 @@ class _FlatTokens:
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the names in the folder: its arrays, or its splits."""
+        """Detect the format by the names in the folder: its arrays, or its splits."""
         path = path.rstrip("/") or path
         store = opened_zip(store, path)
         if not store.is_folder(path):
@@ -62,31 +62,31 @@ class _FlatTokens:
         if any(store.exists(f"{path}/seq_starts/{name}") for name in ARRAY_FILE.values()):
             return Sniff(True, "a zarr group with `seq_starts`")
         if store.exists(f"{path}/.zarray") or is_array(_head(store, f"{path}/zarr.json"), 3):
-            # Better refused by `open`, which says what is wrong with it.
+            # Damaged data is accepted here, because `open` describes the damage.
             return Sniff(True, "a zarr array instead of a group")
         if holds_group(store, path):
             return Sniff(False, "a zarr group, but not flat-tokens: no `encoded_tokens`")
         return Sniff(False, "not a zarr group")
 
     def open(self, store: Store, path: str, options: OpenOptions, /) -> FlatTokensSource:
-        """See `source.open_flat_tokens`."""
+        """Open a group; see `source.open_flat_tokens`."""
         return open_flat_tokens(opened_zip(store, path.rstrip("/")), path, options)
 
     create = staticmethod(create_flat_tokens)
     own_files = staticmethod(own_files)
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """See `check.check_flat_tokens`."""
+        """Check a group; see `check.check_flat_tokens`."""
         return check_flat_tokens(opened_zip(store, path.rstrip("/")), path, options, depth)
 
     def repair(
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
-        """See `repair.repair_flat_tokens`."""
+        """Repair a group; see `repair.repair_flat_tokens`."""
         return repair_flat_tokens(opened_zip(store, path.rstrip("/")), path, options, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
-        """See `manifest.write_flat_manifest`."""
+        """Write the side file of a foreign group; see `manifest.write_flat_manifest`."""
         return write_flat_manifest(opened_zip(store, path.rstrip("/")), path, options, replace=replace)
 
 

@@ -291,7 +291,7 @@ def _check_eos(array: AnyArray, starts: IntArray, eos_id: int, depth: Depth) -> 
     try:
         array.gather(starts[docs + 1] - 1, 1, last)
     except FormatError:
-        return  # found by reading the chunks
+        return  # known from reading the chunks
     wrong = docs[last[:, 0] >> 1 != eos_id]
     folder = array.files.folder if isinstance(array, ChunkArray) else ""
     for doc in wrong[:MOST_FINDINGS].tolist():
@@ -311,7 +311,7 @@ def _check_side_file(
     facts = functools.partial(group_facts, store, group)
     try:
         manifest, findings = check_side_file("flat-tokens", store, group.path, side_path, facts, part)
-    except NotFound as error:  # the first or the last chunk, which zarr takes for zeros
+    except NotFound as error:  # the first or the last chunk, which zarr reads as zeros
         what, fix = "a chunk recorded in the side file is missing", RESTORE
         yield fault("changed", Corrupt, os.fspath(error.path or group.path), what, fix).finding()
         return

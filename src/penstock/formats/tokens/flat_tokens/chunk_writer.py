@@ -1,4 +1,4 @@
-"""Chunk files on their way to the disk."""
+"""Background writing of chunk files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _IN_FLIGHT_BYTES = 1 << 26
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FileFact:
-    """What the side file says of a file."""
+    """Record of one file in the side file."""
 
     size_bytes: int
     digest: str
@@ -35,7 +35,7 @@ class FileFact:
 
 
 class ChunkWork:
-    """Chunk files on their way to the disk: a few threads, a bounded amount at once."""
+    """Chunk files being written by a few threads, a bounded number at once."""
 
     __slots__ = ("_folder", "_free", "_pool", "_queue", "_queued_bytes", "facts")
 
@@ -48,7 +48,7 @@ class ChunkWork:
         self.facts: dict[str, FileFact] = {}
 
     def room(self, meta: ArrayMeta) -> NDArray[Any]:
-        """[chunk_items], of any content: memory of a chunk that is written, else new."""
+        """Return an array [chunk_items] of any content, in the memory of a written chunk or new."""
         for _ in range(len(self._free)):
             found = self._free.popleft()
             if found.dtype == meta.dtype and len(found) == meta.chunk_items:
@@ -57,11 +57,11 @@ class ChunkWork:
         return np.empty(meta.chunk_items, meta.dtype.newbyteorder("<"))
 
     def submit(self, name: str, meta: ArrayMeta, items: NDArray[Any]) -> None:
-        """Encode and write a chunk file, and keep its memory for `room`; raises what an earlier one met."""
+        """Encode and write a chunk file, and keep its memory for `room`; raise the error of an earlier chunk."""
         while self._queue and self._queued_bytes + items.nbytes > _IN_FLIGHT_BYTES:
             self._wait()
         if self._pool is None:
-            # Compression goes on in threads even of one chunk: in the main thread Blosc would share the work among
+            # Even one chunk is compressed in a thread: in the main thread Blosc would divide the work among
             # threads of its own, whose order shows in the bytes.
             self._pool = thread_pool(_THREADS)
         self._queue.append((self._pool.submit(self._write_chunk, name, meta, items), items.nbytes))
@@ -86,13 +86,13 @@ class ChunkWork:
                 future.result()
 
     def finish(self) -> None:
-        """Wait for all; raises what one of them met."""
+        """Wait for all chunks; raise the error of one that failed."""
         while self._queue:
             self._wait()
         self.stop()
 
     def stop(self) -> None:
-        """Cancel what was not started, and wait for the rest."""
+        """Cancel chunks that were not started, and wait for the rest."""
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._pool = None
@@ -112,9 +112,9 @@ class ArrayWriter:
     """Items of one array, cut into chunk files.
 
     Args:
-        work: what writes them.
-        name: folder of the array in the staged one; empty for that one itself.
-        meta: the array; its length is counted here.
+        work: writes the chunk files.
+        name: folder of the array in the staged one; empty for the staged folder itself.
+        meta: metadata of the array; its length is counted here.
     """
 
     __slots__ = ("_buffer", "_filled", "_work", "meta", "name", "num_files")
@@ -133,7 +133,7 @@ class ArrayWriter:
             space[:] = items[start : start + len(space)]
 
     def spaces(self, count: int) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Room for the next `count` items, to be filled piece by piece: `(first item, room for some)`."""
+        """Yield `(first item, array to fill)` for the next `count` items, piece by piece."""
         done = 0
         while done < count:
             if self._filled == len(self._buffer):
@@ -146,7 +146,7 @@ class ArrayWriter:
                 self._submit()
 
     def finish(self) -> ArrayMeta:
-        """Hand on the last, short chunk; returns the metadata with the length."""
+        """Submit the last, short chunk; return the metadata with the length."""
         whole, rest = self.num_files * self.meta.chunk_items, self._filled
         if rest:
             self._submit()
@@ -160,7 +160,7 @@ class ArrayWriter:
 
 
 def _edge(pieces: list[memoryview]) -> bytes:
-    """The first `EDGE_BYTES` of some pieces."""
+    """Return the first `EDGE_BYTES` of some pieces."""
     found = b""
     for piece in pieces:
         found += bytes(piece[: EDGE_BYTES - len(found)])

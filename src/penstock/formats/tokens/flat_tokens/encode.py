@@ -1,4 +1,4 @@
-"""From items to the bytes of a chunk file, and what compressions a writer offers. No files here."""
+"""Conversion of items to the bytes of a chunk file, and the compressions of a writer. No files are used here."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ SEQAX_CHUNK_TOKENS, SEQAX_CHUNK_STARTS = 1 << 22, 1 << 20
 
 _SHUFFLES = ("noshuffle", "shuffle", "bitshuffle")
 _BLOSC: dict[str, Json] = {
-    # Blocks of 64 KiB: a random window decodes a quarter of what the default of seqax makes it decode.
+    # Blocks of 64 KiB: a random window decodes a quarter as much as with the default of seqax.
     "blosc": {"cname": "lz4", "clevel": 5, "shuffle": 2, "blocksize": 16384},
     "blosc-zstd": {"cname": "zstd", "clevel": 1, "shuffle": 2, "blocksize": 16384},
     "seqax": {"cname": "lz4", "clevel": 5, "shuffle": 2, "blocksize": 0},
 }
 COMPRESSIONS = (*_BLOSC, "zstd")
-"""What `compressor=` takes besides None."""
+"""Values of `compressor=` besides None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a writer stores its arrays.
+    """Storage options of the arrays of a writer.
 
     Attributes:
         zarr_format: 2 or 3.
-        compressor: one of `COMPRESSIONS`; `"seqax"` stores exactly as seqax's own writer does. None stores ids as they
-            are, which is read fastest.
-        chunk_tokens: tokens of a chunk file; with shards, of an inner chunk.
-        chunk_starts: entries of a chunk file of `seq_starts`.
-        shard_tokens: tokens of a file that holds several chunks; a multiple of `chunk_tokens`, version 3 only.
+        compressor: one of `COMPRESSIONS`; `"seqax"` stores exactly as seqax's own writer does. None stores ids
+            unchanged, which is read fastest.
+        chunk_tokens: tokens per chunk file; with shards, per inner chunk.
+        chunk_starts: entries per chunk file of `seq_starts`.
+        shard_tokens: tokens per file with several chunks; a multiple of `chunk_tokens`, version 3 only.
     """
 
     zarr_format: int
@@ -50,7 +50,7 @@ class Layout:
     shard_tokens: int | None
 
     def tokens_meta(self, num_items: int) -> ArrayMeta:
-        """Metadata of `encoded_tokens`."""
+        """Return the metadata of `encoded_tokens`."""
         fill = None if self.compressor == "seqax" else 0
         dtype, chain = np.dtype(np.uint32), self._chain("<u4")
         if self.shard_tokens is None:
@@ -58,7 +58,7 @@ class Layout:
         return self._meta(num_items, self.shard_tokens, dtype, fill, chain, Shard(self.chunk_tokens))
 
     def starts_meta(self, num_items: int) -> ArrayMeta:
-        """Metadata of `seq_starts`."""
+        """Return the metadata of `seq_starts`."""
         chain = self._chain("<u8")
         if self.compressor == "seqax":
             chain = Chain(np.dtype("<i8"), np.dtype(np.int64), chain.codecs)
@@ -86,7 +86,7 @@ def make_layout(
     chunk_starts: int | None = None,
     shard_tokens: int | None = None,
 ) -> Layout:
-    """A layout from a writer's options; raises `ConfigError` for what can't be."""
+    """Return the layout for a writer's options; raise `ConfigError` for invalid ones."""
     if zarr_format not in (2, 3):
         raise ConfigError("unknown zarr version", path=path, found=zarr_format, expected="2 or 3")
     if compressor is not None and compressor not in COMPRESSIONS:
@@ -107,10 +107,10 @@ def make_layout(
 
 
 def encode_file(meta: ArrayMeta, items: NDArray[Any]) -> list[memoryview]:
-    """The bytes of a chunk file, in pieces.
+    """Return the bytes of a chunk file, in pieces.
 
     Args:
-        meta: the array; its length does not matter.
+        meta: metadata of the array; its length is ignored.
         items: at least one and at most `meta.chunk_items`, in little-endian order; the rest is filled with zeros.
     """
     if meta.shard is None:
@@ -129,7 +129,7 @@ def encode_file(meta: ArrayMeta, items: NDArray[Any]) -> list[memoryview]:
 
 
 def encode_chunk(chain: Chain, items: NDArray[Any]) -> memoryview:
-    """Stored bytes of a whole chunk."""
+    """Return the stored bytes of a whole chunk."""
     if chain.delta is not None:
         signed = items.view(chain.delta)
         items = np.diff(signed, prepend=signed.dtype.type(0)).astype(chain.stored, copy=False)

@@ -1,4 +1,4 @@
-"""What is in a group: its version, arrays and attribute, its splits, and what is wrong with them; no data are read."""
+"""Content of a group: version, arrays, attribute, splits, and problems with them. No data is read."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Group:
     """One flat-tokens array, as far as its metadata can be read.
 
     Attributes:
-        path: its folder.
+        path: folder of the group.
         zarr_format: 2 or 3.
         tokens_name: `"encoded_tokens"`, or `"tokens"` as the format's own example spells it.
         tokens: metadata of that array.
         starts: metadata of `seq_starts`.
         max_token_id: the attribute.
         metadata: content of each metadata file, by its name in the group.
-        problems: what is wrong.
+        problems: problems found.
     """
 
     path: str
@@ -64,7 +64,7 @@ class Group:
     problems: list[Problem] = field(default_factory=list[Problem])
 
     def require(self) -> tuple[ArrayMeta, ArrayMeta, int]:
-        """Tokens, starts and largest id; raises the first problem that is an error."""
+        """Return tokens, starts and largest id; raise the first problem that is an error."""
         for problem in self.problems:
             if problem.severity == "error":
                 raise problem.error()
@@ -74,7 +74,7 @@ class Group:
 
     @property
     def index(self) -> bytes:
-        """All metadata in a fixed order: what a fingerprint begins with."""
+        """Concatenation of all metadata in a fixed order, the first part of a fingerprint."""
         return b"".join(f"{name}\n{len(data)}\n".encode() + data for name, data in sorted(self.metadata.items()))
 
 
@@ -115,15 +115,15 @@ def read_group(store: Store, path: str) -> Group:
 
 
 def own_files(store: Store, path: str) -> list[str] | None:
-    """The files of a group, or of the splits in it, by their paths there; None where no array is, or not a whole one.
+    """Return the files of a group, or of its splits, by relative path; None if an array is missing or incomplete.
 
     Raises:
-        NotFound: nothing is at `path`.
+        NotFound: there is nothing at `path`.
     """
     if holds_array(store, path):
         group = read_group(store, path)
         if group.tokens is None or group.starts is None:
-            return None  # half written
+            return None  # incomplete
         arrays = [(group.tokens_name, group.tokens), (STARTS, group.starts)]
         own = [f"{array}/{name}" for array, meta in arrays for name in array_files(store, f"{path}/{array}", meta)]
         return [*own, CONSOLIDATED_FILE, ATTRIBUTES_FILE[2], *group.metadata]
@@ -133,7 +133,7 @@ def own_files(store: Store, path: str) -> list[str] | None:
 
 
 def array_files(store: Store, folder: str, meta: ArrayMeta) -> Iterator[str]:
-    """The files of an array that are there, by their names in its folder."""
+    """Return the existing files of an array, by their names in its folder."""
     start = len(folder) + 1
     for path in store.list(folder):
         name = path[start:]
@@ -144,7 +144,7 @@ def array_files(store: Store, folder: str, meta: ArrayMeta) -> Iterator[str]:
 
 
 def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | None]:
-    """`(folder, split)` of the single array group meant by a path and a split.
+    """Return `(folder, split)` of the single array group that a path and a split mean.
 
     Raises:
         NotFound: there is no such split, or `train` is to be read by default and isn't a group.
@@ -171,25 +171,25 @@ def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | N
 
 
 def opened_zip(store: Store, path: str) -> Store:
-    """The store of a group: that of a zip file's members where `path` is one."""
+    """Return the store of a group: of the members of a zip file if `path` is one."""
     if not path.endswith(".zip") or store.is_folder(path) or not store.exists(path):
         return store
     return ZipStore(store, path) if store.get(path, 0, len(MAGIC)) == MAGIC else store
 
 
 def holds_array(store: Store, path: str) -> bool:
-    """Whether a group's own `encoded_tokens` (or `tokens`) is there."""
+    """Return whether a group's own `encoded_tokens` (or `tokens`) exists."""
     names = (f"{path}/{name}/{file}" for name in (TOKENS, OLD_TOKENS) for file in ARRAY_FILE.values())
     return any(store.exists(name) for name in names)
 
 
 def holds_group(store: Store, path: str) -> bool:
-    """Whether zarr metadata of a group may be in a folder."""
+    """Return whether a folder may contain zarr metadata of a group."""
     return any(store.exists(f"{path}/{name}") for name in GROUP_FILE.values())
 
 
 def splits_in(store: Store, path: str) -> list[str]:
-    """Names of the splits that a dataset group holds."""
+    """Return the names of the splits of a dataset group."""
     return [name for name in SPLITS if holds_group(store, f"{path}/{name}")]
 
 
@@ -216,7 +216,7 @@ def _group_format(store: Store, group: Group) -> int | Problem:
             what = "a zarr array instead of a group"
     for name in GROUP_FILE.values():
         require_finished(store, f"{path}/{name}")
-    if not store.exists(path):  # asked last: a web server knows no folders
+    if not store.exists(path):  # asked last: web servers have no folders
         raise NotFound("no such file or folder", path=path, hint="Check the path")
     return fault("group.present", Unsupported, path, what, "Pass the path of the group", None, None, "a zarr group")
 
@@ -311,7 +311,7 @@ def _unfit(path: str, found: object, expected: str) -> Problem:
 
 
 def require_outside_groups(store: Store, path: str) -> None:
-    """Raise `ConfigError` for what lies in a group that holds tokens itself: its side file would be that group's."""
+    """Raise `ConfigError` for a path inside a group with tokens, because its side file would be that group's."""
     outer = path.rstrip("/").rpartition("/")[0]
     if outer and holds_group(store, outer) and holds_array(store, outer):
         raise ConfigError(
@@ -320,7 +320,7 @@ def require_outside_groups(store: Store, path: str) -> None:
 
 
 def side_place(store: Store, path: str) -> tuple[str, str | None]:
-    """`(side file, part)` of a single array group: beside the outermost group, never inside one."""
+    """Return `(side file, part)` of a single array group: the file is next to the outermost group, never inside one."""
     folder, _, name = path.rstrip("/").rpartition("/")
     if folder and holds_group(store, folder):
         return f"{folder}.penstock", name
@@ -328,7 +328,7 @@ def side_place(store: Store, path: str) -> tuple[str, str | None]:
 
 
 def side_part(store: Store, path: str) -> Manifest | None:
-    """What a side file says of a single array group, whether it still fits or not."""
+    """Return the record of a single array group in a side file, whether it still fits or not."""
     side_path, part = side_place(store, path)
     fitting = fitting_manifest(store, side_path, lambda: group_facts(store, read_group(store, path)), part)
     manifest = None if fitting is not None else load_manifest(store, side_path)
@@ -336,10 +336,10 @@ def side_part(store: Store, path: str) -> Manifest | None:
 
 
 def group_facts(store: Store, group: Group) -> Facts:
-    """What a group says of itself, to hold a side file against: its metadata, and its first and last chunk.
+    """Return the facts of a group to compare with a side file: its metadata, and its first and last chunk.
 
     Raises:
-        NotFound: one of the two is not there.
+        NotFound: one of the two chunks doesn't exist.
     """
     names = [] if group.tokens is None else edge_files(group.tokens)
     bindings = [file_binding(store, f"{group.path}/{group.tokens_name}/{name}") for name in names]
@@ -357,16 +357,16 @@ def group_facts(store: Store, group: Group) -> Facts:
 
 
 def read_manifest(store: Store, group: Group) -> Manifest | None:
-    """What the side file says of a group; None where there is none, or where it does not belong to it."""
+    """Return the record of the group in its side file; None if there is none, or if it belongs to other data."""
     side_path, part = side_place(store, group.path)
     return fitting_manifest(store, side_path, lambda: group_facts(store, group), part)
 
 
 def group_binding(index: bytes, bindings: Sequence[str]) -> str:
-    """Short digest of the metadata and of the `file_binding` of the first and the last chunk."""
+    """Return a short digest of the metadata and of the `file_binding` of the first and the last chunk."""
     return xxhash.xxh3_128_hexdigest(index + "\n".join(bindings).encode())
 
 
 def edge_files(meta: ArrayMeta) -> list[str]:
-    """Names of the first and the last chunk of an array."""
+    """Return the names of the first and the last chunk of an array."""
     return [meta.file_name(number) for number in sorted({0, meta.num_files - 1}) if 0 <= number < meta.num_files]

@@ -1,4 +1,4 @@
-"""The side file of groups that another tool wrote."""
+"""Side files of groups written by other tools."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _RUN_TOKENS = 1 << 22
 
 
 def write_flat_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
-    """Count and digest a group, or each split of a dataset, and write what is found beside it; returns its path.
+    """Count and digest a group, or each split of a dataset, and write its side file; return the file's path.
 
-    What a side file says already about tokenizer, EOS and inputs is kept. Reads every byte twice. Memory: 8 bytes a
+    Tokenizer, EOS id and inputs of an existing side file are kept. Every byte is read twice. Memory: 8 bytes per
     sequence, and one run of about 4 million tokens or the longest sequence.
 
     Raises:
-        NotFound: nothing is there.
-        FormatError: the data are damaged, or contradict the side file that is there and `replace` is false.
+        NotFound: there is nothing at the path.
+        FormatError: the data is damaged, or contradicts the existing side file and `replace` is false.
     """
     path = path.rstrip("/") or path
     require_outside_groups(store, path)
@@ -60,7 +60,7 @@ def write_flat_manifest(store: Store, path: str, options: OpenOptions, *, replac
 
 
 def sum_of_parts(parts: dict[str, Manifest]) -> Manifest:
-    """The side file of a dataset: its counts, and one part a split."""
+    """Return the side file of a dataset: its counts, and one part per split."""
     if not parts:
         raise ConfigError("a dataset without splits can't have a side file")
     return Manifest(
@@ -98,14 +98,14 @@ def _measure(store: Store, folder: str, options: OpenOptions) -> Manifest:
         block_digests=digests,
         binding=group_binding(group.index, bindings),
     )
-    if "" in digests[TOKENS] or "" in digests[STARTS]:  # a chunk that is not there
+    if "" in digests[TOKENS] or "" in digests[STARTS]:  # a missing chunk
         return manifest
     prints = chunks_fingerprint(store, group.index, {group.tokens_name: tokens, STARTS: starts}, f"{folder}/")
     return dataclasses.replace(manifest, fingerprints=prints)
 
 
 def _digests(store: Store, group: Group, metas: dict[str, ArrayMeta]) -> dict[str, tuple[str, ...]]:
-    """Digest of each metadata file, and of each chunk file in order; an empty one for a chunk that is not there."""
+    """Return the digest of each metadata file, and of each chunk file in order; an empty one for a missing chunk."""
     digests: dict[str, tuple[str, ...]] = {
         name: (file_digest(store, f"{group.path}/{name}"),) for name in group.metadata
     }
@@ -116,7 +116,7 @@ def _digests(store: Store, group: Group, metas: dict[str, ArrayMeta]) -> dict[st
 
 
 def _runs(doc_starts: IntArray) -> Iterator[tuple[int, int, IntArray]]:
-    """`(start, stop, lengths)` of runs of whole sequences."""
+    """Yield `(start, stop, lengths)` of runs of whole sequences."""
     first, count = 0, len(doc_starts) - 1
     while first < count:
         stop = int(np.searchsorted(doc_starts, doc_starts[first] + _RUN_TOKENS, side="right")) - 1

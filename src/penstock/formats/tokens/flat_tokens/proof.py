@@ -1,4 +1,4 @@
-"""What the side file of a group proves: each chunk of its tokens, and with them what says where documents begin."""
+"""Comparison of a group with its side file: each chunk of its tokens, and the files with document boundaries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.types import Finding, Manifest
 
 
 def group_proof(store: Store, group: Group, tokens: ArrayMeta, starts: ArrayMeta) -> Proof | None:
-    """What is proved of the tokens of a group, whose arrays these are; raises as `known_manifest`."""
+    """Return the proof of the tokens of a group with these arrays; for errors, see `known_manifest`."""
     side, part = side_place(store, group.path)
     facts = functools.partial(group_facts, store, group)
     manifest = known_manifest("flat-tokens", store, group.path, side, facts, part)
@@ -29,7 +29,7 @@ def group_proof(store: Store, group: Group, tokens: ArrayMeta, starts: ArrayMeta
 def _group_runs(
     store: Store, folder: str, arrays: Mapping[str, tuple[str, ArrayMeta]], manifest: Manifest, num_tokens: int
 ) -> Iterator[ProvedRun]:
-    """The files of a group that a side file has digests of: those of tokens by what they hold."""
+    """Yield the files of a group that have recorded digests: those of tokens by their content."""
     for name, digests in manifest.block_digests.items():
         array = arrays.get(name)
         if array is None:
@@ -47,7 +47,7 @@ def _group_runs(
 
 @dataclass(frozen=True, slots=True)
 class _FileProof:
-    """A file of a group, which says whether it has its digest when it is called."""
+    """File of a group; a call verifies its digest."""
 
     store: Store
     path: str

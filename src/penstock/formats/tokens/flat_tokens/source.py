@@ -1,4 +1,4 @@
-"""Reading a flat-tokens array: tokens at once, documents on demand."""
+"""Source of a flat-tokens array: tokens are read directly, documents on demand."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.types import Extent, IntArray, Manifest, OpenOptions, Place, ReadMode, TokenArray
 
 TOKENS_BUDGET_BYTES = 1 << 26
-"""Decoded tokens that a source keeps, where chunks are compressed."""
+"""Decoded tokens that a source keeps if chunks are compressed."""
 
 STARTS_BUDGET_BYTES = 1 << 24
-"""Decoded entries of `seq_starts` that it keeps, until all of them were asked for."""
+"""Decoded entries of `seq_starts` that a source keeps, until all of them were requested."""
 
 AnyArray: TypeAlias = ChunkArray | ForeignArray
 
@@ -46,14 +46,14 @@ _ONE = np.uint32(1)
 
 
 def open_flat_tokens(store: Store, path: str, options: OpenOptions) -> FlatTokensSource:
-    """Open a single array group, or one split of a dataset: a few small metadata files are read.
+    """Open a single array group, or one split of a dataset, by reading a few small metadata files.
 
     Raises:
-        NotFound: nothing is there, or no such split.
-        Unsupported: a zarr group of another kind, or a codec that is not supported.
-        Corrupt: metadata are damaged or contradict the format.
-        ConfigError: a split is named and the group has none, or the other way round.
-        TooLarge: `vocab_size=` is given and `max_token_id` is not below it.
+        NotFound: there is nothing at the path, or no such split.
+        Unsupported: another kind of zarr group, or an unsupported codec.
+        Corrupt: metadata is damaged or violates the format.
+        ConfigError: a split is named and the group has none, or the reverse.
+        TooLarge: `max_token_id` isn't below `vocab_size=`.
     """
     folder, split = find_group(store, path.rstrip("/") or path, options.split)
     return FlatTokensSource(store, path, split, read_group(store, folder), options)
@@ -74,7 +74,7 @@ def open_array(
 
 
 class EncodedIds:
-    """Ids of an array whose lowest bit says whether a sequence starts; always copies."""
+    """Ids of an array whose lowest bit marks the start of a sequence; reading always copies."""
 
     dtype = np.dtype(np.uint32)
 
@@ -108,10 +108,10 @@ class EncodedIds:
 
 
 class FlatTokensSource(StoredTokens):
-    """The sequences and tokens of one flat-tokens array; see `penstock.abc.TokenSource`. Made by `penstock.open`.
+    """Sequences and tokens of one flat-tokens array; see `penstock.abc.TokenSource`. Made by `penstock.open`.
 
-    Memory: `TOKENS_BUDGET_BYTES` and `STARTS_BUDGET_BYTES` of decoded chunks, and 8 bytes a document once
-    `doc_starts` was asked for. Uncompressed data take none of these: they are mapped.
+    Memory: `TOKENS_BUDGET_BYTES` and `STARTS_BUDGET_BYTES` of decoded chunks, and 8 bytes per document after the first
+    use of `doc_starts`. Uncompressed data is mapped and needs none of these.
     """
 
     title = "flat-tokens"
@@ -154,7 +154,7 @@ class FlatTokensSource(StoredTokens):
 
     @property
     def max_token_id(self) -> int:
-        """The attribute: no id is larger."""
+        """The attribute `max_token_id`: no id is larger."""
         return self._limit
 
     def __len__(self) -> int:
@@ -184,7 +184,7 @@ class FlatTokensSource(StoredTokens):
         return Place(extents=self.token_extent(start, stop))
 
     def proof(self) -> Proof | None:
-        """Return what the side file proves; see `penstock.formats._proof`."""
+        """Return the proof by the side file; see `penstock.formats._proof`."""
         return group_proof(self._store, self._group, self._tokens.meta, self._starts.meta)
 
     def _stated(self) -> dict[str, Any]:
@@ -234,7 +234,7 @@ class FlatTokensSource(StoredTokens):
 
     def _find_fingerprint(self) -> str:
         """Return a digest of the metadata, of a sample of the chunks, and of the side file's digests."""
-        # The side file's digests know every byte, but not whether one was changed after them: hence both.
+        # The side file's digests cover every byte, but not changes made after it was written: hence both.
         group, manifest = self._group, self.manifest
         arrays = {group.tokens_name: self._tokens.meta, STARTS: self._starts.meta}
 
@@ -257,7 +257,7 @@ class FlatTokensSource(StoredTokens):
 
 
 def sampled_names(arrays: Mapping[str, ArrayMeta], index: bytes) -> list[str]:
-    """Names in the group of the chunks that a fingerprint looks at, of each array by its name."""
+    """Return the names in the group of the chunks in a fingerprint, per array by its name."""
     counts = {name: 2 if name == STARTS else _SAMPLED_FILES for name in arrays}
     return [f"{name}/{file}" for name, meta in arrays.items() for file in sampled_files(meta, index, counts[name])]
 
@@ -265,13 +265,13 @@ def sampled_names(arrays: Mapping[str, ArrayMeta], index: bytes) -> list[str]:
 def chunks_fingerprint(
     files: Readable, index: bytes, arrays: Mapping[str, ArrayMeta], folder: str = ""
 ) -> dict[str, str]:
-    """For a side file: the fingerprint of chunks that are all there, in `files` below `folder`, which ends in `/`."""
+    """Return the fingerprint of complete chunks in `files` below `folder`, which ends in `/`, for a side file."""
     places = [(name, folder + name) for name in sampled_names(arrays, index)]
     return {xxhash.xxh3_128_hexdigest(index): sample_fingerprint(files, "flat-tokens", index, places)}
 
 
 def sampled_files(meta: ArrayMeta, index: bytes, count: int) -> list[str]:
-    """Names of at most `count` chunk files: the first, the last, and others by hash."""
+    """Return the names of at most `count` chunk files: the first, the last, and others by hash."""
     if meta.num_files <= count:
         return [meta.file_name(number) for number in range(meta.num_files)]
     seeds = (xxhash.xxh3_64_intdigest(index, seed) for seed in range(count - 2))
@@ -280,7 +280,7 @@ def sampled_files(meta: ArrayMeta, index: bytes, count: int) -> list[str]:
 
 
 def checked_doc_starts(group: Group, found: NDArray[Any], num_tokens: int) -> IntArray:
-    """`seq_starts` as int64, read-only; raises `Corrupt` where they are no borders of sequences."""
+    """Return `seq_starts` as int64, read-only; raise `Corrupt` if they aren't borders of sequences."""
     starts = found.view(np.int64)
     problem = starts_problem(group, starts, num_tokens)
     if problem is not None:
@@ -290,7 +290,7 @@ def checked_doc_starts(group: Group, found: NDArray[Any], num_tokens: int) -> In
 
 
 def starts_problem(group: Group, starts: IntArray, num_tokens: int) -> Problem | None:
-    """What is wrong with `seq_starts` as a whole; None for borders of sequences."""
+    """Return the problem with `seq_starts` as a whole; None if they are borders of sequences."""
     path = f"{group.path}/{STARTS}"
     if int(starts[0]) != 0:
         what = "`seq_starts` does not begin with 0"

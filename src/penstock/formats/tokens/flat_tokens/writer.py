@@ -1,4 +1,4 @@
-"""Writing a flat-tokens array: streamed in whole chunks, visible only when it is complete."""
+"""Streaming writer of a flat-tokens array, in whole chunks; visible only when it is complete."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ _OWN_OPTIONS = ("split", "zarr_format", *_LAYOUT_OPTIONS, "token_bytes", "vocab_
 
 
 def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> FlatTokensWriter:
-    """A writer for a single array group, or for one split of a dataset.
+    """Return a writer for a single array group, or for one split of a dataset.
 
     Args:
-        store: where it will be.
-        path: its path; with `split`, that of the dataset, to which other splits may be added later.
-        options: `split` (`"train"`, `"validation"`), `zarr_format` (2, 3; that of the dataset, else 2), and what
-            `encode.Layout` says: `compressor, chunk_tokens, chunk_starts, shard_tokens`. `vocab_size`: ids are below
-            it. `token_bytes`: width of the tokens that `write_part` takes (4), recorded as that of where they came
-            from; stored ids always have 4 bytes.
-            `eos_id, tokenizer, tokenizer_digest, inputs, options` go into the side file only.
-        overwrite: replace the group, or the split, that is there.
+        store: store of the dataset.
+        path: path of the group; with `split`, that of the dataset, to which other splits can be added later.
+        options: `split` (`"train"`, `"validation"`), `zarr_format` (2, 3; by default that of the dataset, else 2), and
+            the fields of `encode.Layout`: `compressor, chunk_tokens, chunk_starts, shard_tokens`. `vocab_size`: ids are
+            below it. `token_bytes`: width of the tokens that `write_part` takes (4), recorded as the width of their
+            origin; stored ids always have 4 bytes. `eos_id, tokenizer, tokenizer_digest, inputs, options` are only
+            recorded in the side file.
+        overwrite: replace an existing group or split.
 
     Raises:
-        ConfigError: an option is unknown or can't be, the output exists, or something else stands there.
+        ConfigError: an unknown or invalid option, or an existing output or other data at its path.
     """
     own, given = token_options(options, _OWN_OPTIONS, path)
     path = output_path(store, path.rstrip("/") or path)
@@ -104,10 +104,10 @@ def create_flat_tokens(store: Store, path: str, options: Mapping[str, Any], *, o
 
 
 class FlatTokensWriter(TokenWriter):
-    """Streams documents into a flat-tokens array.
+    """Streaming writer of documents to a flat-tokens array.
 
-    Whole chunks are encoded, written and synced by a few threads while the next one fills. Memory: the chunk being
-    filled of each array, and up to 64 MiB of chunks on their way (two of them at least), at any size of the data.
+    Whole chunks are encoded, written and synced by a few threads while the next one is filled. Memory: the chunk being
+    filled of each array, and up to 64 MiB of chunks being written (at least two), for any amount of data.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class FlatTokensWriter(TokenWriter):
             space[begins[low:high] - start] |= 1
 
     def _write_metadata(self, tokens: ArrayMeta, starts: ArrayMeta) -> dict[str, bytes]:
-        """Metadata files of the group by name; those of a new dataset are written too."""
+        """Return the metadata files of the group by name; those of a new dataset are written too."""
         attributes = {LIMIT: max(self._tally.max_token_id, 0)}
         files = {f"{TOKENS}/{name}": data for name, data in encode_array(tokens).items()}
         files |= {f"{STARTS}/{name}": data for name, data in encode_array(starts).items()}
@@ -200,17 +200,17 @@ class FlatTokensWriter(TokenWriter):
         return dataclasses.replace(manifest, fingerprints=prints)
 
     def _publish(self, manifest: Manifest) -> None:
-        """Side file first, then the folder, which makes everything visible."""
+        """Publish the side file, then the folder, which makes everything visible."""
         # Another split of a new dataset may have been committed meanwhile: then this one joins it.
         joins = bool(self._inside) and holds_group(self._store, self._path) and not holds_array(self._store, self._path)
         target = f"{self._path}/{self._split}" if joins else self._folder.path
-        whole_at_once = self._store.stages_folders  # elsewhere its own chunks are there already
+        whole_at_once = self._store.stages_folders  # in other stores its own chunks already exist
         if not self._overwrite and whole_at_once and _is_taken(self._store, target):
             raise output_exists(target)
         side_path, part = f"{self._path}.penstock", self._split
         if part is None:
             side_path, part = side_place(self._store, self._path)
-        # A side file that tells of other splits stays what it is until this one is there.
+        # A side file that records other splits is unchanged until this one exists.
         there = whole_at_once and self._store.exists(target)
         replaces = there or (part is not None and self._store.exists(side_path))
         whole = manifest if part is None else self._with_others(side_path, part, manifest)
@@ -229,7 +229,7 @@ class FlatTokensWriter(TokenWriter):
         publish_beside(self._store, [side], land, landed)
 
     def _with_others(self, side_path: str, part: str, manifest: Manifest) -> Manifest:
-        """The side file of a group of groups: one part for each that is there, such as a split."""
+        """Return the side file of a group of groups: one part for each existing one, such as a split."""
         before, outer = load_manifest(self._store, side_path, to_write=True), side_path.removesuffix(".penstock")
         waiting = load_manifest(self._store, side_path + NEXT, to_write=True)
         names = [name for one in (before, waiting) if one is not None for name in one.parts]
@@ -242,11 +242,11 @@ class FlatTokensWriter(TokenWriter):
         self._folder.abort()
 
 
-# --- where it goes -----------------------------------------------------------------------------------------------
+# --- output path --------------------------------------------------------------------------------------------------
 
 
 def _dataset_format(store: Store, path: str) -> int | None:
-    """Zarr version of the dataset at `path` that a split can join; None where there is none."""
+    """Return the zarr version of the dataset at `path` that a split can join; None if there is none."""
     if not holds_group(store, path) or holds_array(store, path):
         return None
     zarr_format = 3 if store.exists(f"{path}/{GROUP_FILE[3]}") else 2
@@ -261,13 +261,13 @@ def _dataset_format(store: Store, path: str) -> int | None:
 
 
 def _require_replaceable(store: Store, path: str, *, overwrite: bool) -> None:
-    """That nothing but flat-tokens data is ever replaced, or added to."""
+    """Raise an error if anything but flat-tokens data would be replaced, or added to."""
     require_outside_groups(store, path)
     if not _is_taken(store, path) or holds_array(store, path) or splits_in(store, path):
         return
     folders = [path, *(f"{path}/{one}" for one in SPLITS)]
     if any(is_unfinished(store, f"{one}/{name}") for one in folders for name in GROUP_FILE.values()):
-        return  # its own writer may go on
+        return  # its own writer may resume
     if not overwrite and not holds_group(store, path):
         raise output_exists(path)
     raise ConfigError(
@@ -276,7 +276,7 @@ def _require_replaceable(store: Store, path: str, *, overwrite: bool) -> None:
 
 
 def _is_taken(store: Store, path: str) -> bool:
-    """Whether something stands at `path`; an empty folder is nothing."""
+    """Return whether anything exists at `path`; an empty folder doesn't count."""
     if not store.is_folder(path):
         return store.exists(path)
     return any(True for _ in store.list(path))

@@ -1,4 +1,4 @@
-"""Many token files: files of one token format that are one dataset, listed by an `index.json` of ours or found by name.
+"""Datasets of many token files of one format, listed in an `index.json` of Penstock or found by name.
 
 | name | content |
 |---|---|
@@ -53,7 +53,7 @@ class _TokenFiles:
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the head of `index.json`; without one, by token files or a `.work` folder."""
+        """Detect the format by the head of `index.json`; without one, by token files or a `.work` folder."""
         root = folder_of(path)
         head = beginning_of(store, f"{root}/{INDEX_NAME}", _SNIFF_BYTES)
         if head is None:
@@ -61,15 +61,15 @@ class _TokenFiles:
             return sniff_found(store, path) if found is None else Sniff(True, f"unfinished: {found}")
         whose = _WHOSE.search(head)
         if whose is None and (name := first_token_file(store, root)) is not None:
-            # Better refused by `open` and found by `verify`, which say what is wrong with it.
+            # Damaged data is accepted here, because `open` and `verify` describe the damage.
             return Sniff(True, f"{name}, and a damaged {INDEX_NAME}")
         if whose is None or whose["list"] == b"shards":
             return Sniff(False, f"an {INDEX_NAME} that lists no token files")
         return Sniff(True, f"an {INDEX_NAME} of token files")
 
     def open_list(self, paths: Sequence[str], options: OpenOptions, /) -> TokenFilesSource:
-        """The documents of several files, folders and patterns, all of one store."""
-        # Paths that are named are meant, links too; folders are searched under a guard.
+        """Open the documents of several files, folders and patterns, all of one store."""
+        # Named paths are trusted, even links; folders are searched under a guard.
         return open_token_files(one_store(paths), [place_of(path).path for path in paths], options)
 
     create = refuse_to_create

@@ -202,7 +202,7 @@ def _check_alike(first: Sequence[Any], traits: Sequence[Any], path: str, name: s
 
 
 def _check_others(store: Store, root: str, index: TokenFileIndex) -> Iterator[Finding]:
-    """Warn of files in the folder that nothing reads: unfinished work, and token files without an entry."""
+    """Warn of unused files in the folder: unfinished work, and token files without an entry."""
     if store.exists(f"{root}/{WORK}"):
         fix = f"`penstock status {root} --sweep` removes what no running job needs"
         what = "left by a finished run, or in use by a running one"

@@ -1,4 +1,4 @@
-"""The files of a folder of token files: what each one is on disk, and the ones that are open."""
+"""Files of a folder of token files: their names on disk, and the open ones."""
 
 from __future__ import annotations
 
@@ -27,60 +27,60 @@ from penstock.types import IntArray, Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
 WORK = ".work"
-"""The folder of unfinished work in one of token files."""
+"""Folder of unfinished work in a folder of token files."""
 _IN_FILES = ("pbin", "megatron")
 _PLANES = (f"{INDEX_NAME}.planes", f"{INDEX_NAME}.plane.")
 _MOST_IN_GROUP = 1000
 MOST_OPEN = 128
-"""Token files that one source holds open; a Megatron pair counts as one."""
+"""Token files that one source keeps open; a Megatron pair counts as one."""
 
 COPY_AGAIN = "Copy it again; `penstock verify` finds all files that differ"
 _DIFFERENT = "Its files come from different runs; `penstock verify` lists those that differ"
 
 
 _IN_GROUP = re.compile(r"(?:\w+/)?(?:(?:c/)?\d+|zarr\.json|\.z(?:array|attrs|group|metadata))", re.A)
-"""What the files of a zarr group with one split, or none, are called in it."""
+"""Names of the files in a zarr group with one split, or none."""
 
 
 def folder_of(path: str) -> str:
-    """The folder that a path names: itself, or that of the `index.json`."""
+    """Return the folder that a path names: itself, or that of the `index.json`."""
     root = path.rstrip("/") or path
     return (os.path.dirname(root) or ".") if os.path.basename(root) == INDEX_NAME else root
 
 
 def stem_of(name: str) -> str:
-    """The name of a token file without its suffix."""
+    """Return the name of a token file without its suffix."""
     return name.rpartition(".")[0]
 
 
 def is_unfinished_name(name: str) -> bool:
-    """Whether a name in a folder is one that unfinished work gives: to its own folder, or to what it makes."""
+    """Return whether a name in a folder is that of unfinished work: of its folder, or of its output."""
     return name in (WORK, SIDE_NAME, SIDE_NAME + NEXT) or is_token_file_name(name) or name.startswith(_PLANES)
 
 
 def is_token_file_name(name: str) -> bool:
-    """Whether a name is that of a token file of ours, of its index or of its side file."""
+    """Return whether a name is that of a token file of Penstock, of its index or of its side file."""
     found = TOKEN_FILE_NAME.fullmatch(name.removesuffix(SIDE_NAME))
     return found is not None and found["suffix"] in (*SUFFIXES.values(), "idx")
 
 
 def side_name(format: str, name: str) -> str:
-    """The side file of a token file, by its name in the folder."""
+    """Return the name of the side file of a token file in the folder."""
     return f"{stem_of(name)}.idx.penstock" if format == "megatron" else f"{name}.penstock"
 
 
 def data_names(format: str, name: str) -> tuple[str, ...]:
-    """The files of a token file, or its folder, by their names in the folder."""
+    """Return the names of the files of a token file, or of its folder."""
     return (name, f"{stem_of(name)}.idx") if format == "megatron" else (name,)
 
 
 def read_index(store: Store, root: str) -> TokenFileIndex:
-    """The index of a folder; raises as `read_index_bytes`, or what `decode_index` raises."""
+    """Return the index of a folder; for errors, see `read_index_bytes` and `decode_index`."""
     return decode_index(read_index_bytes(store, root), f"{root}/{INDEX_NAME}")
 
 
 def read_index_bytes(store: Store, root: str) -> bytes:
-    """The bytes of the index of a folder, no more than one can have and one; raises `NotFound` and `Corrupt`."""
+    """Return the bytes of the index of a folder, at most one more than the limit; raise `NotFound` or `Corrupt`."""
     path = f"{root}/{INDEX_NAME}"
     try:
         return store.get(path, 0, MOST_INDEX_BYTES + 1)
@@ -89,28 +89,28 @@ def read_index_bytes(store: Store, root: str) -> bytes:
 
 
 def own_files(store: Store, folder: str) -> list[str]:
-    """The files that the index of a folder lists, by their names there, with their side files; the index last.
+    """Return the names of the files that the index of a folder lists, and of their side files; the index last.
 
-    What `--overwrite` replaces, and nothing else. Raises as `read_index`.
+    `--overwrite` replaces these files, and nothing else. For errors, see `read_index`.
     """
     return listed_files(store, folder, read_index(store, folder))
 
 
 def listed_files(store: Store, folder: str, index: TokenFileIndex) -> list[str]:
-    """What an index lists, as `own_files` does."""
+    """Return the files that an index lists, as `own_files` does."""
     sides = (side_name(index.format, one.path) for one in index.files)
     return [*data_files(store, folder, index), *sides, SIDE_NAME, INDEX_NAME]
 
 
 def size_of_files(store: Store, folder: str, index: TokenFileIndex) -> int:
-    """Bytes of all token files; of groups, of the files that are there."""
+    """Return the size in bytes of all token files; of groups, that of existing files."""
     paths = [f"{folder}/{name}" for name in dict.fromkeys(data_files(store, folder, index))]
     in_groups = owned_by(index.format, store) is not None
     return sum(store.size(path) for path in paths if not in_groups or store.exists(path))
 
 
 def data_files(store: Store, folder: str, index: TokenFileIndex) -> list[str]:
-    """The files of all token files, by their names in the folder; of groups also such as may be there."""
+    """Return the names of the files of all token files; for groups also those of optional files."""
     names = (name for one in index.files for name in data_names(index.format, one.path))
     return [file for name in names for file in _files_of(store, folder, index.format, name)]
 
@@ -121,7 +121,7 @@ def _files_of(store: Store, folder: str, format: str, name: str) -> list[str]:
 
 
 def unlisted_names(store: Store, folder: str, name: str) -> list[str]:
-    """The files of a token file that no index lists, by their names in the folder: it may not be whole."""
+    """Return the names of the files of a token file without an entry in an index; it may be incomplete."""
     path = f"{folder}/{name}"
     if not store.is_folder(path) or (store.is_local and is_link(path)):
         return [name]
@@ -129,77 +129,77 @@ def unlisted_names(store: Store, folder: str, name: str) -> list[str]:
 
 
 def manifest_of(source: object) -> Manifest | None:
-    """What the side file of an opened token file says; None where there is none that fits."""
+    """Return the side file of an opened token file; None if there is none, or it belongs to other data."""
     manifest = getattr(source, "manifest", None)
     return manifest if isinstance(manifest, Manifest) else None
 
 
 class FileList(Protocol):
-    """The files of a source of token files, in order, and what each of them holds."""
+    """Files of a source of token files, in order, and the counts of each."""
 
     @property
     def format(self) -> str:
-        """Of all of them."""
+        """Format of all files."""
         ...
 
     @property
     def manifest(self) -> Manifest | None:
-        """What is said of all of them together."""
+        """Record of how all files were made."""
         ...
 
     def __len__(self) -> int: ...
 
     def path(self, number: int, /) -> str:
-        """Where file `number` is."""
+        """Return the path of file `number`."""
         ...
 
     @property
     def tokens(self) -> IntArray:
-        """int64[n_files]: tokens of each."""
+        """Number of tokens of each file, int64[n_files]."""
         ...
 
     @property
     def documents(self) -> IntArray:
-        """int64[n_files]: documents of each."""
+        """Number of documents of each file, int64[n_files]."""
         ...
 
     @property
     def max_token_id(self) -> int | None:
-        """The largest id; None where that is not known, or there is no token."""
+        """Largest id; None if unknown, or without tokens."""
         ...
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of all; None where that is not known."""
+        """Size of all files in bytes; None if unknown."""
         ...
 
     @property
     def fingerprint(self) -> str:
-        """32 hex digits."""
+        """Fingerprint of 32 hex digits."""
         ...
 
     def require(self, number: int, source: TokenSource, /) -> None:
-        """That an opened file is the one that is meant; raises `Corrupt`."""
+        """Raise `Corrupt` if an opened file isn't the listed one."""
         ...
 
     def contradiction(self, number: int, found: str, expected: str, /) -> Corrupt:
-        """The error for a file that is another one."""
+        """Return the error for a file that isn't the listed one."""
         ...
 
 
 class OpenFiles:
-    """The files of a source of token files as token sources, opened when they are read; those used last stay open.
+    """Open files of a source of token files, as token sources; those used last stay open.
 
-    Thread-safe, picklable, and safe after fork. An array that was handed out keeps its file's mapping until it goes.
+    Thread-safe, picklable, and safe after fork. A returned array keeps its file's mapping alive.
 
     Args:
-        store: where they are.
-        listed: which they are.
-        options: for each of them.
+        store: store of the files.
+        listed: list of the files.
+        options: options for opening each file.
 
     Attributes:
-        most: that stay open.
-        opened: so many times a file was opened.
+        most: number of files that stay open.
+        opened: how often a file was opened.
     """
 
     def __init__(self, store: Store, listed: FileList, options: OpenOptions) -> None:
@@ -214,14 +214,14 @@ class OpenFiles:
         return (OpenFiles, self._args)
 
     def __len__(self) -> int:
-        """How many are open."""
+        """Return the number of open files."""
         return len(self._open)
 
     def get(self, number: int, check: Callable[[int, TokenSource], None] | None = None) -> TokenSource:
-        """File `number`, which is given to `check` when it is opened.
+        """Return file `number`, which is passed to `check` when it is opened.
 
         Raises:
-            NotFound: it is not there.
+            NotFound: the file doesn't exist.
             FormatError: it is damaged, or not the file that the index lists.
         """
         with self._held():
@@ -232,7 +232,7 @@ class OpenFiles:
         found = self._read(number)
         if check is not None:
             check(number, found)
-        with self._held():  # two threads may both come here: they opened the same bytes, and one goes
+        with self._held():  # two threads may both come here: they opened the same bytes, and one of them is dropped
             self._open[number] = found
             while len(self._open) > self.most:
                 self._open.popitem(last=False)
@@ -250,26 +250,29 @@ class OpenFiles:
 
     def _held(self) -> threading.Lock:
         if self._pid != os.getpid():
-            # A thread of the parent may have held the lock when this process was forked; it does not live here.
+            # A thread of the parent may have held the lock during the fork; it doesn't exist here.
             self._lock, self._pid = threading.Lock(), os.getpid()
         return self._lock
 
 
 def _stated(store: Store, listed: FileList, number: int) -> str:
-    """Say that the files of a token file are there, and about their sizes, which are not asked for then; its path."""
+    """Announce the existence and the sizes of the files of a token file, which aren't requested then.
+
+    Return its path.
+    """
     path, format = listed.path(number), listed.format
     if format not in _IN_FILES:
         store.survey(path, _MOST_IN_GROUP)
         return path
     for name in data_names(format, path):
         store.expect_size(name, max(1, int(listed.tokens[number])), exact=False)
-    if listed.manifest is not None:  # ours have side files
+    if listed.manifest is not None:  # files of Penstock have side files
         store.expect_size(side_name(format, path), 1, exact=False)
     return stem_of(path) if format == "megatron" else path
 
 
 def require_alike(what: str, found: Any, path: str, expected: Any, first: str) -> None:
-    """That a file agrees with the first one of its folder; raises `Corrupt`."""
+    """Raise `Corrupt` if a file doesn't agree with the first one of its folder."""
     if found != expected:
         raise Corrupt(
             f"token files in one folder have different {what}",

@@ -1,4 +1,4 @@
-"""Token files that no index of ours lists: those of a directory, a pattern or a list, in natural order of their paths.
+"""Token files without an index of Penstock: of a directory, a pattern or a list, in natural order of their paths.
 
 | name | is |
 |---|---|
@@ -63,7 +63,7 @@ _FORMATS = ("pbin", "megatron", "flat-tokens", "raw-tokens", "datatrove")
 _JSONL_INDEX = b"\x80\x04"
 _VERSION = "token-files-found-1"
 _MOST_LOOKED_AT = 1000
-_FEW = 64  # files of this machine that are looked at in less time than is worth a file in the cache folder
+_FEW = 64  # files of this machine that are scanned in less time than a file in the cache folder takes
 _AT_ONCE = 16
 _SAMPLED = 16
 _UNKNOWN = -2
@@ -71,11 +71,11 @@ _DIGITS = re.compile(rb"\d+")
 _MOST_DIGITS = 20
 _RAW_TOKENS = partial(get_format, "raw-tokens")
 _BESIDE: dict[str, Callable[[str], str | None]] = {"raw-tokens": table_path, "datatrove": "{}.index".format}
-"""Format of files without a header of ours → the file that tells where documents begin."""
+"""Format of files without a Penstock header → the file that records where documents begin."""
 
 
 def sniff_found(store: Store, path: str) -> Sniff:
-    """A folder whose first 1,000 names are those of token files and of no other data; or a pattern of such files."""
+    """Accept a folder whose first 1,000 names are only of token files, or a pattern of such files."""
     if not store.is_folder(path):
         if not is_pattern(path) or store.exists(path):
             return Sniff(False, "neither a folder nor a pattern")
@@ -110,13 +110,14 @@ def _media_of_arrays(names: Sequence[str]) -> str | None:
 
 
 def find_token_files(store: Store, given: str | Sequence[str], options: OpenOptions) -> FoundFiles:
-    """The token files that a folder, a pattern or a list means; they are listed, and none is opened.
+    """Return the token files of a folder, a pattern or a list; they are listed, and none is opened.
 
     Raises:
-        NotFound: nothing is there, or no token file.
-        PrepareError: a run that makes some of them has not come to its end.
-        ConfigError: they are of several formats, or one is named twice; or they are of datasets that have to be named.
-        UnsafeData: a link leads out of a folder that is searched.
+        NotFound: there is nothing, or no token file.
+        PrepareError: a run that makes some of them is unfinished.
+        ConfigError: the files have several formats, one is named twice, or they belong to datasets that have to be
+            named.
+        UnsafeData: a link leads out of a searched folder.
     """
     paths = [given] if isinstance(given, str) else given
     found = [one for path in paths for one in _files_of(store, path, options, named=not isinstance(given, str))]
@@ -134,7 +135,7 @@ def find_token_files(store: Store, given: str | Sequence[str], options: OpenOpti
 
 
 def _require_no_planes(store: Store, format: str, files: Sequence[str]) -> None:
-    """That none of these has planes, which a source of many files does not carry; raises `ConfigError`."""
+    """Raise `ConfigError` if one of these files has planes, which a source of many files doesn't support."""
     end = ".idx.planes" if format == "megatron" else ".planes"
     if not store.is_local:
         return
@@ -159,15 +160,15 @@ def _planes_left_behind(plane: str) -> ConfigError:
 
 
 class FoundFiles:
-    """The files of a source of token files as they were found; see `penstock.formats.tokens.folder.files.FileList`.
+    """Files of a source of token files as they were found; see `penstock.formats.tokens.folder.files.FileList`.
 
-    Picklable. Memory: 24 bytes a file, and its path.
+    Picklable. Memory: 24 bytes per file, and its path.
 
     Args:
-        store: where they are.
-        format: of all of them.
-        paths: they, in order.
-        options: for each of them.
+        store: store of the files.
+        format: format of all files.
+        paths: paths of the files, in order.
+        options: options for opening each file.
     """
 
     manifest: Manifest | None = None
@@ -187,17 +188,17 @@ class FoundFiles:
         return len(self.paths)
 
     def path(self, number: int) -> str:
-        """Where file `number` is."""
+        """Return the path of file `number`."""
         return self.paths[number]
 
     @property
     def tokens(self) -> IntArray:
-        """int64[n_files]: tokens of each."""
+        """Number of tokens of each file, int64[n_files]."""
         return self._counts[: len(self)]
 
     @property
     def documents(self) -> IntArray:
-        """int64[n_files]: documents of each; the document index of each file is decoded for it, once a host."""
+        """Number of documents of each file, int64[n_files]; decodes the document index of each file, once per host."""
         return self._documents
 
     @cached_property
@@ -206,13 +207,13 @@ class FoundFiles:
 
     @property
     def max_token_id(self) -> int | None:
-        """The largest id, where the side files of all say so."""
+        """Largest id, if the side files of all files record it."""
         highest = self._counts[len(self) :]
         return None if not len(self) or int(highest.min()) == _UNKNOWN else max(0, int(highest.max()))
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all."""
+        """Size of all files in bytes."""
         store = self._store
         names = (name for path in self.paths for name in data_names(self.format, path))
         folders = {name: store.is_folder(name) for name in names}
@@ -221,7 +222,7 @@ class FoundFiles:
 
     @property
     def index_files(self) -> list[str]:
-        """The files that tell where documents begin."""
+        """Files that record where documents begin."""
         if self.format == "flat-tokens":
             return [file for path in self.paths for file in sorted(self._store.list(f"{path}/seq_starts"))]
         if self.format in _BESIDE:
@@ -241,12 +242,12 @@ class FoundFiles:
         return self._once_a_host("fingerprint", self._sample, "uint8").tobytes().hex()
 
     def require(self, number: int, source: TokenSource) -> None:
-        """That a file still holds what was counted; raises `Corrupt`."""
+        """Raise `Corrupt` if a file no longer has the counted content."""
         if source.num_tokens != int(self.tokens[number]):
             raise self.contradiction(number, f"{source.num_tokens} tokens", str(self.tokens[number]))
 
     def contradiction(self, number: int, found: str, expected: str) -> Corrupt:
-        """The error for a file that holds something else."""
+        """Return the error for a file with other content."""
         return Corrupt(
             "a token file changed while it was being read",
             path=self.path(number),
@@ -256,7 +257,7 @@ class FoundFiles:
         )
 
     def require_vocabulary(self) -> None:
-        """That no file holds an id beyond `vocab_size=`, as far as side files say; raises `TooLarge`."""
+        """Raise `TooLarge` if a file has an id beyond `vocab_size=`, according to side files."""
         vocab_size = self._args[3].vocab_size
         beyond = [] if vocab_size is None else np.flatnonzero(self._counts[len(self) :] >= vocab_size).tolist()
         if beyond:
@@ -272,7 +273,7 @@ class FoundFiles:
 
     @cached_property
     def _counts(self) -> IntArray:
-        """int64[2 * n_files]: tokens of each, then the largest id of each, -2 where it is not known."""
+        """Number of tokens of each file, then the largest id of each, -2 if unknown: int64[2 * n_files]."""
         return self._once_a_host("tokens", lambda: self._of_each(_tokens_and_highest))
 
     def _of_each(self, ask: Callable[[TokenSource], tuple[int, ...]]) -> IntArray:
@@ -305,7 +306,7 @@ class FoundFiles:
         return np.frombuffer(hasher.digest(), np.uint8)
 
     def _once_a_host(self, what: str, find: Callable[[], NDArray[Any]], dtype: str = "int64") -> NDArray[Any]:
-        """What `find` gives; kept for the processes of this host under what each file is now."""
+        """Return the result of `find`, cached for the processes of this host until a file changes."""
         if self._store.is_local:
             known = self._states_here if len(self) > _FEW else []
         else:
@@ -320,7 +321,7 @@ class FoundFiles:
 
     @property
     def _how(self) -> tuple[object, ...]:
-        """The options that decide what the files hold."""
+        """Options that determine the content of the files."""
         options = self._options
         return (options.layout, options.eos_id, options.one_document) if self.format in _BESIDE else (options.layout,)
 
@@ -335,13 +336,13 @@ class FoundFiles:
 
     @property
     def _telling(self) -> Iterator[Place]:
-        """The files that tell how many tokens there are."""
+        """Files that determine the number of tokens."""
         if self.format == "flat-tokens":
             return (place for path in self.paths for place in self._metadata_of(path))
         return (Place(self._store, path) for path in self.index_files)
 
     def _metadata_of(self, path: str) -> Iterator[Place]:
-        """The metadata of a group's arrays, or all of it where it is one file."""
+        """Return the metadata of a group's arrays, or all of it if it is one file."""
         group = Place(self._store, path)
         arrays = (group.child(array) for array in ("encoded_tokens", "seq_starts"))
         metadata = (array.child(name) for array in arrays for name in (".zarray", "zarr.json"))
@@ -360,7 +361,7 @@ def _tokens_and_highest(source: TokenSource) -> tuple[int, ...]:
 
 
 def _files_of(store: Store, given: str, options: OpenOptions, *, named: bool) -> Iterator[tuple[str, str]]:
-    """`(path, format)` of the token files that a path means; those of a folder of ours as its index lists them."""
+    """Return `(path, format)` of the token files of a path; for a folder of Penstock those in its index."""
     root = given.rstrip("/") or given
     if store.is_folder(root) and not root.endswith(GROUPS):
         what = find_unfinished(store, root)
@@ -386,7 +387,7 @@ def _files_of(store: Store, given: str, options: OpenOptions, *, named: bool) ->
 
 
 def _require_listed(store: Store, given: str, paths: Iterable[str]) -> None:
-    """That files which are called as `pack` calls them are listed beside them, and were not found by a search."""
+    """Reject files with names as `pack` gives them that aren't in the index next to them, or that a search found."""
     listed: dict[str, set[str]] = {}
     for path in paths:
         folder, _, name = path.rpartition("/")
@@ -408,7 +409,7 @@ def _require_listed(store: Store, given: str, paths: Iterable[str]) -> None:
 
 
 def _one_format(found: Iterable[tuple[str, str]], given: str) -> str:
-    """The format of all files."""
+    """Return the format of all files."""
     formats: dict[str, str] = {}
     for path, format in sorted(found):
         formats.setdefault(format, path)
@@ -440,7 +441,7 @@ def _is_data(path: str) -> bool:
 
 
 def _is_whole(store: Store, path: str) -> bool:
-    """Whether a file is one of tokens by its name, by the index next to it, or by its header."""
+    """Return whether a file contains tokens, by its name, by the index next to it, or by its header."""
     if path.endswith(_PBIN) or not path.endswith(_RAW):
         return True
     return (path.endswith(".bin") and store.exists(_index_of(path))) or _RAW_TOKENS().sniff(store, path).matches
@@ -455,5 +456,5 @@ def _is_of_jsonl(store: Store, path: str) -> bool:
 
 
 def _order(path: str) -> tuple[bytes, bytes]:
-    """Natural order: byte order, but numbers in names count by their values."""
+    """Return the sort key of natural order: byte order, but numbers in names count by their values."""
     return _DIGITS.sub(lambda digits: digits[0].zfill(_MOST_DIGITS), os.fsencode(path)), os.fsencode(path)

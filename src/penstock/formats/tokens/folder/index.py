@@ -1,6 +1,6 @@
-"""`index.json` of a folder of token files: which files, in which order, and what each holds.
+"""`index.json` of a folder of token files: the files, their order, and the counts of each.
 
-One JSON object, `{"version": 1, "format": …, "files": […]}`, one file a line; keys are neither missing nor added:
+One JSON object, `{"version": 1, "format": …, "files": […]}`, one file per line; no key may be missing or added:
 
 | key of a file | value |
 |---|---|
@@ -26,14 +26,13 @@ from penstock.errors import Corrupt, PenstockError, TooLarge, UnsafeData, Unsupp
 INDEX_NAME = "index.json"
 VERSION = 1
 MOST_INDEX_BYTES = 1 << 28
-"""About 1.5 million files: what is longer is refused before it is read."""
+"""Limit of about 1.5 million files; longer files are rejected before they are read."""
 
 SUFFIXES = {"pbin": "pbin", "megatron": "bin", "flat-tokens": "zarr"}
-"""Format of the files → what their names end in, without the dot."""
+"""Format of the files → suffix of their names, without the dot."""
 
 TOKEN_FILE_NAME = re.compile(r"part-(?P<number>\d{5}|[1-9]\d{5,17})-(?P<digits>[0-9a-f]{8})\.(?P<suffix>[a-z]+)", re.A)
-"""What a token file of ours is called: matches by `fullmatch`. The number has five digits, or more where it needs them.
-"""
+"""Pattern of the names of token files, for `fullmatch`. The number has five digits, or more if needed."""
 
 _DIGEST = re.compile(r"(?:2:(?=[0-7]))?(?P<digits>[0-9a-f]{32})(?::(?P<documents>0|[1-9]\d{0,18}))?", re.A)
 _ITEM = re.compile(r" - at `\$\.files\[(\d+)\]")
@@ -45,11 +44,11 @@ class TokenFileEntry:
     """One file of a folder of token files.
 
     Attributes:
-        path: its name in the folder: see `TOKEN_FILE_NAME`.
-        tokens: tokens that it holds.
-        documents: documents that it holds.
-        max_token_id: the largest id; -1 where it holds no token.
-        digest: document digest, of version 2 (`penstock.codec.joined_digest`), or of version 1, which does not join.
+        path: name in the folder: see `TOKEN_FILE_NAME`.
+        tokens: number of tokens.
+        documents: number of documents.
+        max_token_id: largest id; -1 without tokens.
+        digest: document digest, of version 2 (`penstock.codec.joined_digest`), or of version 1, which can't be joined.
     """
 
     path: str
@@ -61,11 +60,11 @@ class TokenFileEntry:
 
 @dataclass(frozen=True, slots=True)
 class TokenFileIndex:
-    """A checked `index.json`.
+    """Checked `index.json`.
 
     Attributes:
-        format: of the files: one of `SUFFIXES`.
-        files: in order.
+        format: format of the files: one of `SUFFIXES`.
+        files: entries in order.
     """
 
     format: str
@@ -73,26 +72,26 @@ class TokenFileIndex:
 
 
 def token_file_name(number: int, digest: str, suffix: str) -> str:
-    """Name of token file `number` (from 0) with this document digest: `part-00007-0a1b2c3d.pbin`.
+    """Return the name of token file `number` (from 0) with this document digest: `part-00007-0a1b2c3d.pbin`.
 
     Args:
-        number: of the file in the folder.
-        digest: of its documents, of either version.
+        number: number of the file in the folder.
+        digest: document digest of the file, of either version.
         suffix: one of the values of `SUFFIXES`.
     """
     return f"part-{number:05d}-{digest_digits(digest)}.{suffix}"
 
 
 def digest_digits(digest: str) -> str:
-    """The 8 digits of a document digest that stand in a file's name."""
+    """Return the 8 digits of a document digest that are part of a file's name."""
     return digest.removeprefix("2:")[:8]
 
 
 def encode_index(format: str, files: Sequence[TokenFileEntry]) -> bytes:
-    """The bytes of an `index.json`.
+    """Return the bytes of an `index.json`.
 
     Raises:
-        FormatError: it could not be read again: an unknown format, a name, a count or a digest that can't be.
+        FormatError: it could not be read again: an unknown format, or an invalid name, count or digest.
     """
     head = b'{"version": %d, "format": %s, "files": [' % (VERSION, msgspec.json.encode(format))
     lines = [_spaced(one) for one in files]
@@ -127,7 +126,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 class _Head(msgspec.Struct, gc=False):
-    """What tells whose `index.json` this is, whatever else is wrong with it."""
+    """Keys that identify an `index.json`, whatever else is wrong with it."""
 
     version: Any = None
     format: Any = None
@@ -140,17 +139,17 @@ _head_decoder = msgspec.json.Decoder(_Head)
 
 
 def decode_index(data: bytes, path: str) -> TokenFileIndex:
-    """The files of an `index.json`. Time: about three microseconds a file.
+    """Return the files of an `index.json`. Time: about three microseconds per file.
 
     Args:
         data: the whole file.
-        path: for messages.
+        path: path for messages.
 
     Raises:
         Unsupported: another version, an unknown format, or an index of shards.
-        Corrupt: no JSON, a key that is missing or unknown, a value that can't be, or a file that stands twice.
-        TooLarge: too long, or 2^63 tokens or documents or more.
-        UnsafeData: a path that is not one of a token file in the folder.
+        Corrupt: invalid JSON, a missing or unknown key, an invalid value, or a duplicate file.
+        TooLarge: the index is too long, or counts 2^63 tokens or documents or more.
+        UnsafeData: a path that isn't that of a token file in the folder.
     """
     if len(data) > MOST_INDEX_BYTES:
         raise TooLarge(
@@ -211,7 +210,7 @@ def _check_file(one: _Entry, suffix: str) -> None:
 
 
 def _fault(data: bytes, path: str, what: str) -> PenstockError:
-    """The error for an index that does not decode: its version first, since another version has other keys."""
+    """Return the error for an index that can't be decoded: its version first, since other versions have other keys."""
     try:
         head = _head_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

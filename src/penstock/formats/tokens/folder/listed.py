@@ -1,4 +1,4 @@
-"""The files of a folder of token files as its `index.json` lists them."""
+"""Files of a folder of token files, as listed in its `index.json`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from penstock.types import Manifest
 
 
 class ListedFiles:
-    """The files that the index of a folder lists; see `penstock.formats.tokens.folder.files.FileList`.
+    """Files listed in the index of a folder; see `penstock.formats.tokens.folder.files.FileList`.
 
     Args:
-        store: where they are.
+        store: store of the folder.
         root: the folder.
-        data: the `index.json`.
+        data: content of `index.json`.
 
     Attributes:
-        paths: empty: the index stands for its files.
+        paths: empty: the index represents its files.
     """
 
     paths: tuple[str, ...] = ()
@@ -43,17 +43,17 @@ class ListedFiles:
         return len(self.index.files)
 
     def path(self, number: int) -> str:
-        """Where file `number` is."""
+        """Return the path of file `number`."""
         return f"{self.root}/{self.index.files[number].path}"
 
     @property
     def max_token_id(self) -> int | None:
-        """The largest id, as the index says; None where there is no token."""
+        """Largest id in the index; None without tokens."""
         return max((one.max_token_id for one in self.index.files if one.tokens), default=None)
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of all, where the side file says so."""
+        """Size of all files in bytes, if recorded in the side file."""
         return None if self.manifest is None else self.manifest.size_bytes
 
     @property
@@ -63,7 +63,7 @@ class ListedFiles:
 
     @property
     def manifest(self) -> Manifest | None:
-        """What the folder's side file says; None where there is none, or where it does not belong to this index."""
+        """Side file of the folder; None if there is none, or if it doesn't belong to this index."""
         return self._manifest
 
     @cached_property
@@ -75,12 +75,12 @@ class ListedFiles:
         return read_manifest(self._store, self.root, self.data, self.index)
 
     def require(self, number: int, source: TokenSource) -> None:
-        """That a file holds as many tokens as the index says; raises `Corrupt`."""
+        """Raise `Corrupt` if a file doesn't have the number of tokens in the index."""
         entry = self.index.files[number]
         if source.num_tokens != entry.tokens:
             raise self.contradiction(number, f"{source.num_tokens} tokens", str(entry.tokens))
 
     def contradiction(self, number: int, found: str, expected: str) -> Corrupt:
-        """The error for a file that holds something else than the index says."""
+        """Return the error for a file that contradicts the index."""
         what = f"a token file differs from the one listed in {INDEX_NAME}"
         return Corrupt(what, path=self.path(number), found=found, expected=expected, hint=COPY_AGAIN)

@@ -1,4 +1,4 @@
-"""Making the side file of a folder of token files anew, from what was found in every byte of them."""
+"""Creation of the side file of a folder of token files, from every byte of the files."""
 
 from __future__ import annotations
 
@@ -19,22 +19,19 @@ from penstock.types import Manifest, OpenOptions
 
 @runtime_checkable
 class _WritesManifests(Protocol):
-    """A format that makes side files of foreign data."""
+    """Format that makes side files of foreign data."""
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str: ...
 
 
 def write_folder_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
-    """Check every document against the index, and write the folder's side file; returns its path.
+    """Check every document against the index, and write the folder's side file; return its path.
 
-    Where no index lists the files, each gets its own, and the folder's path is returned.
-
-    What a side file that fits already says of tokenizer, inputs and options is kept; else it is what the first file's
-    says, with which all others agree.
+    Without an index, each file gets its own side file, and the folder's path is returned. Tokenizer, inputs and options
+    of a side file that fits are kept; without one, those of the first file, with which all others agree, are used.
 
     Raises:
-        Corrupt: the files are not those that the index lists; or the side file that is there says otherwise, and
-            `replace` is false.
+        Corrupt: the files aren't those in the index, or the existing side file contradicts them and `replace` is false.
     """
     root = folder_of(path)
     where, side = f"{root}/{INDEX_NAME}", f"{root}/{SIDE_NAME}"

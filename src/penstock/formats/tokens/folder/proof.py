@@ -1,4 +1,4 @@
-"""What the files of a folder prove of its tokens: each its own, and the index that they are the files it lists."""
+"""Comparison of a folder of token files with the side files: each file with its own, and the files with the index."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def folder_proof(
     open_file: Callable[[int], TokenSource],
     pieces: Callable[[int, int], Iterable[tuple[int, int, int]]],
 ) -> AnyProof | None:
-    """What is proved of the tokens of many files.
+    """Return the proof of the tokens of many files.
 
     Args:
-        store: where they are.
-        listed: which they are.
-        open_file: gives one by its number.
-        pieces: gives `(file, start, stop)` for each file of a range of tokens.
+        store: store of the files.
+        listed: list of the files.
+        open_file: opens a file by its number.
+        pieces: yields `(file, start, stop)` for each file of a range of tokens.
 
     Raises:
         Corrupt: the index contradicts its side file.
@@ -52,7 +52,7 @@ def _require_index(store: Store, listed: ListedFiles) -> None:
 
 
 class _FolderProof:
-    """See `AnyProof`."""
+    """Implementation of `AnyProof` for many files."""
 
     def __init__(
         self,

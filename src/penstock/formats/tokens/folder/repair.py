@@ -185,5 +185,5 @@ def _sweep(store: Store, root: str, *, write: bool) -> list[Action]:
         data = read_index_bytes(store, root)
         facts = functools.partial(folder_facts, data, decode_index(data, where))
     except PenstockError:
-        return []  # it may be what proves the index that is remade
+        return []  # it may be the proof of the rebuilt index
     return sweep_next(store, f"{NAME}.next", [side], is_next(store, side, facts), write=write)

@@ -1,4 +1,4 @@
-"""The side file of a folder of token files, `.penstock` in it: what binds it to the index, and what it says."""
+"""Side file of a folder of token files, `.penstock` in it: its binding to the index, and its content."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME = "token-files"
 
 
 def folder_facts(data: bytes, index: TokenFileIndex) -> Facts:
-    """What a folder says of itself, to hold a side file against: the edges of its index, and what that counts."""
+    """Return the facts of a folder to compare with a side file: the edges of its index, and its counts."""
     return Facts(
         format=NAME,
         binding=edge_binding(len(data), data[:EDGE_BYTES], data[-EDGE_BYTES:]),
@@ -27,13 +27,13 @@ def folder_facts(data: bytes, index: TokenFileIndex) -> Facts:
 
 
 def folder_manifest(data: bytes, index: TokenFileIndex, size_bytes: int, given: Provenance) -> Manifest:
-    """The side file of a folder.
+    """Return the side file of a folder.
 
     Args:
-        data: the `index.json`.
+        data: content of `index.json`.
         index: the same, decoded.
-        size_bytes: of all token files.
-        given: what is said of the data.
+        size_bytes: size of all token files.
+        given: provenance of the data.
     """
     facts = folder_facts(data, index)
     return Manifest(
@@ -54,11 +54,11 @@ def folder_manifest(data: bytes, index: TokenFileIndex, size_bytes: int, given: 
 
 
 def folder_digest(index: TokenFileIndex) -> str | None:
-    """The document digest of all files together; None where that of one does not join."""
+    """Return the document digest of all files together; None if that of one file can't be joined."""
     digests = [one.digest for one in index.files]
     return join_digests(digests) if all(map(is_joinable, digests)) else None
 
 
 def read_manifest(store: Store, root: str, data: bytes, index: TokenFileIndex) -> Manifest | None:
-    """The side file of a folder; None where there is none, or where it does not belong to this index."""
+    """Return the side file of a folder; None if there is none, or if it doesn't belong to this index."""
     return fitting_manifest(store, f"{root}/{SIDE_NAME}", functools.partial(folder_facts, data, index))

@@ -1,4 +1,4 @@
-"""Reading many token files: one run of documents and tokens, of files that are opened when they are read."""
+"""Source of many token files: one run of documents and tokens, from files that are opened on demand."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _SMALL_DOCUMENTS = 1 << 13  # put together in less time than a lock and a new fi
 
 
 def open_token_files(store: Store, given: str | Sequence[str], options: OpenOptions) -> TokenFilesSource:
-    """Open a folder of token files: its `index.json` is read, and no file of the data.
+    """Open a folder of token files: its `index.json` is read, and none of the data.
 
-    Where there is no such index, they are those that a folder, a pattern or a list means; these are listed.
+    Without such an index, the files of the folder, pattern or list are listed.
 
     Raises:
         NotFound: there is no index, and no token file.
-        PrepareError: the run that makes them has not come to its end.
-        FormatError: the index is damaged, or one of another kind.
-        ConfigError: they are no token files of one format.
-        TooLarge: `vocab_size=` is given, and a larger id is recorded.
+        PrepareError: the run that makes them is unfinished.
+        FormatError: the index is damaged, or of another kind.
+        ConfigError: the files aren't token files of one format.
+        TooLarge: a recorded id isn't below `vocab_size=`.
     """
     if isinstance(given, str):
         with contextlib.suppress(NotFound):
@@ -66,7 +66,7 @@ def _open_listed(store: Store, path: str, options: OpenOptions) -> TokenFilesSou
 
 
 class _FolderIds(JoinedIds):
-    """The tokens of all files, which must have the dtype of the first one."""
+    """Tokens of all files, which must have the dtype of the first one."""
 
     def __init__(self, source: TokenFilesSource) -> None:
         super().__init__(running(source.listed.tokens))
@@ -84,16 +84,16 @@ class _FolderIds(JoinedIds):
 
 
 class TokenFilesSource(StoredTokens):
-    """The documents and tokens of many files, one after the other; see `penstock.abc.TokenSource`.
+    """Documents and tokens of many files, one after the other; see `penstock.abc.TokenSource`.
 
-    Made by `penstock.open`. Memory: 32 bytes a file, and its entry or its path; up to `MOST_OPEN` files are open.
+    Made by `penstock.open`. Memory: 32 bytes per file, and its entry or its path; up to `MOST_OPEN` files are open.
 
     Args:
-        store: where they are.
-        given: folder, pattern or paths that they were opened by.
-        options: that they were opened with.
-        listed: the files.
-        index: the `index.json`, which says the largest id; None if there is none.
+        store: store of the files.
+        given: folder, pattern or paths that were opened.
+        options: options of opening.
+        listed: list of the files.
+        index: the `index.json`, which records the largest id; None if there is none.
     """
 
     title = NAME
@@ -111,7 +111,7 @@ class TokenFilesSource(StoredTokens):
         if options.one_document and listed.format != "raw-tokens":
             what, hint = f"the format {listed.format!r} stores document borders", "Omit --one-document"
             raise ConfigError(what, path=self._path, found="one_document", hint=hint)
-        # Largest ids are in the index: a file need not be asked for its own.
+        # Largest ids are in the index, so files needn't be read for theirs.
         each = OpenOptions(
             flavor=options.flavor,
             layout=options.layout,
@@ -144,7 +144,7 @@ class TokenFilesSource(StoredTokens):
 
     @cached_property
     def block_starts(self) -> IntArray:
-        """int64[n_files + 1]: first document of each file, and the number of documents."""
+        """First document of each file, and the number of documents: int64[n_files + 1]."""
         return running(self.listed.documents)
 
     @property
@@ -164,7 +164,7 @@ class TokenFilesSource(StoredTokens):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """uint8, uint16 or uint32: that of the first file, which the others must have too."""
+        """Dtype of the tokens: uint8, uint16 or uint32, as in the first file, with which the others must agree."""
         return self._dtype
 
     @cached_property
@@ -178,12 +178,12 @@ class TokenFilesSource(StoredTokens):
 
     @property
     def size_bytes(self) -> int | None:
-        """Bytes of all token files, if the side file records them; without an index they are asked for."""
+        """Size of all token files in bytes, if the side file records it; looked up without an index."""
         return self.listed.size_bytes
 
     @property
     def eos_id(self) -> int | None:
-        """As given, else as recorded in the folder's side file, else that of the first file."""
+        """EOS id as passed, else as recorded in the folder's side file, else that of the first file."""
         if self._options.eos_id is not None and self.listed.format != "raw-tokens":  # llm.c begins documents with it
             return self._options.eos_id
         if self.manifest is not None:
@@ -255,7 +255,7 @@ class TokenFilesSource(StoredTokens):
             return place_of(self.file(file), within)
 
     def proof(self) -> AnyProof | None:
-        """Return what the files' side files and the index prove; see `penstock.formats._proof`."""
+        """Return the proof by the files' side files and the index; see `penstock.formats._proof`."""
         return folder_proof(self._store, self.listed, self.file, partial(pieces, self.ids.begins))
 
     def recipe(self) -> dict[str, Any]:
@@ -278,13 +278,13 @@ class TokenFilesSource(StoredTokens):
         if number:
             first, path = os.path.basename(self.listed.path(0)), self.listed.path(number)
             require_alike("token widths", source.dtype, path, self.dtype, first)
-            if self.manifest is None:  # then nothing but the files themselves says so
+            if self.manifest is None:  # then only the files themselves record it
                 require_alike("EOS ids", source.eos_id, path, self.eos_id, first)
                 require_alike("tokenizers", _tokenizer_of(source), path, self.tokenizer_digest, first)
 
     @contextlib.contextmanager
     def _listed_documents(self, number: int) -> Generator[None]:
-        """A file that has fewer documents than the index says is another file: the caller's numbers are right."""
+        """Raise an error about the file if it has fewer documents than in the index, because it was replaced."""
         try:
             yield
         except IndexError:
@@ -298,7 +298,7 @@ class TokenFilesSource(StoredTokens):
         return file, index - int(self.block_starts[file])
 
     def _files_of(self, indices: IntArray) -> Iterator[tuple[int, NDArray[np.intp]]]:
-        """Each file that holds some of these documents, and their places in `indices`."""
+        """Yield each file with some of these documents, and their places in `indices`."""
         owner = np.searchsorted(self.block_starts, indices, side="right") - 1
         for file in np.unique(owner).tolist():
             yield file, np.flatnonzero(owner == file)

@@ -1,4 +1,4 @@
-"""Folders in which a run of `pack` has not come to its end: named as such, and never read as if they were whole."""
+"""Detection of folders with an unfinished run of `pack`, which are never read as if they were complete."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _COMMIT_FILES = (
     *(INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/.info.yaml", ".zgroup", ".zarray", "zarr.json"),
     *("state.json", "dataset_dict.json"),
 )
-"""By one of these a folder is a dataset, whatever work lies in it."""
+"""Files that each make a folder a dataset, even with unfinished work in it."""
 _MOST_LOOKED_AT = 1000
 
 
 def find_unfinished(store: Store, root: str) -> str | None:
-    """What tells that a folder without an index holds unfinished work; None where nothing does.
+    """Return the evidence that a folder without an index holds unfinished work; None without any.
 
-    A few questions, and a look at the first 1,000 names.
+    This takes a few lookups, and a listing of the first 1,000 names.
     """
     if store.exists(f"{root}/{WORK}"):
         return None if any(store.exists(f"{root}/{name}") for name in _COMMIT_FILES) else f"{WORK}/ and no commit file"
@@ -35,16 +35,16 @@ def find_unfinished(store: Store, root: str) -> str | None:
 
 
 def first_token_file(store: Store, root: str) -> str | None:
-    """A token file of ours among the first 1,000 names in a folder; None where there is none."""
+    """Return a token file of Penstock among the first 1,000 names in a folder; None if there is none."""
     return next((name for name in _names(store, root) if TOKEN_FILE_NAME.fullmatch(name)), None)
 
 
 def read_finished_index(store: Store, root: str) -> bytes:
-    """The bytes of the index of a folder.
+    """Return the bytes of the index of a folder.
 
     Raises:
-        NotFound: there is none, nor work that would make one.
-        PrepareError: the run that makes it has not come to its end.
+        NotFound: there is no index, nor unfinished work that would make one.
+        PrepareError: the run that makes it is unfinished.
     """
     try:
         return read_index_bytes(store, root)
@@ -56,7 +56,7 @@ def read_finished_index(store: Store, root: str) -> bytes:
 
 
 def unfinished(root: str, found: str) -> PrepareError:
-    """The error of one who would read such a folder."""
+    """Return the error for reading such a folder."""
     return PrepareError(
         "the dataset is unfinished",
         path=root,
