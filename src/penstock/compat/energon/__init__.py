@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     from penstock.cook import SkipSample as SkipSample
 
 __version__ = "7.4.1"
-"""Of Energon, whose names these are."""
+"""Version of Energon whose API this is."""
 
 _find, __dir__ = facade(__name__, modules=True)
 _INSTEAD = dict.fromkeys(

@@ -1,4 +1,4 @@
-"""Makes a batch of samples: tensors padded with zeros and stacked, everything else as lists."""
+"""Batching of samples: tensors are padded with zeros and stacked, other values become lists."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _padded(batch: list[Any]) -> Any:
 
 
 def _as_arrays(batch: list[Any]) -> list[NDArray[Any]] | None:
-    """Return arrays over the tensors' memory; None unless all are plain and of one type that numpy has."""
+    """Return arrays that share the tensors' memory, or None unless all are dense and have the same numpy dtype."""
     plain: Any = require("torch", extra="torch").Tensor
     first = batch[0]
     for one in batch:

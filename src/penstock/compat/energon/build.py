@@ -1,4 +1,4 @@
-"""Puts a dataset of batches together: of the crude samples of a path, and a task encoder."""
+"""Datasets of batches, made from the crude samples of a path and a task encoder."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class EnergonDataset(SavableDataset[Any]):
 
     def __post_init__(self) -> None:
         if self.walked:
-            _ = self.composed  # what is wrong with it shows now
+            _ = self.composed  # raises configuration errors now
 
     def __str__(self) -> str:
         return str(self.data)
@@ -91,12 +91,12 @@ class EnergonDataset(SavableDataset[Any]):
         size = 1 if self.encoder.is_overridden("batch_group_criterion") else size
         workers = world * max(1, self.worker_config.num_workers)
         share, more = divmod(sum(map(len, self.sources)), workers)
-        mine = range(self.worker_config.rank, workers, world)  # what is left over goes round the ranks
+        mine = range(self.worker_config.rank, workers, world)  # the remainder is distributed over the ranks
         return sum(_parts(share + (worker < more), size, self.batch_drop_last) for worker in mine)
 
     @cached_property
     def composed(self) -> SavableDataset[Any]:
-        """The same data as a chain of wrappers, as the task encoder arranges them."""
+        """Same data as a chain of wrappers, as arranged by the task encoder."""
         encoder, config, epoch = self.encoder, self.worker_config, sum(map(len, self.sources))
         encodes = not encoder.is_overridden("build_encode_sample")
         work = Work(encoder, config, self.batch_size, packs=True, encodes=encodes)
@@ -165,14 +165,14 @@ def _of_hook(made: Any, name: str) -> SavableDataset[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a dataset is cut into batches.
+    """Division of a dataset into batches.
 
     Attributes:
         config: rank, world size and workers.
-        batch_size: samples of a batch of a rank; None delivers single samples.
-        drop_last: leave out a last batch that is not full.
-        packing: samples that `select_samples_to_pack` chooses from.
-        batches: batches of a rank in an iteration; 0 for no end.
+        batch_size: samples per batch of a rank; None delivers single samples.
+        drop_last: drop a last batch that isn't full.
+        packing: number of samples passed to `select_samples_to_pack`.
+        batches: batches of a rank per iteration; 0 for no end.
     """
 
     config: WorkerConfig
@@ -188,7 +188,7 @@ def train(
     """Return the training dataset of a path.
 
     Raises:
-        ConfigError: options that don't fit each other.
+        ConfigError: the options contradict each other.
     """
     config, multiplier = shape.config, checked(opening.multiplier)
     work = Work(encoder, config, shape.batch_size, shape.packing is not None)
@@ -259,7 +259,7 @@ def _size_of_pass(found: Source[Any] | Stream[Any], in_lanes: bool) -> int:
 
 
 def _has_wrappers(work: Work) -> bool:
-    """Return whether wrappers alone describe what the task encoder does."""
+    """Return whether the task encoder can only be applied by wrappers."""
     return work.encoder.is_overridden("build_batch", "build_encode_sample") or work.gives_several_batches
 
 

@@ -95,7 +95,7 @@ def get_train_dataset(
 def train_by_hook(
     encoder: AnyEncoder, loaded: LoadedDatasetList, shape: Shape, shuffle_buffer_size: int | None, repeat: bool
 ) -> SavableDataset[Any]:
-    """By a task encoder's own `build_train_datasets`, with all that it is to know."""
+    """Call a task encoder's own `build_train_datasets` with all arguments."""
     return encoder.build_train_datasets(
         datasets=loaded.datasets,
         worker_config=shape.config,
@@ -258,10 +258,10 @@ class TraversedDatasetReference:
     """A dataset of a metadataset.
 
     Attributes:
-        path: of the dataset.
+        path: path of the dataset.
         split_part: its split.
         aux: name → path of an auxiliary dataset or folder.
-        subflavors: of all levels above it.
+        subflavors: subflavors of all levels above it.
     """
 
     path: EPath

@@ -1,4 +1,4 @@
-"""Encodes raw samples, as a stream of positions."""
+"""Streams of positions that encode raw samples."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _UNREADABLE = object()
 
 
 class Encoded(StreamOver[Any]):
-    """The task encoder's output for each position. A sample that can't be read gives none, and is counted."""
+    """Task encoder's outputs for each position. A sample that can't be read has no output, and is counted."""
 
     kind = "cook"
 
@@ -109,10 +109,10 @@ class Encoded(StreamOver[Any]):
 
 
 class Filled(Encoded):
-    """As `Encoded`, with one sample at every position: for one that was skipped or failed, another of its child.
+    """Like `Encoded`, but with one sample at every position: another sample of the same child replaces a missing one.
 
-    Columns are `sample`, each in a tuple, so that arrays among them are not taken for columns; `turn`: int64[k]; and
-    `ok`: bool[k], False where another stands in, if any does.
+    Columns are `sample`, each in a tuple, so that array samples aren't mistaken for columns; `turn`: int64[k]; and, if
+    there are replacements, `ok`: bool[k], False for these.
     """
 
     def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:

@@ -355,7 +355,7 @@ class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
     def __init__(self, task_encoder: TaskEncoder[Any, Any, Any, Any]) -> None:
         self._inner = task_encoder
         for name in ("cookers", "decoder", "__default_failure_tolerance__"):
-            if getattr(type(self), name) is getattr(TaskEncoder, name):  # a subclass that says it itself keeps it
+            if getattr(type(self), name) is getattr(TaskEncoder, name):  # a subclass's own value is kept
                 setattr(self, name, getattr(task_encoder, name))
         for name in HOOKS:
             if task_encoder.is_overridden(name) and not self.is_overridden(name):
@@ -408,7 +408,7 @@ def batch_of(
     else:
         names = _names(type(first))
         columns = {name: list(map(attrgetter(name), samples)) for name in names}
-    # What tells where samples come from stays as it is: subflavors may differ in their keys.
+    # Fields about the origin of samples aren't batched, because subflavors may differ in their keys.
     how = {name: actions.get(name, list if name in BASE_FIELDS else default_action) for name in columns}
     made = {name: how[name](values) for name, values in columns.items()}
     if "__restore_key__" in made:

@@ -1,4 +1,4 @@
-"""Datasets of a path, one by one: what `build_train_datasets` and its kin get, and what is put together by hand."""
+"""Individual datasets of a path, for `build_train_datasets` and similar hooks, and for manual composition."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from penstock.types import OpenOptions
 
 
 class DatasetBlendMode(Enum):
-    """What the numbers of several datasets mean."""
+    """Meaning of the numbers of several datasets."""
 
     NONE = "none"
     DATASET_WEIGHT = "dataset_weight"
@@ -58,13 +58,13 @@ _KINDS = {"blend": DatasetBlendMode.DATASET_WEIGHT, "blend_epochized": DatasetBl
 
 @dataclass(kw_only=True)
 class LoadedDataset:
-    """A dataset, and its number among others.
+    """A dataset with its weight or repetitions.
 
     Attributes:
         dataset: the dataset.
-        weight: its share of the whole, in a blend.
-        repetitions: how often it comes in an epoch, in a `blend_epochized`.
-        aux: its auxiliary stores; to change them here is refused.
+        weight: its share in a blend.
+        repetitions: its repetitions per epoch in a `blend_epochized`.
+        aux: its auxiliary stores, which can't be changed here.
     """
 
     dataset: Any
@@ -75,7 +75,7 @@ class LoadedDataset:
 
 @dataclass(kw_only=True)
 class LoadedDatasetList:
-    """The datasets of a path, and what their numbers mean."""
+    """Datasets of a path, and the meaning of their numbers."""
 
     datasets: list[LoadedDataset]
     blend_mode: DatasetBlendMode = DatasetBlendMode.NONE
@@ -698,7 +698,7 @@ def get_dataset_from_config(
     subset: Any = None,
     **options: Any,
 ) -> BaseCoreDatasetFactory:
-    """One dataset, as its `dataset.yaml` says; see `get_train_dataset` for the options."""
+    """Return the dataset defined by a `dataset.yaml`; see `get_train_dataset` for the options."""
     if subset is not None:
         raise ConfigError("a subset must be set in a metadataset", found=repr(subset))
     given, opening = opened_by(path, options, split_part)

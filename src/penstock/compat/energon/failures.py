@@ -18,8 +18,8 @@ class Failures:
 
     Attributes:
         counts: `"skipped"`, or the name of a stage → number of samples.
-        in_a_row: stage and dataset → number of samples that failed one after another. Datasets count separately, so
-            that a dataset whose samples all fail ends the run however many others are blended with it.
+        in_a_row: stage and dataset → number of consecutive failures. Datasets count separately, so that a dataset in
+            which all samples fail ends the run, regardless of other datasets in the blend.
         first: description of the first failure, or None.
     """
 

@@ -1,4 +1,4 @@
-"""What a task encoder puts around samples, by wrappers: how it encodes, packs and batches them."""
+"""Wrappers with which a task encoder encodes, packs and batches samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The samples of a stream or of one epoch of it, lane by lane: what all datasets put together by hand begin with."""
+"""Samples of a stream, or of one epoch of it, by lanes: the innermost dataset of every manual composition."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from penstock.compat.energon.worker import WorkerConfig, current_batch
 
 
 class Samples(SavableDataset[T_sample]):
-    """Cooked, and as a rule encoded, samples; those that were skipped or failed are missing.
+    """Cooked and usually encoded samples; skipped and failed samples are missing.
 
     Lane l of n has the positions l, l + n, … of each pass.
 
     Args:
-        encoded: for each position what its sample became.
-        size: samples of a pass; None for an endless stream.
-        epoch: samples of an epoch of the data, for `len`.
+        encoded: outputs of the sample at each position.
+        size: number of samples of a pass; None for an endless stream.
+        epoch: number of samples of an epoch of the data, for `len`.
         worker_config: rank, world size and workers.
     """
 

@@ -33,7 +33,7 @@ from penstock.load import Loader, merge_states
 _log = logger("penstock.energon")
 
 VERSION = 1
-_WITH_WORKERS = float("600")  # told from a 600 that is passed by its identity
+_WITH_WORKERS = float("600")  # distinguished by its identity from a 600 that is passed
 
 
 def get_savable_loader(dataset: SavableDataset[Any], **options: Any) -> SavableDataLoader:
@@ -164,7 +164,7 @@ class SavableDataLoader:
                     self._failures.require_any_passed()
                 break
             if not len(valid):
-                continue  # all of its samples were skipped or failed, and there is no other rank to keep step with
+                continue  # all of its samples were skipped or failed, and no other rank must get the same batches
             self._handed += 1
             self._valid = valid
             if not self._heeded and not valid.all():
@@ -410,7 +410,7 @@ def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _pinning(pin_memory: bool | None) -> Callable[[Any], Any] | None:
-    """Return the function that pins a batch; None if there is no device to pin it for."""
+    """Return the function that pins a batch, or None without a device."""
     if not pin_memory:
         return None
     if not require("torch", extra="torch").cuda.is_available():

@@ -1,4 +1,4 @@
-"""Opens a path as it is asked: the tree of a metadataset, and the crude samples of its datasets."""
+"""Opens the tree of a metadataset, and the crude samples of its datasets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Opening:
     """Options with which datasets are opened.
 
     Attributes:
-        split: of the dataset or metadataset.
+        split: split of the dataset or metadataset.
         dataset_config: file in `.nv-meta` in the place of `dataset.yaml`.
         split_config: file in `.nv-meta` in the place of `split.yaml`.
         joiners: see `penstock.open_metadataset`.
@@ -79,7 +79,7 @@ _ELSEWHERE = {
     **dict.fromkeys(("auto_decode", "image_decode", "av_decode", "video_decode_audio"), _DECODER),
     "handler": "Set it with WorkerConfig(global_error_handler=…)",
 }
-"""Old options → where they are said today."""
+"""Removed options → their replacements."""
 
 _OPTIONS = (
     "split_part", "dataset_config", "split_config", "joiners", "sample_types", "trust", "follow_links", "sample_type",
@@ -106,7 +106,7 @@ def text_of(path: Any) -> str:
 def open_node(
     node: Node, opening: Opening, encoder: AnyEncoder, mode: Any, lanes: int, seed: int, multiplier: int | None = 1
 ) -> tuple[Source[Any] | Stream[Any], tuple[Source[Any], ...]]:
-    """Open one epoch as a source, or a blend as a stream, of crude samples that know their dataset."""
+    """Open one epoch as a source, or a blend as a stream, of crude samples with a reference to their dataset."""
     decoder = encoder.decoder
     options = OpenOptions(
         trust=opening.trust,
@@ -121,7 +121,7 @@ def open_node(
     def crude(source: Source[Any], below: Any) -> Crude:
         kind, sample_class = _kind_of_join(source, below) if isinstance(below, Joined) else _kind_of(source)
         _require_type(opening.sample_type, kind, sample_class, getattr(below, "path", None))
-        # A JSONL has parsed its only part, and a dataset.yaml says itself how parts are decoded, or that they are not.
+        # The only part of a JSONL file is already parsed, and a dataset.yaml defines how parts are decoded.
         typed = typed_below(source)
         parsed = typed is not None or (isinstance(below, Leaf) and below.path.endswith(JSONL))
         if typed is not None:
@@ -172,10 +172,10 @@ def _own_classes() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _own_functions(node: Node) -> dict[str, Any]:
-    """Functions below a node that join, that this program has loaded, and that say that they make a `Sample`.
+    """Return the loaded join functions below a node that are annotated to return a `Sample`.
 
-    Nothing is imported for it, and no other function of a loaded module is ever taken: what a file may name otherwise
-    is a shell or an interpreter, called with what the file's author wrote into the samples.
+    Nothing is imported, and no other function of a loaded module is accepted: otherwise a file could name a shell or an
+    interpreter, and call it with the content of its samples.
     """
     found: dict[str, Any] = {}
     for _, unit, _ in units(node):
@@ -187,7 +187,7 @@ def _own_functions(node: Node) -> dict[str, Any]:
         if not isinstance(fn, FunctionType) or fn.__module__ != module:
             continue
         made = fn.__annotations__.get("return")
-        if isinstance(made, str):  # as it is written; "en.TextSample", too
+        if isinstance(made, str):  # an annotation as text, such as "en.TextSample"
             first, *rest = made.strip("\"'").split(".")
             made = functools.reduce(lambda at, name: getattr(at, name, None), rest, loaded.get(first))
         if isinstance(made, type) and issubclass(made, Sample):
@@ -226,7 +226,7 @@ def _of_type(one: SampleType) -> tuple[str, Any]:
 
 
 def _kind_of_join(source: Any, node: Joined) -> tuple[str | None, Any]:
-    """As `_kind_of`: joins of typed samples need no cooking. The class that joins, else a name without a type."""
+    """Return the class of a join for `_kind_of`, because typed samples need no cooking, else a name without a type."""
     while not isinstance(source, JoinedSource):
         source = source.children()["source"]
     if any(_kind_of(member)[0] is None for member in source.children().values()):

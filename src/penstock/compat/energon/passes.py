@@ -25,13 +25,13 @@ from penstock.types import Batch, IntArray, Sample, Schema
 
 
 class BatchMaker:
-    """Columns of samples → (batch, bool[k]: which samples count); None of no samples.
+    """Function from columns of samples to (batch, bool[k]: which samples count); None without samples.
 
     Args:
-        encoder: its `batch` and `encode_batch`.
-        config: of the run.
+        encoder: task encoder with `batch` and `encode_batch`.
+        config: config of the run.
         batches: False delivers single samples.
-        turns: samples, or groups, of this rank that a batch takes.
+        turns: number of samples, or groups, of this rank per batch.
     """
 
     def __init__(self, encoder: Any, config: WorkerConfig, batches: bool, turns: int) -> None:
@@ -84,13 +84,13 @@ def _all(value: bool, samples: int) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What a restore key of a sample says.
+    """Content of a restore key of a sample.
 
     Attributes:
-        output: which of several samples that were made of one.
-        position: of the raw sample, where no lane gave it.
-        of: batch and row for which it was encoded, where those are not its position's.
-        lane: number, window, offset in it, and outputs of the lane before the window.
+        output: number of the output, if one sample has several.
+        position: position of the raw sample, if it isn't from a lane.
+        of: batch and row for which it was encoded, if they don't follow from the position.
+        lane: number of the lane, window, offset in it, and outputs of the lane before the window.
     """
 
     output: int
@@ -100,10 +100,10 @@ class Key:
 
 
 def read_key(key: Any) -> Key:
-    """See `Key`.
+    """Parse a restore key; see `Key`.
 
     Raises:
-        ConfigError: it is no key of a sample of this loader.
+        ConfigError: not a key of a sample of this loader.
     """
     output, of, rest = 0, None, key
     while isinstance(rest, (tuple, list)) and rest:
@@ -154,18 +154,18 @@ class Pass:
 
 @dataclass(frozen=True)
 class Shares:
-    """How the samples that are left of a pass are cut into batches.
+    """Division of the remaining samples of a pass into batches.
 
     Rank r has the samples r, r + world, …. Its workers have shares of these, and each ends with a batch that may be
-    short, as Energon's do. Every rank gets the same number of batches: one that has a sample less than others takes
-    it from a batch; where all of its batches hold one sample, its last one is empty.
+    short, as in Energon. Every rank gets the same number of batches: if a rank has one sample less than others, one of
+    its batches is shorter; if all of its batches have one sample, the last one is empty.
 
     Attributes:
-        left: samples that are left, of all ranks.
+        left: number of remaining samples of all ranks.
         world: number of ranks.
-        workers: of a rank, 1 or more.
-        batch_size: samples of a full batch.
-        drop_last: batches that can't be full on all ranks are left out.
+        workers: number of workers per rank, 1 or more.
+        batch_size: samples per full batch.
+        drop_last: drop batches that can't be full on all ranks.
     """
 
     left: int
@@ -228,12 +228,12 @@ def turns(workers: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The samples of a batch, and whether they count: False where a sample stands in for none.
+    """Samples of a batch, and whether they count; a stand-in doesn't.
 
     Attributes:
-        samples: at least one, but where there is one rank alone.
-        counts: whether they do.
-        number: of the batch in its pass.
+        samples: the samples, at least one unless there is a single rank.
+        counts: whether the samples count.
+        number: number of the batch in its pass.
     """
 
     samples: tuple[Any, ...]
@@ -242,16 +242,16 @@ class Cut:
 
 
 class CutPass:
-    """What is left of a pass, in batches: item `world · b + r` is batch b of rank r.
+    """Remainder of a pass in batches: item `world · b + r` is batch b of rank r.
 
-    A sample that was skipped or failed is missing in its batch. Where there are several ranks, a batch that has none is
-    filled with a stand-in that does not count, so that all get the same number.
+    Skipped and failed samples are missing in their batch. With several ranks, an empty batch gets a stand-in that
+    doesn't count, so that all ranks get the same number of batches.
 
     Args:
         whole: the pass.
-        first: samples of it that were consumed before.
-        batches_before: batches of a rank that came before, which batches are counted from.
-        shares: how the others are cut.
+        first: number of samples consumed before.
+        batches_before: number of earlier batches of a rank, from which batches are counted.
+        shares: division of the remaining samples.
     """
 
     def __init__(self, whole: Pass, first: int, batches_before: int, shares: Shares) -> None:

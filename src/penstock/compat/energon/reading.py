@@ -1,4 +1,4 @@
-"""What a loader reads: an endless stream, or one pass after another; its place is a few numbers."""
+"""Input of a loader: an endless stream, or one pass after another; its state is a few numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OF_DECODING = ("decode", "decode_parts", "trust", "most_pixels", "most_bytes", 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """How far workers read ahead; see `penstock.Loader`."""
+    """Limits on reading ahead; see `penstock.Loader`."""
 
     prefetch: int
     kind: WorkerKind
@@ -37,15 +37,15 @@ class Ahead:
 
 
 class Reading:
-    """Batches of a dataset from its place on, by a `Loader`.
+    """Batches of a dataset from its current place on, read by a `Loader`.
 
     Args:
-        dataset: what is read.
+        dataset: the dataset.
         maker: makes its batches.
-        ahead: how far it is read ahead.
+        ahead: limits on reading ahead.
 
     Attributes:
-        number: of the pass.
+        number: number of the pass.
         loader: the loader below.
     """
 
@@ -88,10 +88,10 @@ class Reading:
         return {**data, "loader": {**state, **({"accepted": self._accepted} if self._accepted else {})}}
 
     def restore(self, state: Mapping[str, Any], handed: int, accept: Sequence[str]) -> None:
-        """Go on from a place.
+        """Resume from a place.
 
         Raises:
-            ResumeMismatch: it is of other data.
+            ResumeMismatch: the place belongs to other data.
         """
         self._stop()
         self.number = int(state["pass"])
@@ -105,10 +105,10 @@ class Reading:
         self._read(book.consumed, handed)
 
     def go_on_after(self, samples: int) -> int:
-        """Go on after so many samples of all ranks; returns the batches of this rank that they are.
+        """Resume after a number of samples of all ranks; return the number of batches of this rank among them.
 
         Raises:
-            ResumeMismatch: the data end, or samples become packs or groups: such a place is no number of samples.
+            ResumeMismatch: the data ends before, or samples are packed or grouped, so their number isn't a place.
         """
         dataset = self._dataset
         if dataset.size is not None or dataset.grouped or isinstance(dataset.data, Lanes):

@@ -23,17 +23,17 @@ _INSIDE = "dataloader_state_dict"
 
 
 def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]:
-    """Write a state of the whole run for each rank of another one.
+    """Write a state of the whole run for each rank of another run.
 
     States fit any world size once those of all ranks are joined, so each file holds the same. Files are named as those
     given are: by the one number in which their names differ.
 
-    States that stand there already are replaced, as the original does.
+    Existing states are replaced, as in the original.
 
     Args:
-        files: of `torch.save`: one for each rank, or one of all ranks.
+        files: files of `torch.save`: one per rank, or one for all ranks.
         folder: another one than that of the files.
-        ranks: of the other run.
+        ranks: number of ranks of the other run.
 
     Returns:
         The names of the files.

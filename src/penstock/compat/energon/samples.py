@@ -33,7 +33,7 @@ def edataclass(cls: T) -> T:
 
 
 def pinned(value: Any) -> Any:
-    """`value` with its tensors in pinned memory: by its own `pin_memory`; else what it holds is gone through."""
+    """Return `value` with its tensors in pinned memory, by its own `pin_memory` method or recursively."""
     own = getattr(type(value), "pin_memory", None)
     return value.pin_memory() if own is not None else _pinned_inside(value)
 
@@ -421,7 +421,7 @@ def basic_sample_keys(crude_sample: Mapping[str, Any], additional_source_info: t
 
 
 def sources_of(sample: Any) -> list[SourceInfo] | None:
-    """Where a sample, a list of them or a batch comes from; None where nothing says."""
+    """Return the sources of a sample, a list of samples or a batch, or None if they are unknown."""
     found: list[SourceInfo] = []
     for one in sample if isinstance(sample, list) else [sample]:
         for source in _value(one, "__sources__") or ():

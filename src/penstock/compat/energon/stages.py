@@ -1,4 +1,4 @@
-"""Lanes of outputs, where a sample becomes any number of them, made window by window as they are asked for."""
+"""Lanes of outputs for samples with any number of outputs, made window by window on demand."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """How far the buffer is filled while packs are taken from it.
+    """Fill level of the buffer while packs are taken from it.
 
     Attributes:
-        upto: samples of the next window that are encoded by then.
-        given: outputs of the lane that had been given.
+        upto: number of samples of the next window encoded so far.
+        given: number of outputs of the lane delivered so far.
     """
 
     upto: int
@@ -39,13 +39,13 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """What is made of windows.
+    """Processing of windows.
 
     Attributes:
-        encoded: their samples.
-        window: samples of a lane that are read together.
-        packs: whether they are packed.
-        groups: whether they come as `Group`s by `batch_group_criterion`; or the size of those, where one is given.
+        encoded: the samples.
+        window: number of samples of a lane that are read together.
+        packs: whether samples are packed.
+        groups: whether outputs are `Group`s by `batch_group_criterion`, or the size of the groups if it is given.
     """
 
     encoded: Encoded
@@ -55,19 +55,19 @@ class How:
 
 
 class Pulled:
-    """The outputs of a window.
+    """Outputs of a window.
 
     Args:
         how: see `How`.
-        lane: of the window.
-        number: of the window in its lane.
-        before: outputs of the lane before it.
-        batch: outputs of the lane before one → the rank's batch that this one is in.
-        fills: those while the packs of the window before were taken; their `given` counts from its end.
+        lane: lane of the window.
+        number: number of the window in its lane.
+        before: number of outputs of the lane before the window.
+        batch: number of earlier outputs of the lane → the rank's batch with the next output.
+        fills: fill levels while the packs of the previous window were taken; their `given` counts from its end.
 
     Attributes:
-        given: outputs of the lane so far: whoever takes them counts them.
-        fills: those while the packs of this window are taken.
+        given: number of outputs of the lane so far, counted by the consumer.
+        fills: fill levels while the packs of this window are taken.
     """
 
     def __init__(
@@ -195,17 +195,17 @@ def number_of(sample: Any) -> int:
 class Lanes:
     """Packs, groups and generated samples as a `LaneStream`.
 
-    Functions are called in the order, and for the outputs, that they are in the original: one goes on when its next
-    output is needed, and while the packs of a window are taken out one by one, the buffer is filled again by samples of
-    the next window. So `current_batch_index` is the original's.
+    Functions are called in the same order, and for the same outputs, as in the original: a generator resumes when its
+    next output is needed, and while the packs of a window are delivered one by one, the buffer is refilled with samples
+    of the next window. So `current_batch_index` is the same as in the original.
 
     Restore keys are `("lane", lane, window, offset, outputs of the lane before the window)`.
 
     Args:
-        encoded: what is packed, grouped, or given as it is.
-        window: samples of a lane that are read together.
+        encoded: samples to pack, group, or deliver unchanged.
+        window: number of samples of a lane that are read together.
         packs: whether samples are packed.
-        groups: whether they come as `Group`s by `batch_group_criterion`; or the size of those, where one is given.
+        groups: whether outputs are `Group`s by `batch_group_criterion`, or the size of the groups if it is given.
     """
 
     def __init__(self, encoded: Encoded, window: int, packs: bool, groups: bool | int) -> None:
@@ -265,10 +265,10 @@ class Lanes:
         return self.turn(lane, given) // self._batch_size
 
     def _fills(self, lane: int, window: int, before: int) -> list[Fill]:
-        """How the buffer was filled while the packs of a window were taken; it is read if it was not a moment ago.
+        """Return the fill levels while the packs of a window were taken, computed by reading it if necessary.
 
-        After a resume, that is. What samples are encoded into must then depend on their batch only so far that they
-        are packed in the same way.
+        Reading is necessary after a resume. Encoded samples may depend on their batch only if they are still packed in
+        the same way.
         """
         known = self._filled.get(lane)
         if known is None or known[0] != window:

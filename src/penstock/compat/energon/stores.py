@@ -95,7 +95,7 @@ FileStore.register(cook.FileStore)
 
 
 class _Files(FileStore):
-    """The files of a dataset of ours, which a subclass may change on their way."""
+    """Files of a Penstock dataset, which a subclass may change when they are read."""
 
     def __init__(self, files: cook.FileStore) -> None:
         self.files = files
@@ -258,7 +258,7 @@ class MockLazy(Lazy):
 
 @dataclass(frozen=True, slots=True)
 class Kept(Lazy):
-    """A lazy value that is here already, and what it was called where that was said."""
+    """A lazy value that is already available, with its name if known."""
 
     value: Any
     info: SourceInfo | None = field(default=None, compare=False)
@@ -341,7 +341,7 @@ class FileStoreCachePool(CachePool):
         self._ahead = Prefetch(num_workers, int(min(max_cache_size_gbytes, 1.0) * (1 << 30)))
 
     def get_lazy(self, ds: Any, fname: str) -> cook.Lazy:
-        """Return a handle to a file, whose fetch starts now; in your own stores, when its value is needed."""
+        """Return a handle to a file; its fetch starts now, or in custom stores when its value is needed."""
         files = files_of(ds)
         return cook.Lazy(ds, fname) if files is None else self._ahead.lazy(files, fname)
 

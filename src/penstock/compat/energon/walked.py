@@ -1,4 +1,4 @@
-"""What a loader reads of datasets that are walked lane by lane; its place is that of each lane."""
+"""Input of a loader for datasets that are read lane by lane; its state is the place of each lane."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _log = logger("penstock.energon")
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where a lane is.
+    """Progress of a lane.
 
     Attributes:
-        batches: that it has given.
+        batches: number of batches delivered.
         ended: whether its pass has ended.
-        place: where it goes on.
+        place: place from which it resumes.
     """
 
     batches: int
@@ -48,13 +48,13 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The lanes of a rank.
+    """Lanes of a rank.
 
     Attributes:
-        dataset: that is walked.
-        count: lanes in all.
-        seed: of the run.
-        ats: lane → where it is.
+        dataset: the dataset.
+        count: number of lanes of all ranks.
+        seed: seed of the run.
+        ats: lane → its progress.
     """
 
     dataset: SavableDataset[Any]
@@ -111,11 +111,11 @@ class Shares:
 
 
 class Walked:
-    """Batches of a dataset that is walked, from its place on.
+    """Batches of a dataset that is read lane by lane, from its current place on.
 
     Args:
-        dataset: what is walked.
-        ahead: how far workers read ahead.
+        dataset: the dataset.
+        ahead: limits on reading ahead.
     """
 
     def __init__(self, dataset: SavableDataset[Any], ahead: Ahead) -> None:
@@ -169,10 +169,10 @@ class Walked:
         return {"pass": self.number, "walk": {"lanes": self._lanes.count, "data": data, "places": places}}
 
     def restore(self, state: Mapping[str, Any], handed: int, accept: Sequence[str]) -> None:
-        """Go on from a place, on any number of ranks.
+        """Resume from a place, on any number of ranks.
 
         Raises:
-            ResumeMismatch: it is of other data, or lacks lanes of this rank.
+            ResumeMismatch: the place belongs to other data, or lacks lanes of this rank.
         """
         del handed
         saved = state["walk"]

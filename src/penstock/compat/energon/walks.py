@@ -1,4 +1,4 @@
-"""What is walked lane by lane: datasets put together by hand, and passes in which a sample may become several.
+"""Reading by lanes, for manually composed datasets and passes in which a sample may have several outputs.
 
 A lane is a part of the data that one worker reads; its place is nested tuples of numbers, so it can be saved between
 any two samples. Lanes belong to the run: other ranks and workers take the same lanes, or parts of them.
@@ -17,7 +17,7 @@ from penstock.errors import ConfigError, ResumeMismatch
 T_sample = TypeVar("T_sample")
 
 Place: TypeAlias = Any
-"""Nested tuples of whole numbers and None. None alone is the beginning."""
+"""Nested tuples of integers and None; the place None is the beginning."""
 
 Steps: TypeAlias = "Generator[tuple[Any, Place], None, Place]"
 """Samples, each with the place after it; returns the place at which the next pass begins."""
@@ -149,10 +149,10 @@ def again(dataset: SavableDataset[Any], lane: Lane, place: Place) -> Any:
 
 
 def encode(place: Place) -> Any:
-    """As a state holds it: lists and numbers.
+    """Convert a place for a state: to lists and numbers.
 
     Raises:
-        ConfigError: a function keeps samples to itself.
+        ConfigError: a function holds back samples.
     """
     if isinstance(place, Unsavable):
         raise ConfigError(

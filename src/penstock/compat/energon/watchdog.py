@@ -1,4 +1,4 @@
-"""Logs where threads are when a batch takes too long, while the run goes on."""
+"""Log of all threads' stacks when a batch takes too long; the run continues."""
 
 from __future__ import annotations
 

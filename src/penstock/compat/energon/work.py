@@ -34,14 +34,14 @@ class Work:
     """Makes all outputs of the task encoder for a raw sample and its position; see `penstock.cook.cooking.Cooks`.
 
     Args:
-        encoder: its cookers, decoder, `encode_sample` or `preencode_sample`, and `postencode_sample`.
-        config: whose seed and handler it is.
-        batch_size: samples of a batch of a rank, by which `current_batch_index` counts; None counts samples.
-        packs: whether samples are packed: `postencode_sample` then works on those of a pack, and not here.
-        encodes: False only cooks: the task encoder encodes by wrappers of its own.
+        encoder: task encoder with cookers, decoder, `encode_sample` or `preencode_sample`, and `postencode_sample`.
+        config: config with the seed and the error handler.
+        batch_size: samples per batch of a rank, used to count `current_batch_index`; None counts samples.
+        packs: whether samples are packed: `postencode_sample` is then called for packed samples, and not here.
+        encodes: False only cooks, because the task encoder encodes by its own wrappers.
 
     Raises:
-        ConfigError: the encoder has what would never be called, or both `encode_sample` and `preencode_sample`.
+        ConfigError: a hook would never be called, or both `encode_sample` and `preencode_sample` are defined.
     """
 
     def __init__(
@@ -284,7 +284,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class _Bound:
-    """How the samples of a dataset are cooked; it holds `origin`, so that its id stays unique."""
+    """Cooking of a dataset's samples; keeps a reference to `origin`, so that its id stays unique."""
 
     origin: Origin
     cooker: Cooker
@@ -336,7 +336,7 @@ def set_restore_key(sample: Any, key: tuple[Any, ...]) -> None:
     if isinstance(sample, dict):
         sample["__restore_key__"] = key
     elif hasattr(sample, "__restore_key__"):
-        with contextlib.suppress(AttributeError):  # a frozen one stays as it is
+        with contextlib.suppress(AttributeError):  # a frozen object stays unchanged
             sample.__restore_key__ = key
 
 

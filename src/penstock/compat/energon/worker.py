@@ -21,10 +21,10 @@ from penstock.store.place import fixed_path, local_path
 _log = logger("penstock.energon")
 
 NOW = threading.local()
-"""What a thread works on: its `at` is set around every call of a function of a task encoder."""
+"""Current work of a thread: `at` is set around every call of a task encoder's function."""
 
 Handler = Callable[[Exception, Any, "list[Any] | None"], None]
-"""Exception, sample, sources: what is done with a sample that fails; it raises to end the run."""
+"""Handler of a failed sample, called with exception, sample and sources; raises to end the run."""
 
 
 class SampleException(PenstockError, ValueError):
@@ -37,7 +37,7 @@ class SampleException(PenstockError, ValueError):
 
     @classmethod
     def from_sample(cls, sample: Any, message: str = "") -> Self:
-        """One that names the sample by its key, and says why."""
+        """Return an error with the key of the sample and the reason."""
         key = sample.get("__key__") if isinstance(sample, dict) else getattr(sample, "__key__", type(sample).__name__)
         return cls(f"Sample {key} failed" + (f": {message}" if message else ""))
 
@@ -228,7 +228,7 @@ class WorkerConfig:
         """Return a seed below 2³² for the worker, the same number as the original's.
 
         Args:
-            override_local_worker_id: as for `global_worker_id`.
+            override_local_worker_id: as in `global_worker_id`.
         """
         worker = self.global_worker_id(override_local_worker_id) if self.num_workers else self.rank
         return int.from_bytes(hashlib.sha1(f"{worker},{self.seed_offset}".encode()).digest()[-4:], "big")
@@ -284,16 +284,16 @@ class WorkerConfig:
 
 
 Index = int | Callable[[], int] | None
-"""A number; or what finds it, where it is asked for."""
+"""A number, or a function that computes it on demand."""
 
 
 At = tuple["WorkerConfig", int | None, Index, Index]
-"""What is worked on; a plain tuple, as one is made for every sample:
+"""Current work, as a plain tuple because one is made for every sample:
 
 - the config of the run;
-- the number by which random numbers are seeded: of a sample its position;
-- the number of the rank's batch that is being made;
-- how many samples, or batches, the function's worker gave it before, as the original counts them.
+- the number that seeds random numbers: for a sample, its position;
+- the number of the rank's current batch;
+- the number of samples, or batches, passed to the function by its worker before, as in the original.
 """
 
 
@@ -301,7 +301,7 @@ At = tuple["WorkerConfig", int | None, Index, Index]
 def working_on(
     config: WorkerConfig, number: int | None = None, batch: Index = None, index: Index = None
 ) -> Generator[None]:
-    """Set what the calls inside work on; see `At`."""
+    """Set the current work for the calls in the block; see `At`."""
     before = begin(config, number, batch, index)
     try:
         yield
@@ -311,12 +311,12 @@ def working_on(
 
 @dataclass(frozen=True, slots=True)
 class OfBatch:
-    """What samples are encoded for.
+    """Batch for which samples are encoded.
 
     Attributes:
-        number: of the rank's batch.
-        row: in it, of the sample.
-        first: position of the sample in that row, where the batch takes every world-th one from there on.
+        number: number of the rank's batch.
+        row: row of the sample in it.
+        first: position of the sample in that row, if the batch takes every world-th sample from there on.
     """
 
     number: int

@@ -35,7 +35,7 @@ class BaseWrapperDataset(SavableDataset[T_sample]):
     _recorded: ClassVar[tuple[str, ...]] = ()
     """Attributes that determine the samples, for `settings`."""
     _stateless: ClassVar[tuple[str, ...]] = ()
-    """Attributes that say whether samples can be made again."""
+    """Attributes that indicate whether samples can be restored."""
     _changes_samples: ClassVar[bool] = True
 
     def __init__(self, datasets: Any, *, worker_config: WorkerConfig) -> None:

@@ -35,27 +35,27 @@ class EPath:
 
     @property
     def url(self) -> str:
-        """As text; absolute where it is local."""
+        """Path as text; absolute if it is local."""
         return self._place.absolute
 
     @property
     def name(self) -> str:
-        """The last component."""
+        """Last component."""
         return self._place.name
 
     @property
     def suffix(self) -> str:
-        """The end of the name, with its dot."""
+        """Suffix of the name, with its dot."""
         return posixpath.splitext(self.name)[1]
 
     @property
     def stem(self) -> str:
-        """The name without its suffix."""
+        """Name without its suffix."""
         return posixpath.splitext(self.name)[0]
 
     @property
     def parent(self) -> EPath:
-        """The folder that it is in."""
+        """Parent folder."""
         return EPath(self._place.folder().path)
 
     def is_local(self) -> bool:
@@ -64,11 +64,11 @@ class EPath:
 
     @property
     def display_name(self) -> str:
-        """The name."""
+        """Name for display."""
         return self.name
 
     def local_path(self) -> Path:
-        """As a path of Python's own; `ConfigError`, a `ValueError`, where it is not on this machine."""
+        """Path as a `pathlib.Path`; raises `ConfigError`, a `ValueError`, if it is not on this machine."""
         if not self.is_local():
             raise ConfigError("the path isn't local", path=self.url)
         return Path(self.url)
@@ -115,7 +115,7 @@ class EPath:
         self.write_bytes(text.encode())
 
     def walk(self) -> Iterator[EPath]:
-        """All files in it, at any depth."""
+        """Yield all files in the folder, at any depth."""
         return self.glob("**")
 
     def glob(self, pattern: str) -> Iterator[EPath]:
@@ -136,15 +136,15 @@ class EPath:
         return self.parent / (self.stem + suffix)
 
     def is_file(self) -> bool:
-        """Whether it is a file."""
+        """Return whether it is a file."""
         return self._place.is_file()
 
     def is_dir(self) -> bool:
-        """Whether it is a folder."""
+        """Return whether it is a folder."""
         return self._place.is_folder()
 
     def exists(self) -> bool:
-        """Whether there is something."""
+        """Return whether it exists."""
         return self._place.exists()
 
     def __fspath__(self) -> str:

@@ -1,4 +1,4 @@
-"""Energon's names for sound and film: the decoder of `penstock.codec.av`, whose clips are tensors here."""
+"""Energon's API for audio and video, on top of the decoder of `penstock.codec.av`; clips are tensors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["AVData", "AVDecoder", "AVMetadata", "ImageMetadata"]
 Times = list[tuple[float, float]]
 
 MEDIA = (av.AVDecoder, av.AVData)
-"""The default types that datasets decode sound and film to."""
+"""Types to which datasets decode audio and video by default."""
 
 
 @edataclass
