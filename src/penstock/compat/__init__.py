@@ -1,4 +1,4 @@
-"""The peers' APIs on top of Penstock, for code that was written against them."""
+"""APIs of other libraries on top of Penstock, for code that was written for them."""
 
 from penstock.compat.namespace import install_finders
 

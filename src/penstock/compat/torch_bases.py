@@ -1,4 +1,4 @@
-"""Base classes of torch, by which its DataLoader and the peers' code tell datasets apart; `object` without torch."""
+"""Base classes of torch, by which DataLoader and other libraries distinguish datasets; `object` without torch."""
 
 from __future__ import annotations
 

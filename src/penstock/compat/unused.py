@@ -27,16 +27,16 @@ def say_unused(owner: str, because: str, given: Mapping[str, Any], defaults: Map
 
 
 def refuse_overrides(cls: type[Any], base: type[Any], hooks: Iterable[str], hint: str) -> None:
-    """Refuse a subclass with methods of its own that the original calls, and Penstock does not.
+    """Reject a subclass that overrides methods that the original calls but Penstock doesn't.
 
     Args:
         cls: the subclass.
-        base: ours, which it comes from.
+        base: its base class in Penstock.
         hooks: names of such methods.
-        hint: what to do instead.
+        hint: hint of the error.
 
     Raises:
-        ConfigError: it has one.
+        ConfigError: the subclass overrides one of them.
     """
     found = [name for name in hooks if getattr_static(cls, name, None) is not getattr_static(base, name, None)]
     if found:

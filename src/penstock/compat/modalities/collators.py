@@ -86,7 +86,7 @@ class GPT2LLMCollateFn:
 
 @dataclass(frozen=True, slots=True)
 class LossMaskingTokenConfig:
-    """The two marker tokens. Modalities' own class of this name is accepted too.
+    """Marker tokens for loss masking. Modalities' own class of this name is accepted too.
 
     Examples:
         >>> from penstock.compat.modalities import LossMaskingTokenConfig

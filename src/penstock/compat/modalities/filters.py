@@ -131,7 +131,7 @@ def _filter(source_place: Place, target: Place, keep: KeepRun, *, overwrite: boo
 
 
 def _places(src_path: str | os.PathLike[str], dst_path: str | os.PathLike[str]) -> tuple[Place, Place]:
-    """Where both are; raises `ConfigError` where the new file is the old one."""
+    """Return both places; raise `ConfigError` if they are the same file."""
     source, target = (local_place(one, "a Modalities packed file") for one in (src_path, dst_path))
     if same_file(source.path, target.path):
         raise ConfigError("the output would replace the input", path=dst_path)

@@ -1,4 +1,4 @@
-"""The index of a JSONL file of Modalities. The command line imports it, so it doesn't import torch."""
+"""Line index of a JSONL file of Modalities. The command line imports this module, so it doesn't import torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.prepare.jsonl_index import IndexReport, build_index
 
 
 class FaultyLine(Corrupt, ValueError):
-    """A line that is no JSON: the original's `ValueError`."""
+    """A line of invalid JSON: the original's `ValueError`."""
 
 
 def write_index(

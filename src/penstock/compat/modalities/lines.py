@@ -33,11 +33,11 @@ def _fixed(path: str | os.PathLike[str], what: str) -> Path:
 
 
 class IndexGenerator:
-    """Indexes a JSONL file.
+    """Writer of the index of a JSONL file.
 
     Args:
         src_file: the file.
-        drop_faulty_entries: leave lines that are no JSON out, with a warning that counts and names them.
+        drop_faulty_entries: skip lines of invalid JSON, with a warning that lists them.
 
     Raises:
         NotFound: no such file.
@@ -50,10 +50,10 @@ class IndexGenerator:
             raise NotFound("no such file", path=self.src_file)
 
     def create_index(self, target_path_for_index_file: Path) -> None:
-        """Write the index, in the place of one that is there.
+        """Write the index, replacing an existing one.
 
         Raises:
-            FaultyLine: a line is no JSON; no index is left.
+            FaultyLine: a line is invalid JSON; no index is written.
         """
         done = write_index(self.src_file, target_path_for_index_file, drops=self.drop_faulty_entries, overwrite=True)
         if done.num_dropped:
@@ -153,7 +153,7 @@ class LargeFileLinesReader:
 
 
 def _have_index(index_path: Path, raw_data_path: Path) -> None:
-    """Make the index of a file where it is missing, or wait for the process that does."""
+    """Write the index of a file if it is missing, or wait for the process that writes it."""
     waited_until = time.monotonic() + _WAIT_S
     while raw_data_path.is_file() and not index_path.is_file():
         try:

@@ -1,7 +1,7 @@
-"""Modalities' datasets over packed files. Items are plain dicts of arrays, where the original gives `BatchEncoding`s.
+"""Modalities' datasets over packed files. Items are plain dicts of arrays, not `BatchEncoding`s as in the original.
 
-Files of all five layouts are read. What the original opens and reads wrongly (a merged file's index, an older layout,
-a damaged header) is an error here that names the file and the way to mend it.
+Files of all five layouts are read. Files that the original reads wrongly (with a merged file's index, an older layout
+or a damaged header) are an error here, with the path and a fix.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _HEADER_BYTES = 12
 
 
 class OriginalMegatron:
-    """Blocks of `block_size` bytes over a token source, cut where the original cuts. Memory: 8 bytes a block."""
+    """Blocks of `block_size` bytes over a token source, with the original's borders. Memory: 8 bytes per block."""
 
     def __init__(self, source: TokenSource, block_size: int) -> None:
         width = source.dtype.itemsize

@@ -1,4 +1,4 @@
-"""What a StreamingDataset refuses or warns of before it is read, in the words that the original uses."""
+"""Errors and warnings of a StreamingDataset before it is read, with the original's texts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from penstock.errors import ConfigError
 from penstock.formats._exclusions import stored
 
 _SHARDS_IN_CACHE = 4
-"""The original refuses a `cache_limit` below so many of the largest shard."""
+"""The original rejects a `cache_limit` below this multiple of the largest shard's size."""
 SAMPLING_METHODS = ("balanced", "fixed")
 
 
 def check_sampling(method: str, predownload: int | None, batch_size: int | None) -> None:
-    """Refuse a `sampling_method` that there is none of; warn of a `predownload` below the batch."""
+    """Reject an unknown `sampling_method`; warn about a `predownload` below the batch size."""
     if method not in SAMPLING_METHODS:
         expected = " or ".join(SAMPLING_METHODS)
         raise ConfigError("Invalid sampling method: unknown name", found=repr(method), expected=expected)
@@ -69,7 +69,7 @@ def check_cache_limit(limit: int | str | None, sources: Sequence[Any]) -> None:
 
 
 def parse_cache_limit(limit: float | str) -> int:
-    """Bytes of a number, or of text such as `"64gb"`. Raises `ConfigError`."""
+    """Return a number or text such as `"64gb"` in bytes, or raise `ConfigError`."""
     if isinstance(limit, str) and len(limit) < 40:
         text = limit.strip().lower()
         for power, unit in enumerate(("kb", "mb", "gb", "tb", "pb", "eb", "zb", "yb"), 1):
@@ -84,7 +84,7 @@ def parse_cache_limit(limit: float | str) -> int:
 
 
 def warn_of_blocks(shards: Shards, block_size: int | None, canonical_nodes: int) -> None:
-    """Warn where a shuffle by `py1e` moves samples less far than their shard reaches."""
+    """Warn if a shuffle by `py1e` moves samples by less than the size of their shard."""
     largest = int(shards.samples_per_shard.max(initial=0))
     size = max(4_000_000 // max(canonical_nodes, 1), 1 << 18) if block_size is None else block_size
     if largest > size:

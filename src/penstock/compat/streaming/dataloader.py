@@ -1,4 +1,4 @@
-"""`StreamingDataLoader`: a torch DataLoader that knows how many samples it has delivered."""
+"""`StreamingDataLoader`: a torch DataLoader that counts the samples it has delivered."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class StreamingDataLoader(_data.DataLoader):
         A second call does nothing. Reading is then an error; the state can still be saved.
         """
         self._closed = True
-        # Torch's iterators end their workers where they have some; the loader itself keeps persistent ones.
+        # Torch's iterators stop their workers, if they have any; the loader itself keeps persistent workers.
         end_workers = getattr(self._running, "_shutdown_workers", None)
         self._running = self._iterator = None
         if end_workers is not None:

@@ -215,7 +215,7 @@ class StreamingDataset(IterableDataset):
 
     @property
     def cache_usage(self) -> int:
-        """Bytes of its shards on this machine: copies in the cache folder, or local files."""
+        """Size in bytes of its shards on this machine: copies in the cache folder, or local files."""
         return self._shards.resident_bytes()
 
     def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
@@ -238,11 +238,11 @@ class StreamingDataset(IterableDataset):
         self._shards.evict_coldest()
 
     def resample_streams(self, epoch: int, stream_id: int | None = None) -> tuple[IntArray, IntArray]:
-        """Return what an epoch draws, before it is shuffled.
+        """Return the samples drawn for an epoch, before they are shuffled.
 
         Args:
-            epoch: from 0.
-            stream_id: one stream; None for all.
+            epoch: number of the epoch, from 0.
+            stream_id: number of one stream; None for all.
 
         Returns:
             The sizes of the runs that are shuffled separately, int64[k], and the samples, int64[n].
@@ -348,7 +348,7 @@ class StreamingDataset(IterableDataset):
         return made
 
     def _is_own(self) -> bool:
-        """Whether a subclass, or the object, says what a sample is."""
+        """Whether a subclass, or the object, overrides how samples are made."""
         methods = (self.__getitem__, self.get_item)
         return tuple(getattr(method, "__func__", None) for method in methods) != _OURS
 

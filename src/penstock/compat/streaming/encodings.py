@@ -1,4 +1,4 @@
-"""The original's `streaming.base.format.mds.encodings`: values of columns as bytes, and encodings of a program's own.
+"""The original's `streaming.base.format.mds.encodings`: encodings of column values as bytes, including custom ones.
 
 ```
 from penstock.compat.streaming.base.format.mds.encodings import Encoding, _encodings
@@ -33,10 +33,10 @@ __all__ = [
 
 
 class Encoding(ABC):
-    """Base of encodings: values of one column to bytes, and back.
+    """Base class of encodings, which convert values of one column to bytes and back.
 
     Attributes:
-        size: of every value in bytes; None where it varies.
+        size: size of every value in bytes; None if it varies.
     """
 
     size: int | None = None
@@ -57,7 +57,7 @@ class Encoding(ABC):
 
 
 class _Encodings(MutableMapping[str, Any]):
-    """Name → class of all encodings; what is put in is known to all that is opened or written from then on."""
+    """Mapping from name to class of all encodings; added encodings apply to datasets opened or written afterwards."""
 
     def __getitem__(self, name: str) -> Any:
         own = own_encodings()

@@ -1,8 +1,8 @@
-"""Counts the epochs of a dataset for all workers of a DataLoader, without named shared memory.
+"""Epoch counter of a dataset for all workers of a DataLoader, without named shared memory.
 
-A dataset is copied into worker processes, by fork or by pickling, and what they change the main process does not see.
-So the number of the next epoch, and a state to resume from, are in an unlinked temporary file that all copies hold
-open: it is gone with the last of them, however they end. Locks on it end with their process, too.
+A dataset is copied to worker processes, by fork or by pickling, and the main process doesn't see their changes. So the
+number of the next epoch, and a state to resume from, are in an unlinked temporary file that all copies keep open. The
+file disappears with the last copy, even after a kill. Locks on it end with their process, too.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Worker:
 
     Attributes:
         session: the same for all workers of one DataLoader iterator; None in a process that iterates by itself.
-        number: of the worker.
-        count: workers.
-        round: iterations of this process in this session before: persistent workers make several.
+        number: number of the worker.
+        count: number of workers.
+        round: number of earlier iterations of this process in this session; persistent workers have several.
     """
 
     session: int | None = None

@@ -23,7 +23,7 @@ class EmptyStream(ConfigError, RuntimeError):
 
 
 class NoPlaceOfASample(ConfigError, TypeError):
-    """Something that is no index: the original's `ValueError`, which a `ConfigError` is."""
+    """Not an index: the original's `ValueError`, of which `ConfigError` is a subclass."""
 
 
 class _Undecodable(json.JSONDecodeError):
@@ -32,7 +32,7 @@ class _Undecodable(json.JSONDecodeError):
 
 
 class DamagedIndex(Corrupt, _Undecodable):
-    """An index that is no JSON: the original's `JSONDecodeError`."""
+    """An index of invalid JSON: the original's `JSONDecodeError`."""
 
 
 class CutIndex(Truncated, _Undecodable):

@@ -16,13 +16,13 @@ from penstock.types import IntArray, Sample
 
 
 class OwnSamples(ChangedView):
-    """One stream's samples as the subclass makes them, as a source.
+    """Source of one stream's samples as made by the subclass.
 
     Args:
-        source: of the stream, as stored.
-        first: number of its first sample among all of the dataset.
-        name: of the subclass.
-        made: the subclass's samples by numbers of the dataset, int64[k].
+        source: source of the stored samples of the stream.
+        first: number of its first sample in the dataset.
+        name: name of the subclass.
+        made: returns the subclass's samples, by their numbers in the dataset, int64[k].
     """
 
     kind = "streaming-subclass"

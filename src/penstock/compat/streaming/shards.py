@@ -1,4 +1,4 @@
-"""The shards of a dataset as the original shows them, and what of them lies on this machine."""
+"""The original's view of a dataset's shards, and their parts on this machine."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from penstock.types import IntArray, Sample
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """A file of a shard, as its index states it.
+    """A file of a shard, as recorded in the index.
 
     Attributes:
         basename: path in the dataset's folder.
@@ -32,16 +32,16 @@ class FileInfo:
 
 
 class Reader:
-    """One shard: its facts, and its samples by number.
+    """One shard: its properties, and its samples by number.
 
     Attributes:
-        samples: how many it has.
+        samples: number of its samples.
         compression: `code:level`, or None.
         hashes: algorithms of its digests.
-        size_limit: of its writer.
-        format: of its bytes in the index.
-        column_names, column_encodings, column_sizes: parallel lists; None where its format has none.
-        raw_data, zip_data, raw_meta, zip_meta: its files, None for those that it does not have.
+        size_limit: size limit of its writer.
+        format: its format, as in the index.
+        column_names, column_encodings, column_sizes: parallel lists; None if its format has none.
+        raw_data, zip_data, raw_meta, zip_meta: its files; None for files that it doesn't have.
         file_pairs: the data file and the meta file, each raw and compressed.
     """
 
@@ -85,29 +85,29 @@ class Reader:
         return self[idx]
 
     def get_raw_size(self) -> int:
-        """Bytes of its files, not compressed."""
+        """Return the uncompressed size of its files in bytes."""
         return sum(raw.bytes for raw, _ in self.file_pairs)
 
     def get_zip_size(self) -> int | None:
-        """Bytes of its compressed files; None where there are none."""
+        """Return the size of its compressed files in bytes, or None without any."""
         zipped = [one.bytes for _, one in self.file_pairs if one is not None]
         return sum(zipped) if zipped else None
 
     def get_max_size(self) -> int:
-        """Bytes of all its files together."""
+        """Return the total size of its files in bytes."""
         return self.get_raw_size() + (self.get_zip_size() or 0)
 
     def get_persistent_size(self, keep_zip: bool) -> int:
-        """Bytes that the original keeps of it; here the file that is stored stays in the cache folder."""
+        """Return the bytes that the original keeps of it; here, the stored file stays in the cache folder."""
         return self.get_max_size() if keep_zip else self.get_raw_size()
 
 
 class Shards(Sequence[Reader]):
-    """The shards of all streams, in order; each is made when it is asked for.
+    """Shards of all streams, in order; each is created on access.
 
     Attributes:
-        samples_per_shard: int64[k].
-        per_stream: int64[streams]: shards of each.
+        samples_per_shard: number of samples of each shard, int64[k].
+        per_stream: number of shards of each stream, int64[streams].
     """
 
     def __init__(self, sources: Sequence[Any], splits: Sequence[str]) -> None:
@@ -155,14 +155,14 @@ class Shards(Sequence[Reader]):
             source.folder.store.forget(path)
 
     def evict_coldest(self) -> bool:
-        """Evict the shard whose copies were used least recently; False where no shard has one."""
+        """Evict the shard with the least recently used copies; return False if no shard has copies."""
         used = {number: last for number in range(len(self)) if (last := self._last_use(number)) is not None}
         if used:
             self.evict(min(used, key=lambda number: used[number]))
         return bool(used)
 
     def resident_bytes(self) -> int:
-        """Bytes of the shards that are on this machine: copies of remote files, and all files that are local."""
+        """Return the size in bytes of the shards on this machine: copies of remote files, and local files."""
         total = 0
         for number in range(len(self)):
             source, own = self._source_of(number)

@@ -1,6 +1,6 @@
-"""A Spark dataframe as MDS: each task writes a dataset of its own, and one index is made over all of them.
+"""A Spark dataframe as MDS: each task writes a separate dataset, and one index covers all of them.
 
-Importing this needs pyspark and pandas; without them it is an `ImportError` that names what to install.
+Importing this module requires pyspark and pandas; otherwise it raises an `ImportError` with the packages to install.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def dataframe_to_mds(
     udf_iterable: Callable[..., Iterable[Any]] | None = None,
     udf_kwargs: Mapping[str, Any] | None = None,
 ) -> tuple[str, str]:
-    """Write a Spark dataframe as MDS, one folder a task.
+    """Write a Spark dataframe as MDS, one folder per task.
 
     Args:
         dataframe: of pyspark.

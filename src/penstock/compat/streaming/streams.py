@@ -91,7 +91,7 @@ class Stream:
         self.local = local or _temporary_folder(str(remote), self.split)
         self.validate_hash = validate_hash
         self.weight: dict[str, Any] = weight
-        # What the original derives from the weights; a dataset fills them in.
+        # Values that the original derives from the weights; set by a dataset.
         self.proportion, self.repeat, self.choose = proportion, repeat, choose
         self.follow_links = follow_links
 

@@ -93,7 +93,7 @@ def merge_index(
 
 
 def _merge_both(out: tuple[str, str], parts: list[tuple[str, str]] | None, keep_local: bool) -> None:
-    """Merge in a folder and put the index at its URL; where the parts are at the URL alone, the other way round."""
+    """Merge in the local folder and upload the index; if the parts are only at the URL, merge there and download."""
     local, remote = local_place(out[0], "the local folder"), place_of(out[1])
     if parts is None:
         is_here = any(name != INDEX_NAME and name.endswith(f"/{INDEX_NAME}") for name in _below(local))
@@ -147,7 +147,7 @@ def get_list_arg(text: str) -> list[str]:
 
 
 def bytes_to_int(bytes_str: float | str) -> int:
-    """Bytes of a number, or of text such as `"64mb"`; raises `ConfigError`, a `ValueError`."""
+    """Return a number or text such as `"64mb"` in bytes, or raise `ConfigError`, a `ValueError`."""
     return parse_cache_limit(bytes_str)
 
 
@@ -163,16 +163,16 @@ def number_abbrev_to_int(abbrev_str: float | str) -> int:
 
 
 def wait_for_file_to_exist(filename: str, poll_interval: float, timeout: float, err_msg: str) -> None:
-    """Wait until a file is there.
+    """Wait until a file exists.
 
     Args:
-        filename: its path.
-        poll_interval: seconds between two looks.
-        timeout: seconds after which that is an error.
-        err_msg: begins its message.
+        filename: path of the file.
+        poll_interval: seconds between two checks.
+        timeout: seconds after which an error is raised.
+        err_msg: start of the error's message.
 
     Raises:
-        RuntimeError: it is not there in time.
+        RuntimeError: the file doesn't exist in time.
     """
     begun = time.monotonic()
     place = place_of(filename)
@@ -194,17 +194,17 @@ def retry(
     initial_backoff: float = 1.0,
     max_jitter: float = 0.5,
 ) -> Any:
-    """Decorate a function so that it is called again where it raises; also without arguments.
+    """Decorate a function so that it is called again if it raises; can be used without arguments.
 
     Args:
-        exc_class: an exception, or several, after which it is.
-        clean_up_fn: called after each of them.
-        num_attempts: calls in all; the last one's exception is raised.
-        initial_backoff: seconds before the second call, twice as many before each further one.
-        max_jitter: up to so many more, drawn.
+        exc_class: exception class, or several, to retry after.
+        clean_up_fn: called after each exception.
+        num_attempts: total number of calls; the last exception is raised.
+        initial_backoff: seconds before the second call, doubled before each further call.
+        max_jitter: maximum of random additional seconds.
 
     Raises:
-        ConfigError: fewer than 1 attempt.
+        ConfigError: `num_attempts` is less than 1.
     """
     if num_attempts < 1:
         raise ConfigError("num_attempts must be at least 1", found=num_attempts)
@@ -251,10 +251,10 @@ def is_compression(algo: str | None) -> bool:
 
 
 def get_compression_extension(algo: str) -> str:
-    """Extension of files that are compressed by it.
+    """Return the extension of files with this compression.
 
     Raises:
-        ConfigError: it is none; this is a ValueError too.
+        ConfigError: the compression is unknown; also a `ValueError`.
     """
     return _parsed(algo).family
 
@@ -296,10 +296,10 @@ def is_hash(algo: str) -> bool:
 
 
 def get_hash(algo: str, data: bytes) -> str:
-    """Hex digest.
+    """Return the hex digest of data.
 
     Raises:
-        ConfigError: there is no such algorithm; this is a ValueError too.
+        ConfigError: the algorithm is unknown; also a `ValueError`.
     """
     if not is_hash(algo):
         raise ConfigError(f"{algo} is not a supported hash algorithm", expected=", ".join(ALGORITHMS))
@@ -309,15 +309,15 @@ def get_hash(algo: str, data: bytes) -> str:
 def get_shuffle(
     algo: str, shard_sizes: IntArray, num_canonical_nodes: int, seed: int, epoch: int, block_size: int = 1 << 18
 ) -> NDArray[np.int64]:
-    """int64[samples]: the samples of all shards in the order in which an epoch takes them.
+    """Return the samples of all shards in the order of an epoch, int64[samples].
 
     Args:
         algo: `naive`, `py1s`, `py2s`, `py1br` or `py1e`.
         shard_sizes: int64[k]: samples of each shard.
-        num_canonical_nodes: parts that are shuffled apart.
-        seed: of the run.
-        epoch: from 0.
-        block_size: about how far `py1br` and `py1e` move a sample.
+        num_canonical_nodes: number of parts that are shuffled separately.
+        seed: seed of the run.
+        epoch: number of the epoch, from 0.
+        block_size: approximate distance by which `py1br` and `py1e` move a sample.
 
     Raises:
         ConfigError: an unknown algorithm, or a block too small.

@@ -36,11 +36,11 @@ _NEVER_CALLED = (
 
 
 class Writer:
-    """The methods of all the original's writers; made by the classes below.
+    """Base class with the methods of all the original's writers.
 
     Attributes:
-        local: folder that the dataset is written to; None where it goes to `remote` alone.
-        remote: URL or folder that it goes to; None where it stays.
+        local: folder of the dataset; None if it is only written to `remote`.
+        remote: URL or folder to which the dataset is uploaded, or None.
     """
 
     def __init__(
@@ -269,7 +269,7 @@ def _require_free(target: Place) -> None:
 def _copy(folder: Place, target: Place) -> None:
     """Copy the files of a finished dataset into another store, one after another, the index last.
 
-    Of a dataset that was there, what its index lists and this one does not have is removed.
+    Files of a replaced dataset that its index lists, and that the new dataset doesn't have, are removed.
     """
     before = own_files(target.store, target.path) if target.child(INDEX_NAME).exists() else []
     names = sorted(os.listdir(folder.path), key=lambda name: (name == INDEX_NAME, name))

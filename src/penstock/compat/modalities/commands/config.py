@@ -2,15 +2,15 @@ r"""Reader of Modalities' YAML files, by its rules, without OmegaConf.
 
 | in the file | gives |
 |---|---|
-| `${a.b}`, `${a[0]}`, `${.b}`, `${..b}` | another value; with dots at the front, from the value's own level on up |
+| `${a.b}`, `${a[0]}`, `${.b}`, `${..b}` | another value; leading dots are relative to the value's own level |
 | `${cuda_env:X}` | an environment variable; LOCAL_RANK, RANK and WORLD_SIZE as numbers |
 | `${modalities_env:config_file_path}`, `…:config_folder_path` | the path of the file, and of its folder |
 | `${node_env:num_cpus}` | the number of processors; None for any other name |
 | `${oc.env:X}`, `${oc.env:X,default}` | an environment variable |
 | `\${…}` | these characters themselves |
 
-A value that is one interpolation keeps the type of what it names. Interpolations may stand inside of others. A key that
-stands twice is an error, dates are texts, and `1e3` is a number, as in OmegaConf.
+A value that is a single interpolation keeps the type of the referenced value. Interpolations may be nested. Duplicate
+keys are an error, dates are texts, and `1e3` is a number, as in OmegaConf.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ class _Resolver:
         node: Any = self.root
         place: list[Key] = []
         for key in keys:
-            # On the way there may stand an interpolation, such as a whole section taken from elsewhere.
+            # A value on the path may be an interpolation itself, such as a section copied from elsewhere.
             if isinstance(node, str):
                 node = self._once(tuple(place), node)
             if isinstance(node, list) and (at := _index_in(str(key), len(node))) is not None:
@@ -242,7 +242,7 @@ class _Resolver:
 
 
 def _split(text: str) -> list[str]:
-    """Arguments, at commas that stand outside of quotes and braces."""
+    """Split arguments at commas outside quotes and braces."""
     parts, start, depth, quote = list[str](), 0, 0, ""
     for place, character in enumerate(text):
         if quote:
@@ -291,4 +291,4 @@ _RESOLVERS: dict[str, tuple[Callable[..., Any], int]] = {
     "node_env": (_node_env, 1),
     "oc.env": (_oc_env, 2),
 }
-"""Name → what it does, and how many arguments it takes at most."""
+"""Name → function, and its maximum number of arguments."""

@@ -1,4 +1,4 @@
-"""The commands of `modalities data …` on whole files: same arguments, same bytes, without its ways to lose data.
+"""Commands of `modalities data …` on whole files: same arguments, same bytes, without its data losses.
 
 Each function has the name and the arguments of Modalities' own, and returns a summary, with the differences from what
 Modalities would have done. Memory: 48 MiB of documents, 64 MiB to digest a packed file, 8 bytes per document, 16 bytes

@@ -37,18 +37,18 @@ _ROLE_KEYS = ("role", "from")
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings:
-    """The configuration, checked.
+    """Validated configuration.
 
     Attributes:
         src_path: JSONL of conversations.
-        dst_path: name of the results; they go to a folder beside it.
+        dst_path: name of the results, which are written to a folder next to it.
         messages_key: key of the messages in each line.
         shares: percent of each partition.
-        seed: decides which line goes where.
+        seed: determines the partition of each line.
         pack_config_path: configuration of `pack_encoded_data`.
         role_mapping: role in the data → role in the text.
-        template: of jinja2.
-        template_data: what the template sees as `chat_template_data`.
+        template: jinja2 template.
+        template_data: value of `chat_template_data` in the template.
     """
 
     src_path: Path
@@ -63,15 +63,15 @@ class ChatSettings:
 
 
 def create_instruction_tuning_data(config_file_path: Path, *, progress: Progress | None = None) -> Done:
-    """Render conversations, assign them to train, val and test, and index and pack each partition that has any.
+    """Render conversations, assign them to train, val and test, and index and pack each non-empty partition.
 
-    All goes to `<dst folder>/<src stem>_<7 digits of the configuration's SHA-256>`. Files of an earlier run of the same
-    configuration are replaced.
+    The results are in `<dst folder>/<src stem>_<7 digits of the configuration's SHA-256>`. Files of an earlier run with
+    the same configuration are replaced.
 
     Raises:
-        ConfigError: a setting or the template can't be.
+        ConfigError: a setting or the template is invalid.
         NotFound: a file is missing.
-        PrepareError: a line that is no conversation, has an unknown role, or does not render.
+        PrepareError: a line isn't a conversation, has an unknown role, or can't be rendered.
         MissingExtra: jinja2 is not installed.
     """
     config = load_config(config_file_path)

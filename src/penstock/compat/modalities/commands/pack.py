@@ -45,8 +45,8 @@ class Tokenizer:
 
     Attributes:
         path: a folder with a `tokenizer.json`, or a SentencePiece model.
-        max_length: texts are cut to so many tokens; None for whole texts.
-        special_tokens: tokens of the vocabulary that become special ones.
+        max_length: number of tokens to which texts are truncated; None for whole texts.
+        special_tokens: tokens of the vocabulary that become special tokens.
     """
 
     path: str
@@ -56,7 +56,7 @@ class Tokenizer:
 
 @dataclass(frozen=True, slots=True)
 class PackSettings:
-    """The `settings` section, checked; the sizes of queues and batches have no meaning here."""
+    """Validated `settings` section; the sizes of queues and batches have no effect."""
 
     src_path: Path
     dst_path: Path
@@ -270,7 +270,7 @@ def _pack(settings: PackSettings, source: Path, tokenizer: str, policy: str, pro
 
 
 def _cut(whole: Path, settings: PackSettings, tokenizer: str, report: PackReport, *, overwrite: bool) -> PackReport:
-    """Write documents whose texts have at most `max_length` tokens, special ones counted, as transformers cuts them."""
+    """Write documents truncated to `max_length` tokens, including special ones, as in transformers."""
     most = settings.tokenizer.max_length or 0
     spec, _ = load_tokenizer(tokenizer, LocalStore(), eos=settings.eod_token)
     if spec.around is None:
@@ -300,7 +300,7 @@ def _cut_one(
     document: NDArray[Any], most: int, before: Sequence[int], after: Sequence[int], eos_id: int
 ) -> NDArray[Any]:
     """One document as the original would have it, which cuts a text's tokens and then appends the EOD token."""
-    # Where the last token may be the appended one or the text's own, both readings give the same.
+    # If the last token may be the appended token or part of the text, both interpretations give the same result.
     appended = after[-1] != eos_id if after else len(document) < 2 or int(document[-2]) != eos_id
     ids = document[:-1] if appended else document
     if len(ids) > most:

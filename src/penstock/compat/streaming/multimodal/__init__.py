@@ -1,4 +1,4 @@
-"""The original's `streaming.multimodal`: videos in the shards, or beside them."""
+"""The original's `streaming.multimodal`: videos in the shards, or in separate files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class StreamingInsideWebVid(StreamingDataset):
 
 
 class StreamingOutsideGIWebVid(StreamingDataset):
-    """Videos in files beside the shards, at the path in `content_path`; their bytes are the column `content`.
+    """Videos in separate files, at the path in `content_path`; their bytes are the column `content`.
 
     A file in `extra_local` is read from there, else from `extra_remote`, through the cache folder.
 
@@ -38,7 +38,7 @@ class StreamingOutsideGIWebVid(StreamingDataset):
         options: of `StreamingDataset`.
 
     Raises:
-        ConfigError: one of both folders alone, which the original passes over.
+        ConfigError: only one of both folders is given, which the original ignores.
     """
 
     def __init__(self, *, extra_local: str | None = None, extra_remote: str | None = None, **options: Any) -> None:
@@ -50,11 +50,11 @@ class StreamingOutsideGIWebVid(StreamingDataset):
         self._extra = [fixed_path(folder) for folder in (extra_local, extra_remote) if folder]
 
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
-        """Sample `sample_id`, with its video.
+        """Return sample `sample_id`, with its video.
 
         Raises:
             NotFound: there is no such video.
-            UnsafeData: a path that leaves the folder.
+            UnsafeData: the path leads out of the folder.
         """
         found: Any = super().get_item(sample_id, retry)
         if self._extra:
@@ -68,4 +68,4 @@ class StreamingOutsideGIWebVid(StreamingDataset):
 
 
 class StreamingOutsideDTWebVid(StreamingOutsideGIWebVid):
-    """The same: here all that is far away is fetched ahead of its use, or when it is needed."""
+    """Same as the base class: here, all remote files are fetched ahead of use, or on demand."""

@@ -1,4 +1,4 @@
-"""The original's `streaming.text`: datasets of texts, tokenised as they are read."""
+"""The original's `streaming.text`: datasets of texts that are tokenized on reading."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _IGNORED = -100
 
 
 class _Tokenised(StreamingDataset):
-    """Texts of the column `text` as a tokenizer of transformers encodes them, all of one length.
+    """Texts of the column `text`, encoded by a tokenizer of transformers to one length.
 
     Args:
-        tokenizer_name: name or folder, as `AutoTokenizer.from_pretrained` takes it.
-        max_seq_len: tokens of each sample: longer texts are cut, shorter ones padded.
+        tokenizer_name: name or folder, as for `AutoTokenizer.from_pretrained`.
+        max_seq_len: tokens per sample; longer texts are truncated, shorter ones padded.
         group_method: `"truncate"`.
         options: of `StreamingDataset`.
 
@@ -77,7 +77,7 @@ class StreamingEnWiki(StreamingDataset):
         super().__init__(**{**AS_THERE, **options})
 
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
-        """int32[n] `input_ids`, `token_type_ids`, `attention_mask`; int64[n] `labels`, -100 where nothing is masked."""
+        """Return int32[n] `input_ids`, `token_type_ids`, `attention_mask`; int64[n] `labels`, -100 if not masked."""
         stored: Mapping[str, bytes] = super().get_item(sample_id, retry)
         found: dict[str, Any] = {
             name: np.frombuffer(data, _DTYPES.get(name, np.int32)) for name, data in stored.items()

@@ -19,7 +19,7 @@ _Transform = Callable[..., Any]
 
 
 class StreamingVisionDataset(StreamingDataset):
-    """Pairs of the columns `x`, an image, and `y`. Without a transform of its own, `x` is torchvision's tensor of it.
+    """Pairs of the columns `x`, an image, and `y`. By default, `x` is converted to torchvision's tensor.
 
     Args:
         transforms: takes `x` and `y`, and returns both.
