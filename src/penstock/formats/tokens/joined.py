@@ -1,8 +1,8 @@
-"""Token files that are made of parts without a look at their tokens: what stands around these, and digests that join.
+"""Token files made of parts without reading their tokens: the bytes around the tokens, and joined digests.
 
-Where parts are joined by a store, no token comes here. So the side file of such a file has no digests of 64 MiB blocks,
-but digests of runs of documents, under the name `documents`: each of version 2, which says of how many documents it is.
-A run ends at the first document border at or after a multiple of 2^24 tokens: where parts ended has no influence.
+If a store joins the parts, no token is read here. So the side file of such a file has no digests of 64 MiB blocks, but
+digests of runs of documents, under the name `documents`: each of version 2, which includes the number of documents. A
+run ends at the first document border at or after a multiple of 2^24 tokens, independent of the ends of the parts.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from penstock.formats.tokens.writer import token_manifest
 from penstock.types import Buffer, Finding, IntArray, Manifest
 
 DOCUMENTS = "documents"
-"""Name in a side file's block digests of those of runs of documents."""
+"""Name of the digests of runs of documents in a side file's block digests."""
 
 RUN_TOKENS = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedTokens:
-    """Documents that lie in parts, back to back.
+    """Documents stored in parts, back to back.
 
     Attributes:
-        lengths: gives runs of int64[k], the tokens of each document.
-        num_docs, num_tokens: in all.
-        max_token_id: the largest id, -1 where there is no token.
-        digests: of runs of documents: see `RunDigests`.
+        lengths: yields runs of int64[k], the tokens of each document.
+        num_docs, num_tokens: totals.
+        max_token_id: the largest id, -1 without tokens.
+        digests: digests of runs of documents: see `RunDigests`.
         token_bytes: width of the tokens, little-endian.
     """
 
@@ -50,7 +50,7 @@ class JoinedTokens:
     token_bytes: int
 
     def hexdigest(self) -> str:
-        """The document digest, of version 2."""
+        """Return the document digest, of version 2."""
         return join_digests(self.digests)
 
 
@@ -64,17 +64,17 @@ def _no_table() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """What stands around the tokens in the files of a dataset.
+    """Bytes around the tokens in the files of a dataset.
 
     Attributes:
-        head: before the tokens, in their file.
-        tail: after them.
-        index: of a file beside it; None where there is none.
-        options: the writer's own, for the side file.
-        given: what is said of the data, for the side file.
-        index_name: name of the file beside it in the side file's block digests.
-        joint_binding: binding of both files, from that of each.
-        starts: `Manifest.starts`, asked for once head and tail are written.
+        head: bytes before the tokens, in their file.
+        tail: bytes after them.
+        index: content of a separate index file; None if there is none.
+        options: the writer's own options, for the side file.
+        given: provenance of the data, for the side file.
+        index_name: name of the index file in the side file's block digests.
+        joint_binding: combines the bindings of both files.
+        starts: `Manifest.starts`, called once head and tail are written.
     """
 
     head: bytes
@@ -89,10 +89,10 @@ class Frame:
 
 @runtime_checkable
 class JoinsTokens(Protocol):
-    """A format whose files hold the tokens of parts as they are."""
+    """Format whose files contain the tokens of parts unchanged."""
 
     def join(self, options: Mapping[str, Any], tokens: JoinedTokens, path: str, /) -> Frame | None:
-        """What stands around them; None where this dataset stores tokens otherwise. Options as `create` takes them."""
+        """Return the bytes around the tokens; None if this dataset stores tokens otherwise. Options as in `create`."""
         ...
 
 
@@ -104,15 +104,15 @@ def joined_manifest(
     binding: str,
     block_digests: Mapping[str, tuple[str, ...]],
 ) -> Manifest:
-    """The side file of a dataset of parts.
+    """Return the side file of a dataset of parts.
 
     Args:
-        format: of the dataset.
-        tokens: in it.
-        frame: around them.
-        size_bytes: of all its files.
+        format: format of the dataset.
+        tokens: tokens of the dataset.
+        frame: bytes around them.
+        size_bytes: size of all its files.
         binding: see `Manifest`.
-        block_digests: of files that hold no tokens.
+        block_digests: digests of files without tokens.
     """
     digests = {DOCUMENTS: tokens.digests, **block_digests}
     return token_manifest(
@@ -128,7 +128,7 @@ def joined_manifest(
 
 
 def as_before(made: Manifest, known: Manifest | None, documents: RunDigests) -> Manifest:
-    """A side file that is made anew, with digests of runs of documents if the one before had them."""
+    """Return a rebuilt side file, with digests of runs of documents if the previous one had them."""
     if known is None or DOCUMENTS not in known.block_digests:
         return made
     digests = documents.finish()
@@ -140,7 +140,7 @@ def as_before(made: Manifest, known: Manifest | None, documents: RunDigests) -> 
 
 @dataclass(slots=True)
 class RunDigests:
-    """The digests of the runs of a dataset's documents, which come in order."""
+    """Digests of the runs of a dataset's documents, which are added in order."""
 
     num_tokens: int = 0
     _begin: int = 0
@@ -158,7 +158,7 @@ class RunDigests:
         return stops if stops and stops[-1] == len(lengths) else [*stops, len(lengths)]
 
     def add(self, digest: str, num_tokens: int) -> None:
-        """Add documents of one piece by their digest."""
+        """Add the documents of one piece by their digest."""
         self._run.update_digest(digest)
         self.num_tokens += num_tokens
         if self.num_tokens >= _goal_after(self._begin):
@@ -173,7 +173,7 @@ class RunDigests:
             first, place = stop, place + count
 
     def finish(self) -> tuple[str, ...]:
-        """All digests."""
+        """Return all digests."""
         self._close()
         return tuple(self._done)
 
@@ -192,7 +192,7 @@ def _goal_after(num_tokens: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class DocumentsTask:
-    """A run of documents whose digest is asked for: they begin at token `start`."""
+    """Run of documents to digest, starting at token `start`."""
 
     file: CheckedTokens
     path: str
@@ -201,12 +201,12 @@ class DocumentsTask:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name of the task in errors."""
         return f"{self.path}, {len(self.lengths)} documents from token {self.start}"
 
 
 def run_digest(task: DocumentsTask) -> str:
-    """The digest of a run of documents; what could not be read, in words."""
+    """Return the digest of a run of documents, or the message of a read error."""
     try:
         tokens = task.file.tokens(task.start, task.start + int(task.lengths.sum()))
     except PenstockError as error:
@@ -217,15 +217,15 @@ def run_digest(task: DocumentsTask) -> str:
 def check_documents(
     tokens: TokenRun, starts: IntArray, manifest: Manifest, advice: str, run: Run, *, is_told: bool
 ) -> Iterator[Finding]:
-    """Runs of documents whose digest is not the one of the side file; each of them is a task.
+    """Yield findings of runs of documents whose digest differs from the side file; each run is a task.
 
     Args:
-        tokens: they.
-        starts: int64[n_docs + 1]: first token of each document, and the number of tokens.
-        manifest: the side file; one without such digests is held against what it says of all documents.
+        tokens: the tokens.
+        starts: first token of each document, and the number of tokens: int64[n_docs + 1].
+        manifest: the side file; without such digests, its digest of all documents is compared.
         advice: what to do.
-        run: does the tasks.
-        is_told: blocks of the files differ: that documents do, somewhere, is no news.
+        run: runs the tasks.
+        is_told: blocks of the files differ, so differing documents aren't reported again.
     """
     stated = [digest for digest in manifest.block_digests.get(DOCUMENTS, ()) if is_joinable(digest)]
     if not stated:
@@ -257,7 +257,7 @@ def _other_documents(format: str, path: str, found: str, manifest: Manifest, adv
 
 @dataclass(frozen=True, slots=True)
 class StatedTask:
-    """Tokens `[start, stop)`, of which digest and largest id are asked for; with `lengths`: whole documents."""
+    """Tokens `[start, stop)` whose digest and largest id are computed; with `lengths`, whole documents."""
 
     file: ReadTokens
     path: str
@@ -267,7 +267,7 @@ class StatedTask:
 
     @property
     def described(self) -> str:
-        """What an error calls it."""
+        """Name of the task in errors."""
         return f"{redact(self.path)}, documents in tokens {self.start} to {self.stop}"
 
 

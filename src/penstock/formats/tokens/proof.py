@@ -1,4 +1,4 @@
-"""What the side file of a token file proves of its tokens: blocks of its bytes, runs of documents, or all documents."""
+"""Comparison of a token file with its side file: blocks of its bytes, runs of documents, or all documents."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def token_proof(
     *,
     in_order: bool = True,
 ) -> Proof:
-    """What is proved of the tokens of one file.
+    """Return the proof of the tokens of one file.
 
     Args:
-        source: they.
-        manifest: what their side file says.
-        store: where it is.
-        path: the file.
-        start_bytes: where tokens begin in it.
-        num_tokens: so many it holds.
-        token_bytes: of each there, which may be more than in the source.
-        indexes: name in the side file → path of files beside it.
-        in_order: they lie in the order of the source; else the whole file is proved with any of them.
+        source: the tokens.
+        manifest: their side file.
+        store: store of the file.
+        path: path of the file.
+        start_bytes: offset of its tokens.
+        num_tokens: number of its tokens.
+        token_bytes: width of a token in the file, which may be more than in the source.
+        indexes: name in the side file → path of files next to it.
+        in_order: tokens are in the order of the source; otherwise the whole file is verified with any of them.
     """
     digests = manifest.block_digests
     runs: list[ProvedRun] = []
@@ -81,7 +81,7 @@ def _document_runs(source: TokenSource, path: str, digests: tuple[str, ...]) -> 
 
 @dataclass(frozen=True, slots=True)
 class _Documents:
-    """Documents, which say whether they have their digest when they are called."""
+    """Documents of a source; a call verifies their digest."""
 
     source: TokenSource
     path: str

@@ -56,13 +56,13 @@ _COMPRESSED = {".gz": _GZIP, ".zst": _ZSTD, ".xz": b"\xfd7zXZ", ".bz2": b"BZh", 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the tokens of a file are.
+    """Location of the tokens of a file.
 
     Attributes:
         layout: `"llm.c"`, `"npy"`, or one of `HEADERLESS`.
-        start_bytes: place of the first token.
-        num_tokens: tokens in the file.
-        stored: their dtype.
+        start_bytes: position of the first token.
+        num_tokens: number of tokens in the file.
+        stored: dtype of the tokens.
     """
 
     layout: str
@@ -72,11 +72,11 @@ class Geometry:
 
 
 def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Problem:
-    """Where the tokens are: by the header, else as `layout` says; one read.
+    """Return the location of the tokens, by the header or else by `layout`; one read.
 
     Raises:
-        NotFound: no such file.
-        ConfigError: no layout is given and none can be known, or the header says another one.
+        NotFound: there is no such file.
+        ConfigError: no layout is given and none can be detected, or the header contradicts it.
         Unsupported: the file is compressed, by its name and its first bytes.
     """
     size_bytes = store.size(path)
@@ -97,11 +97,11 @@ def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Pro
 
 
 def open_raw(store: Store, path: str, options: OpenOptions) -> RunSource:
-    """Open a file of tokens: one read, whatever its size.
+    """Open a file of tokens, by one read for any size.
 
     Raises:
-        NotFound: no such file.
-        ConfigError: the width of the tokens is not known: give `layout=`.
+        NotFound: there is no such file.
+        ConfigError: the width of the tokens is unknown: pass `layout=`.
         FormatError: header and size contradict each other.
     """
     found = find_geometry(store, path, options.layout)
@@ -124,11 +124,11 @@ def open_raw(store: Store, path: str, options: OpenOptions) -> RunSource:
 
 
 def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
-    """Findings: header and size; at `sample` and `full` also ids against `vocab_size`.
+    """Check header and size; at `sample` and `full` also ids against `vocab_size`.
 
     Raises:
-        NotFound: no such file.
-        ConfigError: the width of the tokens is not known.
+        NotFound: there is no such file.
+        ConfigError: the width of the tokens is unknown.
     """
     found = find_geometry(store, path, options.layout)
     if isinstance(found, Problem):
@@ -155,7 +155,7 @@ def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> li
 
 
 def _check_table(store: Store, path: str, num_tokens: int) -> list[Finding]:
-    """What is wrong with the documents in the table beside the tokens, where there is one."""
+    """Yield findings about the documents in the table next to the tokens, if there is one."""
     table = table_path(path)
     if table is None or not store.exists(table):
         return []
@@ -168,7 +168,7 @@ def _check_table(store: Store, path: str, num_tokens: int) -> list[Finding]:
 
 
 def _headed(path: str, size_bytes: int, head: bytes) -> Geometry | Problem | None:
-    """What a header says; None where there is none."""
+    """Return the facts in a header; None if there is none."""
     if head.startswith(_NPY_MAGIC):
         return _npy(path, size_bytes, head)
     if len(head) >= 12:
@@ -242,7 +242,7 @@ class _RawTokens:
     )  # fmt: skip
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the header of llm.c or NumPy; a file without one can't be known."""
+        """Detect the format by the header of llm.c or NumPy; a file without one can't be detected."""
         try:
             size_bytes = store.size(path)
             found = _headed(path, size_bytes, store.get(path, 0, min(size_bytes, _NPY_HEADER_BYTES)))
@@ -254,7 +254,7 @@ class _RawTokens:
                 "no header. If it contains bare tokens: --format raw-tokens --layout uint16 (format=, layout=)",
             )
         if isinstance(found, Problem):
-            # A file that was cut off is better refused by `open`, which says so; an array of floats is another thing.
+            # A truncated file is accepted here, because `open` describes the damage; an array of floats isn't.
             return Sniff(found.code == "raw-tokens.size" and path.endswith(self.traits.suffixes), found.what)
         return Sniff(True, f"a header of {found.layout}")
 

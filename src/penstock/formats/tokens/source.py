@@ -1,4 +1,4 @@
-"""Token sources: what all token formats share, and read-only formats in whole, over a layout of their files."""
+"""Token sources: code shared by all token formats, and complete read-only formats over a layout of their files."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _log = logger()
 
 
 class Borders(Protocol):
-    """How a format tells where documents begin."""
+    """Document borders of a format."""
 
     def find(self) -> IntArray:
-        """int64[n_docs + 1]: first token of each document, and the number of tokens; may read everything."""
+        """Return first tokens and number of tokens, int64[n_docs + 1]; may read everything."""
         ...
 
     def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
@@ -52,7 +52,7 @@ class Borders(Protocol):
 
 
 class Ids(Protocol):
-    """A run of ids in files: `FileIds`, or those of several files."""
+    """Run of ids in files: `FileIds`, or those of several files."""
 
     @property
     def dtype(self) -> np.dtype[Any]: ...
@@ -71,7 +71,7 @@ class Ids(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class IndexBorders:
-    """Borders that stand in an index.
+    """Borders from an index.
 
     Attributes:
         read: gives int64[n_docs + 1].
@@ -80,23 +80,25 @@ class IndexBorders:
     read: Callable[[], IntArray]
 
     def find(self) -> IntArray:
-        """See `Borders`."""
+        """Return the borders as `Borders` does."""
         return self.read()
 
     def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """See `Borders`."""
+        """Return the flags as `Borders` does."""
         return flags_of_starts(doc_starts(), starts, length)
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedBorders:
-    """Borders at one token in the data. Finding them all reads everything once; a window needs itself alone.
+    """Borders at one token in the data.
+
+    Finding all borders reads everything once; a window needs only its own tokens.
 
     Attributes:
         ids: the tokens.
-        path: for errors.
-        mark: the id; None where it is not known.
-        before: the id is the first of each document; else the last.
+        path: path for errors.
+        mark: the separating id; None if unknown.
+        before: the id is the first of each document, otherwise the last.
     """
 
     ids: Ids
@@ -105,7 +107,7 @@ class MarkedBorders:
     before: bool
 
     def find(self) -> IntArray:
-        """See `Borders`; raises `ConfigError` where no token has the id. Memory: 8 bytes a document, and 16 MiB."""
+        """Return the borders; raise `ConfigError` if no token has the id. Memory: 8 bytes per document, and 16 MiB."""
         mark = self._mark()
         found = [np.zeros(1, np.int64)]
         for start in range(0, self.ids.num_tokens, _SCAN_TOKENS):
@@ -114,11 +116,11 @@ class MarkedBorders:
         if self.ids.num_tokens and not any(map(len, found[1:])):
             raise no_such_mark(self.path, mark)
         borders = np.concatenate([*found, np.array([self.ids.num_tokens])])
-        # Both ends may be borders already: of an empty file, and where the first or the last token is the mark.
+        # Both ends may be borders already: for an empty file, or if the first or the last token is the mark.
         return borders[np.append(True, np.diff(borders) > 0)]
 
     def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """See `Borders`."""
+        """Return the flags as `Borders` does."""
         mark = self._mark()
         if self.before:
             flags = self.ids.gather(starts, length) == mark
@@ -142,20 +144,20 @@ class MarkedBorders:
 
 @dataclass(frozen=True, slots=True)
 class OneDocument:
-    """Borders of a run that is one document, or of none where it is empty.
+    """Border of a run that is one document, or none if it is empty.
 
     Attributes:
-        num_tokens: of the run.
+        num_tokens: number of tokens of the run.
     """
 
     num_tokens: int
 
     def find(self) -> IntArray:
-        """See `Borders`."""
+        """Return the borders as `Borders` does."""
         return np.array([0, self.num_tokens] if self.num_tokens else [0], np.int64)
 
     def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """See `Borders`."""
+        """Return the flags as `Borders` does."""
         return flags_of_starts(self.find(), starts, length)
 
 
@@ -198,7 +200,7 @@ class StoredTokens(StoredSource):
     starts_version: str
     had_eos_borders: Any = False
     reads_alone = False
-    """Whether `_read_document` reads a document without `doc_starts` of all."""
+    """Return whether `_read_document` reads a document without `doc_starts` of all."""
 
     gather_flagged: Any = None
     borders_of: Any = None
@@ -277,7 +279,7 @@ class StoredTokens(StoredSource):
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all."""
+        """Number of tokens."""
         return self.ids.num_tokens
 
     @property
@@ -413,7 +415,7 @@ class RunSource(StoredTokens):
 
     @property
     def is_marked(self) -> bool:
-        """Whether documents are separated by that id: then the last one may be without it."""
+        """Whether that id separates documents, so that the last one may lack it."""
         return isinstance(self._layout.borders, MarkedBorders)
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:

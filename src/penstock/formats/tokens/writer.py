@@ -29,7 +29,7 @@ _FRESH_PARTS = 1024
 
 
 def token_options(options: Mapping[str, Any], own: Sequence[str], path: str) -> tuple[dict[str, Any], Provenance]:
-    """The options of `penstock.create` that are given: a format's own ones, and what is said of the data.
+    """Return the options passed to `penstock.create`: a format's own ones, and the provenance of the data.
 
     Raises:
         ConfigError: an unknown option.
@@ -41,7 +41,7 @@ def token_options(options: Mapping[str, Any], own: Sequence[str], path: str) -> 
 
 
 class _Counted(Protocol):
-    """What is known of all documents of a dataset."""
+    """Facts about all documents of a dataset."""
 
     @property
     def num_docs(self) -> int: ...
@@ -56,13 +56,13 @@ class _Counted(Protocol):
 
 
 class TokenTally:
-    """Counts, largest id and digest of the documents that a writer takes.
+    """Counts, largest id and digest of the documents passed to a writer.
 
     Args:
-        keep_lengths: for `lengths()`; takes 4 bytes a document, 8 where one has 2^32 tokens or more.
+        keep_lengths: keep them for `lengths()`; takes 4 bytes per document, or 8 if one has 2^32 tokens or more.
 
     Attributes:
-        expected: gives the digest where it is known without a look at the documents; see `ExpectsDigest`.
+        expected: returns the digest if it is known without reading the documents; see `ExpectsDigest`.
     """
 
     __slots__ = ("_digest", "_fresh", "_keep_lengths", "_lengths", "expected", "max_token_id", "num_docs", "num_tokens")
@@ -83,12 +83,12 @@ class TokenTally:
         self.add_lengths(doc_lengths, max_token_id)
 
     def add_tokens(self, tokens: NDArray[Any]) -> None:
-        """Add tokens alone, of documents whose lengths come by `add_lengths`."""
+        """Add only tokens, of documents whose lengths are added by `add_lengths`."""
         if self.expected is None:
             self._digest.update(tokens, np.empty(0, np.int64))
 
     def add_lengths(self, doc_lengths: IntArray, max_token_id: int) -> None:
-        """Add int64[n_docs] lengths alone, and the largest id of these documents (-1: no token)."""
+        """Add only lengths, int64[n_docs], and the largest id of these documents (-1: no token)."""
         if self.expected is None:
             self._digest.update_lengths(doc_lengths)
         if self._keep_lengths:
@@ -102,28 +102,28 @@ class TokenTally:
         self.max_token_id = max(self.max_token_id, max_token_id)
 
     def lengths(self) -> Iterator[IntArray]:
-        """All document lengths, in runs of at most 2^16."""
+        """Yield all document lengths, in runs of at most 2^16."""
         for run in (*self._lengths, *self._fresh):
             for start in range(0, len(run), 1 << 16):
                 yield run[start : start + (1 << 16)].astype(np.int64)
 
     def hexdigest(self) -> str:
-        """The document digest; nothing can be added after it."""
+        """Return the document digest; nothing can be added after it."""
         return self._digest.hexdigest() if self.expected is None else self.expected()
 
 
 def read_part(
     path: str, start_bytes: int, doc_lengths: IntArray, dtype: np.dtype[Any], limit: int, max_token_id: int | None
 ) -> tuple[NDArray[np.uint8], IntArray]:
-    """The tokens of a part that lie back to back in a local file, and what they are cut into.
+    """Return the tokens of a part that are back to back in a local file, and the lengths of its documents.
 
     Args:
         path: local file.
-        start_bytes: where its tokens begin.
+        start_bytes: offset of its tokens.
         doc_lengths: int64[n_docs], in tokens.
-        dtype: of the tokens.
+        dtype: dtype of the tokens.
         limit: ids must be below it.
-        max_token_id: the largest id, as far as it is known.
+        max_token_id: the largest id, if known.
 
     Returns:
         uint8[n_bytes], mapped, and int64[n_docs].
@@ -146,10 +146,10 @@ def read_part(
 
 
 def document_run(batch: Batch, path: str) -> tuple[NDArray[Any], IntArray]:
-    """A batch of documents as one run: integers [n_tokens] and their int64[n_docs] lengths.
+    """Return a batch of documents as one run: integers [n_tokens] and their int64[n_docs] lengths.
 
     Raises:
-        ConfigError: a field that is not `tokens`, or values that are no rows of integers.
+        ConfigError: a field other than `tokens`, or values that aren't rows of integers.
     """
     require_fields(batch, path)
     if batch.keys() != {"tokens"}:
@@ -170,7 +170,7 @@ def document_run(batch: Batch, path: str) -> tuple[NDArray[Any], IntArray]:
 
 
 def check_lengths(num_tokens: int, doc_lengths: Any) -> IntArray:
-    """int64[n_docs]: document lengths that fill a run exactly; raises `ConfigError`."""
+    """Return document lengths that fill a run exactly, int64[n_docs]; raise `ConfigError` if they don't."""
     lengths = as_tokens(doc_lengths).astype(np.int64, copy=False)
     if len(lengths) and int(lengths.min()) < 0:
         raise ConfigError("a negative document length", found=int(lengths.min()))
@@ -190,7 +190,7 @@ class TokenWriter(BaseWriter):
     committed (`_close`).
 
     Args:
-        path: of the dataset.
+        path: path of the dataset.
         part_dtype: of the tokens that `write_part` takes, little-endian.
         limit: ids must be below it.
         given: what the caller recorded about the data.
@@ -299,7 +299,7 @@ class TokenFileWriter(TokenWriter):
         return b""
 
     def write_joined(self, rows: JoinedRows, /) -> None:
-        """See `penstock._kinds.JoinsRows`.
+        """Join rows; see `penstock._kinds.JoinsRows`.
 
         Raises:
             Unsupported: tokens are stored in another width.
@@ -364,16 +364,16 @@ def token_manifest(
     binding: str,
     starts: str | None = None,
 ) -> Manifest:
-    """The side file of a token dataset.
+    """Return the side file of a token dataset.
 
     Args:
         format_name: name of the format.
-        tally: of all documents; a `TokenTally` is finished by this.
-        given: what the caller said about the data.
+        tally: tally of all documents; a `TokenTally` is finished by this.
+        given: provenance of the data.
         options: the writer's own options.
-        size_bytes: bytes of the data files.
+        size_bytes: size of the data files.
         block_digests: name in the dataset → digests of the file's blocks.
-        binding: of the data file.
+        binding: binding of the data file.
         starts: see `Manifest`.
     """
     return Manifest(

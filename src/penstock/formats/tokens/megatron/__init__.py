@@ -53,7 +53,7 @@ class _Megatron:
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By the first bytes of the index."""
+        """Detect the format by the first bytes of the index."""
         store = reading_commit(store, path)
         prefix = prefix_of(store, path)
         if is_index(store, idx_path(prefix)):
@@ -65,7 +65,7 @@ class _Megatron:
         return Sniff(False, "no .idx and .bin with this name")
 
     def files_at(self, path: str, /) -> tuple[str, ...]:
-        """The files of the dataset that `path` names."""
+        """Return the files of the dataset that `path` names."""
         prefix = path[:-4] if path.endswith((".bin", ".idx")) else path
         return bin_path(prefix), idx_path(prefix)
 

@@ -19,13 +19,13 @@ from penstock.types import Manifest, OpenOptions
 def write_megatron_manifest(
     store: Store, path: str, options: OpenOptions, known: Manifest | None = None, *, replace: bool = False
 ) -> str:
-    """Count and digest a dataset, and write what is found beside it; returns the side file's path.
+    """Count and digest a dataset, and write its side file; return the side file's path.
 
-    What `known`, else a side file that fits, says about tokenizer, inputs and options is kept. Reads every byte twice.
-    Memory: 16 bytes a sequence and 64 MiB.
+    Tokenizer, inputs and options in `known`, else in a side file that fits, are kept. Every byte is read twice. Memory:
+    16 bytes per sequence and 64 MiB.
 
     Raises:
-        FormatError: the files are damaged, or contradict the side file that is there and `replace` is false.
+        FormatError: the files are damaged, or contradict the existing side file and `replace` is false.
     """
     committed = reading_commit(store, path)
     prefix = prefix_of(committed, path)

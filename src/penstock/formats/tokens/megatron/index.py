@@ -1,4 +1,4 @@
-"""The arrays of an index: lengths, pointers, document borders and modes, and where that puts every document."""
+"""Arrays of an index: lengths, pointers, document borders and modes, and the resulting position of every document."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RECREATE = "Try `penstock repair`, which rebuilds the index if possible; otherw
 
 
 class IndexArrays:
-    """Slices of the arrays, from a map or by reads; opening reads nothing. Picklable with its source alone."""
+    """Slices of the arrays, mapped or by reads; opening reads nothing. Picklable only with its source."""
 
     __slots__ = ("_mapped", "_pread", "bin_bytes", "header", "prefix", "store")
 
@@ -51,28 +51,28 @@ class IndexArrays:
         self.bin_bytes = bin_bytes
 
     def lengths(self, start: int, stop: int) -> IntArray:
-        """int64[stop - start]: tokens of these sequences, unchecked."""
+        """Return the tokens of each of these sequences, int64[stop - start], unchecked."""
         return self._read(HEADER_BYTES, "<i4", start, stop).astype(np.int64)
 
     def pointers(self, start: int, stop: int) -> IntArray:
-        """int64[stop - start]: first byte of these sequences in the `.bin`, unchecked."""
+        """Return the first byte in the `.bin` of each of these sequences, int64[stop - start], unchecked."""
         return self._read(self.header.pointers_at, "<i8", start, stop).astype(np.int64)
 
     def borders(self, start: int, stop: int) -> IntArray:
-        """int64[stop - start]: entries of the document index: first sequence of each document, and the end."""
+        """Return entries of the document index, int64[stop - start]: first sequence of each document, and the end."""
         return self._read(self.header.documents_at, "<i8", start, stop).astype(np.int64)
 
     def modes(self) -> NDArray[np.int8] | None:
-        """int8[n_sequences]: mode of each sequence; None where the index has none."""
+        """Return the mode of each sequence, int8[n_sequences]; None if the index has none."""
         if not self.header.has_modes:
             return None
         return self._read(self.header.modes_at, "i1", 0, self.header.num_sequences).copy()
 
     def document(self, index: int) -> tuple[IntArray, IntArray]:
-        """(first token in the `.bin`, tokens), each int64[k]: the sequences of one document.
+        """Return (first token in the `.bin`, tokens) of the sequences of one document, each int64[k].
 
         Raises:
-            Corrupt: an entry contradicts the others, or leaves the `.bin`.
+            Corrupt: an entry contradicts the others, or is outside the `.bin`.
         """
         first, stop = self.borders(index, index + 2).tolist()
         if not 0 <= first <= stop <= self.header.num_sequences:
@@ -95,13 +95,13 @@ class IndexArrays:
 
 
 def sequence_starts(index: IndexArrays) -> tuple[IntArray, bool]:
-    """int64[n_sequences + 1]: first token of each sequence in the order of the index, and the end; and whether the
-    sequences lie in that order back to back from the first byte of the `.bin` on.
+    """Return the first token of each sequence and the end, and whether the sequences are in file order.
 
-    Memory: 8 bytes a sequence, and 64 MiB.
+    The first token is counted in the order of the index: int64[n_sequences + 1]. The flag is true if the sequences are
+    back to back in that order from the first byte of the `.bin`. Memory: 8 bytes per sequence, and 64 MiB.
 
     Raises:
-        Corrupt: a sequence leaves the `.bin`, or together they hold more than it does.
+        Corrupt: a sequence is outside the `.bin`, or together they are longer than it.
     """
     starts = np.zeros(index.header.num_sequences + 1, np.int64)
     width = index.header.kind.itemsize
@@ -121,7 +121,7 @@ def sequence_starts(index: IndexArrays) -> tuple[IntArray, bool]:
 
 
 def document_starts(index: IndexArrays, starts: IntArray) -> IntArray:
-    """int64[n_docs + 1]: first token of each document, and the end, from `sequence_starts`; raises `Corrupt`."""
+    """Return the first token of each document and the end, int64[n_docs + 1]; raise `Corrupt` for a wrong index."""
     for problem in _border_problems(index):
         raise problem.error()
     return starts[index.borders(0, index.header.num_documents + 1)]
@@ -200,7 +200,7 @@ def trailing_problem(index: IndexArrays, stop_bytes: int) -> Problem | None:
 
 
 def index_problems(index: IndexArrays) -> Iterator[Problem]:
-    """Everything wrong with the arrays; warnings for what Megatron reads and a writer would not make."""
+    """Yield all problems of the arrays; warnings for entries that Megatron reads and no writer makes."""
     yield from _sequence_problems(index)
     yield from _border_problems(index)
 
@@ -209,7 +209,7 @@ def index_problems(index: IndexArrays) -> Iterator[Problem]:
 
 
 def _sequences(index: IndexArrays) -> Iterator[tuple[int, IntArray, IntArray]]:
-    """`(first sequence, lengths, pointers)` of a million at a time."""
+    """Yield `(first sequence, lengths, pointers)` of a million sequences at a time."""
     count = index.header.num_sequences
     for first in range(0, count, _STEP):
         stop = min(count, first + _STEP)
@@ -217,7 +217,7 @@ def _sequences(index: IndexArrays) -> Iterator[tuple[int, IntArray, IntArray]]:
 
 
 def _wrong_sequences(index: IndexArrays, lengths: IntArray, pointers: IntArray) -> IntArray:
-    """Places of sequences that are not in the `.bin`."""
+    """Return the places of sequences that are outside the `.bin`."""
     width = index.header.kind.itemsize
     outside = (lengths < 0) | (pointers < 0) | (pointers > index.bin_bytes - lengths * width)
     return np.flatnonzero(outside | (pointers % width != 0))
@@ -314,7 +314,7 @@ def _sequence(index: IndexArrays, number: int, lengths: IntArray, pointers: IntA
 
 
 def _is_cut(index: IndexArrays, length: int, pointer: int) -> bool:
-    """Whether a sequence would be right in a longer `.bin`."""
+    """Return whether a sequence would be right in a longer `.bin`."""
     return length >= 0 and pointer >= 0 and pointer % index.header.kind.itemsize == 0
 
 

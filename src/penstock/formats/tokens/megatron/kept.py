@@ -80,13 +80,13 @@ def output_of(path: str) -> str:
 
 
 def prefix_of(store: Store, path: str) -> str:
-    """The prefix that is to be read: as named, or that of the dataset which is whole where a replacement was killed."""
+    """Return the prefix to read: as named, or that of the complete dataset if a replacement was killed."""
     prefix = named_prefix(store, path)
     return prefix if store.exists(idx_path(prefix)) else (_whole(store, prefix) or prefix)
 
 
 def is_half_replaced(store: Store, prefix: str) -> bool:
-    """Whether a writer was killed while it replaced a dataset: one is whole, under hidden names."""
+    """Return whether a writer was killed during a replacement, so that a complete dataset has hidden names."""
     return not store.exists(idx_path(prefix)) and _whole(store, prefix) is not None
 
 
@@ -104,7 +104,7 @@ def _whole(store: Store, prefix: str) -> str | None:
 
 
 def end_replacement(store: Store, prefix: str) -> None:
-    """Give the index that the tokens belong to its name, where none has it, and remove the other one."""
+    """Give the index that fits the tokens its final name, if it has none, and remove the other one."""
     new, old = new_prefix(prefix), old_prefix(prefix)
     waiting = [name for name in (idx_path(new), idx_path(old)) if store.exists(name)]
     side = side_file_path(prefix) + NEXT
@@ -142,7 +142,7 @@ def drop_kept(store: Store, prefix: str) -> None:
 
 
 def left_names(store: Store, prefix: str) -> list[str]:
-    """Second names that are there, by their base names."""
+    """Return existing second names, by their base names."""
     paths = [name(kept_prefix(prefix)) for name in _NAMES]
     paths += [idx_path(old_prefix(prefix)), idx_path(new_prefix(prefix)), side_file_path(prefix) + NEXT]
     return [os.path.basename(path) for path in paths if store.exists(path)]

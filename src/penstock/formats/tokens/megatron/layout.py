@@ -1,4 +1,4 @@
-"""What the two files of a dataset are called, and what the header of the index says."""
+"""Names of the two files of a dataset, and the header of the index."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
 HEADER_BYTES = 34
 MOST_LENGTH = (1 << 31) - 1
-"""Tokens that a sequence can have: lengths are int32."""
+"""Largest number of tokens in a sequence: lengths are int32."""
 
 _OLD, _NEW = ".penstock-old", ".penstock-new"
 _HEADER = struct.Struct("<9sQBQQ")
@@ -29,11 +29,11 @@ _REPAIR = "Try `penstock repair`, which rebuilds the index if possible; otherwis
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How ids are stored under one dtype code.
+    """Storage of ids under one dtype code.
 
     Attributes:
-        code: in the header.
-        name: numpy's name of the dtype.
+        code: code in the header.
+        name: NumPy's name of the dtype.
     """
 
     code: int
@@ -56,7 +56,7 @@ class Kind:
 
     @property
     def id_limit(self) -> int:
-        """The first id that can't be stored, or is no uint32."""
+        """First id that can't be stored, or isn't a uint32."""
         return id_limit(self.stored)
 
 
@@ -64,21 +64,21 @@ _NAMES = ("uint8", "int8", "int16", "int32", "int64", "float64", "float32", "uin
 KINDS = {name: Kind(code, name) for code, name in enumerate(_NAMES, 1)}
 _BY_CODE = {one.code: one for one in KINDS.values()}
 CODE_AT = 17
-"""Where the index states the dtype."""
+"""Offset of the dtype code in the index."""
 
 KIND_OF_WIDTH = {1: KINDS["uint8"], 2: KINDS["uint16"], 4: KINDS["int32"]}
-"""How ids of each width are stored by default."""
+"""Default storage of ids by width."""
 
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the index says in its first 34 bytes, checked against its size.
+    """Facts in the first 34 bytes of the index, checked against its size.
 
     Attributes:
-        kind: how ids are stored.
-        num_sequences: entries of lengths and pointers.
+        kind: storage of ids.
+        num_sequences: number of lengths and of pointers.
         num_documents: one less than the entries of the document index.
-        has_modes: whether a mode of each sequence stands at the end.
+        has_modes: whether the index ends with a mode per sequence.
     """
 
     kind: Kind
@@ -88,17 +88,17 @@ class Header:
 
     @property
     def pointers_at(self) -> int:
-        """Where the pointers begin; the lengths begin after the header."""
+        """Offset of the pointers; the lengths begin after the header."""
         return HEADER_BYTES + 4 * self.num_sequences
 
     @property
     def documents_at(self) -> int:
-        """Where the document index begins."""
+        """Offset of the document index."""
         return self.pointers_at + 8 * self.num_sequences
 
     @property
     def modes_at(self) -> int:
-        """Where the modes begin."""
+        """Offset of the modes."""
         return self.documents_at + 8 * (self.num_documents + 1)
 
     @property
@@ -108,30 +108,30 @@ class Header:
 
 
 def named_prefix(store: Store, path: str) -> str:
-    """The path without `.bin` or `.idx`, unless that is the name of a dataset itself."""
+    """Return the path without `.bin` or `.idx`, unless that is the name of a dataset itself."""
     if path.endswith((".bin", ".idx")) and not store.exists(idx_path(path)):
         return path[:-4]
     return path
 
 
 def kept_prefix(prefix: str) -> str:
-    """Prefix of the second names that an old dataset has while another takes its place."""
+    """Return the prefix of the second names of an old dataset during its replacement."""
     return _hidden(prefix, ".replaced")
 
 
 def has_kept(store: Store, prefix: str) -> bool:
-    """Whether a whole dataset stands under the second names."""
+    """Return whether a complete dataset exists under the second names."""
     kept = kept_prefix(prefix)
     return store.exists(idx_path(kept)) and store.exists(bin_path(kept))
 
 
 def old_prefix(prefix: str) -> str:
-    """Prefix of the index of an old dataset while others take the place of its tokens; these are called as ever."""
+    """Return the prefix of the index of an old dataset while its tokens, which keep their name, are replaced."""
     return _hidden(prefix, _OLD)
 
 
 def new_prefix(prefix: str) -> str:
-    """The same of the index that is to come."""
+    """Return the prefix of the new index in the same situation."""
     return _hidden(prefix, _NEW)
 
 
@@ -141,24 +141,24 @@ def _hidden(prefix: str, mark: str) -> str:
 
 
 def final_prefix(prefix: str) -> str:
-    """The prefix that a dataset has in the end: of an index that waits, that of its tokens."""
+    """Return the final prefix of a dataset: for a waiting index, that of its tokens."""
     folder, name = os.path.split(prefix)
     mark = next((mark for mark in (_OLD, _NEW) if name.startswith(".") and name.endswith(mark)), None)
     return prefix if mark is None else os.path.join(folder, name[1 : -len(mark)])
 
 
 def bin_path(prefix: str) -> str:
-    """File of the tokens."""
+    """Return the path of the tokens."""
     return final_prefix(prefix) + ".bin"
 
 
 def idx_path(prefix: str) -> str:
-    """File of the index."""
+    """Return the path of the index."""
     return prefix + ".idx"
 
 
 def require_kind(prefix: str, kind: Kind, layout: str | None) -> None:
-    """That ids are stored as `layout` says, where it is given; raises `ConfigError`."""
+    """Raise `ConfigError` if `layout` is given and ids are stored otherwise."""
     if layout is not None and kind_for(prefix, layout) != kind:
         what, hint = "the index has a different layout", "Omit --layout (layout=)"
         raise ConfigError(what, path=idx_path(prefix), found=kind.name, expected=layout, hint=hint)
@@ -167,16 +167,16 @@ def require_kind(prefix: str, kind: Kind, layout: str | None) -> None:
 def kind_for(
     path: str, dtype: str | None = None, vocab_size: int | None = None, token_bytes: int | None = None
 ) -> Kind | None:
-    """How ids are to be stored, by the first of the three that is given; None where none is.
+    """Return the storage of ids by the first given argument of the three; None without any.
 
     Args:
-        path: for errors.
+        path: path for errors.
         dtype: one of the eight by name.
         vocab_size: by Megatron's rule, uint16 below 65,500 entries, else int32.
         token_bytes: 1, 2 or 4: uint8, uint16 or int32.
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: the value isn't one of them.
     """
     if dtype is not None:
         if dtype not in KINDS:
@@ -190,17 +190,17 @@ def kind_for(
 
 
 def encode_header(header: Header) -> bytes:
-    """34 bytes: magic, version, dtype code, number of sequences, entries of the document index."""
+    """Return 34 bytes: magic, version, dtype code, number of sequences, entries of the document index."""
     return _HEADER.pack(MAGIC, VERSION, header.kind.code, header.num_sequences, header.num_documents + 1)
 
 
 def is_index(store: Store, path: str) -> bool:
-    """Whether the file at `path` begins as an index does."""
+    """Return whether the file at `path` begins as an index does."""
     return not store.is_folder(path) and beginning_of(store, path, len(MAGIC)) == MAGIC
 
 
 def read_header(store: Store, prefix: str) -> Header | Problem:
-    """The header of an index, checked against the size of its file: two cheap reads.
+    """Return the header of an index, checked against the size of its file, by two cheap reads.
 
     Raises:
         NotFound: there is no index.

@@ -1,4 +1,4 @@
-"""The side file of a dataset: what binds it to both files, and how it is made for data of another tool."""
+"""Side file of a dataset: its binding to both files, and its creation for data of another tool."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ INDEX = "index"
 
 
 def side_file_path(prefix: str) -> str:
-    """Path of the side file."""
+    """Return the path of the side file."""
     return side_path(idx_path(final_prefix(prefix)))
 
 
 def joint_binding(data_binding: str, index_binding: str) -> str:
-    """One binding of both files."""
+    """Return one binding of both files."""
     return xxhash.xxh3_128_hexdigest(f"{data_binding}\n{index_binding}".encode())
 
 
 def read_manifest(store: Store, prefix: str, num_docs: int) -> Manifest | None:
-    """The side file of these very files, whose index counts so many documents; None where there is none."""
+    """Return the side file of these files, whose index has this number of documents; None if there is none."""
     return fitting_manifest(store, side_file_path(prefix), lambda: megatron_facts(store, prefix, num_docs))
 
 
 def megatron_facts(store: Store, prefix: str, num_docs: int, num_tokens: int | None = None) -> Facts:
-    """What a dataset says of itself, to hold a side file against: sizes, and the first and last 4 KiB of both files.
+    """Return the facts of a dataset to compare with a side file: sizes, and the first and last 4 KiB of both files.
 
-    The tokens are those of all sequences, where they were counted.
+    The tokens are those of all sequences, if they were counted.
     """
     paths = (bin_path(prefix), idx_path(prefix))
     binding = joint_binding(*(file_binding(store, path) for path in paths))

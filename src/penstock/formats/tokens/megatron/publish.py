@@ -196,12 +196,12 @@ def _add(store: Store, prefix: str, staged: tuple[Staged, Staged, Staged], manif
 
 
 def _holds_dataset(store: Store, prefix: str) -> bool:
-    """Whether a dataset stands at `prefix`, or one that a killed writer was about to replace."""
+    """Return whether a dataset exists at `prefix`, or one that a killed writer was about to replace."""
     return store.exists(idx_path(prefix)) or is_half_replaced(store, prefix)
 
 
 def _holds(store: Store, prefix: str, manifest: Manifest) -> bool:
-    """Whether the visible `.bin` is the one that a side file was made for, by the digest of every byte."""
+    """Return whether the visible `.bin` is the one that a side file was made for, by the digest of every byte."""
     path, digests = bin_path(prefix), manifest.block_digests.get(DATA, ())
     try:
         if manifest.format != "megatron" or -(-store.size(path) // BLOCK_BYTES) != len(digests):

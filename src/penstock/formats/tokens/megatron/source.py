@@ -1,4 +1,4 @@
-"""Reading a dataset: tokens as one run, documents through the index."""
+"""Source of a dataset: tokens as one run, documents through the index."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _open_committed(store: Store, path: str, options: OpenOptions, *, may_trail:
 
 
 def last_sequence_problem(index: IndexArrays) -> Problem | None:
-    """Whether the `.bin` ends before the last sequence does: what a copy that stopped early looks like."""
+    """Return the problem if the `.bin` ends before the last sequence does, as in an incomplete copy."""
     stop_bytes = _last_stop(index)
     if stop_bytes <= index.bin_bytes:
         return None
@@ -179,7 +179,7 @@ class MegatronSource(StoredTokens):
 
     @property
     def only_here(self) -> tuple[str, ...]:
-        """Contents of the files that other formats have no place for."""
+        """Contents of the files that other formats can't store."""
         several = self.header.num_sequences != self.header.num_documents
         return ("sequence borders inside documents",) * several + ("modes",) * self.header.has_modes
 
@@ -191,7 +191,7 @@ class MegatronSource(StoredTokens):
         return self.header.num_documents
 
     def token_run(self) -> Extent | None:
-        """File range of all tokens; None where they are not back to back, or may be no unsigned ids as they stand."""
+        """Return the file range of all tokens; None if they aren't back to back, or may not be unsigned ids."""
         kind = self.header.kind
         unsigned = kind.stored.kind == "u" or (kind.stored == f"<i{kind.ids.itemsize}" and self._is_trusted)
         if not unsigned or isinstance(self.ids, PickedIds):
@@ -199,7 +199,7 @@ class MegatronSource(StoredTokens):
         return Extent(self._store.current_path(bin_path(self._path)), 0, self.num_tokens * kind.itemsize)
 
     def proof(self) -> Proof | None:
-        """What the side file proves; see `penstock.formats._proof`."""
+        """Return the proof by the side file; see `penstock.formats._proof`."""
         store, prefix, path = self._store, self._path, bin_path(self._path)
         facts = partial(megatron_facts, store, prefix, len(self))
         manifest = known_manifest("megatron", store, path, side_file_path(prefix), facts)
@@ -210,7 +210,7 @@ class MegatronSource(StoredTokens):
         return token_proof(self, manifest, store, path, 0, self.most_tokens, width, indexes, in_order=in_order)
 
     def place_of(self, index: int, /) -> Place:
-        """File ranges of document `index`, one for each sequence."""
+        """Return the file ranges of document `index`, one per sequence."""
         places, lengths = self._index.document(as_index(index, len(self)))
         width = self.header.kind.itemsize
         extents = (
@@ -226,7 +226,7 @@ class MegatronSource(StoredTokens):
 
     @property
     def _is_trusted(self) -> bool:
-        """Whether the side file records that all ids are good; what no id can be is no record of it."""
+        """Whether the side file records that all ids are valid and their dtype allows this."""
         largest = None if self.manifest is None else self.manifest.max_token_id
         return largest is not None and largest < id_limit(self.header.kind.stored)
 

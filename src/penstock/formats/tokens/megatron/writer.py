@@ -1,4 +1,4 @@
-"""Writing a dataset: tokens streamed into the `.bin`, the index at the end, which makes it visible."""
+"""Writer of a dataset: tokens are streamed to the `.bin`; the index is written last and makes it visible."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STEP = 1 << 20
 
 
 def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> MegatronWriter:
-    """A writer for the dataset of a prefix, of which the `.bin` or the `.idx` may be named.
+    """Return a writer for the dataset of a prefix; the path may be that of the `.bin` or the `.idx`.
 
     Args:
         store: where it will be.
@@ -70,7 +70,7 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
 def encode_index(
     kind: Kind, lengths: Callable[[], Iterable[IntArray]], num_docs: int, modes: NDArray[np.int8] | None
 ) -> Iterator[bytes | NDArray[Any]]:
-    """The bytes of an index, piece by piece, for documents of one sequence each that lie back to back.
+    """Yield the bytes of an index, for documents of one sequence each, stored back to back.
 
     Args:
         kind: how ids are stored.
@@ -93,7 +93,7 @@ def encode_index(
 
 
 def join_megatron(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -> Frame | None:
-    """What stands around tokens of parts in a dataset; None where its dtype is not that of the parts.
+    """Return the bytes around tokens of parts in a dataset; None if its dtype isn't that of the parts.
 
     Raises:
         TooLarge: an id does not fit, or a document is too long for an index.
@@ -119,7 +119,7 @@ def _require_short(path: str, lengths: IntArray) -> None:
 
 
 def _target_of(store: Store, prefix: str) -> str:
-    """Where a dataset named `prefix` goes: both files may be links, to the two files of another prefix."""
+    """Return the output path of dataset `prefix`; both files may be links, to the two files of another prefix."""
     prefix = settled(store, prefix)
     links = [output_path(store, path) for path in (bin_path(prefix), idx_path(prefix)) if store.exists(path)]
     if links in ([], [bin_path(prefix)], [idx_path(prefix)], [bin_path(prefix), idx_path(prefix)]):
@@ -132,7 +132,7 @@ def _target_of(store: Store, prefix: str) -> str:
 
 
 def _require_replaceable(store: Store, prefix: str, *, overwrite: bool) -> None:
-    """That what stands here is nothing, ours, or a dataset that is to be replaced."""
+    """Raise an error unless there is nothing here, unfinished output, or a dataset to be replaced."""
     if may_write(store, prefix):
         return
     index = idx_path(prefix)
@@ -144,7 +144,7 @@ def _require_replaceable(store: Store, prefix: str, *, overwrite: bool) -> None:
 
 
 class MegatronWriter(TokenFileWriter):
-    """Streams documents, each as one sequence, into a dataset."""
+    """Streaming writer of documents, each as one sequence."""
 
     def __init__(
         self,
@@ -212,7 +212,7 @@ class MegatronWriter(TokenFileWriter):
         self._claim.release()
 
     def _write_index(self, staged: Staged) -> tuple[tuple[str, ...], str]:
-        """Block digests and binding of the index, which is then in `staged`."""
+        """Write the index to `staged`; return its block digests and binding."""
         count = self._tally.num_docs
         if self._modes is not None and len(self._modes) != count:
             raise ConfigError(

@@ -47,7 +47,7 @@ class _Pbin:
     )
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By name, else by header, first index entry and last bytes."""
+        """Detect the format by name, else by header, first index entry and last bytes."""
         if store.is_folder(path):
             return Sniff(False, "a folder")
         try:
@@ -56,7 +56,7 @@ class _Pbin:
             return Sniff(False, "no such file")
         if not isinstance(found, Problem):
             return Sniff(True, f"header and index of the layout {found.layout.name}")
-        # A damaged file is better refused by `open` and found by `verify`, which say what is wrong with it.
+        # Damaged data is accepted here, because `open` and `verify` describe the damage.
         return Sniff(path.endswith(self.traits.suffixes) and found.code != "header", found.what)
 
     open = staticmethod(open_pbin)

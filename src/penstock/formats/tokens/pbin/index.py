@@ -24,7 +24,7 @@ _REBUILD = "`penstock repair PATH --eos-id ID` rebuilds the index from the EOS t
 
 
 def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:
-    """int64[n_docs, 2]: offset from the first token, and length, of each document in bytes, unchecked."""
+    """Return offset from the first token and length in bytes of each document, int64[n_docs, 2], unchecked."""
     return read_marked(store, path, geometry)[0]
 
 
@@ -52,7 +52,7 @@ def read_marked(store: Store, path: str, geometry: Geometry) -> tuple[IntArray, 
 
 
 def _with_separators(pairs: IntArray, geometry: Geometry) -> IntArray:
-    """The same pairs where documents lie back to back; else with the one token behind each that belongs to none.
+    """Return the pairs; if documents aren't back to back, each with the one token after it that belongs to none.
 
     The first description leaves open whether a length counts the EOS id, and whether the last document has one.
     """
@@ -64,7 +64,7 @@ def _with_separators(pairs: IntArray, geometry: Geometry) -> IntArray:
 
 
 class NotStraight(Exception):
-    """The documents do not plainly lie back to back: `doc_starts` reads what can be read, or says what is wrong."""
+    """Documents that aren't plainly back to back: `doc_starts` reads what is readable, or describes the problem."""
 
 
 def feed_starts(store: LocalStore, path: str, geometry: Geometry, put: Callable[[IntArray], None]) -> None:
@@ -97,10 +97,10 @@ def feed_starts(store: LocalStore, path: str, geometry: Geometry, put: Callable[
 
 
 def doc_starts(pairs: IntArray, geometry: Geometry, path: str) -> IntArray:
-    """int64[n_docs + 1]: first token of each document, and the number of tokens.
+    """Return the first token of each document, and the number of tokens: int64[n_docs + 1].
 
     Raises:
-        Corrupt: the documents do not lie back to back over all tokens.
+        Corrupt: the documents aren't back to back over all tokens.
     """
     for problem in index_problems(pairs, geometry):
         raise problem.error(path)
@@ -111,7 +111,7 @@ def doc_starts(pairs: IntArray, geometry: Geometry, path: str) -> IntArray:
 
 
 def is_merged(pairs: IntArray, geometry: Geometry) -> bool:
-    """Whether offsets are wrong in the way of Modalities' `merge_packed_data`: 12 bytes too low a preceding file."""
+    """Return whether offsets have the error of Modalities' `merge_packed_data`: 12 bytes too low per preceding file."""
     lengths = pairs[:, 1]
     if _sum(lengths) != geometry.data_bytes:
         return False
@@ -121,11 +121,11 @@ def is_merged(pairs: IntArray, geometry: Geometry) -> bool:
 
 
 def index_problems(pairs: IntArray, geometry: Geometry) -> Iterator[Problem]:
-    """What keeps the documents from lying back to back over all tokens: the first wrong entries, then a count.
+    """Yield the entries that aren't back to back over all tokens: the first wrong ones, then a count.
 
     Args:
-        pairs: int64[n_docs, 2], as `read_index` gives them.
-        geometry: the file's.
+        pairs: int64[n_docs, 2], as returned by `read_index`.
+        geometry: geometry of the file.
     """
     offsets, lengths = pairs[:, 0], pairs[:, 1]
     if is_merged(pairs, geometry):
@@ -166,7 +166,7 @@ def _more(code: str, count: int) -> Iterator[Problem]:
 
 
 def _sum(lengths: IntArray) -> int:
-    """The exact sum, also of lengths that an attacker chose."""
+    """Return the exact sum, even for malicious lengths."""
     low, high = int((lengths & 0xFFFFFFFF).sum()), int((lengths >> 32).sum())
     return (high << 32) + low
 

@@ -1,4 +1,4 @@
-"""Which of the six layouts a packed file has, from its header, its first index entry and its last bytes."""
+"""Detection of the layout of a packed file, by its header, its first index entry and its last bytes."""
 
 from __future__ import annotations
 
@@ -81,12 +81,12 @@ class Geometry:
 
     @property
     def index_bytes(self) -> int:
-        """Its length."""
+        """Size of the index."""
         return self.size_bytes - self.index_start_bytes
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all."""
+        """Number of tokens."""
         return self.data_bytes // self.token_bytes
 
 
@@ -104,11 +104,11 @@ class Problem:
     severity: Severity = "error"
 
     def error(self, path: str) -> PenstockError:
-        """As an exception."""
+        """Return the problem as an exception."""
         return self._at(path).error()
 
     def finding(self, path: str) -> Finding:
-        """As a finding."""
+        """Return the problem as a finding."""
         return self._at(path).finding()
 
     def _at(self, path: str) -> _findings.Problem:
@@ -117,7 +117,7 @@ class Problem:
 
 
 def find_layout(store: Store, path: str, name: str | None = None) -> Geometry | Problem:
-    """The geometry of a file, from at most 8 reads of 64 bytes.
+    """Return the geometry of a file, by at most 8 reads of 64 bytes.
 
     Args:
         store: where it is.
@@ -151,24 +151,24 @@ def find_layout(store: Store, path: str, name: str | None = None) -> Geometry | 
 
 
 def data_length(header: bytes, layout: Layout) -> int:
-    """Length of the data in bytes, as the header has it."""
+    """Return the length of the data in bytes from the header."""
     return int.from_bytes(header[: min(8, layout.header_bytes)], _ORDERS[layout.byte_order])
 
 
 def width_field(header: bytes, layout: Layout) -> int:
-    """Token width in bytes, fixed or as the header has it."""
+    """Return the token width in bytes, fixed or from the header."""
     return layout.token_bytes or int.from_bytes(header[8:12], _ORDERS[layout.byte_order])
 
 
 def layout_named(name: str) -> Layout:
-    """The layout called `name`, in any case; raises `ConfigError`."""
+    """Return the layout called `name`, in any case; raise `ConfigError` if there is none."""
     if name.lower() not in LAYOUTS:
         raise ConfigError("unknown layout", found=name, expected=", ".join(LAYOUTS))
     return LAYOUTS[name.lower()]
 
 
 def _sized(layout: Layout, size_bytes: int, header: bytes) -> Geometry | None:
-    """What the header says, where the file can hold it."""
+    """Return the geometry in the header, if it fits the size of the file."""
     if len(header) < layout.header_bytes:
         return None
     data_bytes, token_bytes = data_length(header, layout), width_field(header, layout)
@@ -199,7 +199,7 @@ def _index_fits(head_at: _HeadAt, geometry: Geometry) -> bool:
 
 
 def _index_fits_without_width(store: Store, path: str, size_bytes: int, header: bytes, layout: Layout) -> bool:
-    """Whether everything but the token width is that of a layout."""
+    """Return whether everything but the token width fits a layout."""
     if len(header) < layout.header_bytes:
         return False
     geometry = Geometry(layout, size_bytes, data_length(header, layout), 1, 0)
@@ -266,7 +266,7 @@ def _swapped(geometry: Geometry) -> Problem:
 
 
 def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem:
-    """Why no layout fits, in the words of the layout that the header looks like."""
+    """Explain why no layout fits, in terms of the layout that the header resembles."""
     layout = likely_layout(store, path, size_bytes, header)
     geometry = _sized(layout, size_bytes, header)
     if geometry is None:
@@ -307,7 +307,7 @@ def _explain(store: Store, path: str, size_bytes: int, header: bytes) -> Problem
 
 
 def likely_layout(store: Store, path: str, size_bytes: int, header: bytes) -> Layout:
-    """The layout that a damaged file most likely had."""
+    """Return the most likely layout of a damaged file."""
     for layout in LAYOUTS.values():
         geometry = _sized(layout, size_bytes, header)
         if geometry is not None and _index_fits(functools.partial(_index_head, store, path), geometry):

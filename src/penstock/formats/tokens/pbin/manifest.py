@@ -1,4 +1,4 @@
-"""The side file of a packed file that another tool wrote."""
+"""Side files of packed files written by other tools."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from penstock.types import OpenOptions
 
 
 def write_pbin_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
-    """Count and digest a packed file, and write what is found beside it; returns the side file's path.
+    """Count and digest a packed file, and write its side file; return the side file's path.
 
-    What a side file that fits already says about tokenizer, inputs and options is kept. Reads every byte twice.
-    Memory: 8 bytes a document and 64 MiB.
+    Tokenizer, inputs and options of a side file that fits are kept. Every byte is read twice. Memory: 8 bytes per
+    document and 64 MiB.
 
     Raises:
-        FormatError: the file is damaged, or contradicts the side file that is there and `replace` is false.
+        FormatError: the file is damaged, or contradicts the existing side file and `replace` is false.
     """
     source = open_pbin(store, path, options)
     known = source.manifest

@@ -1,4 +1,4 @@
-"""Reading a packed file: tokens at once, documents on demand."""
+"""Source of a packed file: tokens are read directly, documents on demand."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def open_pbin(store: Store, path: str, options: OpenOptions) -> PbinSource:
 
 
 def pbin_facts(store: Store, path: str, geometry: Geometry, num_docs: int | None = None) -> Facts:
-    """What a packed file says of itself, to hold a side file against; without `num_docs` its index is not decoded."""
+    """Return the facts of a packed file to compare with a side file; without `num_docs` its index isn't decoded."""
     room = geometry.index_bytes // _LEAST_ENTRY_BYTES if num_docs is None else None
     return file_facts(store, path, "pbin", num_samples=num_docs, num_tokens=geometry.num_tokens, most_samples=room)
 
@@ -178,7 +178,7 @@ class PbinSource(StoredTokens):
         return 0, self.doc_starts
 
     def _sparse(self, pieces: Sequence[int]) -> list[IntArray] | None:
-        """The borders in some pieces of the index; None where the whole index is there, or the better way."""
+        """Return the borders in some pieces of the index; None if the whole index is loaded, or faster to load."""
         table = self._table if self._doc_starts.held() is None else None
         if table is None:
             return None
@@ -226,12 +226,12 @@ class PbinSource(StoredTokens):
         return np.concatenate([np.empty(0, np.int64), *found])
 
     def token_run(self) -> Extent | None:
-        """File range of all tokens; None in a layout that is big-endian."""
+        """Return the file range of all tokens; None for a big-endian layout."""
         layout = self._geometry.layout
         return self.ids.extent(0, self.num_tokens) if layout.byte_order == "<" else None
 
     def proof(self) -> Proof | None:
-        """What the side file proves; see `penstock.formats._proof`."""
+        """Return the proof by the side file; see `penstock.formats._proof`."""
         facts = functools.partial(pbin_facts, self._store, self._path, self._geometry)
         manifest = known_manifest("pbin", self._store, self._path, side_path(self._path), facts)
         if manifest is None:
@@ -264,7 +264,7 @@ class PbinSource(StoredTokens):
 
 
 def _joined(pieces: list[IntArray]) -> IntArray:
-    """The borders of pieces that follow each other."""
+    """Join the borders of consecutive pieces."""
     if len(pieces) == 1:
         return pieces[0]
     return np.concatenate([*(one[:-1] for one in pieces[:-1]), pieces[-1]])

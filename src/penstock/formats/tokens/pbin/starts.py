@@ -71,7 +71,7 @@ class Starts:
 
 
 def contradicted(path: str, what: str, offset_bytes: int | None = None) -> Corrupt:
-    """That the index and the table differ."""
+    """Return the error for an index and a table that differ."""
     return Corrupt(
         "the index contradicts the document table in the side file",
         path=path,
@@ -83,12 +83,12 @@ def contradicted(path: str, what: str, offset_bytes: int | None = None) -> Corru
 
 
 def encode_starts(places: Iterable[int], tokens: Iterable[int], num_docs: int) -> str | None:
-    """The table as text; None where it would have one piece.
+    """Return the table as text; None if it would have only one piece.
 
     Args:
-        places: where each piece begins in the list.
-        tokens: its first token.
-        num_docs: documents in all.
+        places: start of each piece in the list.
+        tokens: first token of each piece.
+        num_docs: number of documents.
     """
     if num_docs < _LEAST_DOCS:
         return None
@@ -115,7 +115,7 @@ def _unpacked(text: str, count: int) -> IntArray | None:
 
 
 def stated_starts(manifest: Manifest | None, geometry: Geometry) -> Starts | None:
-    """The table of a side file that fits its data; None where it has none, or none that this file could have."""
+    """Return the table of a side file that fits its data; None if there is none, or if it can't be of this file."""
     if manifest is None or manifest.starts is None or geometry.layout is not TODAY or geometry.offset_base_bytes:
         return None
     count = -(-manifest.num_samples // MARKED_PAIRS)

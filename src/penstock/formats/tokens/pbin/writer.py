@@ -1,4 +1,4 @@
-"""Writing a packed file: today's layout, streamed, with its side file."""
+"""Streaming writer of a packed file in the current layout, with its side file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from penstock.types import IntArray, Manifest
 
 
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:
-    """12 bytes: data length u64, token width u32, little-endian."""
+    """Return 12 bytes: data length u64, token width u32, little-endian."""
     return struct.pack("<QI", data_bytes, token_bytes)
 
 
@@ -58,12 +58,12 @@ class EncodedIndex:
         yield self._encoder.finish()
 
     def starts(self) -> str | None:
-        """The table of documents for the side file, once all bytes were given; None for few documents."""
+        """Return the table of documents for the side file, once all bytes were yielded; None for few documents."""
         return encode_starts(self._encoder.marks, self._marked, self._num_docs)
 
 
 def join_pbin(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -> Frame | None:
-    """What stands around tokens of parts in a packed file; None where `options` ask for another width.
+    """Return the bytes around tokens of parts in a packed file; None if `options` require another width.
 
     Raises:
         TooLarge: an id does not fit.
@@ -78,7 +78,7 @@ def join_pbin(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -> Fr
 
 
 def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrite: bool) -> PbinWriter:
-    """A writer for a packed file.
+    """Return a writer for a packed file.
 
     Args:
         store: where it will be.
@@ -102,7 +102,7 @@ def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrit
 
 
 class PbinWriter(TokenFileWriter):
-    """Streams documents into a packed file."""
+    """Streaming writer of documents to a packed file."""
 
     def __init__(
         self,
