@@ -155,7 +155,7 @@ def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> li
 
 
 def _check_table(store: Store, path: str, num_tokens: int) -> list[Finding]:
-    """Yield findings about the documents in the table next to the tokens, if there is one."""
+    """Return findings about the documents in the table next to the tokens, if there is one."""
     table = table_path(path)
     if table is None or not store.exists(table):
         return []

@@ -34,11 +34,11 @@ _HEAD_BYTES = 4096
 
 
 def open_levanter(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
-    """Open a cache: one read of its ledger.
+    """Open a cache, by one read of its ledger.
 
     Raises:
-        NotFound: no ledger.
-        FormatError: a damaged ledger, one of a cache that is not finished, or of a version that is not known.
+        NotFound: there is no ledger.
+        FormatError: the ledger is damaged, of an unknown version, or of an unfinished cache.
     """
     root = path.rstrip("/") or path
     require_ledger(store, root)
@@ -46,11 +46,11 @@ def open_levanter(store: Store, path: str, options: OpenOptions) -> Source[Sampl
 
 
 def check_levanter(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
-    """Findings: ledger, metadata and offsets; `full`: every row, and ids where options name a column of them.
+    """Check ledger, metadata and offsets; `full`: every row, and ids if options name a column of them.
 
     Raises:
-        NotFound: no ledger.
-        ConfigError: no such column.
+        NotFound: there is no ledger.
+        ConfigError: there is no such column.
     """
     root = path.rstrip("/") or path
     require_ledger(store, root)
@@ -78,7 +78,7 @@ class _Levanter:
     traits = Traits(remote=True, verify=True, made_by="levanter")
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By what `shard_ledger.json` begins with."""
+        """Detect the format by the beginning of `shard_ledger.json`."""
         head = beginning_of(store, f"{path.rstrip('/') or path}/{LEDGER}", _HEAD_BYTES)
         if head is None:
             return Sniff(False, "no shard_ledger.json")

@@ -1,4 +1,4 @@
-"""Arrays of levanter: rows of different lengths, as one zarr array of values and one of where rows end."""
+"""Arrays of levanter: rows of different lengths, as one zarr array of values and one of the ends of rows."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ _IDS = ("input_ids", "tokens")
 
 
 class JaggedArray:
-    """One field of a part; thread-safe, picklable. Memory: 8 bytes a row once a row is read, and 64 MiB of values.
+    """One field of a part. Thread-safe, picklable.
+
+    Memory: 8 bytes per row once a row is read, and 64 MiB of values.
 
     Args:
-        store: where it is.
+        store: store of the cache.
         part: folder and rows.
-        name: of the field: its folder in that of the part.
-        read: as `penstock.open` has it.
+        name: name of the field: its folder in that of the part.
+        read: as in `penstock.open`.
     """
 
     def __init__(self, store: Store, part: Part, name: str, read: ReadMode) -> None:
@@ -60,21 +62,24 @@ class JaggedArray:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """Dtype of the values."""
         return self.values.meta.dtype
 
     @property
     def rank(self) -> int:
-        """Axes of a row."""
+        """Number of axes of a row."""
         return 1 + self._known_axes
 
     @property
     def starts(self) -> IntArray:
-        """int64[rows + 1], read-only: where the values of each row begin, and their number; raises `Corrupt`."""
+        """Start of the values of each row, and their number, int64[rows + 1], read-only.
+
+        Raises `Corrupt` if invalid.
+        """
         return self._starts.get()
 
     def row(self, index: int) -> NDArray[Any]:
-        """The values of one row, in its shape."""
+        """Return the values of one row, in its shape."""
         start, stop = self.starts[index : index + 2].tolist()
         found = self.values.read(start, stop)
         if self._shapes is None:
@@ -91,12 +96,12 @@ class JaggedArray:
         return found.reshape(*known, last)
 
     def run(self, first: int, stop: int) -> tuple[NDArray[Any], IntArray]:
-        """The values of rows `[first, stop)` back to back, and int64[n_rows], how many each has."""
+        """Return the values of rows `[first, stop)` back to back, and the number of each, int64[n_rows]."""
         starts = self.starts[first : stop + 1]
         return self.values.read(int(starts[0]), int(starts[-1])), np.diff(starts)
 
     def files(self, name: str) -> list[tuple[str, str]]:
-        """`(name, path)` of the files that hold its rows; those of zeros alone were never written."""
+        """Return `(name, path)` of the files of its rows; files of only zeros were never written."""
         found: list[tuple[str, str]] = []
         shapes = [] if self._shapes is None else [("shapes", self._shapes, self.rows * self._known_axes)]
         for kind, array, count in (
@@ -111,7 +116,7 @@ class JaggedArray:
         return found
 
     def missing(self) -> list[str]:
-        """Files of values that are not there: levanter does not write what is all zeros, and nothing else tells."""
+        """Return missing files of values: levanter doesn't write zeros, so a lost file can't be detected otherwise."""
         count = -(-int(self.starts[-1]) // self.values.meta.chunk_items)
         paths = map(self.values.files.path, range(count))
         return [path for path in paths if not self.values.files.store.exists(path)]
@@ -142,7 +147,7 @@ class JaggedArray:
 def _open(
     store: Store, folder: str, read: ReadMode, budget_bytes: int, requires_files: bool = False
 ) -> tuple[ChunkArray, int]:
-    """An array and the size of its second axis, which is read as if it were one with the first; 0 without one."""
+    """Open an array; return it and the size of its second axis, which is merged with the first; 0 without one."""
     path = f"{folder}/{_ARRAY}"
     data = store.get(path, 0, _MOST_META_BYTES)
     try:
@@ -161,7 +166,7 @@ def _open(
 
 
 def _flatten(found: dict[str, Any]) -> int:
-    """Make metadata of two axes those of one, where chunks hold whole rows; the size of the second axis, else 0."""
+    """Merge two axes in metadata if chunks hold whole rows; return the size of the second axis, else 0."""
     shape = found["shape"]
     if not isinstance(shape, list) or len(cast(list[Any], shape)) != 2:
         return 0

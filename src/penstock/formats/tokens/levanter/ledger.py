@@ -1,4 +1,4 @@
-"""`shard_ledger.json` of levanter: how many rows a cache has, and in which folders."""
+"""`shard_ledger.json` of levanter: the number of rows of a cache, and their folders."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class _Stored(msgspec.Struct):
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A folder of arrays.
+    """Folder of arrays.
 
     Attributes:
-        folder: path of it.
-        rows: in it.
-        counts: of each field, the values in all rows; empty where that is not said.
+        folder: path of the folder.
+        rows: number of rows.
+        counts: number of values in all rows, per field; empty if not recorded.
     """
 
     folder: str
@@ -45,12 +45,12 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """What the ledger says.
+    """Content of the ledger.
 
     Attributes:
-        path: of it.
-        parts: in order: one, or a shard each.
-        preprocessor: what made the rows, such as a tokenizer's name; None where that is not said.
+        path: path of the ledger.
+        parts: parts in order: one, or one per shard.
+        preprocessor: source of the rows, such as a tokenizer's name; None if not recorded.
         fingerprint: digest of all that.
     """
 
@@ -61,17 +61,17 @@ class Ledger(msgspec.Struct, frozen=True):
 
     @property
     def rows(self) -> int:
-        """In all parts."""
+        """Number of rows in all parts."""
         return sum(part.rows for part in self.parts)
 
 
 def read_ledger(store: Store, folder: str) -> Ledger:
-    """What the ledger of a finished cache says.
+    """Return the content of the ledger of a finished cache.
 
     Raises:
-        NotFound: there is none.
-        Corrupt: it is damaged, or the cache is not finished.
-        Unsupported: a layout or a version that is not known.
+        NotFound: there is no ledger.
+        Corrupt: it is damaged, or the cache is unfinished.
+        Unsupported: an unknown layout or version.
         UnsafeData: the name of a shard leads out of the folder.
     """
     path = f"{folder}/{LEDGER}"
@@ -110,12 +110,12 @@ def require_ledger(store: Store, folder: str) -> None:
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file that begins so is such a ledger."""
+    """Return whether a file with this beginning is such a ledger."""
     return head.lstrip().startswith(b"{") and b'"total_num_rows"' in head[:64]
 
 
 def damaged(path: str, what: str, found: Any, expected: Any = None) -> Corrupt:
-    """The error for a cache that contradicts itself."""
+    """Return the error for a cache that contradicts itself."""
     return Corrupt(f"the cache is damaged: {what}", path=path, found=f"{found!s:.80}", expected=expected, hint=AGAIN)
 
 

@@ -22,16 +22,17 @@ from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 ALONE = "value"
-"""The name of the one field of a cache whose rows are arrays, not dicts of them."""
+"""Name of the one field of a cache whose rows are arrays, not dicts of arrays."""
 
 _ROWS = 1 << 12
 _DATA = "/data/zarr.json"
 
 
 class LevanterRows(StoredSource):
-    """See `penstock.abc.Source`. Made by `penstock.open`. Memory: see `arrays.JaggedArray`, for each field and part.
+    """Rows of a cache; see `penstock.abc.Source`. Made by `penstock.open`.
 
-    A row is a dict of arrays; the names of fields inside of fields are joined by "/".
+    Memory: that of `arrays.JaggedArray` for each field and part. A row is a dict of arrays; the names of nested fields
+    are joined by "/".
     """
 
     title = "levanter"
@@ -53,7 +54,7 @@ class LevanterRows(StoredSource):
 
     @property
     def schema(self) -> Schema:
-        """The fields of a row: arrays."""
+        """Fields of a row: arrays."""
         return Schema(tuple(self._field(name) for name in self._wanted))
 
     def _find_fingerprint(self) -> str:
@@ -69,11 +70,11 @@ class LevanterRows(StoredSource):
 
     @property
     def files(self) -> tuple[Store, list[str]]:
-        """The store, and what derived data of it depend on."""
+        """Store and files on which derived data depends."""
         return self._store, [self.ledger.path]
 
     def details(self) -> dict[str, Any]:
-        """Parts, fields, and what made the rows."""
+        """Return parts, fields, and the source of the rows."""
         made = {"preprocessor": self.ledger.preprocessor} if self.ledger.preprocessor else {}
         return {"parts": len(self.ledger.parts), "columns": list(self.names), **made}
 
@@ -85,32 +86,32 @@ class LevanterRows(StoredSource):
         return {name: self.array(part, name).row(row) for name in self._wanted}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Columns of the rows at `indices`: int64[k]."""
+        """Return the columns of the rows at `indices`, int64[k]."""
         return stack([self[index] for index in as_indices(indices, len(self)).tolist()])
 
     def holds_ids(self, name: str, /) -> bool:
-        """Whether there is such a column, of lists of integers."""
+        """Return whether there is such a column, of lists of integers."""
         if name not in self._wanted:
             return False
         field = self._field(name)
         return field.shape == (None,) and (field.dtype or "").lstrip("u").startswith("int")
 
     def holds_marks(self, name: str, /) -> bool:
-        """Whether there is such a column, of lists of numbers or of true and false."""
+        """Return whether there is such a column, of lists of numbers or booleans."""
         if name not in self._wanted:
             return False
         field = self._field(name)
         return field.shape == (None,) and np.dtype(field.dtype).kind in "biuf"
 
     def id_column(self, name: str, /) -> _Ids:
-        """That column, for reading ids alone."""
+        """Return the column for reading only ids."""
         if not self.holds_ids(name):
             expected = ", ".join(one for one in self._wanted if self.holds_ids(one)) or "none here"
             raise Unsupported(f"the column {name!r} holds no token ids", path=self.path, expected=expected)
         return _Ids(self, name)
 
     def place_of(self, index: int, /) -> Place:
-        """The files of the values of row `index`."""
+        """Return the location of the values of row `index`."""
         part, row = self._find(as_index(index, len(self)))
         found: list[Extent] = []
         for name in self._wanted:
@@ -125,7 +126,7 @@ class LevanterRows(StoredSource):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """All fields: as the ledger lists them, else as their folders do."""
+        """All fields, as the ledger lists them, else as their folders do."""
         parts = self.ledger.parts
         counted = dict.fromkeys(name or ALONE for part in parts for name in part.counts)
         if counted or not parts:
@@ -145,7 +146,7 @@ class LevanterRows(StoredSource):
         return self.names if self._options.columns is None else self._options.columns
 
     def array(self, part: int, name: str) -> JaggedArray:
-        """A field of a part."""
+        """Return a field of a part."""
         found = self._opened.get((part, name))
         if found is None:
             folder = "" if name == ALONE and self._is_alone else name
@@ -166,7 +167,7 @@ class LevanterRows(StoredSource):
         part = next((at for at, one in enumerate(self.ledger.parts) if one.rows), 0)
         try:
             array = self.array(part, name)
-        except Unsupported:  # whoever reads this field gets the error; the others can be read
+        except Unsupported:  # reading this field raises the error; the others can be read
             return Field(name, "ndarray")
         return Field(name, "ndarray", array.dtype.name, (None,) * array.rank)
 
@@ -180,12 +181,12 @@ class LevanterRows(StoredSource):
             for name in self.names if part.rows else ():
                 try:
                     found += self.array(number, name).files(f"{number}/{name}")
-                except Unsupported:  # one that is left out, and says so when it is read
+                except Unsupported:  # a field that is skipped; reading it raises an error
                     continue
         return found
 
     def runs(self, name: str, first: int, stop: int) -> Iterator[tuple[NDArray[Any], IntArray]]:
-        """The values of one field of rows `[first, stop)`, and how many each row has; 4,096 rows at a time."""
+        """Yield the values of one field of rows `[first, stop)`, and the number of each row; 4,096 rows at a time."""
         at = first
         while at < stop:
             part, row = self._find(at)
@@ -195,25 +196,25 @@ class LevanterRows(StoredSource):
 
 
 class _Ids:
-    """One column of lists of ids."""
+    """Column of lists of ids."""
 
     def __init__(self, rows: LevanterRows, name: str) -> None:
         self._rows = rows
         self._name = name
 
     def dtype(self) -> np.dtype[Any]:
-        """Of the ids, as they are stored."""
+        """Dtype of the ids as they are stored."""
         field = self._rows.schema.fields
         return np.dtype(next(one.dtype for one in field if one.name == self._name))
 
     def runs(self, first: int, stop: int, /) -> Iterator[tuple[NDArray[Any], IntArray]]:
-        """Rows `[first, stop)`: integers [n_ids], and the int64[n_rows] ids of each row."""
+        """Yield rows `[first, stop)`: integers [n_ids], and the number of ids of each row, int64[n_rows]."""
         return self._rows.runs(self._name, first, stop)
 
     def marked_runs(
         self, first: int, stop: int, names: Sequence[str], /
     ) -> Iterator[tuple[NDArray[Any], IntArray, dict[str, tuple[NDArray[Any], IntArray]]]]:
-        """The same with the values of other columns."""
+        """Do the same with the values of other columns."""
         for (ids, lengths), *marks in zip(
             *(self._rows.runs(name, first, stop) for name in (self._name, *names)), strict=True
         ):
@@ -221,7 +222,7 @@ class _Ids:
 
 
 def check_rows(rows: LevanterRows, full: bool) -> Iterator[PenstockError | str]:
-    """What is wrong with each field, or the path of a file that is not there; `full` reads every row."""
+    """Yield the problem of each field, or the path of a missing file; `full` reads every row."""
     for number, part in enumerate(rows.ledger.parts):
         for name in rows.names if part.rows else ():
             try:

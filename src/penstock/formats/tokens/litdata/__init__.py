@@ -38,12 +38,12 @@ _CHUNK = re.compile(r"chunk-\d+-\d+(\.\w+)?\.bin")
 
 
 def open_litdata(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
-    """Open a dataset: one read of its index.
+    """Open a dataset, by one read of its index.
 
     Raises:
-        NotFound: no index.
-        FormatError: a damaged index, or one of a version that is not known.
-        ConfigError: options for tokens, of samples.
+        NotFound: there is no index.
+        FormatError: the index is damaged, or of an unknown version.
+        ConfigError: options for tokens are used for samples.
     """
     root = path.rstrip("/") or path
     require_index(store, root)
@@ -75,18 +75,16 @@ def _tokens(store: Store, root: str, options: OpenOptions, index: Index) -> RunS
 
 
 def check_litdata(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
-    """Findings: index and sizes; `sample`: the first and the last chunk; `full`: all, and ids where options name them.
+    """Check index and sizes; `sample`: the first and the last chunk; `full`: all, and ids if options name them.
 
     Raises:
-        NotFound: no index.
+        NotFound: there is no index.
     """
     root = path.rstrip("/") or path
     require_index(store, root)
     try:
         index = read_index(store, root)
-        plain = (
-            replace(options, vocab_size=None) if index.is_tokens else options
-        )  # else it warns, and is looked at below
+        plain = replace(options, vocab_size=None) if index.is_tokens else options  # else it warns, and is checked below
         source = open_litdata(store, root, plain)
         findings = _check_sizes(store, index)
     except (FormatError, UnsafeData) as error:
@@ -108,7 +106,7 @@ def check_litdata(store: Store, path: str, options: OpenOptions, depth: Depth) -
 
 
 def _check_sizes(store: Store, index: Index) -> list[Finding]:
-    """Chunks that are missing, or have another size than the index says."""
+    """Return findings of chunks that are missing, or whose size differs from the index."""
     found: list[Finding] = []
     for chunk in index.chunks:
         try:
@@ -141,7 +139,7 @@ class _Litdata:
     traits = Traits(tokens=True, remote=True, verify=True, borderless=True, made_by="litdata")
 
     def sniff(self, store: Store, path: str, /) -> Sniff:
-        """By what `index.json` begins with."""
+        """Detect the format by the beginning of `index.json`."""
         root = path.rstrip("/") or path
         head = beginning_of(store, f"{root}/{INDEX}", _HEAD_BYTES)
         if head is None:

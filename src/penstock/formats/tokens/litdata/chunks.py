@@ -1,12 +1,12 @@
-"""Chunks of litdata: which bytes of one are which item.
+r"""Chunks of litdata: which bytes of one are which item.
 
 | what | content, little-endian |
 |---|---|
 | plain | u32 n · u32 offset of each item and of the end, from the file's first byte · items |
 | `.zstd.bin` | one zstd frame of that |
 | level `sample` | plain, each item a zstd frame |
-| level `batch` | `LDFZ01\\0\\0` · u16 version 1 · u16 flags 0 · u32 n · u32 items a frame · u32 f · u32 offset of each item and of the end in all items · f × (u32 first item, u32 items, u64 place, u32 bytes, u32 unpacked bytes) · zstd frames |
-| rows of JSON | plain without items · a file of Arrow's file format · u32 its bytes · `LDARW01\\0` |
+| level `batch` | `LDFZ01\0\0` · u16 version 1 · u16 flags 0 · u32 n · u32 items a frame · u32 f · u32 offset of each item and of the end in all items · f × (u32 first item, u32 items, u64 place, u32 bytes, u32 unpacked bytes) · zstd frames |
+| rows of JSON | plain without items · a file of Arrow's file format · u32 its bytes · `LDARW01\0` |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _MOST_BYTES = 1 << 32
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """The items of one chunk.
+    """Items of one chunk.
 
     Attributes:
-        chunk: it.
-        data: its bytes, unpacked where whole files or batches are compressed.
-        offsets: int64[n + 1]: where each begins in `data`, and the end.
-        are_packed: each is a zstd frame.
-        arrow: they are rows of this file of Arrow's, and not in `data`.
+        chunk: the chunk.
+        data: its bytes, decompressed if whole files or batches are compressed.
+        offsets: start of each item in `data`, and the end: int64[n + 1].
+        are_packed: each item is a zstd frame.
+        arrow: the items are rows of this Arrow file, and not in `data`.
     """
 
     chunk: Chunk
@@ -53,7 +53,7 @@ class Items:
     arrow: memoryview | None = None
 
     def get(self, number: int) -> memoryview:
-        """The bytes of one; raises `Corrupt`."""
+        """Return the bytes of one item; raise `Corrupt` if they are damaged."""
         start, stop = self.offsets[number : number + 2].tolist()
         found = self.data[start:stop]
         if self.are_packed:
@@ -63,7 +63,7 @@ class Items:
 
 
 def read_items(store: Store, chunk: Chunk, level: str | None) -> Items:
-    """The items of a chunk: mapped where it is not compressed and on this machine, else read whole.
+    """Return the items of a chunk: mapped if it is uncompressed and on this machine, else read whole.
 
     Raises:
         NotFound: no such file.
@@ -94,7 +94,7 @@ def read_items(store: Store, chunk: Chunk, level: str | None) -> Items:
 
 
 def read_offsets(chunk: Chunk, data: memoryview, end: int | None) -> IntArray:
-    """int64[n + 1]: where items begin in the chunk; they fill it up to `end` where that is given."""
+    """Return the start of each item in the chunk, int64[n + 1]; items end at `end`, if given."""
     if len(data) < chunk.header_bytes:
         raise Truncated(
             "the chunk ends in the middle of its offsets", path=chunk.path, found=f"{len(data)} bytes", hint=AGAIN
@@ -150,7 +150,7 @@ def _framed(chunk: Chunk, data: memoryview) -> Items:
 
 
 def arrow_rows(items: Items) -> list[Any]:
-    """The rows of a chunk whose items are a table; raises `Corrupt`."""
+    """Return the rows of a chunk whose items are a table; raise `Corrupt` if it is damaged."""
     from penstock._optional import require
 
     pyarrow = require("pyarrow", extra="parquet")

@@ -21,7 +21,7 @@ _HELD = 2
 
 
 class ChunkIds(JoinedIds):
-    """The tokens of all chunks. Memory: two chunks if they are compressed."""
+    """Tokens of all chunks. Memory: two chunks if they are compressed."""
 
     def __init__(self, store: Store, index: Index, read: ReadMode) -> None:
         self._args = (store, index, read)
@@ -46,12 +46,12 @@ class ChunkIds(JoinedIds):
         return self._ids(number), 0
 
     def extent(self, start: int, stop: int) -> Extent:
-        """File range of the first of tokens `[start, stop)`."""
+        """Return the file range of the first of the tokens `[start, stop)`."""
         found = self.extents(start, stop)
         return found[0] if found else Extent(self._index.path, 0, 0)
 
     def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
-        """File ranges of tokens `[start, stop)`: whole files where they are compressed."""
+        """Return the file ranges of the tokens `[start, stop)`: whole files if they are compressed."""
         found: list[Extent] = []
         for chunk, one in enumerate(self._index.chunks):
             begin, end = self.begins[chunk : chunk + 2].tolist()
@@ -64,7 +64,7 @@ class ChunkIds(JoinedIds):
         return tuple(found)
 
     def doc_starts(self) -> IntArray:
-        """int64[n_docs + 1]: where items begin; reads the head of each chunk, or all of a compressed one."""
+        """Return the starts of items, int64[n_docs + 1]; reads the head of each chunk, or all of a compressed one."""
         width = self._stored.itemsize
         found: list[IntArray] = [np.zeros(1, np.int64)]
         for chunk, one in enumerate(self._index.chunks):

@@ -1,4 +1,4 @@
-"""`index.json` of litdata: the chunks, and how what is in them was written."""
+"""`index.json` of litdata: the chunks, and the encoding of their content."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _MOST_LEAVES = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One file.
+    """One chunk file.
 
     Attributes:
-        path: of it.
-        size_bytes: of its content, before the whole file was compressed.
-        items: in it.
-        tokens: of them, where that is said.
+        path: path of the file.
+        size_bytes: size of its content, before the whole file was compressed.
+        items: number of items.
+        tokens: number of tokens, if recorded.
     """
 
     path: str
@@ -45,21 +45,21 @@ class Chunk:
 
     @property
     def header_bytes(self) -> int:
-        """Of the number of items and their offsets."""
+        """Size of the number of items and their offsets."""
         return 4 * (self.items + 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """What `index.json` says.
+    """Content of `index.json`.
 
     Attributes:
-        path: of it.
-        chunks: in order.
+        path: path of the index.
+        chunks: chunks in order.
         is_tokens: items are runs of tokens, else samples.
-        level: what is compressed by zstd: `"chunk"`, each whole file; `"batch"` or `"sample"` in it; None: nothing.
-        leaves: how the values of an item are written, such as `"int"` or `"no_header_numpy:5"`.
-        spec: the tree that they are the leaves of.
+        level: unit of zstd compression: `"chunk"`, each whole file; `"batch"` or `"sample"` in it; None: uncompressed.
+        leaves: formats of the values of an item, such as `"int"` or `"no_header_numpy:5"`.
+        spec: tree whose leaves are these values.
         fingerprint: digest of all that.
     """
 
@@ -73,12 +73,12 @@ class Index:
 
 
 def read_index(store: Store, folder: str) -> Index:
-    """What `index.json` says.
+    """Return the content of `index.json`.
 
     Raises:
-        NotFound: there is none.
+        NotFound: there is no index.
         Corrupt: it is damaged.
-        Unsupported: encrypted chunks, or a version that is not known.
+        Unsupported: encrypted chunks, or an unknown version.
         UnsafeData: a name leads out of the folder.
     """
     path = f"{folder}/{INDEX}"
@@ -109,18 +109,18 @@ def read_index(store: Store, folder: str) -> Index:
 
 
 def looks_like(head: bytes) -> bool:
-    """Whether a file that begins so is such an index."""
+    """Return whether a file with this beginning is such an index."""
     return head.lstrip().startswith(b"{") and b'"chunks"' in head[:32] and b'"chunk_bytes"' in head
 
 
 def damaged(path: str, what: str, found: Any, expected: Any = None, offset_bytes: int | None = None) -> Corrupt:
-    """The error for a file that contradicts the index or itself."""
+    """Return the error for a file that contradicts the index or itself."""
     shown = f"{found!s:.80}"
     return Corrupt(what, path=path, found=shown, expected=expected, offset_bytes=offset_bytes, hint=AGAIN)
 
 
 def size_problem(chunk: Chunk, found_bytes: int) -> Problem:
-    """A chunk whose file has another size than the index says."""
+    """Return the problem of a chunk whose file size differs from the index."""
     what, expected = "the chunk has a different size than recorded in the index", f"{chunk.size_bytes} bytes"
     return Problem("litdata.size", Corrupt, chunk.path, what, AGAIN, None, f"{found_bytes} bytes", expected)
 
@@ -139,7 +139,7 @@ def _json(store: Store, path: str) -> dict[str, Any]:
 
 
 def _level(config: Mapping[str, Any], path: str) -> str | None:
-    """What is compressed."""
+    """Return the unit of compression."""
     compression, level = config.get("compression"), config.get("compression_level")
     if compression is None:
         return None
@@ -166,7 +166,7 @@ def _chunk(one: Any, folder: str, path: str) -> Chunk:
 
 
 def _spec(text: Any, path: str) -> Any:
-    """The tree of `data_spec`: JSON of `[1, {type, context, children_spec}]`."""
+    """Return the tree of `data_spec`: JSON of `[1, {type, context, children_spec}]`."""
     hint = "Write it again with litdata 0.2 or later"
     try:
         found = json.loads(text) if isinstance(text, str) else None

@@ -32,7 +32,7 @@ from penstock.types import Field
 Decode = Callable[[memoryview], Any]
 
 _NUMPY = ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", "?")
-"""dtype of each of NumPy's numbers, little-endian."""
+"""Dtypes by NumPy's type numbers, little-endian."""
 
 _TORCH = {
     **dict.fromkeys((0, 1), "f4"), **dict.fromkeys((2, 3), "f8"), **dict.fromkeys((4, 5), "c8"),
@@ -47,7 +47,7 @@ _MOST_NAMES = 200
 
 
 def stored_dtype(leaf: str, path: str) -> np.dtype[Any]:
-    """The little-endian dtype of `no_header_numpy:C` or `no_header_tensor:C`; raises `Unsupported`."""
+    """Return the little-endian dtype of `no_header_numpy:C` or `no_header_tensor:C`; raise `Unsupported` if unknown."""
     dtype = _dtype_of(leaf)
     if dtype is None:
         raise Unsupported("arrays with an unknown dtype", path=path, found=leaf[:80])
@@ -55,7 +55,7 @@ def stored_dtype(leaf: str, path: str) -> np.dtype[Any]:
 
 
 def field_of(name: str, leaf: str) -> Field:
-    """What a schema says of a value that is written so."""
+    """Return the schema field of a value in this format."""
     kind = leaf.partition(":")[0]
     if kind in ("str", "text"):
         return Field(name, "text")
@@ -70,7 +70,7 @@ def field_of(name: str, leaf: str) -> Field:
 
 
 def is_readable(leaf: str) -> bool:
-    """Whether `decoder` knows a value that is written so."""
+    """Return whether `decoder` supports this format of values."""
     return _decoder(leaf) is not None
 
 
@@ -123,7 +123,7 @@ def _dtype_of(leaf: str) -> np.dtype[Any] | None:
 
 
 def names_of(spec: Any, path: str) -> tuple[str, ...]:
-    """Names of the leaves at the top of a sample; what lies deeper is part of these."""
+    """Return the names of the leaves at the top of a sample; deeper leaves are part of these."""
     kind, children = _node(spec, path)
     if kind in ("builtins.dict", "collections.OrderedDict"):
         return _keys(spec, len(children), path)
@@ -131,13 +131,13 @@ def names_of(spec: Any, path: str) -> tuple[str, ...]:
 
 
 def children_of(spec: Any, path: str) -> list[Any]:
-    """The trees of these leaves."""
+    """Return the trees of these leaves."""
     kind, children = _node(spec, path)
     return children if kind is not None else [spec]
 
 
 def count_leaves(spec: Any, path: str, deep: int = 0) -> int:
-    """How many values a tree has; raises `Unsupported` where it is no tree of dicts, lists and tuples."""
+    """Return the number of values of a tree; raise `Unsupported` unless it is of dicts, lists and tuples."""
     if deep > _MOST_DEEP:
         raise Unsupported("samples are nested too deeply", path=path, expected=f"{_MOST_DEEP} levels")
     kind, children = _node(spec, path)
@@ -145,7 +145,7 @@ def count_leaves(spec: Any, path: str, deep: int = 0) -> int:
 
 
 def unflatten(spec: Any, values: Iterator[Any], path: str) -> Any:
-    """The tree with its values."""
+    """Return the tree with its values."""
     kind, children = _node(spec, path)
     if kind is None:
         return next(values)

@@ -35,9 +35,10 @@ _HELD = 2
 
 
 class LitdataRows(StoredSource):
-    """See `penstock.abc.Source`. Made by `penstock.open`. Memory: two chunks, unless they are mapped.
+    """Samples of litdata's chunks; see `penstock.abc.Source`. Made by `penstock.open`.
 
-    A sample is a dict; of a tuple or a list the names are "0", "1", and of a single value "value".
+    Memory: two chunks, unless they are mapped. A sample is a dict; of a tuple or a list the names are "0", "1", and of
+    a single value "value".
     """
 
     title = "litdata"
@@ -48,7 +49,7 @@ class LitdataRows(StoredSource):
         self._again = again
         self.path = path
         self.index = index
-        self._is_compressed = index.level in ("chunk", "batch")  # chunks are unpacked whole
+        self._is_compressed = index.level in ("chunk", "batch")  # chunks are decompressed whole
         self._starts: IntArray = np.cumsum([0, *(one.items for one in index.chunks)], dtype=np.int64)
         self._held: tuple[tuple[int, Items, list[Any] | None], ...] = ()  # replaced as a whole: threads need no lock
         missing = [name for name in options.columns or () if name not in self._names]
@@ -61,7 +62,7 @@ class LitdataRows(StoredSource):
 
     @property
     def schema(self) -> Schema:
-        """The values of a sample."""
+        """Values of a sample."""
         fields: list[Field] = []
         at = 0
         for name, spec in zip(self._names, self._specs, strict=True):
@@ -85,16 +86,16 @@ class LitdataRows(StoredSource):
 
     @property
     def block_starts(self) -> IntArray:
-        """int64[n_chunks + 1]: first sample of each chunk, and `len`."""
+        """First sample of each chunk, and the number of samples: int64[n_chunks + 1]."""
         return self._starts
 
     @property
     def size_bytes(self) -> int:
-        """Of all chunks, unpacked."""
+        """Size of all chunks, uncompressed."""
         return sum(one.size_bytes for one in self.index.chunks)
 
     def details(self) -> dict[str, Any]:
-        """Chunks, and how they are compressed."""
+        """Return the number of chunks, and their compression."""
         return {"chunks": len(self.index.chunks), "compressed": self.index.level, "columns": list(self._names)}
 
     def __len__(self) -> int:
@@ -108,7 +109,7 @@ class LitdataRows(StoredSource):
         return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
-        """The samples at `indices`: int64[k], in that order; each chunk is read once."""
+        """Return the samples at `indices` (int64[k]), in that order; each chunk is read once."""
         chosen = as_indices(indices, len(self))
         chunks = np.searchsorted(self._starts, chosen, side="right") - 1
         found: list[Any] = [None] * len(chosen)
@@ -120,7 +121,7 @@ class LitdataRows(StoredSource):
         return found
 
     def place_of(self, index: int, /) -> Place:
-        """The chunk of sample `index`."""
+        """Return the location of sample `index`: its chunk."""
         chunk = self.index.chunks[int(np.searchsorted(self._starts, as_index(index, len(self)), side="right")) - 1]
         return Place(extents=(Extent(chunk.path, 0, self._store.size(chunk.path)),))
 
@@ -147,7 +148,7 @@ class LitdataRows(StoredSource):
 
     @cached_property
     def _decoders(self) -> tuple[Decode | None, ...]:
-        """Of each value; None of those that nobody wants."""
+        """Decoder of each value; None for values that aren't requested."""
         counts = [count_leaves(spec, self.index.path) for spec in self._specs]
         ends = np.cumsum([0, *counts]).tolist()
         leaves = [self.index.leaves[start:stop] for start, stop in itertools.pairwise(ends)]
@@ -198,5 +199,5 @@ class LitdataRows(StoredSource):
 
 
 def chunk_files(index: Index, folder: str) -> list[tuple[str, str]]:
-    """`(name, path)` of all chunks."""
+    """Return `(name, path)` of all chunks."""
     return [(one.path[len(folder) + 1 :], one.path) for one in index.chunks]

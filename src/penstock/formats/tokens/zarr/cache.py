@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 
 class PieceCache:
-    """The pieces used last, up to `budget_bytes` in all, or one piece where that is larger.
+    """Cache of the pieces used last, up to `budget_bytes` in all, or one piece if that is larger.
 
-    Thread-safe. A pickled copy and a forked child begin with what the bound allows: nothing, and what was there.
+    Thread-safe. A pickled copy starts empty; a forked child starts with the pieces of its parent.
     """
 
     __slots__ = ("_bytes", "_lock", "_pid", "_pieces", "budget_bytes")
@@ -32,7 +32,7 @@ class PieceCache:
         return len(self._pieces)
 
     def get(self, key: tuple[int, int]) -> NDArray[Any] | None:
-        """The piece under `key`, now the one used last."""
+        """Return the piece under `key`, and mark it as the one used last."""
         with self._held():
             piece = self._pieces.get(key)
             if piece is not None:
@@ -50,6 +50,6 @@ class PieceCache:
 
     def _held(self) -> threading.Lock:
         if self._pid != os.getpid():
-            # A thread of the parent may have held the lock when this process was forked; it does not live here.
+            # A thread of the parent may have held the lock during the fork; it doesn't exist here.
             self._lock, self._pid = threading.Lock(), os.getpid()
         return self._lock

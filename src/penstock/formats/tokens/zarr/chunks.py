@@ -50,19 +50,19 @@ _FRAME_BYTES = 4096  # the header and the offsets of a thousand blocks, for one 
 _MOST_RATIO = 1 << 15  # of zstd, the best of all on zeros
 
 _Flat: TypeAlias = tuple[NDArray[Any], int, int, Advice | None]
-"""Items of a mapped file, how many, the first one's place in bytes, and how to have bytes read ahead."""
+"""Items of a mapped file, their number, the position of the first in bytes, and a function for readahead."""
 
 
 class ChunkArray:
-    """Items of one array; thread-safe, picklable, safe after fork.
+    """Items of one array. Thread-safe, picklable, safe after fork.
 
     Args:
-        store: where the array is.
-        folder: its folder.
-        meta: its metadata, of which everything can be read here.
+        store: store of the array.
+        folder: folder of the array.
+        meta: metadata of the array, all of it supported here.
         read: `"mmap"`, `"pread"` or `"auto"`.
-        budget_bytes: of decoded pieces that are kept; one piece is kept even if it is larger.
-        requires_files: a missing file is an error whatever the fill value; chunks missing within a shard are filled.
+        budget_bytes: size of decoded pieces that are kept; one piece is kept even if it is larger.
+        requires_files: a missing file is an error for any fill value; chunks missing within a shard are filled.
     """
 
     __slots__ = (
@@ -148,7 +148,7 @@ class ChunkArray:
             yield from self._scan(number)
         except Damage as damage:
             yield self._problem(number, damage)
-        except Truncated:  # a chunk that a shard lacks
+        except Truncated:  # a chunk missing in a shard
             yield self._missing(number)
 
     def extents(self, start: int, stop: int) -> Iterator[Extent]:
@@ -187,7 +187,7 @@ class ChunkArray:
         return out
 
     def _ask_for(self, starts: IntArray, length: int) -> None:
-        """Have windows read ahead."""
+        """Request readahead of windows."""
         for start in starts.tolist():
             number, offset = divmod(start, self._chunk_items)
             flat = self._flat_or_raise(number)
@@ -216,7 +216,7 @@ class ChunkArray:
         return found
 
     def _places_of(self, numbers: list[int]) -> IntArray:
-        """int64[k]: where files begin in the span of mapped ones; 0 for those that are not in it."""
+        """Return the starts of files in the span of mapped ones, int64[k]; 0 for files outside it."""
         places = self._span.places
         try:
             return np.array([places[number] for number in numbers])
@@ -226,7 +226,7 @@ class ChunkArray:
             return np.array([places.get(number, 0) for number in numbers])
 
     def _gather_read(self, starts: IntArray, length: int, out: NDArray[Any]) -> list[int]:
-        """Copy with one read a window, one opened file for all its windows; returns the other rows."""
+        """Copy windows by one read each, opening each file once; return the other rows."""
         numbers, offsets = np.divmod(starts, self.meta.chunk_items)
         rest: list[int] = []
         for number in np.unique(numbers).tolist():
@@ -249,7 +249,7 @@ class ChunkArray:
         return rest
 
     def _flat_or_raise(self, number: int) -> _Flat | None:
-        """Items of a file, mapped; None where it is missing, is read, or has to be put together."""
+        """Return the items of a mapped file; None if it is missing, or must be read or assembled."""
         if number in self._flats:
             return self._flats[number]
         try:
@@ -278,13 +278,13 @@ class ChunkArray:
         return view.view(stored), items, first_bytes, ask
 
     def _ask(self, flat: _Flat, low: int, high: int) -> None:
-        """Have items of a mapped file read ahead."""
+        """Request readahead of items of a mapped file."""
         if flat[3] is not None:
             width = self.meta.chain.stored.itemsize
             flat[3](flat[2] + low * width, flat[2] + high * width)
 
     def _require_size(self, size_bytes: int) -> None:
-        """That an uncompressed file has exactly its items."""
+        """Raise an error unless an uncompressed file has exactly the size of its items."""
         expected = self.meta.chunk_items * self.meta.chain.stored.itemsize + self.meta.chain.checksum_bytes
         if size_bytes != expected:
             raise Damage("chunk.size", "a chunk has the wrong size", f"{size_bytes} bytes", f"{expected} bytes")
@@ -292,7 +292,7 @@ class ChunkArray:
     # --- by pieces -----------------------------------------------------------------------------------------------
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-        """`(file, first item, last item + 1, place in the range)` for each file that a range touches."""
+        """Yield `(file, first item, last item + 1, place in the range)` for each file of a range."""
         chunk_items = self.meta.chunk_items
         place = start
         while place < stop:
@@ -304,7 +304,7 @@ class ChunkArray:
     def _copy_range(self, start: int, out: NDArray[Any]) -> None:
         if self._is_mapped and len(out) >= _LARGE_ITEMS:
             for number, low, high, _ in self._pieces(start, start + len(out)):
-                flat = self._flat_or_raise(number)  # the disk is at work on the next files while one is copied
+                flat = self._flat_or_raise(number)  # the disk reads the next files while one is copied
                 if flat is not None:
                     self._ask(flat, low, min(high, flat[1]))
         for number, low, high, place in self._pieces(start, start + len(out)):
@@ -315,7 +315,7 @@ class ChunkArray:
                 self._copy_file(number, low, high, out[place : place + high - low])
 
     def _copy_file(self, number: int, low: int, high: int, out: NDArray[Any]) -> None:
-        """Items `[low, high)` of one file."""
+        """Copy the items `[low, high)` of one file."""
         if self._is_mapped:
             flat = self._flat_or_raise(number)
             if flat is not None and high <= flat[1]:
@@ -337,7 +337,7 @@ class ChunkArray:
             raise self._problem(number, damage).error() from None
 
     def _read_run(self, number: int, low: int, high: int, out: NDArray[Any]) -> bool:
-        """Items that stand back to back, with one read; false where they don't."""
+        """Read items that are stored back to back, by one read; return false if they aren't."""
         first_bytes, items = self.files.run(number)
         if high > items:
             return False
@@ -350,7 +350,7 @@ class ChunkArray:
         return True
 
     def _copy_cell(self, cell: int, low: int, high: int, out: NDArray[Any]) -> None:
-        """Items `[low, high)` of a chunk or inner chunk, through the cache."""
+        """Copy the items `[low, high)` of a chunk or inner chunk, through the cache."""
         size = self._piece_items(cell)
         for number in range(low // size, -(-high // size)):
             begin, end = max(low, number * size), min(high, (number + 1) * size)
@@ -358,12 +358,12 @@ class ChunkArray:
             out[begin - low : end - low] = self._piece(cell, number)[begin - base : end - base]
 
     def _piece_items(self, cell: int) -> int:
-        """Items that are decoded together: of a block, or of the whole chunk."""
+        """Return the number of items that are decoded together: a block, or the whole chunk."""
         frame = self._frame(cell) if self._by_blocks else None
         return self.meta.cell_items if frame is None else frame[0].block_bytes // self._dtype.itemsize
 
     def _piece(self, cell: int, number: int) -> NDArray[Any]:
-        """Piece `number` of a chunk or inner chunk, from the cache or decoded into it."""
+        """Return piece `number` of a chunk or inner chunk, from the cache or decoded into it."""
         piece = self._cache.get((cell, number))
         if piece is None:
             frame = self._frame(cell) if self._by_blocks else None
@@ -372,7 +372,7 @@ class ChunkArray:
         return piece
 
     def _place(self, cell: int) -> tuple[int, int, int]:
-        """`(file, first byte, last byte + 1)` of a chunk or inner chunk; no bytes: it is not stored."""
+        """Return `(file, first byte, last byte + 1)` of a chunk or inner chunk; an empty range if it isn't stored."""
         number, inner = divmod(cell, self.meta.cells_per_file)
         if self.meta.shard is None:
             return number, 0, self.files.size(number)
@@ -380,7 +380,7 @@ class ChunkArray:
         return number, max(first_bytes, 0), max(first_bytes, 0) + length_bytes
 
     def _decode_cell(self, cell: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """All items of a chunk or inner chunk, in the machine's byte order; into `out` where given."""
+        """Return all items of a chunk or inner chunk, in native byte order; in `out` if given."""
         number, first_bytes, stop_bytes = self._place(cell)
         items, dtype = self.meta.cell_items, self._dtype
         cell_bytes = items * dtype.itemsize
@@ -398,7 +398,7 @@ class ChunkArray:
         return decode(self.meta.chain, data, items).astype(dtype, copy=False)
 
     def _frame(self, cell: int) -> tuple[BloscHead, IntArray] | None:
-        """Header and block places of a Blosc frame; None where it is not worth reading in blocks."""
+        """Return header and block places of a Blosc frame; None if reading it in blocks isn't worthwhile."""
         found = self._frames.get(cell)
         if found is None:
             number, first_bytes, stop_bytes = self._place(cell)
@@ -422,7 +422,7 @@ class ChunkArray:
     # --- large ranges --------------------------------------------------------------------------------------------
 
     def _read_in_parallel(self, start: int, stop: int, out: NDArray[Any], shift: int) -> None:
-        """Whole chunks are decoded into their place, on all cores, and not kept."""
+        """Decode whole chunks into their place, on all cores, without keeping them."""
         bits = self._dtype.type(shift)
         items = self.meta.cell_items
         first, last = start // items, -(-stop // items)
@@ -456,7 +456,7 @@ class ChunkArray:
             raise self._problem(number, damage).error() from None
 
     def _require_content(self, start: int, stop: int) -> None:
-        """That files hold what is asked for, before memory for it is taken: metadata alone may claim anything."""
+        """Raise an error unless files hold the items, before memory is allocated: metadata alone may claim anything."""
         missing = self._count_missing_files(start, stop)
         if missing > _MOST_FILL_FILES or missing * self._chunk_items > _MOST_FILL_ITEMS + 2 * self._chunk_items:
             raise self._too_many_missing(start, stop, start // self._chunk_items)

@@ -31,10 +31,10 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 class Damage(Exception):
-    """Stored bytes that are not what the metadata say; becomes a `Problem` where the file is known.
+    """Stored bytes that contradict the metadata; becomes a `Problem` once the file is known.
 
     Attributes:
-        code: check that finds it.
+        code: check that finds the damage.
         what, found, expected: as in `Problem`.
     """
 
@@ -84,7 +84,7 @@ def decode_into(chain: Chain, data: Buffer, out: NDArray[Any]) -> None:
 
 
 def restore(chain: Chain, stored: NDArray[Any]) -> NDArray[Any]:
-    """Items from what was compressed: differences are summed up."""
+    """Return items from decompressed bytes: differences are summed up."""
     return stored if chain.delta is None else np.cumsum(stored, dtype=chain.delta)
 
 
@@ -140,7 +140,7 @@ def _inflated(view: memoryview, size_bytes: int, window_bits: int) -> memoryview
 
 
 def _zstd_content_bytes(view: memoryview) -> int | None:
-    """The decoded size that a zstd frame names; None where it names none."""
+    """Return the decoded size recorded in a zstd frame; None if not recorded."""
     head = bytes(view[:18])
     if len(head) < 6 or head[:4] != _ZSTD_MAGIC:
         raise Damage("chunk.decode", "not a zstd frame", head[:4].hex(" "), _ZSTD_MAGIC.hex(" "))
@@ -157,7 +157,7 @@ def _zstd_content_bytes(view: memoryview) -> int | None:
 
 
 def crc32c(data: Buffer) -> int:
-    """CRC-32C (Castagnoli) of some bytes; by google-crc32c where it is installed."""
+    """Return the CRC-32C (Castagnoli) of some bytes; by google-crc32c if it is installed."""
     try:
         import google_crc32c
     except ImportError:
@@ -170,7 +170,7 @@ def crc32c(data: Buffer) -> int:
 
 
 def _checked(view: memoryview) -> memoryview:
-    """The bytes without the checksum that ends them."""
+    """Return the bytes without the checksum at their end."""
     if len(view) < 4:
         raise Damage("chunk.crc", "a chunk has no checksum", f"{len(view)} bytes", "4 bytes or more")
     found, expected = crc32c(view[:-4]), int.from_bytes(view[-4:], "little")
@@ -210,26 +210,26 @@ class BloscHead:
 
     @property
     def copied(self) -> bool:
-        """Whether the bytes are stored as they are, behind the header."""
+        """Whether the bytes are stored unchanged after the header."""
         return bool(self.lead[2] & _BLOSC_COPIED)
 
     @property
     def num_blocks(self) -> int:
-        """Blocks in the frame."""
+        """Number of blocks in the frame."""
         return -(-self.num_bytes // self.block_bytes)
 
     @property
     def offsets_bytes(self) -> int:
-        """Length of the header and the block offsets behind it."""
+        """Size of the header and of the block offsets after it."""
         return BLOSC_HEAD_BYTES + (0 if self.copied else 4 * self.num_blocks)
 
     def block_range(self, block: int) -> tuple[int, int]:
-        """Decoded bytes of a block."""
+        """Return the range of decoded bytes of a block."""
         return block * self.block_bytes, min(self.num_bytes, (block + 1) * self.block_bytes)
 
 
 def parse_blosc_head(data: Buffer, num_bytes: int, stored_bytes: int) -> BloscHead:
-    """The header of a frame that must decode to `num_bytes` and be `stored_bytes` long; raises `Damage`."""
+    """Return the header of a frame of `stored_bytes` that decodes to `num_bytes`; raise `Damage` otherwise."""
     head = bytes(byte_view(data))
     if len(head) < BLOSC_HEAD_BYTES:
         raise Damage("chunk.decode", "a blosc chunk has no header", f"{len(head)} bytes", "16 bytes")
@@ -283,7 +283,7 @@ def decode_blosc_block(head: BloscHead, block: int, data: Buffer) -> Bytes:
         return np.frombuffer(view, np.uint8)
     lead = bytearray(head.lead)
     if length_bytes < head.block_bytes:
-        # The short last block is never split by item bytes, which a frame of one block has to say.
+        # The short last block is never split by item bytes, which a frame of one block has to record.
         lead[2] |= _BLOSC_UNSPLIT
     frame = bytes(lead) + struct.pack("<4I", length_bytes, length_bytes, 20 + len(view), 20)
     out = np.empty(length_bytes, np.uint8)

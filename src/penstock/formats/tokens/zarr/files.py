@@ -1,4 +1,4 @@
-"""The chunk files of one array: mapped where that is safe, else read; and where their items stand in them."""
+"""Chunk files of one array: mapped if that is safe, else read; and the positions of items in them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from penstock.store.mapped import Advice, Held, random_access
 from penstock.types import Buffer, IntArray, ReadMode
 
 Mapped: TypeAlias = tuple[NDArray[np.uint8], Advice | None]
-"""uint8[size_bytes] of a whole file, and how to have parts of it read ahead."""
+"""Whole mapped file, uint8[size_bytes], and a function for readahead of its parts."""
 
 LARGE_BYTES = 1 << 15
-"""From here on a range is asked for before it is touched: that costs little beside reading it."""
+"""Size of ranges from which readahead is requested: the request costs little compared with reading them."""
 
 _ABSENT = (1 << 64) - 1
 _MOST_SHARDS = 1024
@@ -46,9 +46,9 @@ class ShardIndex:
 
 
 class ChunkFiles:
-    """Files by number; thread-safe, picklable, safe after fork.
+    """Files by number. Thread-safe, picklable, safe after fork.
 
-    Of many files only those used last are mapped; see `penstock.store.mapped`.
+    Only the files used last are mapped; see `penstock.store.mapped`.
     """
 
     __slots__ = (
@@ -79,15 +79,15 @@ class ChunkFiles:
         self._is_one_piece = meta.shard is None and bool(codecs) and "blosc" not in codecs
 
     def path(self, number: int) -> str:
-        """Path of a file."""
+        """Return the path of a file."""
         return f"{self.folder}/{self.meta.file_name(number)}"
 
     def require_missing(self, number: int) -> None:
-        """That a file is missing, and not the array: chunks of one that was removed or moved have no fill value.
+        """Raise an error if the array is missing, not only a file: chunks of a removed array have no fill value.
 
         Raises:
-            NotFound: its metadata are gone.
-            Corrupt: a folder, or a link that leads nowhere, stands in the place of the file.
+            NotFound: its metadata is missing.
+            Corrupt: the path of the file is a folder or a broken link.
         """
         chunk = self.path(number)
         if self.store.is_local and self.store.exists(chunk):
@@ -100,7 +100,7 @@ class ChunkFiles:
             raise NotFound("the array disappeared after it was opened", path=path, hint="Open the dataset again")
 
     def map(self, number: int) -> Mapped | None:
-        """A file, mapped; None where it has to be read; raises `NotFound`."""
+        """Map a file; return None if it has to be read; raise `NotFound`."""
         if not self.mapped:
             return None
         one = self._maps.get(number)
@@ -109,7 +109,7 @@ class ChunkFiles:
         return one.get()
 
     def size(self, number: int) -> int:
-        """Size of a file in bytes; raises `NotFound`."""
+        """Return the size of a file in bytes; raise `NotFound`."""
         one = self._maps.get(number)
         found = None if one is None else one.held()
         if self._far is not None and self._is_one_piece:
@@ -117,7 +117,7 @@ class ChunkFiles:
         return self.store.size(self.path(number)) if found is None else len(found[0])
 
     def get(self, number: int, start_bytes: int, stop_bytes: int) -> Buffer:
-        """Bytes of a file, fewer at its end; raises `NotFound`."""
+        """Return bytes of a file, fewer at its end; raise `NotFound`."""
         found = self.map(number)
         if found is None:
             data = self.store.get(self.path(number), start_bytes, stop_bytes - start_bytes)
@@ -129,7 +129,7 @@ class ChunkFiles:
         return data[start_bytes:stop_bytes]
 
     def get_ranges(self, number: int, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
-        """Ranges of a file that isn't mapped; raises `NotFound`."""
+        """Return ranges of a file that isn't mapped; raise `NotFound`."""
         pieces = self.store.get_ranges(self.path(number), ranges)
         self._require_same()
         return pieces
@@ -165,7 +165,7 @@ class ChunkFiles:
             self._far.expect_size(self.path(number), size_bytes)
 
     def shard(self, number: int) -> ShardIndex:
-        """The index of a shard; raises `NotFound` and `Damage`."""
+        """Return the index of a shard; raise `NotFound` or `Damage`."""
         found = self._shards.get(number)
         if found is None:
             found = self._read_shard(number)

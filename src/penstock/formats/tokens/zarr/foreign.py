@@ -1,4 +1,4 @@
-"""Arrays of unusual codecs or chunk grids: read by zarr-python, where it is installed."""
+"""Arrays with unusual codecs or chunk grids, read by zarr-python if it is installed."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ class ForeignArray:
         return found >> self.meta.dtype.type(shift) if shift else found
 
     def gather(self, starts: IntArray, length: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """[len(starts), length]: windows, in the rows of `out` where given."""
+        """Return windows, [len(starts), length], in the rows of `out` if given."""
         out = np.empty((len(starts), length), self.meta.dtype) if out is None else out
         for row in np.argsort(starts, kind="stable").tolist():
             out[row] = self.read(int(starts[row]), int(starts[row]) + length)
         return out
 
     def scan(self, number: int) -> Iterator[NDArray[Any] | Problem]:
-        """All items of chunk `number`, in pieces; or what is wrong."""
+        """Yield all items of chunk `number`, in pieces, or its problem."""
         begin = number * self.meta.chunk_items
         stop = min(self.meta.num_items, begin + self.meta.chunk_items)
         try:
@@ -71,11 +71,11 @@ class ForeignArray:
             yield fault("chunk.decode", Corrupt, self._folder, error.what, AGAIN, None, str(error.found))
 
     def extents(self, start: int, stop: int) -> Iterator[Extent]:
-        """None: only zarr-python knows."""
+        """Return None: only zarr-python knows the file ranges."""
         yield from ()
 
     def problem(self) -> Problem | None:
-        """Why it can't be read; None where zarr-python can."""
+        """Return why the array can't be read; None if zarr-python can read it."""
         try:
             self._open()
         except PenstockError as error:

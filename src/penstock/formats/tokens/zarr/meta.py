@@ -33,7 +33,7 @@ _DELTA_DTYPE = re.compile(r"[<>|]?[iu][1248]")
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """A step from bytes to bytes: its name, and its options as in the metadata."""
+    """Step from bytes to bytes: its name, and its options as in the metadata."""
 
     name: str
     options: Mapping[str, Any]
@@ -55,12 +55,12 @@ class Chain:
 
     @property
     def raw(self) -> bool:
-        """Whether the items stand in the file as they are; a checksum may follow them."""
+        """Whether the items are stored unchanged; a checksum may follow them."""
         return self.delta is None and all(codec.name == "crc32c" for codec in self.codecs)
 
     @property
     def checksum_bytes(self) -> int:
-        """Bytes behind the items of a raw chunk."""
+        """Size of the checksum after the items of a raw chunk."""
         return 4 * len(self.codecs)
 
 
@@ -108,21 +108,21 @@ class ArrayMeta:
 
     @property
     def num_files(self) -> int:
-        """Chunk files of a complete array."""
+        """Number of chunk files of a complete array."""
         return -(-self.num_items // self.chunk_items)
 
     @property
     def cell_items(self) -> int:
-        """Items that are compressed together."""
+        """Number of items that are compressed together."""
         return self.chunk_items if self.shard is None else self.shard.cell_items
 
     @property
     def cells_per_file(self) -> int:
-        """Inner chunks of a shard; 1 without shards."""
+        """Number of inner chunks of a shard; 1 without shards."""
         return self.chunk_items // self.cell_items
 
     def file_name(self, number: int) -> str:
-        """Name of a chunk file in the array's folder."""
+        """Return the name of a chunk file in the array's folder."""
         return f"{self.key_start}{number}{self.key_end}"
 
 
@@ -130,7 +130,7 @@ class ArrayMeta:
 
 
 class _Named(msgspec.Struct):
-    """An extension point of version 3."""
+    """Extension point of version 3."""
 
     name: str
     configuration: Json = {}
@@ -182,7 +182,7 @@ _V3_MORE = frozenset(("attributes", "dimension_names"))
 
 
 def parse_json(data: bytes, path: str) -> Json | Problem:
-    """A JSON object."""
+    """Return a JSON object."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -193,7 +193,7 @@ def parse_json(data: bytes, path: str) -> Json | Problem:
 
 
 def parse_array(data: bytes, path: str, zarr_format: int, name: str, wanted: str) -> ArrayMeta | Problem:
-    """The metadata of an array that must have one dimension and the dtype `wanted`.
+    """Return the metadata of an array, which must have one dimension and the dtype `wanted`.
 
     Args:
         data: content of `.zarray` or `zarr.json`.
@@ -226,13 +226,13 @@ def _is_item(value: object, dtype: DType) -> bool:
 
 
 def is_array(data: bytes, zarr_format: int) -> bool:
-    """Whether a metadata file is that of an array rather than of a group."""
+    """Return whether a metadata file is that of an array rather than of a group."""
     found = parse_json(data, "")
     return isinstance(found, dict) and (zarr_format == 2 or found.get("node_type") == "array")
 
 
 class _Unfit(Exception):
-    """An array of another rank or dtype."""
+    """Array of another rank or dtype."""
 
     def __init__(self, check: str, found: object, expected: str) -> None:
         self.check, self.found, self.expected = check, str(found)[:200], expected
@@ -281,7 +281,7 @@ def _parse_v3(fields: Json, wanted: str) -> ArrayMeta:
 
 
 def _v3_codecs(codecs: list[_Named], dtype: DType, chunk_items: int) -> tuple[Chain, Shard | None, str | None]:
-    """Chain, shards, and what is not read here."""
+    """Return chain, shards, and the unsupported part."""
     if [codec.name for codec in codecs] != ["sharding_indexed"]:
         chain, foreign = _v3_chain(codecs, dtype)
         return chain, None, foreign
@@ -315,7 +315,7 @@ def _v3_chain(codecs: list[_Named], dtype: DType) -> tuple[Chain, str | None]:
 
 
 def _delta(options: Json, plain: DType) -> tuple[DType | None, DType, str | None]:
-    """Dtype of the items, dtype of their stored differences, and what is not read here."""
+    """Return dtype of the items, dtype of their stored differences, and the unsupported part."""
     names = [options.get("dtype"), options.get("astype") or options.get("dtype")]
     found = [np.dtype(name) for name in names if isinstance(name, str) and _DELTA_DTYPE.fullmatch(name)]
     if len(found) != 2 or found[0].itemsize != plain.itemsize:
@@ -341,7 +341,7 @@ def _unfit(path: str, what: str, found: object, expected: str) -> Problem:
 
 
 def encode_group(zarr_format: int, attributes: Json) -> dict[str, bytes]:
-    """Metadata files of a group: name → content."""
+    """Return the metadata files of a group: name → content."""
     if zarr_format == 3:
         return {"zarr.json": _v3_json({"attributes": attributes, "zarr_format": 3, "node_type": "group"})}
     files = {".zattrs": _v2_json(attributes)} if attributes else {}
@@ -349,7 +349,7 @@ def encode_group(zarr_format: int, attributes: Json) -> dict[str, bytes]:
 
 
 def encode_array(meta: ArrayMeta) -> dict[str, bytes]:
-    """The metadata file of an array that this package writes: name → content."""
+    """Return the metadata file of an array that this package writes: name → content."""
     if meta.zarr_format == 2:
         delta = meta.chain.delta
         filters = None if delta is None else [{"astype": meta.chain.stored.str, "dtype": delta.str, "id": "delta"}]

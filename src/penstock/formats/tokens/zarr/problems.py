@@ -21,7 +21,7 @@ def fault(
     expected: str | None = None,
     severity: Severity = "error",
 ) -> Problem:
-    """A problem: `code` is the check that finds it, such as `"seq_starts.monotone"`.
+    """Return a problem; `code` is the check that finds it, such as `"seq_starts.monotone"`.
 
     The finding is one of flat-tokens; other formats that read zarr arrays make theirs of the error.
     """

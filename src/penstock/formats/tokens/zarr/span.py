@@ -39,7 +39,7 @@ class MappedSpan:
         self.places: dict[int, int] = {}
 
     def add(self, number: int, array: NDArray[Any]) -> None:
-        """Take in an array, which begins at a multiple of its item size and is kept from now on."""
+        """Add an array, which begins at a multiple of its item size and is kept from then on."""
         place = array.ctypes.data // self._dtype.itemsize
         self._arrays[place] = array
         self.places[number] = place
@@ -67,7 +67,7 @@ class MappedSpan:
         return out
 
     def _windows(self, count: int, length: int) -> tuple[int, int, int, NDArray[Any]]:
-        """Number of arrays, length, lowest place, and a window for each item from there on."""
+        """Return number of arrays, length, lowest place, and a window for each item from there on."""
         arrays = dict(self._arrays)
         low, high = min(arrays), max(arrays) + self._items
         width = self._dtype.itemsize
