@@ -125,7 +125,7 @@ class WorkFolder:
                     _remove(self.store, self.file(name))
                 except OSError as error:
                     if name == first:
-                        raise  # what it speaks of has to be there
+                        raise  # keep the files that it describes
                     errors.append(error)
         if errors:
             raise errors[0]

@@ -174,7 +174,7 @@ def copy_group(group: Group, target: Place, first: int) -> None:
 
 
 def publish(groups: Iterable[Group], target: Place, *, name: str, recorded: Mapping[str, Any]) -> Manifest:
-    """Write the index of a dataset in an object store whose shards exist; arguments as of `assemble`."""
+    """Write the index of a dataset in an object store whose shards exist; arguments as in `assemble`."""
     made, store, index = _Made(), target.store, target.child(INDEX_NAME).path
     for group in groups:
         made.add(group)

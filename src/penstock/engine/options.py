@@ -17,7 +17,7 @@ Progress = Callable[[int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a job runs. Public functions build it from their arguments and hand it on as one value.
+    """Options of how a job runs. Public functions build it from their arguments and pass it on as one value.
 
     Attributes:
         executor: name of an executor, or an executor. None: processes if there is more than one worker.

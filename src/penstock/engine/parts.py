@@ -40,7 +40,7 @@ _FOLDERS = 256
 _MARK_BYTES = 16
 MadeT = TypeVar("MadeT")
 _END_BYTES = 1 << 15
-"""So much is read at first, which is often all that follows the tokens: a request less where that is far away."""
+"""Size of the first read at the end of a part. It often covers everything after the tokens, which saves a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ class PartMeta:
         max_token_id: largest id; -1 without tokens.
         probes: texts to compare with the reference tokenizer.
         runs: runs of all documents, so that files are assembled without reading tokens.
-        loss_mask: of conversations, one bit per token, lowest first: whether it is generated.
+        loss_mask: for conversations, one bit per token, lowest first: whether the token is generated.
     """
 
     pieces: tuple[PieceMeta, ...]
@@ -191,7 +191,7 @@ def get_part(parts: Place, name: PartName) -> bytes:
 
 
 def require_intact(parts: Place, name: PartName) -> None:
-    """Raise `Corrupt` if a part on this machine has other bytes than its digest says; reads all of it.
+    """Raise `Corrupt` if the bytes of a local part don't match its digest; reads all of it.
 
     Parts in an object store are not read again.
     """
@@ -216,7 +216,7 @@ def get_mark(mark: Place) -> bytes:
 
 
 def require_size(file: Place, size_bytes: int) -> None:
-    """Raise `Corrupt` if a file of finished work is missing, or has another size than its mark says."""
+    """Raise `Corrupt` if a file of finished work is missing, or its size differs from its mark."""
     try:
         found = file.store.size(file.path)
     except (NotFound, FileNotFoundError):
@@ -290,12 +290,12 @@ def _decode(note: bytes) -> PartMeta | None:
 
 
 _RUN_TOKENS = 1 << 18
-"""Of a run of documents with a digest of its own. A border of token files reads what it cuts of one."""
+"""Number of tokens in a run of documents with its own digest. If a token file ends inside a run, part of it is read."""
 
 
 @dataclass(slots=True)
 class DocumentRuns:
-    """Digests of runs of a part's documents; a long document is a run of its own."""
+    """Digests of runs of a part's documents; a long document is a separate run."""
 
     _done: list[DocumentRun] = field(default_factory=list[DocumentRun])
     _digest: JoinedDigest = field(default_factory=JoinedDigest)

@@ -1,7 +1,7 @@
 """The plan of a job: the options and inputs that determine its output, and a digest of them.
 
 It is stored as JSON lines: the options, then one line per input. Modification times are stored but not digested; they
-only tell whether an input must be read again.
+only show whether an input must be read again.
 
 Fingerprints of datasets sample their bytes, so an edit in place may not change them. The state of every input file
 (size, inode and modification time, or the version in an object store) is therefore recorded with the plan. Each part
@@ -26,12 +26,12 @@ from penstock.store.fingerprint import looking_up
 from penstock.store.place import Place
 
 VERSION = 3
-"""Of the cut into tasks and of the parts: work of another version is not gone on with. 1 is that of Penstock 0.1."""
+"""Version of the division into tasks and of the parts. Work of another version isn't resumed. Penstock 0.1 had 1."""
 
 RESTART = "Re-run the same command as before, or discard the finished work: restart (--restart)"
 PIECE_BYTES = 1 << 22
 CHECK = "verify"
-"""Engine of the plan of a check. Its parts are records whose names hold the numbers of finished and of all tasks."""
+"""Engine in the plan of a check. Its parts are records whose names contain the numbers of finished and of all tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class PlannedInput:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a job was asked to do: options by command-line name, as plain JSON, inputs, size of tasks, and engine."""
+    """Request of a job: options by command-line name, as plain JSON, inputs, size of tasks, and engine."""
 
     options: dict[str, Any]
     inputs: tuple[PlannedInput, ...]
@@ -175,7 +175,7 @@ def read_input_states(reads: Iterable[Place], outputs: Sequence[Place]) -> dict[
                 state = look_up(place)
                 found[path] = InputState(state.size_bytes, 0, 0, state.version)
         except (NotFound, FileNotFoundError):
-            continue  # whoever reads it reports that
+            continue  # the reader reports the error
     return found
 
 

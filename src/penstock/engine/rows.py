@@ -22,7 +22,7 @@ from penstock.types import Extent, IntArray, Sample
 
 RUN_BYTES = 1 << 24
 PIECE_UNITS = 1 << 22
-"""Rows whose first units lie in one multiple of this lie in one file: what may be asked of `view` at once."""
+"""Rows that begin in the same multiple of this number of units are in one file, and may be requested by one `view`."""
 
 BLOCK_ROWS = 1 << 16
 _LEAST_ROW_BYTES = 64  # of rows that are mostly shorter, a run has fewer bytes
@@ -34,7 +34,7 @@ class Excluded:
     """Excluded samples of a dataset; rows are numbered without them.
 
     Attributes:
-        indices: int64[k], rising, in the whole dataset; None for none.
+        indices: int64[k], ascending, in the whole dataset; None without excluded samples.
         listed: their exclude list.
         carried: the entries of excluded samples that are copied, by their row numbers.
     """
@@ -84,7 +84,7 @@ class Rows(ABC):
 
 
 class StoredRows(Rows):
-    """Rows as they are stored: a unit is a token id of a document, a byte of a line, or a byte of a stored sample.
+    """Rows in stored form: a unit is a token id of a document, a byte of a line, or a byte of a stored sample.
 
     Attributes:
         place, format: the dataset.

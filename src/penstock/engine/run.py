@@ -38,7 +38,7 @@ def sweep_made(output: Place, format: str) -> None:
 
 
 def end_made(output: Place, format: str, work: str | None) -> None:
-    """Complete what a killed run left to do after its output became visible.
+    """Complete the remaining steps of a run that was killed after its output became visible.
 
     Side files get their final names. Replaced data is removed, and so is the claim of the plan with the digest `work`.
     """
@@ -131,7 +131,7 @@ class Job(BaseJob[ReportT]):
 
     @property
     def reads(self) -> Sequence[Place]:
-        """The datasets that tasks open; the state of their files is recorded with the plan."""
+        """Datasets that tasks open; the state of their files is recorded with the plan."""
         return ()
 
     @property
@@ -142,7 +142,7 @@ class Job(BaseJob[ReportT]):
     @property
     @abstractmethod
     def tasks(self) -> Iterable[Any]:
-        """The tasks in order. Each has `num_samples`, and `described` for errors."""
+        """Tasks in order. Each has `num_samples`, and `described` for errors."""
 
     @property
     def num_tasks(self) -> int | None:
@@ -182,7 +182,7 @@ class Job(BaseJob[ReportT]):
                     work.clear()
 
     def end_killed_commit(self, work: Work) -> None:
-        """Complete what a killed commit of this job left to do."""
+        """Complete a killed commit of this job."""
 
     def require_free(self) -> None:
         """Raise `ConfigError` if something that must not be replaced is in the place of an output."""

@@ -80,7 +80,7 @@ class Assembly:
 
 @dataclass(frozen=True, slots=True)
 class GroupFormat:
-    """How groups of a format are combined.
+    """Functions that combine groups of a format.
 
     Attributes:
         last: the file that makes the output visible.
@@ -103,13 +103,13 @@ class GroupFormat:
 
 
 class _Offsets(msgspec.Struct):
-    """Record of a group of tars: where its samples begin, and where the last one ends."""
+    """Record of a group of tars: the offsets of its samples, and the end of the last one."""
 
     offsets: list[int]
 
 
 class _Table(msgspec.Struct):
-    """The rest of a group's table."""
+    """Remaining columns of a group's table."""
 
     keys: list[str]
     part_starts: list[int]
@@ -374,7 +374,7 @@ def _end_files(
 def _opened(
     target: Place, last: str, own: Callable[[Store, str], Any], *, overwrite: bool
 ) -> Generator[tuple[StagedFolder, Place | None]]:
-    """Yield the output directory and where its files are hidden; None in an object store, where nothing is hidden."""
+    """Yield the output directory, and its staging directory or None in an object store, which has none."""
     store = target.store
     if not store.is_local:
         yield _Placed(target, last), None

@@ -111,7 +111,7 @@ def status_of(output: Place) -> WorkStatus:
             shares=shares,
             missing_shares=() if shares is None else work.job_parts_of(missing),
             began_s=head.began_s,
-            rate=done / seconds if seconds > 0 else 0.0,  # a clock that is behind that of who began it tells none
+            rate=done / seconds if seconds > 0 else 0.0,  # unknown if this clock is behind the starting host's
             running=tuple(one for one in told if one.ended_s is None),
             failed=tuple(one for one in told if one.error is not None),
             left_over=tuple(_left_over(output, folder, head.digest)),
@@ -153,7 +153,7 @@ def _indexed(output: Place) -> tuple[int, int]:
         if sniff(output.store, output.path).name != "jsonl-files":
             return 0, 0
         found = set(find_files(output.path, [(".jsonl", ".ndjson", ".idx")], "JSONL"))
-        if not output.is_folder():  # a pattern: of what it fits
+        if not output.is_folder():  # a pattern: for its matches
             folders = {Place(output.store, path).folder().path for path in found}
             inside = (Place(output.store, path) for path in folders)
             found |= {one.child(name).path for one in inside for name in one.names() if name.endswith(".idx")}
@@ -183,7 +183,7 @@ def sweep(output: Place) -> list[str]:
 
     Raises `PrepareError` if a run is active, or something can't be removed.
     """
-    status_of(output)  # raises where nothing is
+    status_of(output)  # raises if nothing exists
     output = _work_in(output) or output
     with contextlib.ExitStack() as held:
         held.enter_context(claimed(output.store, output.path))

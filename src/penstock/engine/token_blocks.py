@@ -145,7 +145,7 @@ def token_blocks(token_bytes: int, block: Block) -> Iterator[tuple[int, int]]:
 
 
 def read_stretches(stores: Sequence[Store], block: Block, start: int, stop: int) -> Iterator[bytes]:
-    """Bytes `[start, stop)` of an output, head and rows, in pieces."""
+    """Yield the bytes `[start, stop)` of an output, header and rows, in pieces."""
     yield block.head[start:stop]
     at = block.first_bytes
     for one in block.stretches:
@@ -169,7 +169,7 @@ class Layout:
         laid: its rows in order.
         parts: directory of the parts.
         stretches: the rows as ranges of files.
-        stores: by number: that of the parts, and those of the sources.
+        stores: stores by number: the store of the parts, then those of the sources.
         unit_bytes: bytes per token; 1 for other rows.
         token_bytes: the same; 0 for rows without tokens.
         first_number: number of its first block among those of all outputs.
@@ -224,7 +224,7 @@ class Layout:
         return (self._block(index) for index in range(self.num_blocks))
 
     def joined(self, marks: Mapping[int, BlockMark], digest: Callable[[], str] | None) -> JoinedRows:
-        """Return what the writer needs. Memory: 4 bytes per row.
+        """Return the arguments of the writer. Memory: 4 bytes per row.
 
         Args:
             marks: records of all blocks.

@@ -412,7 +412,7 @@ def _made(folder: str) -> Iterator[tuple[str, str]]:
 
 
 _REPLACED = "replaced.json"
-"""In the folder of a plan: what the index that is replaced lists alone, until that is removed."""
+"""Name in a plan's folder for the list of files that only the replaced index lists, until they are removed."""
 
 
 @contextlib.contextmanager
@@ -537,7 +537,7 @@ class TokenFiles:
             Corrupt: a token file is damaged.
         """
         if self.job.to == "flat-tokens":
-            return  # folders, whose ids have one width, and whose files have digests of their own
+            return  # in folders, ids have one width, and files have their own digests
         if not (self.job.output.is_local or self.overwrite):
             return  # object stores check objects themselves
         for mark in marks:

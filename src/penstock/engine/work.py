@@ -12,7 +12,7 @@ The folder is `.work` in an output that is a directory, `.<name>.work` next to o
 | `<digest>/files/…` | records of the second wave |
 | `<digest>/tmp/…` | temporary files |
 | `<digest>/log/…` | runs and their errors, for `status`; nothing depends on them |
-| `lock` | on this machine: held alone, or shared by workers of one plan |
+| `lock` | local only: exclusive, or shared by workers of one plan |
 
 A name of a part or record stands for one content. So a task may run twice, or at once in two places, and no locks
 between hosts are needed.
@@ -60,7 +60,7 @@ _NAME = re.compile(r"[^A-Za-z0-9.-]+")
 _MOST_BYTES = 1 << 14
 _MOST_LETTERS = 1000
 _READERS = 16
-_LAST_S = 1 << 37  # no calendar tells later times
+_LAST_S = 1 << 37  # later times have no calendar date
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +137,13 @@ _PROBE = "probe-"
 _MOST_TASKS = 1 << 22  # of about 64 MiB each
 _MOST_HEAD_BYTES = 1 << 16
 SCRATCH = "tmp"
-"""In the folder of a plan: what is being assembled."""
+"""Name in a plan's folder for the output that is being assembled."""
 LOG = "log"
-"""There too: who works on it."""
+"""Name in a plan's folder for the log of its workers."""
 INSIDE = ".work"
 """Name of the work folder in an output that is a folder."""
 OF_METADATA = ".nv-meta.work"
-"""Its name in a dataset whose metadata are made."""
+"""Name of the work folder in a dataset whose metadata is being written."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -451,7 +451,7 @@ def open_work(output: Place, folder: WorkFolder, *, restart: bool, shared: bool)
                 raise
             work.log_end(None)
         finally:
-            # Leftovers are no reason to fail: what stays is hidden, and the next run of this output removes it.
+            # Don't fail because of leftovers: they are hidden, and the next run of this output removes them.
             with contextlib.suppress(OSError):
                 if not shared:
                     _clear_staged(work)
@@ -515,7 +515,7 @@ def _clear_staged(work: Work) -> None:
 
 
 def read_head(folder: WorkFolder) -> Head | None:
-    """Return the head of unfinished work; None if there is none. Raises as `peek`."""
+    """Return the head of unfinished work, or None; raise like `peek`."""
     try:
         data = folder.store.get(folder.file(HEAD_NAME).path, 0, _MOST_HEAD_BYTES)
     except (NotFound, IsADirectoryError):

@@ -1,1 +1,1 @@
-"""Looking into datasets of every format: where a sample is, in what two differ, and what one was made of."""
+"""Inspection of datasets in every format: searching, comparing, excluding and lineage."""

@@ -115,8 +115,8 @@ class DiffReport:
     """Positions that differ if both hold the same samples in different orders; 0 otherwise."""
     planes_only_in_a: tuple[str, ...] = ()
     planes_only_in_b: tuple[str, ...] = ()
-    """Planes of tokens, such as a loss mask, that the other side lacks: then both aren't equal. `planes=None` compares
-    the ids alone."""
+    """Planes of tokens, such as a loss mask, that the other side lacks, so that both aren't equal. `planes=None`
+    compares only the ids."""
 
 
 @with_options(Opening, strict=True)
@@ -193,7 +193,7 @@ def diff(
     found = compare_as_sets(*digests, FIRST)
     is_same_set = not (found.only_in_a or found.only_in_b)
     num_missing = found.only_in_a, found.only_in_b
-    # Positions tell more than sets, unless a shift or another order makes most of them differ.
+    # Positions are more informative than sets, unless a shift or another order makes most of them differ.
     by_position = ordered is not None and (is_same_set or num_missing == (ordered.only_in_a, ordered.only_in_b))
     listed = ordered if ordered is not None and by_position else found
     pairs = _pairs(listed.first_in_a.tolist(), listed.first_in_b.tolist(), in_order=ordered is not None)
@@ -408,7 +408,7 @@ def _gathered(a: Digests, b: Digests, low: int, high: int) -> _Counted:
             counts = (ones, none, here, nowhere) if side == 0 else (none, ones, nowhere, here)
             parts.append(_Counted(run[places], *counts))
             held += len(places)
-            if held > _PART:  # repeats of one sample, or they would not be so many
+            if held > _PART:  # this many rows must be repeats of one sample
                 parts = [_reduced(parts)]
                 held = len(parts[0].digests)
     return _reduced(parts)

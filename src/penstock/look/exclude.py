@@ -1,4 +1,4 @@
-"""`exclude`: add samples to the exclude list of a dataset, or remove them from it. The data stays as it is."""
+"""`exclude`: add samples to the exclude list of a dataset, or remove them from it. The data doesn't change."""
 
 from __future__ import annotations
 
@@ -380,7 +380,7 @@ def _taken_off(
 
 
 def _seen(dataset: Dataset, found: Found) -> Iterator[tuple[int, tuple[str | None, str]]]:
-    """Read index → key and digest of these samples alone."""
+    """Read index → key and digest of only these samples."""
     order, wanted = np.array(sorted(found), np.int64), Wanted(None, None, None, None, None)
     if dataset.tokens is None:
         for index, sample in samples_at(dataset, order):
@@ -426,7 +426,7 @@ def _made_from(
     If its lineage doesn't record them, samples with the same keys are used.
 
     Raises:
-        ConfigError: neither lineage nor keys tell which they are.
+        ConfigError: neither lineage nor keys identify them.
     """
     from penstock.look.lineage import documents_made_of
 
@@ -443,6 +443,6 @@ def _made_from(
             same = dict(_by_keys(other.dataset, made, keys, key_field, {}))
         except ConfigError:  # its samples have no keys
             same = {}
-        if not same:  # keys of another kind can't be told from samples that were filtered out
+        if not same:  # different kinds of keys look the same as samples that were filtered out
             raise
         return other, same

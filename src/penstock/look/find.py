@@ -271,7 +271,7 @@ class _Job:
 
     def _text_of(self, ids: Any) -> str:
         if self._decode is None:
-            from penstock.prepare.tokens.vocabulary import load_decoder  # its packages are needed for tokens alone
+            from penstock.prepare.tokens.vocabulary import load_decoder  # its packages are only needed for tokens
 
             self._decode = load_decoder(str(self.wanted.tokenizer))
         return self._decode(ids)

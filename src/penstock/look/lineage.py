@@ -179,7 +179,7 @@ class _Listed(msgspec.Struct):
 
 
 class _Certificate(msgspec.Struct):
-    """The fields of a certificate that show whether it belongs to an output."""
+    """Fields of a certificate that show whether it belongs to an output."""
 
     output: dict[str, Any]
     lists: list[_Listed]
@@ -211,7 +211,7 @@ def _is_name(name: str) -> bool:
 
 def _manifest_at(place: Place) -> Manifest | None:
     """Return the side file that belongs to a dataset; None if there is none, or the format is unknown."""
-    if place.is_local and not _may_be(place) and not place.folder().exists():  # a web server knows no folders
+    if place.is_local and not _may_be(place) and not place.folder().exists():  # web servers have no folders
         raise NotFound("the dataset doesn't exist", path=place.path, hint="Check the path")
     try:
         source: Any = open_source(place.path, excludes=NO_LIST)
@@ -256,7 +256,7 @@ def digests_like(place: Place, digest: str) -> tuple[str, ...]:
                 [found] = with_digests([replace(found, digest="")])  # it was on a disk when it was read
             return (found.digest,)
         source = open_source(place.path, excludes=NO_LIST)
-        raw = _raw_of(source)  # tars are told by what is stored, in one of their splits
+        raw = _raw_of(source)  # tars are identified by the stored content of one split
         of_splits = () if raw is None else recorded_fingerprints(place.store, side_path(raw.path)).values()
         return (source.fingerprint, *(() if raw is None else (raw.fingerprint,)), *of_splits)
     except (PenstockError, FileNotFoundError, IsADirectoryError, PermissionError):
@@ -349,7 +349,7 @@ def _between(
             rows = _made_of(dataset, sources, (*above, made.place.absolute)) if held is None else held
             yield name, (dataset, rows)
         except PenstockError:
-            continue  # it was made of other data, or it can't be told
+            continue  # made from other data, or unknown
 
 
 def _held(dataset: Dataset, sources: Sources) -> IntArray | None:
