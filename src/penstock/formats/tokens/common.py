@@ -42,7 +42,7 @@ class TokenFile:
     keep no file open, and of many files only those used last are mapped; see `penstock.store.mapped`.
 
     Args:
-        store: where the file is.
+        store: store of the file.
         path: the file.
         start_bytes: place of the first token.
         num_tokens: tokens in the run; the file is known to hold them.

@@ -100,7 +100,7 @@ def read_starts(store: Store, path: str, geometry: Geometry) -> IntArray:
 
 
 def index_problems(store: Store, path: str, geometry: Geometry) -> Iterator[Problem]:
-    """Return the first document end that decreases or is outside the tokens."""
+    """Yield the problem of the first document end that decreases or is outside the tokens."""
     before = np.zeros(1, np.uint64)
     for first in range(0, geometry.num_documents, _STEP):
         ends = np.frombuffer(store.get(index_path(path), 8 * first, 8 * _STEP), "<u8")

@@ -272,7 +272,7 @@ class StatedTask:
 
 
 def stated_facts(task: StatedTask) -> list[Any]:
-    """Digest and largest id (-1: no token) of a run; nothing of one that can't be read, which is told elsewhere."""
+    """Return digest and largest id (-1: no token) of a run; nothing if it is unreadable (reported elsewhere)."""
     try:
         tokens = task.file.tokens(task.start, task.stop)
     except PenstockError:
@@ -289,7 +289,7 @@ def check_digest(
 
     Args:
         format: the first part of codes.
-        path: what the tokens are called.
+        path: name of the tokens.
         file: they.
         starts: int64[n_docs + 1]: first token of each document, and the number of tokens.
         manifest: the side file; one without a digest gives no finding.

@@ -163,7 +163,7 @@ class OneDocument:
 
 @dataclass(frozen=True, slots=True)
 class TokenLayout:
-    """Files of a read-only format: where their tokens and documents are, and what tells them from others.
+    """Files of a read-only format: locations of their tokens and documents, and their identity.
 
     Attributes:
         format: format name.
@@ -289,7 +289,7 @@ class StoredTokens(StoredSource):
         Found at first use; once per host, and mapped, unless the dataset is small.
 
         Raises:
-            ConfigError: nothing tells where documents begin.
+            ConfigError: document boundaries are unknown.
             FormatError: the index is damaged; `tokens` and `gather` still work.
         """
         return self._doc_starts.get()

@@ -6,8 +6,8 @@ One JSON object, `{"version": 1, "format": …, "files": […]}`, one file per l
 |---|---|
 | `path` | `part-NNNNN-<8 hex digits>.<suffix>`, a file (of Megatron the `.bin`) or zarr group in the folder |
 | `tokens`, `documents` | how many it holds, EOS ids and empty documents counted |
-| `max_token_id` | its largest id; -1 where it holds no token |
-| `digest` | of its documents, of version 2 or 1 (`penstock.codec`); its first 8 hex digits stand in the name |
+| `max_token_id` | its largest id; -1 without tokens |
+| `digest` | of its documents, of version 2 or 1 (`penstock.codec`); its first 8 hex digits are in the name |
 
 Limits: fewer than 2^63 tokens, and documents, in all; ids below 2^32; an index of 256 MiB.
 """

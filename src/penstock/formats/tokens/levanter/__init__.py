@@ -11,7 +11,7 @@ These are zarr arrays, version 3, of 2^54 items in chunks of 2^27, each a shard 
 that are zero need not be stored. The layout `sharded` has a folder of fields for each shard; a ledger of a cache
 inside of it is not looked at.
 
-Files: `ledger` what the ledger says · `arrays` a field · `rows`.
+Files: `ledger` the content of the ledger · `arrays` a field · `rows`.
 
 Limits: dtypes of numpy's alone. Checked against marin-levanter 0.2.20.
 """

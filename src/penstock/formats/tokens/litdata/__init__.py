@@ -1,4 +1,4 @@
-"""litdata: chunks of samples or of tokens beside an `index.json`, as `litdata.optimize` writes them. Read only.
+"""litdata: chunks of samples or of tokens next to an `index.json`, as `litdata.optimize` writes them. Read only.
 
 | file | content |
 |---|---|
@@ -8,9 +8,9 @@
 With `item_loader` `TokensLoader` items are documents of tokens, of any integer dtype; litdata itself reads blocks of a
 length that it is told, and does not look at documents. Else items are samples, see `leaves`.
 
-Files: `index` what `index.json` says · `chunks` items · `leaves` values · `rows` samples · `ids` tokens.
+Files: `index` the content of `index.json` · `chunks` items · `leaves` values · `rows` samples · `ids` tokens.
 
-Limits: no encryption, no pickles, no lists and maps as values beside arrays (`json`), none of `TemporalArrayLoader`.
+Limits: no encryption, no pickles, no lists and maps as values besides arrays (`json`), none of `TemporalArrayLoader`.
 Checked against litdata 0.2.76.
 """
 

@@ -1,4 +1,4 @@
-"""Megatron-LM's IndexedDataset: `<prefix>.bin` with all tokens, and `<prefix>.idx`, which says what they are.
+"""Megatron-LM's IndexedDataset: `<prefix>.bin` with all tokens, and `<prefix>.idx` with their index.
 
 `.bin`: token ids of all sequences, little-endian, without a header. `.idx`, little-endian, for S sequences and D
 documents:
@@ -15,7 +15,7 @@ documents:
 | … + 8·(D + 1) | i64: first sequence of each document, and S |
 | … + S | i8: mode of each sequence; multimodal data only |
 
-A document is one or more sequences, or none. Nothing says whether modes are there but the size of the file. Read:
+A document is one or more sequences, or none. Only the size of the file shows whether it has modes. Read:
 every dtype code, whose values must be whole numbers from 0 that fit uint32, and sequences in any order, with gaps.
 Written: one sequence a document, back to back, byte for byte as `IndexedDatasetBuilder` does.
 

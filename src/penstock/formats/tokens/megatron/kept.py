@@ -1,7 +1,7 @@
-"""The old dataset while another takes its place: second names of its files, hidden beside them.
+"""The old dataset during its replacement: second names of its files, hidden next to them.
 
 Two files can't change in one step. So before the old index goes, `.<name>.replaced.idx`, `.bin` and side file are made
-as second names of the old files, which costs no copy; they go when the new index stands. A writer that is killed in
+as second names of the old files, which costs no copy; they go once the new index exists. A writer that is killed in
 between leaves `<prefix>.idx` missing and these in place: readers of ours then open the old dataset by them, the next
 writer replaces it, and `repair` puts it back.
 
@@ -50,7 +50,7 @@ class _Links(Protocol):
         """Give a file a second name, durably and in one step in the place of a file of that name.
 
         Returns:
-            False where the file system has no such names; nothing is changed then.
+            False if the file system has no such names; nothing is changed then.
         """
         ...
 

@@ -112,12 +112,12 @@ def publish(
     """Make tokens, side file and index visible.
 
     Args:
-        store: where they are.
+        store: store of the files.
         prefix: of the dataset.
         files: its two staged files.
         manifest: for the side file.
-        write_index: writes the index once more, where it has to wait under another name.
-        overwrite: replace what is there.
+        write_index: writes the index once more, if it has to wait under another name.
+        overwrite: replace an existing dataset.
 
     Raises:
         ConfigError: a dataset appeared meanwhile and `overwrite` is false, or another's file at the side file's place.

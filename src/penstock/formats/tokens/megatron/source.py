@@ -39,10 +39,10 @@ def open_megatron(store: Store, path: str, options: OpenOptions, *, may_trail: b
     """Open the dataset of a prefix, of which the `.bin` or the `.idx` may be named: a few small reads.
 
     Args:
-        store: where it is.
+        store: store of the dataset.
         path: the prefix or one of its two files.
         options: how it is read.
-        may_trail: whether tokens may follow the last sequence although no side file knows of them.
+        may_trail: whether tokens may follow the last sequence although no side file records them.
 
     Raises:
         NotFound: one of the two files is not there.
@@ -250,7 +250,7 @@ class MegatronSource(StoredTokens):
         return f"{_STARTS_VERSION}-{self._index_key(idx_path(self._path), 0, self.header.size_bytes)}"
 
     def _find_starts(self) -> IntArray:
-        """Return int64[n_docs + 2]: whether sequences lie in order, then `doc_starts`."""
+        """Return int64[n_docs + 2]: whether sequences are in order, then `doc_starts`."""
         starts, in_order = sequence_starts(self._index)
         documents = document_starts(self._index, starts)
         # The end is that of the last sequence, which the checked document index ends with.

@@ -41,14 +41,14 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
     """Return a writer for the dataset of a prefix; the path may be that of the `.bin` or the `.idx`.
 
     Args:
-        store: where it will be.
+        store: store of the dataset.
         path: the prefix, with or without a suffix.
         options: `dtype` (one of the eight by name), or `vocab_size`, from which the dtype follows by Megatron's rule:
             uint16 below 65,500 entries, else int32; or `token_bytes` (1, 2 or 4: uint8, uint16, int32). The first
             that is given decides; ids are checked against all. `token_bytes` is also the width of the tokens that
             `write_part` takes. `modes`: one mode a document, int8, for multimodal data.
             `eos_id, tokenizer, tokenizer_digest, inputs, options` go into the side file only.
-        overwrite: replace what is there.
+        overwrite: replace an existing dataset.
 
     Raises:
         ConfigError: an unknown option, no dtype, or an output that exists.

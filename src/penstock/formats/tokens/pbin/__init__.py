@@ -1,4 +1,4 @@
-"""Packed tokens of Modalities: one file of token ids with a document index behind them.
+"""Packed tokens of Modalities: one file of token ids followed by a document index.
 
 Today's layout (`h12le`), little-endian:
 

@@ -29,9 +29,9 @@ def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:
 
 
 def read_marked(store: Store, path: str, geometry: Geometry) -> tuple[IntArray, IntArray | None]:
-    """`read_index`, and int64[k]: where each `MARKED_PAIRS`th document begins in the list, where that can be said.
+    """`read_index`, and int64[k]: where each `MARKED_PAIRS`th document begins in the list, if known.
 
-    Behind an 8-byte header a length may leave out the EOS id after its document; here it counts.
+    After an 8-byte header a length may omit the EOS id after its document; here it counts.
 
     Memory: 3 times the index's size in the file at most.
 

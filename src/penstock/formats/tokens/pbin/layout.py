@@ -31,7 +31,7 @@ class Layout:
         name: what `layout=` takes.
         header_bytes: 4 or 8 hold the data length alone, 12 also a token width.
         byte_order: of header and tokens, `"<"` or `">"`.
-        token_bytes: the fixed width, or None where the header holds it.
+        token_bytes: the fixed width, or None if it is in the header.
         first_offsets: offsets that the first document may have; offsets count from that place.
     """
 
@@ -76,7 +76,7 @@ class Geometry:
 
     @property
     def index_start_bytes(self) -> int:
-        """Where the pickled document index begins."""
+        """Offset of the pickled document index."""
         return self.layout.header_bytes + self.data_bytes
 
     @property
@@ -120,9 +120,9 @@ def find_layout(store: Store, path: str, name: str | None = None) -> Geometry | 
     """Return the geometry of a file, by at most 8 reads of 64 bytes.
 
     Args:
-        store: where it is.
+        store: store of the file.
         path: the file.
-        name: layout to take without asking the index; found out where it is None.
+        name: layout to use without reading the index; detected if None.
 
     Raises:
         NotFound: no such file.

@@ -140,7 +140,7 @@ def _plan_index(store: Store, path: str, geometry: Geometry, eos_id: int | None)
 
 
 def _plan_unfinished(store: Store, path: str, options: OpenOptions, eos_id: int | None) -> _Plan | None:
-    """Plan for a header without a length, which the index tells if it exists."""
+    """Plan for a header without a length, which follows from the index if it exists."""
     geometry = _as_far_as_there(store, path, options)
     if geometry is None:
         return None

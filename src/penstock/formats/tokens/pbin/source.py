@@ -41,7 +41,7 @@ _LEAST_ENTRY_BYTES = 5  # a pickled tuple of two integers
 
 
 def open_pbin(store: Store, path: str, options: OpenOptions) -> PbinSource:
-    """Open a packed file: a few reads of header, first index entry and tail, and the side file where it is needed.
+    """Open a packed file: a few reads of header, first index entry and tail, and the side file if needed.
 
     Raises:
         NotFound: no such file.
@@ -148,7 +148,7 @@ class PbinSource(StoredTokens):
     def borders_of(self, first: int, stop: int, /) -> IntArray:
         """See `penstock._borders.SparseBorders`; raises `FormatError` as `doc_starts`."""
         last = max(0, stop - 1) // MARKED_PAIRS
-        low = min(first // MARKED_PAIRS, last)  # behind the last document there is no piece
+        low = min(first // MARKED_PAIRS, last)  # after the last document there is no piece
         found = self._sparse(range(low, last + 1))
         if found is None:
             return self.doc_starts[first : stop + 1]

@@ -44,7 +44,7 @@ class Starts:
     num_docs: int
 
     def read(self, store: Store, path: str, geometry: Geometry, pieces: Sequence[int]) -> list[IntArray]:
-        """int64[n_docs + 1] of each piece: first token of each of its documents, and of the one behind them.
+        """Yield per piece the first token of each of its documents, and of the one after them: int64[n_docs + 1].
 
         Raises:
             FormatError: the list does not hold these documents there.

@@ -29,7 +29,7 @@ def encode_header(data_bytes: int, token_bytes: int) -> bytes:
 
 
 class EncodedIndex:
-    """The bytes of the index, piece by piece, of documents that lie back to back.
+    """The bytes of the index, piece by piece, of documents stored back to back.
 
     Args:
         lengths: runs of int64[k]: tokens of each document.
@@ -81,11 +81,11 @@ def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrit
     """Return a writer for a packed file.
 
     Args:
-        store: where it will be.
+        store: store of the file.
         path: its path.
         options: `token_bytes` (1, 2 or 4) or `vocab_size`, from which the width follows by Modalities' rule; ids are
             checked against both. `eos_id, tokenizer, tokenizer_digest, inputs, options` go into the side file only.
-        overwrite: replace what is there.
+        overwrite: replace an existing file.
 
     Raises:
         ConfigError: an unknown option, no width, or an output that exists.

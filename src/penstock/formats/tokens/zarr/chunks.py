@@ -101,7 +101,7 @@ class ChunkArray:
     def read(self, start: int, stop: int, shift: int = 0) -> NDArray[Any]:
         """[stop - start]: items `[start, stop)`, shifted right by so many bits; the caller checks the range.
 
-        A view, where they lie in one mapped file and are not shifted.
+        A view, if they are in one mapped file and not shifted.
 
         Raises:
             FormatError: a chunk is missing, short or damaged.
@@ -142,7 +142,7 @@ class ChunkArray:
     def scan(self, number: int) -> Iterator[NDArray[Any] | Problem]:
         """All items of a chunk file that is there, in pieces, checked as far as the file allows; or what is wrong.
 
-        Nothing is kept: memory is one piece, which is a chunk where it is compressed.
+        Nothing is kept: memory is one piece, which is a chunk if it is compressed.
         """
         try:
             yield from self._scan(number)

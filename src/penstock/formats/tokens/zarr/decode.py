@@ -47,12 +47,12 @@ class Damage(Exception):
 
 
 def decode(chain: Chain, data: Buffer, num_items: int) -> NDArray[Any]:
-    """[num_items], in the stored byte order where there is no delta.
+    """[num_items], in the stored byte order if there is no delta.
 
     Args:
         chain: how the items became bytes.
         data: all bytes of a chunk.
-        num_items: what the chunk holds, by the metadata.
+        num_items: number of items in the chunk, by the metadata.
 
     Raises:
         Damage: sizes, checksums or compressed data are wrong.

@@ -33,7 +33,7 @@ _MOST_STATED = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class ShardIndex:
-    """Where the inner chunks of a shard are.
+    """Positions of the inner chunks of a shard.
 
     Attributes:
         places: int64[n_cells, 2]: first byte and length of each; -1 and 0 for one that is not stored.
@@ -113,7 +113,7 @@ class ChunkFiles:
         one = self._maps.get(number)
         found = None if one is None else one.held()
         if self._far is not None and self._is_one_piece:
-            self._far.expect_size(self.path(number), 1, exact=False)  # it is read whole, which tells its size
+            self._far.expect_size(self.path(number), 1, exact=False)  # it is read whole, so its size is known
         return self.store.size(self.path(number)) if found is None else len(found[0])
 
     def get(self, number: int, start_bytes: int, stop_bytes: int) -> Buffer:

@@ -71,7 +71,7 @@ class ForeignArray:
             yield fault("chunk.decode", Corrupt, self._folder, error.what, AGAIN, None, str(error.found))
 
     def extents(self, start: int, stop: int) -> Iterator[Extent]:
-        """Return None: only zarr-python knows the file ranges."""
+        """Yield no ranges: only zarr-python knows them."""
         yield from ()
 
     def problem(self) -> Problem | None:

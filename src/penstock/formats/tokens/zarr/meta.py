@@ -44,8 +44,8 @@ class Chain:
     """How the items of a chunk become bytes.
 
     Attributes:
-        stored: dtype of what is compressed, with its byte order.
-        delta: dtype of the items where `stored` holds their differences; None where it holds the items.
+        stored: dtype of the compressed items, with its byte order.
+        delta: dtype of the items if `stored` holds their differences; None if it holds the items.
         codecs: steps from bytes to bytes, in the order of writing.
     """
 
@@ -88,8 +88,8 @@ class ArrayMeta:
         num_items: its length.
         chunk_items: items of a chunk, which is one file.
         dtype: of the items, in the machine's byte order.
-        fill: the item that missing chunks hold; None where they may not be missing.
-        chain: of a chunk, or of an inner chunk where there are shards.
+        fill: the item that missing chunks hold; None if they may not be missing.
+        chain: chain of a chunk, or of an inner chunk if there are shards.
         shard: how chunks are cut further.
         key_start, key_end: what file names begin with, before the number, and what follows it.
         foreign: what only zarr-python can read, in words; None where everything is read here.

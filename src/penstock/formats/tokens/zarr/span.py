@@ -1,4 +1,4 @@
-"""Many mapped files as one array, so that a batch of windows is one copy, whatever files they lie in.
+"""Many mapped files as one array, so that a batch of windows is one copy, whatever files contain them.
 
 Mappings stand anywhere in memory. A view that begins at the lowest one and ends behind the highest one holds them all,
 and whatever else lies in between. Only windows that lie within one mapping may be taken from it.
@@ -45,7 +45,7 @@ class MappedSpan:
         self.places[number] = place
 
     def gather(self, places: IntArray, length: int, out: NDArray[Any] | None) -> NDArray[Any] | None:
-        """[len(places), length]: the window at each place; None where they can't be taken in one copy.
+        """[len(places), length]: the window at each place; None if one copy isn't possible.
 
         Args:
             places: of each window's first item; all `length` items lie in an array that was added.
