@@ -148,7 +148,7 @@ class RunDigests:
     _run: JoinedDigest = field(default_factory=JoinedDigest)
 
     def cut(self, lengths: IntArray) -> list[int]:
-        """Up to which of the next documents each piece goes that lies in one run: the last is all of int64[n_docs]."""
+        """Return the ends of pieces of the next documents, each within one run; the last is `len(lengths)`."""
         ends = self.num_tokens + np.cumsum(lengths)
         stops: list[int] = []
         goal = _goal_after(self._begin)

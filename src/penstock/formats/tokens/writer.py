@@ -193,7 +193,7 @@ class TokenWriter(BaseWriter):
         path: path of the dataset.
         part_dtype: of the tokens that `write_part` takes, little-endian.
         limit: ids must be below it.
-        given: what the caller recorded about the data.
+        given: provenance of the data.
         keep_lengths: keep the lengths of all documents for an index, in 4 bytes each, or 8 for very long ones.
     """
 

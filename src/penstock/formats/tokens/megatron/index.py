@@ -153,7 +153,7 @@ def filling_kind(index: IndexArrays) -> Kind | None:
 
 
 def _may_fill(index: IndexArrays, width: int) -> bool:
-    """Return whether the last sequence is where it is if all lie back to back and fill the `.bin` with this width."""
+    """Return whether the last sequence is at its place if all are back to back and fill the `.bin` with this width."""
     count = index.header.num_sequences
     num_tokens, rest = divmod(index.bin_bytes, width)
     if not count or rest:

@@ -210,7 +210,7 @@ def _index_fits_without_width(store: Store, path: str, size_bytes: int, header: 
 
 
 def _based(head_at: _HeadAt, geometry: Geometry) -> Geometry:
-    """With the place that offsets count from, where a layout has two."""
+    """Return the geometry with the base of its offsets, if a layout has two."""
     first = head_at(geometry.index_start_bytes)
     if first is None or first[0] not in geometry.layout.first_offsets:
         return geometry

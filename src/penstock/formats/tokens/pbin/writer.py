@@ -29,7 +29,7 @@ def encode_header(data_bytes: int, token_bytes: int) -> bytes:
 
 
 class EncodedIndex:
-    """The bytes of the index, piece by piece, of documents stored back to back.
+    """Bytes of the index, piece by piece, of documents stored back to back.
 
     Args:
         lengths: runs of int64[k]: tokens of each document.

@@ -73,7 +73,7 @@ def decode(chain: Chain, data: Buffer, num_items: int) -> NDArray[Any]:
 
 
 def decode_into(chain: Chain, data: Buffer, out: NDArray[Any]) -> None:
-    """As `decode`, into contiguous items in the machine's byte order; without a copy where that is possible."""
+    """Decode into contiguous items in native byte order, without a copy if possible; see `decode`."""
     view, size_bytes = byte_view(data), out.nbytes
     plain = chain.delta is None and chain.stored.isnative and len(chain.codecs) == 1
     if not plain or chain.codecs[0].name not in _CHECK_SIZE:
