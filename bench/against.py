@@ -45,8 +45,9 @@ class Version:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Environment variables with which commands use this version."""
-        return {"PYTHONPATH": str(self.source), "PENSTOCK_CACHE": str(self.cache)}
+        """Environment variables with which commands use this version, and keep the modules that they compile."""
+        cache = {"PENSTOCK_CACHE": str(self.cache), "PYTHONDONTWRITEBYTECODE": ""}
+        return {"PYTHONPATH": str(self.source), **cache}
 
 
 class NotComparable(Exception):
