@@ -88,3 +88,4 @@ def test_requests_of_a_conversion_in_groups(requests: list[str], s3_server: str,
         counts.append(Counter(requests))
     assert counts[1].total() <= 12 * counts[0].total()
     assert counts[1]["list"] == counts[0]["list"], "what is listed does not grow at all"
+    assert counts[1]["head"] <= counts[0]["head"] + 16, "only files sampled for the fingerprint"

@@ -472,7 +472,8 @@ def assemble_task(job: GroupJob, task: GroupTask) -> int:
         data = family.make(task, job.assembly)
     else:
         name, first = task.what
-        copy_group(read_group(name, job.work), job.target, first)
+        group = read_group(name, job.work)
+        copy_group(group, job.target, group.names(first))
     put_mark(job.work.child(f"files/{task.number:08d}"), data)
     return task.number
 

@@ -158,9 +158,7 @@ def is_real_folder(place: Place) -> bool:
 def _remove(store: Store, place: Place) -> None:
     """Remove a file, link or directory without following links."""
     if not store.is_local:
-        for path in [place.path] if place.is_file() else list(store.list(place.path)):
-            with contextlib.suppress(NotFound):
-                store.delete(path)
+        store.delete_listed([place.path] if place.is_file() else list(store.list(place.path)))
         return
     if not is_real_folder(place):
         store.delete(place.path)

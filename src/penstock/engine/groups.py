@@ -17,7 +17,7 @@ import xxhash
 import penstock
 from penstock.engine.parts import PartName, require_size
 from penstock.engine.plan import RESTART
-from penstock.errors import ConfigError, Corrupt
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound
 from penstock.formats._manifest import file_digests
 from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index, parse_index
@@ -68,6 +68,10 @@ class Group:
         """Raise `Corrupt` if one of its files has other bytes; reads all of it."""
         require_size(self.files.child(name), self.part.sizes[name])
         require_digests(self.files.child(name), self.part.blocks[name])
+
+    def names(self, first: int) -> list[tuple[str, str]]:
+        """Return the old and new names of its files, if its shards are numbered from `first`."""
+        return [pair for _, names in self.moved(first) for pair in names.items()]
 
     def moved(self, first: int) -> Iterator[tuple[Shard, dict[str, str]]]:
         """Return its shards numbered from `first`, each with the old and new names of its files."""
@@ -165,12 +169,15 @@ def assemble(
     return manifest
 
 
-def copy_group(group: Group, target: Place, first: int) -> None:
-    """Copy the files of a group into an object store, its shards numbered from `first`."""
-    group.require_sizes()
-    for _, names in group.moved(first):
-        for before, after in names.items():
-            copy_new(target.store, group.files.child(before).path, target.child(after).path)
+def copy_group(group: Group, target: Place, names: Iterable[tuple[str, str]]) -> None:
+    """Copy files of a group, by their old and new names, into an object store."""
+    try:
+        for before, after in names:
+            path = group.files.child(before).path
+            copy_new(target.store, path, target.child(after).path, group.part.sizes[before])
+    except (FormatError, NotFound):
+        group.require_sizes()
+        raise
 
 
 def publish(groups: Iterable[Group], target: Place, *, name: str, recorded: Mapping[str, Any]) -> Manifest:

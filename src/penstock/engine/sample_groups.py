@@ -18,7 +18,7 @@ import numpy as np
 import xxhash
 
 from penstock.abc import Staged
-from penstock.engine.groups import Group, read_group
+from penstock.engine.groups import Group, copy_group, read_group
 from penstock.engine.parts import PartName, require_size
 from penstock.engine.plan import RESTART
 from penstock.engine.work import SCRATCH, scratch
@@ -33,7 +33,6 @@ from penstock.formats.samples.webdataset.shards import ShardTable, encode_index,
 from penstock.formats.samples.webdataset.tar_write import END
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter, WriterOptions, WrittenShard
 from penstock.store.base import StagedFolder, Store
-from penstock.store.compose import copy_new
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
 from penstock.store.place import Place
@@ -340,8 +339,7 @@ def _copies(names: Sequence[PartName], job: Assembly) -> list[GroupTask]:
 
 def _copy_files(task: GroupTask, job: Assembly) -> bytes:
     group = read_group(task.what, job.work)
-    for name in group.part.blocks:
-        copy_new(job.target.store, group.files.child(name).path, job.target.child(name).path)
+    copy_group(group, job.target, ((name, name) for name in group.part.blocks))
     return b""
 
 

@@ -6,7 +6,8 @@ A store that doesn't override `stage` and `delete` is read-only. `adapted` wraps
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from penstock import abc
 from penstock.abc import Staged, SupportsMmap
-from penstock.errors import Corrupt, FormatError, Truncated, Unsupported
+from penstock.errors import Corrupt, FormatError, NotFound, Truncated, Unsupported
 from penstock.store._links import LinkGuard
 from penstock.store.lock import Claim
 from penstock.types import Buffer
@@ -115,6 +116,10 @@ class Store:
         """Start a file, or raise `ConfigError` if it exists and `overwrite` is false."""
         self._refuse(path)
 
+    def stage_new(self, path: str) -> Staged:
+        """Start a file that must be new. A remote store finds out at the commit, without a further request."""
+        return self.stage(path)
+
     def commit(self, staged: Sequence[Staged]) -> None:
         """Sync all files, then publish them in order: a file is visible only after the earlier ones are durable."""
         for file in staged:
@@ -125,6 +130,12 @@ class Store:
     def delete(self, path: str) -> None:
         """Remove one file, or raise `NotFound`."""
         self._refuse(path)
+
+    def delete_listed(self, paths: Iterable[str]) -> None:
+        """Remove files that a listing named, without asking whether they still exist."""
+        for path in paths:
+            with contextlib.suppress(NotFound):
+                self.delete(path)
 
     def _refuse(self, path: str) -> NoReturn:
         raise Unsupported(self.read_only, path=path, hint=self.read_only_hint)

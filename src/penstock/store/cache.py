@@ -238,6 +238,9 @@ class CachedStore(Store):
     def stage(self, path: str, *, overwrite: bool = False) -> Staged:
         return _Forgetting(self, self.remote.stage(path, overwrite=overwrite))
 
+    def stage_new(self, path: str) -> Staged:
+        return _Forgetting(self, self.remote.stage_new(path))
+
     def commit(self, staged: Sequence[Staged]) -> None:
         self.remote.commit([one.staged if isinstance(one, _Forgetting) else one for one in staged])
         for one in staged:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from penstock._optional import require
 from penstock._pool import thread_pool
 from penstock.abc import Staged
-from penstock.errors import ConfigError, MissingExtra, PrepareError, Unreachable
+from penstock.errors import ConfigError, MissingExtra, PrepareError, Truncated, Unreachable
 from penstock.store._credentials import s3_settings
 from penstock.store._objects import is_expired
 from penstock.store._remote_output import publish, scratch_file
@@ -147,15 +147,23 @@ def compose(
     return True
 
 
-def copy_new(store: Store, source: str, target: str) -> None:
-    """Copy a file within its store, by the store if possible; raise `PrepareError` if `target` has other bytes."""
-    size_bytes = store.size(source)
+def copy_new(store: Store, source: str, target: str, size_bytes: int) -> None:
+    """Copy a file of this size within its store, by the store if possible.
+
+    Raises:
+        PrepareError: `target` exists with other bytes.
+        NotFound, Truncated: the file is missing or has another size.
+    """
+    if size_bytes >= LEAST_PART_BYTES and (found := store.size(source)) != size_bytes:
+        raise Truncated("the file has another size", path=source, found=found, expected=size_bytes)
     try:
         if size_bytes >= LEAST_PART_BYTES and compose(store, [(source, 0, size_bytes)], target):
             return
-        with aborting(store.stage(target)) as staged:
+        with aborting(store.stage_new(target)) as staged:
             for chunk in _chunks(store, source, size_bytes):
                 staged.write(chunk)
+            if staged.tell() != size_bytes:
+                raise Truncated("the file has another size", path=source, found=staged.tell(), expected=size_bytes)
             staged.commit()
     except ConfigError:
         if not store.exists(target):
@@ -167,7 +175,11 @@ def copy_new(store: Store, source: str, target: str) -> None:
 
 
 def _chunks(store: Store, path: str, size_bytes: int) -> Iterator[bytes]:
-    return (store.get(path, start, _COPY_BYTES) for start in range(0, size_bytes, _COPY_BYTES))
+    if size_bytes < LEAST_PART_BYTES:
+        yield store.get(path)
+        return
+    for start in range(0, size_bytes, _COPY_BYTES):
+        yield store.get_ranges(path, [(start, min(size_bytes, start + _COPY_BYTES))])[0]
 
 
 def plan_parts(extents: Sequence[Extent], here: str | None = None) -> list[ObjectPart]:

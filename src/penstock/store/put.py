@@ -57,7 +57,9 @@ def put(store: Store, path: str, data: Buffer, *, overwrite: bool = True) -> Non
 
 def put_new(store: Store, path: str, data: Buffer) -> bool:
     try:
-        put(store, path, data, overwrite=False)
+        with aborting(store.stage_new(path)) as staged:
+            staged.write(data)
+            staged.commit()
     except ConfigError:
         if not store.exists(path):
             raise
@@ -92,7 +94,7 @@ def put_local_file(store: Store, path: str, target: str) -> bool:
 
 def _upload(store: Store, path: str, target: str) -> bool:
     try:
-        with aborting(store.stage(target)) as staged:
+        with aborting(store.stage_new(target)) as staged:
             staged.append_file(path)
             staged.commit()
     except ConfigError:

@@ -11,7 +11,7 @@ the name exists. Larger files are uploaded under a hidden name at `sync`, and co
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from urllib.parse import unquote, urlsplit
 
 from penstock._secrets import redact
@@ -230,11 +230,20 @@ class RemoteStore(Remote):
                 raise output_exists(path)
         return RemoteStaged(lambda: self._transport, path, key, overwrite=overwrite)
 
+    def stage_new(self, path: str) -> RemoteStaged:
+        if self.lists_nothing:
+            self._refuse(path)
+        return RemoteStaged(lambda: self._transport, path, self.key_of(path), overwrite=False)
+
     def delete(self, path: str) -> None:
         if self.lists_nothing:
             self._refuse(path)
         self.head(path)
         self._transport.delete(self.key_of(path))
+
+    def delete_listed(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._transport.delete(self.key_of(path))
 
     def sweep(self, path: str) -> None:
         """Remove hidden uploads of a visible file, left by writers killed after the copy to its name."""
