@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     import pytest
 
 _NAMES = """
-_columns: NoRoom in_memory scatter stack
+_arrays: NoRoom as_index as_indices in_memory scatter stack
 _digest: derive_key digest
-_index: as_index as_indices
 _keywords: Reshaping
 _kinds: is_lane_stream is_stream is_token_source
 _limits: FRAMES LEAST_UNPACKED_BYTES MOST_FILES_DEEP MOST_NAMES MOST_NODES MOST_SQLITE_VALUE_BYTES SQLITE_STEPS

@@ -29,24 +29,16 @@ LAYERS: dict[str, int] = {
     "_secrets": 0,
     "_settings": 0,
     "_digest": 0,
-    "_borders": 0,
-    "_pieces": 0,
-    "_buffers": 0,
+    "_tokens": 0,
+    "_arrays": 0,
     "_naming": 0,
-    "_planes": 0,
     "_tree": 0,
-    "_columns": 0,
-    "_index": 0,
     "_keywords": 0,
     "_kinds": 0,
-    "_places": 0,
-    "_resolved": 0,
-    "_hidden": 0,
+    "_access": 0,
     "_regular": 0,
     "_limits": 0,
-    "_numbers": 0,
-    "_ending": 0,
-    "_pool": 0,
+    "_threads": 0,
     "node": 0,
     "store": 1,
     "codec": 1,
@@ -484,7 +476,7 @@ def test_thread_pools_are_imported_when_they_are_made() -> None:
         for node in nodes_of(name):
             pools = isinstance(node, ast.ImportFrom) and node.module == "concurrent.futures" and not node.col_offset
             if pools and top(name) != "testing":
-                assert {one.name for one in node.names} == {"Future"}, f"{name}:{node.lineno}: see _pool.thread_pool"
+                assert {one.name for one in node.names} == {"Future"}, f"{name}:{node.lineno}: see _threads.thread_pool"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 
 
 @pytest.mark.parametrize(

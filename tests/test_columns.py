@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._columns import column, scatter, stack
+from penstock._arrays import column, scatter, stack
 
 
 @pytest.mark.parametrize(

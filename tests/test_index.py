@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from penstock._index import as_index, as_indices, as_position, as_positions
+from penstock._arrays import as_index, as_indices, as_position, as_positions
 
 
 def test_one_index() -> None:

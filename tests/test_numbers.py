@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock.codec.compress import parse_compression
 from penstock.codec.fields._arrays import parse_array
 from penstock.compat.modalities.commands.config import load_config

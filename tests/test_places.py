@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock._places import place_of, token_extents
+from penstock._access import place_of, token_extents
 from penstock.errors import Corrupt
 from penstock.testing.memory import KeyedSource, MemorySource, MemoryTokens
 from penstock.types import Extent, Place

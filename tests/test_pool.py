@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock import _ending
-from penstock._pool import Pool
+from penstock._threads import Pool
 
 
 def threads() -> list[threading.Thread]:

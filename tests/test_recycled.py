@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._buffers import Recycled
+from penstock._arrays import Recycled
 
 SHAPE = (64, 1024)
 

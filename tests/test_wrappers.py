@@ -22,9 +22,16 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._borders import borders_around, borders_at, borders_of, document_flags, had_eos_borders
-from penstock._hidden import Hidden, stored_tokens
-from penstock._places import keys_of
+from penstock._access import keys_of
+from penstock._tokens import (
+    Hidden,
+    borders_around,
+    borders_at,
+    borders_of,
+    document_flags,
+    had_eos_borders,
+    stored_tokens,
+)
 from penstock.compat.energon.encoded import Encoded
 from penstock.compat.streaming.places import OwnSamples
 from penstock.cook import Crude, cook

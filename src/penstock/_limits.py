@@ -1,4 +1,4 @@
-"""Limits on the expansion of untrusted data, documented in `docs/guide/limits.md`.
+"""Limits on the expansion of untrusted data, documented in `docs/guide/limits.md`, and whole numbers in such text.
 
 A limit is far above the needs of real data, or a multiple of their size, and is checked before memory is allocated.
 """
@@ -83,3 +83,18 @@ def require_window_length(length: int) -> None:
         raise ConfigError("a window needs at least one token", found=f"length {length}", expected="1 or more")
     if length > MOST_WINDOW_TOKENS:
         raise ConfigError("the window is too long", found=f"length {length}", expected=f"1 to {MOST_WINDOW_TOKENS:,}")
+
+
+_MOST_DIGITS = 19
+
+
+def count_in(text: str, below: int = 1 << 63) -> int | None:
+    """Return the number of ASCII digits; None for other text, and for numbers of `below` or more.
+
+    `int` takes digits of every script, signs, blanks and `_`, and raises for 4,301 digits.
+    """
+    if not (text.isascii() and text.isdigit()):
+        return None
+    digits = text.lstrip("0")
+    number = int(digits or "0") if len(digits) <= _MOST_DIGITS else below
+    return number if number < below else None

@@ -13,7 +13,7 @@ import pytest
 from tests.internals import is_token_source
 
 import penstock as ps
-from penstock._places import extents_of_tokens
+from penstock._access import extents_of_tokens
 from penstock.abc import SupportsDocumentFlags, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.mix import Blend, Concat, ConcatSource, concat

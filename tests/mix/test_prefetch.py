@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._resolved import prefetch_of
+from penstock._access import prefetch_of
 from penstock.cook import cook
 from penstock.cook.crude import Crude
 from penstock.testing import MemorySource

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._borders import flags_between
+from penstock._tokens import flags_between
 from penstock.errors import ConfigError
 from penstock.order import Shuffle
 from penstock.pack import Chunk, MegatronBlocks, megatron_blocks

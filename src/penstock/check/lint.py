@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock._places import place_of
+from penstock._access import place_of
 from penstock._secrets import redacted_repr
 from penstock.abc import Format, Source
 from penstock.codec.image_header import read_image_header

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
+from penstock._access import place_of
 from penstock._kinds import is_lane_stream, is_stream
-from penstock._places import place_of
 from penstock._secrets import redact
 from penstock.errors import NotFound, PenstockError, UnsafeData
 from penstock.formats.samples.folder.files import MEDIA

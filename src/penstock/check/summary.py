@@ -12,9 +12,9 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 import numpy as np
 
+from penstock._access import samples_of
 from penstock._kinds import is_token_source
-from penstock._planes import planes_of
-from penstock._resolved import samples_of
+from penstock._tokens import planes_of
 from penstock.abc import Source, SupportsPlaces, TokenSource
 from penstock.errors import ConfigError, PenstockError, UnsafeData
 from penstock.formats import find_format

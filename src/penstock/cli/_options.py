@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, cast
 import click
 
 from penstock._keywords import Opening, definitions
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock._secrets import logger
 from penstock._settings import setting
 from penstock.errors import ConfigError

@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from penstock._buffers import byte_view
-from penstock._limits import BYTES_PER_FRAME, FRAMES
-from penstock._numbers import count_in
+from penstock._arrays import byte_view
+from penstock._limits import BYTES_PER_FRAME, FRAMES, count_in
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Truncated
 from penstock.types import Buffer

@@ -34,7 +34,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import in_memory
+from penstock._arrays import in_memory
 from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO, require_memory_for
 from penstock._optional import require
 from penstock.codec.av import MOST_PIXELS, AVDecoder

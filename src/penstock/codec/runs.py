@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock.types import IntArray
 
 _FEW = 6

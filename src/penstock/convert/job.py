@@ -13,8 +13,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock._planes import planes_of
 from penstock._secrets import redacted_repr
+from penstock._tokens import planes_of
 from penstock.abc import Source, Writer
 from penstock.convert.request import Request
 from penstock.convert.rows import FolderRows, SourceRows

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import xxhash
 
+from penstock._access import excluded_of
 from penstock._digest import digest
-from penstock._resolved import excluded_of
 from penstock.abc import Source
 from penstock.engine.rows import Rows
 from penstock.errors import PenstockError

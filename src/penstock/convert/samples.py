@@ -21,8 +21,8 @@ import msgspec
 import numpy as np
 
 from penstock._kinds import is_token_source
-from penstock._planes import require_no_planes
-from penstock._pool import Pool
+from penstock._threads import Pool
+from penstock._tokens import require_no_planes
 from penstock.abc import Source, Writer
 from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, Column, RowMaker, choose_columns
 from penstock.convert.job import ConvertJob, ConvertReport, Dataset, ReadBack, Written, runs_elsewhere

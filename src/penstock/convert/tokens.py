@@ -19,9 +19,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock._kinds import JoinsRows, TokenParts, is_token_source
-from penstock._planes import DROP, Plane, planes_of
+from penstock._tokens import DROP, Plane, planes_of
 from penstock.abc import Executor, SupportsRuns, TokenSource, Writer
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.joined_digest import JoinedDigest, is_joinable

@@ -9,11 +9,10 @@ from typing import Any, Protocol, overload
 
 import numpy as np
 
-from penstock._columns import stack
-from penstock._index import as_positions
+from penstock._access import Ahead
+from penstock._arrays import as_positions, stack
 from penstock._kinds import is_stream
-from penstock._pool import report
-from penstock._resolved import Ahead
+from penstock._threads import report
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.cook.cookers import Bound, Cooker, Cookers, CookFn
 from penstock.cook.crude import CrudeSample, Origin

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from penstock._access import Ahead
 from penstock._kinds import is_stream
 from penstock._naming import function_name
-from penstock._resolved import Ahead
 from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.node.over import OPEN, Node

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from types import GenericAlias
 from typing import Any, TypeAlias
 
-from penstock._pool import Pool
-from penstock._resolved import capability
+from penstock._access import capability
+from penstock._threads import Pool
 from penstock.abc import SupportsFiles
 from penstock.codec.parts import DecodeOptions, decode_part
 from penstock.types import MediaMetadata, SourceInfo

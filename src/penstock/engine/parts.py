@@ -25,7 +25,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock.codec.joined_digest import JoinedDigest
 from penstock.errors import Corrupt, NotFound, PrepareError
 from penstock.store.local import LocalStore

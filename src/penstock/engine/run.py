@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from penstock._ending import sleep
+from penstock._threads import sleep
 from penstock.abc import Executor
 from penstock.engine.options import Counter, RunOptions
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError

@@ -18,9 +18,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock._kinds import JoinedRows, JoinsRows
-from penstock._pool import Pool
+from penstock._threads import Pool
 from penstock.abc import Executor
 from penstock.codec.hashes import BLOCK_BYTES, BLOCK_TOKENS, DocumentDigest
 from penstock.codec.tokens import dtype_for

@@ -31,8 +31,8 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from penstock._pool import Pool
 from penstock._secrets import redact
+from penstock._threads import Pool
 from penstock.engine.folder import WorkFolder, name_beside
 from penstock.engine.parts import PartName, parse_part_name
 from penstock.engine.plan import (

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from penstock._resolved import capability
+from penstock._access import capability
 from penstock.abc import Format, Source, SupportsKeys
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats._exclusions import Exclusions, exclusions, nothing_excluded

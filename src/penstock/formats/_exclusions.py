@@ -17,14 +17,12 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._borders import had_eos_borders
+from penstock._access import capability, samples_of
+from penstock._arrays import as_index, as_indices
 from penstock._digest import digest, kept_key
-from penstock._hidden import Hidden
-from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
-from penstock._planes import Plane, planes_of
-from penstock._resolved import capability, samples_of
 from penstock._secrets import redact
+from penstock._tokens import Hidden, Plane, had_eos_borders, planes_of
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError, Excluded
 from penstock.node.over import Reindexed, SourceNode
@@ -281,7 +279,7 @@ class ExcludingTokens(ExcludingSource):
 
     @property
     def had_eos_borders(self) -> bool:
-        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
+        """Whether document boundaries used to come from the EOS id; see `penstock._tokens.had_eos_borders`."""
         return had_eos_borders(self.stored_source)
 
     @property

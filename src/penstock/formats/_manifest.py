@@ -8,7 +8,7 @@ from typing import Any
 
 import xxhash
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock.abc import Staged
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.errors import NotFound

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._planes import DROP, LOSS_MASK
+from penstock._tokens import DROP, LOSS_MASK
 from penstock.errors import Truncated
 from penstock.formats._planes import PlaneValues, require_inside
 from penstock.store.base import Store
@@ -42,7 +42,7 @@ def mask_path(format: str, path: str) -> str | None:
 
 @dataclass(frozen=True)
 class MaskFile:
-    """Loss mask in a file of its own; see `penstock._planes.Plane`. Thread-safe, picklable.
+    """Loss mask in a file of its own; see `penstock._tokens.Plane`. Thread-safe, picklable.
 
     Attributes:
         num_tokens: number of values.

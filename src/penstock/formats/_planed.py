@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock._borders import borders_at, borders_of, had_eos_borders
-from penstock._columns import column
+from penstock._arrays import as_index, as_indices, column
 from penstock._digest import digest
-from penstock._index import as_index, as_indices
-from penstock._planes import DROP, LOSS_MASK, plane_fields
+from penstock._tokens import DROP, LOSS_MASK, borders_at, borders_of, had_eos_borders, plane_fields
 from penstock._tree import brief, html, tree
 from penstock.abc import Format, Source, TokenSource
 from penstock.errors import ConfigError
@@ -107,7 +105,7 @@ class PlanedTokens:
 
     @property
     def had_eos_borders(self) -> bool:
-        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
+        """Whether document boundaries used to come from the EOS id; see `penstock._tokens.had_eos_borders`."""
         return had_eos_borders(self.bare)
 
     @property

@@ -38,7 +38,7 @@ import xxhash
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from penstock._planes import LOSS_MASK
+from penstock._tokens import LOSS_MASK
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
 from penstock.formats._last_files import LAST_FILES, last_file
@@ -387,7 +387,7 @@ def _map_values(store: Any, path: str, count: int, stored: np.dtype[Any]) -> NDA
 
 @dataclass(frozen=True, slots=True)
 class PlaneFile:
-    """Plane in its file; see `penstock._planes.Plane`. Thread-safe, picklable.
+    """Plane in its file; see `penstock._tokens.Plane`. Thread-safe, picklable.
 
     Attributes:
         entry: its entry in the index.

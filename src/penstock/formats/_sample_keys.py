@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock._kinds import is_token_source
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock.abc import SupportsKeys
 from penstock.errors import NotFound, PenstockError
 from penstock.formats._exclusions import stored

@@ -11,14 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._borders import flags_of_starts
-from penstock._columns import column
+from penstock._access import place_of, samples_of
+from penstock._arrays import as_index, as_indices, column
 from penstock._digest import digest, kept_key
-from penstock._index import as_index, as_indices
 from penstock._kinds import is_token_source
-from penstock._places import place_of
-from penstock._planes import LOSS_MASK, Plane, plane_fields
-from penstock._resolved import samples_of
+from penstock._tokens import LOSS_MASK, Plane, flags_of_starts, plane_fields
 from penstock._tree import brief, html, tree
 from penstock.abc import Format, Source
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported

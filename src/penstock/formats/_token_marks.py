@@ -14,7 +14,7 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._planes import DROP
+from penstock._tokens import DROP
 from penstock.errors import ConfigError, Corrupt, PenstockError
 from penstock.formats._planes import require_inside
 from penstock.types import IntArray
@@ -252,7 +252,7 @@ class _MaskedTokens(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ColumnMask:
-    """The loss mask of a column; see `penstock._planes.Plane`."""
+    """The loss mask of a column; see `penstock._tokens.Plane`."""
 
     tokens: _MaskedTokens
 

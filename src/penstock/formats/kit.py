@@ -22,9 +22,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from penstock._buffers import byte_view
-from penstock._columns import stack
-from penstock._index import as_index, as_indices
+from penstock._arrays import as_index, as_indices, byte_view, stack
 from penstock._secrets import redact
 from penstock._tree import line, tree
 from penstock.abc import Store

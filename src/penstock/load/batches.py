@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, TypeAlias
 
-from penstock._ending import has_ended, only_exit_handlers_run, when_dropped
+from penstock._threads import has_ended, only_exit_handlers_run, when_dropped
 from penstock.errors import ConfigError
 from penstock.load import lanes
 from penstock.load.lanes import LaneTask

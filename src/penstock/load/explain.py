@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+from penstock._access import place_of
 from penstock._kinds import LaneStream, is_lane_stream, is_stream
-from penstock._places import place_of
 from penstock.abc import Stream
 from penstock.errors import ConfigError, NotFound, ResumeMismatch
 from penstock.formats._sample_keys import key_at

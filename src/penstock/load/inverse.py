@@ -16,10 +16,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from penstock._access import capability, place_of
 from penstock._kinds import is_finite, is_lane_stream, is_stream, is_token_source
-from penstock._numbers import count_in
-from penstock._places import place_of
-from penstock._resolved import capability
+from penstock._limits import count_in
 from penstock.errors import ConfigError
 from penstock.formats._sample_keys import indices_with_key, key_at
 from penstock.mix import ConcatTokens

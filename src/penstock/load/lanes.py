@@ -8,9 +8,9 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from penstock._columns import in_memory, stack
+from penstock._arrays import in_memory, stack
 from penstock._kinds import LaneStream, counts
-from penstock._pool import Collecting
+from penstock._threads import Collecting
 from penstock.errors import ConfigError, NotFound, PenstockError, ResumeMismatch
 from penstock.load import state as saved_states
 from penstock.load.collate import Collate

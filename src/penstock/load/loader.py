@@ -11,9 +11,9 @@ from weakref import WeakSet
 
 import numpy as np
 
-from penstock._ending import only_exit_handlers_run
 from penstock._kinds import LaneStream, is_lane_stream
 from penstock._secrets import logger
+from penstock._threads import only_exit_handlers_run
 from penstock._tree import html
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError

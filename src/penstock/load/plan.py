@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock._access import capability, place_of
 from penstock._kinds import HasHorizon, is_finite, is_lane_stream, is_stream, is_token_source
-from penstock._places import place_of
-from penstock._resolved import capability
 from penstock._tree import ShownDict
 from penstock.errors import ConfigError
 from penstock.load.excluded import lists_of

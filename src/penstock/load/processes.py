@@ -23,7 +23,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 from weakref import WeakSet
 
-from penstock._ending import close_at_end, when_dropped
+from penstock._threads import close_at_end, when_dropped
 from penstock.errors import ConfigError, PenstockError
 from penstock.load.messages import NO_SIGNAL, Blocks, Inbox, send
 from penstock.load.workers import AHEAD_BYTES, LEAST_BYTES, CreditWindow, Producer, too_slow

@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import in_memory
-from penstock._pool import Collecting
-from penstock._resolved import MARK, excluded_below, expect_lanes, prefetch_of, resolves
+from penstock._access import MARK, excluded_below, expect_lanes, prefetch_of, resolves
+from penstock._arrays import in_memory
 from penstock._secrets import logger
+from penstock._threads import Collecting
 from penstock.abc import SupportsSubstitutes
 from penstock.errors import ConfigError, Excluded, FormatError, NotFound
 from penstock.load.collate import Collate

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock._access import capability, place_of
 from penstock._kinds import is_lane_stream, is_stream
-from penstock._places import place_of
-from penstock._pool import Pool
-from penstock._resolved import capability
+from penstock._threads import Pool
 from penstock.errors import ConfigError
 from penstock.load.plan import once
 from penstock.mix import Blend

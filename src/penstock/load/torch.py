@@ -16,10 +16,10 @@ from typing import Any, cast, overload
 
 import numpy as np
 
-from penstock._index import as_index, as_indices
+from penstock._access import resolves
+from penstock._arrays import as_index, as_indices
 from penstock._kinds import LaneStream, is_stream
 from penstock._optional import require
-from penstock._resolved import resolves
 from penstock._secrets import logger
 from penstock.abc import Source, Stream, SupportsPrefetch
 from penstock.errors import ConfigError

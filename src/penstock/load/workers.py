@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._ending import Worker, has_ended
+from penstock._threads import Worker, has_ended
 from penstock.errors import PenstockError
 
 _CLOSE_WAIT_S = 1.0

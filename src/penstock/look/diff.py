@@ -16,10 +16,10 @@ from typing import Any, Literal, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._access import place_of
 from penstock._keywords import Opening, with_options
-from penstock._places import place_of
-from penstock._planes import planes_of
 from penstock._secrets import redacted_repr
+from penstock._tokens import planes_of
 from penstock.convert.rows import KEY
 from penstock.engine.options import Counter, Progress, RunOptions
 from penstock.engine.run import open_pool

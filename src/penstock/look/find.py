@@ -10,9 +10,9 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from penstock._access import place_of
 from penstock._keywords import Opening, with_options
 from penstock._limits import EXPRESSION_SECONDS
-from penstock._places import place_of
 from penstock._secrets import redacted_repr
 from penstock.abc import SupportsKeys
 from penstock.engine.options import Progress, RunOptions

@@ -26,13 +26,12 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._borders import borders_of
-from penstock._buffers import byte_view
+from penstock._access import excluded_of
+from penstock._arrays import byte_view
 from penstock._keywords import were_given
 from penstock._kinds import is_token_source
-from penstock._planes import Plane, planes_of
-from penstock._resolved import excluded_of
 from penstock._secrets import redact
+from penstock._tokens import Plane, borders_of, planes_of
 from penstock.abc import Source, TokenSource
 from penstock.codec.parts import DecodeOptions, decode_part, suffix_of
 from penstock.convert.rows import KEY, SourceRows

@@ -15,11 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import Rows, groups, scatter
-from penstock._index import as_position, as_positions
+from penstock._access import Ahead, expect_lanes, prefetch_parts, substitutes_of
+from penstock._arrays import Rows, as_position, as_positions, groups, scatter
 from penstock._kinds import Seedable
-from penstock._planes import LOSS_MASK
-from penstock._resolved import Ahead, expect_lanes, prefetch_parts, substitutes_of
+from penstock._tokens import LOSS_MASK
 from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.node.over import Finder, StreamNode

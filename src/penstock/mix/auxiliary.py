@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, cast, overload
 
+from penstock._access import excluded_below, keep_mark
 from penstock._kinds import is_stream
 from penstock._naming import function_name
-from penstock._pool import report
-from penstock._resolved import excluded_below, keep_mark
+from penstock._threads import report
 from penstock.abc import Source, Stream, SupportsFiles
 from penstock.errors import ConfigError
 from penstock.node.over import ChangedStream, ChangedView, Changes, Node, StreamOver, View

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from penstock._access import capability
 from penstock._digest import array_digest, derive_key
-from penstock._resolved import capability
 from penstock.errors import ConfigError
 from penstock.node.over import Finder, MovedStream, StreamNode
 from penstock.order.ordered import OrderedStream

@@ -11,11 +11,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from penstock._access import capability, substitutes_of
+from penstock._arrays import as_position, as_positions
 from penstock._digest import derive_key
-from penstock._index import as_position, as_positions
 from penstock._kinds import is_finite, is_stream
 from penstock._naming import naming
-from penstock._resolved import capability, substitutes_of
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import BranchingStream, seeded

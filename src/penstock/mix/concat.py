@@ -11,16 +11,32 @@ from typing import Any, TypeVar, cast, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._borders import document_flags, had_eos_borders
-from penstock._columns import groups, scatter
+from penstock._access import (
+    capability,
+    excluded_of,
+    keys_of,
+    place_of,
+    prefetch_of,
+    prefetch_parts,
+    samples_of,
+    token_extents,
+)
+from penstock._arrays import as_index, as_indices, groups, scatter
 from penstock._digest import digest, kept_key
-from penstock._hidden import NO_RUNS, Hidden, join_hidden, stored_tokens
-from penstock._index import as_index, as_indices
 from penstock._kinds import is_finite, is_token_source
-from penstock._pieces import fill_windows, pieces, running
-from penstock._places import keys_of, place_of, token_extents
-from penstock._planes import Plane, planes_of
-from penstock._resolved import capability, excluded_of, prefetch_of, prefetch_parts, samples_of
+from penstock._tokens import (
+    NO_RUNS,
+    Hidden,
+    Plane,
+    document_flags,
+    fill_windows,
+    had_eos_borders,
+    join_hidden,
+    pieces,
+    planes_of,
+    running,
+    stored_tokens,
+)
 from penstock.abc import Source, SupportsFiles, SupportsKeys, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.mix._branches import Widths, common, widened
@@ -363,7 +379,7 @@ class ConcatTokens(ConcatSource):
 
     @property
     def had_eos_borders(self) -> bool:
-        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
+        """Whether document boundaries used to come from the EOS id; see `penstock._tokens.had_eos_borders`."""
         return any(map(had_eos_borders, self.sources))
 
     @cached_property

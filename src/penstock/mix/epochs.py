@@ -10,9 +10,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._index import as_index, as_indices
+from penstock._access import capability
+from penstock._arrays import as_index, as_indices
 from penstock._kinds import is_finite, is_stream
-from penstock._resolved import capability
 from penstock.abc import Source, Stream
 from penstock.errors import ConfigError
 from penstock.mix._branches import Branches

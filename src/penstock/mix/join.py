@@ -14,13 +14,11 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._columns import stack
+from penstock._access import excluded_of, keys_of, place_of, prefetch_of, prefetch_parts, samples_of
+from penstock._arrays import as_index, as_indices, stack
 from penstock._digest import digest, kept_key
-from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._naming import function_name
-from penstock._places import keys_of, place_of
-from penstock._resolved import excluded_of, prefetch_of, prefetch_parts, samples_of
 from penstock.abc import Source, SupportsKeys
 from penstock.errors import ConfigError, NotFound
 from penstock.node.blocks import blocks_of, preferred_mode

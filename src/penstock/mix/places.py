@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import groups
+from penstock._arrays import groups
 from penstock._digest import derive_key
 from penstock.order.permutation import permute, subkey, subkeys
 from penstock.types import IntArray

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._arrays import as_position
 from penstock._digest import derive_key
-from penstock._index import as_position
 from penstock._kinds import is_stream
 from penstock.abc import Stream
 from penstock.errors import ConfigError

@@ -10,11 +10,10 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from penstock._access import capability, excluded_of, place_of, prefetch_of, samples_of
+from penstock._arrays import as_positions
 from penstock._digest import digest
-from penstock._index import as_positions
 from penstock._kinds import Derived
-from penstock._places import place_of
-from penstock._resolved import capability, excluded_of, prefetch_of, samples_of
 from penstock._secrets import logger
 from penstock.abc import Source
 from penstock.errors import ConfigError

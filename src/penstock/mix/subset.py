@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from penstock._resolved import capability
+from penstock._access import capability
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.order.take import Take, TakenSource

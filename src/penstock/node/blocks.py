@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._resolved import capability
+from penstock._access import capability
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.types import IntArray

@@ -15,12 +15,10 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
-from penstock._columns import stack
+from penstock._access import Ahead, capability, excluded_of, place_of, samples_of, substitutes_of
+from penstock._arrays import as_index, as_indices, as_position, as_positions, stack
 from penstock._digest import digest
-from penstock._index import as_index, as_indices, as_position, as_positions
 from penstock._kinds import Seedable
-from penstock._places import place_of
-from penstock._resolved import Ahead, capability, excluded_of, samples_of, substitutes_of
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source, Stream
 from penstock.node.blocks import Blocks, blocks_of, preferred_mode

@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock._arrays import as_indices, as_position, as_positions
 from penstock._digest import derive_key
-from penstock._index import as_indices, as_position, as_positions
 from penstock.errors import ConfigError
 from penstock.node.blocks import Blocks, EvenBlocks, StoredBlocks
 from penstock.order.lanes import check_lanes, lane_place_one, lane_places, positions_at, tape_starts

@@ -8,11 +8,10 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
+from penstock._access import MARK, capability, excluded_of, place_of, prefetch_of, samples_of
+from penstock._arrays import as_position, as_positions
 from penstock._digest import derive_key
-from penstock._index import as_position, as_positions
 from penstock._kinds import CutsBlocks
-from penstock._places import place_of
-from penstock._resolved import MARK, capability, excluded_of, prefetch_of, samples_of
 from penstock.abc import Order, Source
 from penstock.errors import ConfigError, Excluded
 from penstock.node.over import Finder, StreamNode

@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._arrays import as_indices, as_position, as_positions
 from penstock._digest import derive_key
-from penstock._index import as_indices, as_position, as_positions
 from penstock._kinds import is_lane_stream, is_stream
 from penstock.errors import ConfigError
 from penstock.types import IntArray

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock._index import as_indices, as_position, as_positions
+from penstock._arrays import as_indices, as_position, as_positions
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.node.blocks import blocks_of, preferred_mode

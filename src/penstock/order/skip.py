@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from penstock._index import as_position, as_positions
-from penstock._resolved import expect_lanes
+from penstock._access import expect_lanes
+from penstock._arrays import as_position, as_positions
 from penstock.abc import Stream
 from penstock.errors import ConfigError
 from penstock.node.over import Finder, MovedStream

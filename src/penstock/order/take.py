@@ -10,13 +10,19 @@ from typing import Any, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._borders import borders_of, document_flags, had_eos_borders
-from penstock._hidden import NO_RUNS, Hidden, stored_tokens
-from penstock._index import as_index, as_indices
+from penstock._access import capability, excluded_of, keys_of, token_extents
+from penstock._arrays import as_index, as_indices
 from penstock._kinds import is_token_source
-from penstock._places import keys_of, token_extents
-from penstock._planes import Plane, planes_of
-from penstock._resolved import capability, excluded_of
+from penstock._tokens import (
+    NO_RUNS,
+    Hidden,
+    Plane,
+    borders_of,
+    document_flags,
+    had_eos_borders,
+    planes_of,
+    stored_tokens,
+)
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.node.blocks import Blocks, EvenBlocks, StoredBlocks, blocks_of
@@ -188,7 +194,7 @@ class TakenTokens(TakenSource[Sample]):
 
     @property
     def had_eos_borders(self) -> bool:
-        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
+        """Whether document boundaries used to come from the EOS id; see `penstock._tokens.had_eos_borders`."""
         return had_eos_borders(self.source)
 
     @property

@@ -15,14 +15,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._access import capability, token_extents
+from penstock._arrays import as_index, as_indices
 from penstock._digest import borders_key, digest
-from penstock._hidden import stored_tokens
-from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._limits import require_window_length
-from penstock._places import token_extents
-from penstock._planes import Plane, add_planes
-from penstock._resolved import capability
+from penstock._tokens import Plane, add_planes, stored_tokens
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import segments

@@ -13,12 +13,11 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import stack
+from penstock._access import capability, excluded_of, prefetch_of, samples_of
+from penstock._arrays import as_index, as_indices, stack
 from penstock._digest import array_digest, digest, kept_key
-from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._naming import function_name
-from penstock._resolved import capability, excluded_of, prefetch_of, samples_of
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.node.over import OPEN, Finder, SourceOver

@@ -14,15 +14,24 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._borders import borders_around, document_flags, ends_at, had_eos_borders
-from penstock._buffers import Recycled
-from penstock._hidden import Hidden, stored_tokens, without_loss
-from penstock._index import as_index, as_indices
+from penstock._access import capability, token_extents
+from penstock._arrays import Recycled, as_index, as_indices
 from penstock._kinds import FormerRule, RuleChange
 from penstock._limits import require_window_length
-from penstock._places import token_extents
-from penstock._planes import Plane, add_planes, has_input_planes, of_inputs, planes_of
-from penstock._resolved import capability
+from penstock._tokens import (
+    Hidden,
+    Plane,
+    add_planes,
+    borders_around,
+    document_flags,
+    ends_at,
+    had_eos_borders,
+    has_input_planes,
+    of_inputs,
+    planes_of,
+    stored_tokens,
+    without_loss,
+)
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.labels import (

@@ -22,13 +22,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import column
+from penstock._access import capability, excluded_below
+from penstock._arrays import as_index, as_indices, column
 from penstock._digest import derive_key
-from penstock._index import as_index, as_indices
 from penstock._kinds import FormerRule, RuleChange, require_tokens
-from penstock._planes import require_no_planes
-from penstock._resolved import capability, excluded_below
 from penstock._secrets import logger
+from penstock._tokens import require_no_planes
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError
 from penstock.node.blocks import preferred_mode

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import New
+from penstock._arrays import New
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.types import Batch, Field, IntArray, Sample, TokenArray

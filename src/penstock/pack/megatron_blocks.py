@@ -13,14 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock._borders import flags_between
+from penstock._access import token_extents
+from penstock._arrays import as_index, as_indices
 from penstock._digest import borders_key
-from penstock._hidden import stored_tokens, without_loss
-from penstock._index import as_index, as_indices
 from penstock._kinds import Derived
 from penstock._limits import require_window_length
-from penstock._places import token_extents
-from penstock._planes import add_planes, planes_of
+from penstock._tokens import add_planes, flags_between, planes_of, stored_tokens, without_loss
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError
 from penstock.pack.chunk import documents_between

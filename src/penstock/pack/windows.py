@@ -7,9 +7,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from penstock._index import as_index
+from penstock._arrays import as_index
 from penstock._kinds import require_tokens
-from penstock._planes import plane_fields
+from penstock._tokens import plane_fields
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError
 from penstock.node.blocks import preferred_mode

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 
-from penstock._pool import thread_pool
 from penstock._secrets import logger, redacted_repr
+from penstock._threads import thread_pool
 from penstock.engine.options import RunOptions
 from penstock.engine.run import BaseJob, run, wait_for_writer
 from penstock.errors import ConfigError, PenstockError, PrepareError

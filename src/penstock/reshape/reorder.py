@@ -19,7 +19,7 @@ from typing import IO, Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._pool import thread_pool
+from penstock._threads import thread_pool
 from penstock.codec.runs import argsort_small, copy_runs
 from penstock.engine.rows import PIECE_UNITS, RUN_BYTES, StoredRows, read_run, runs, total_units
 from penstock.errors import PrepareError

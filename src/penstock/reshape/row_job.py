@@ -16,7 +16,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock._kinds import ExpectsDigest, JoinsRows, TokenParts
 from penstock._secrets import redact
 from penstock.abc import Writer

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock import abc
+from penstock._access import excluded_of
 from penstock._kinds import is_token_source
-from penstock._resolved import excluded_of
 from penstock.abc import SupportsMmap, TokenSource
 from penstock.codec.fields import mds_field
 from penstock.codec.joined_digest import documents_in

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._planes import DROP, Plane, planes_of
+from penstock._tokens import DROP, Plane, planes_of
 from penstock.engine.rows import StoredRows
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats import finish_planes, get_format

@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock._digest import derive_key
 from penstock._keywords import Reshaping
 from penstock.engine.options import Counter, Progress, RunOptions

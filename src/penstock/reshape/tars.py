@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from penstock._access import excluded_of
 from penstock._digest import digest
 from penstock._keywords import were_given
-from penstock._resolved import excluded_of
 from penstock._secrets import logger
 from penstock.codec import energon_yaml
 from penstock.engine.options import Counter, RunOptions

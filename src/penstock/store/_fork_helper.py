@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from typing import IO, Any, TypeAlias
 
 from penstock import errors
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock.errors import PenstockError, Unreachable
 from penstock.store._objects import Objects, Reply, forked_after_use
 from penstock.store._requests import RemoteOptions

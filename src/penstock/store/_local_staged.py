@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock._regular import open_descriptor, require_regular
 from penstock.errors import ConfigError, Truncated
 from penstock.store._files import (

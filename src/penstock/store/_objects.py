@@ -24,11 +24,10 @@ from datetime import timedelta
 from typing import Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
-from penstock._ending import Worker, has_ended, sleep
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock._optional import require
-from penstock._pool import Pool
 from penstock._secrets import logger
+from penstock._threads import Pool, Worker, has_ended, sleep
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unreachable, Unsupported
 from penstock.store._credentials import require_credentials, s3_settings
 from penstock.store._requests import RemoteOptions

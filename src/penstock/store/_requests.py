@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock._settings import said_by, setting
 from penstock.errors import ConfigError
 from penstock.store.base import Range

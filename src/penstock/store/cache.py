@@ -27,8 +27,8 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._pool import Pool
 from penstock._secrets import logger
+from penstock._threads import Pool
 from penstock.abc import Staged
 from penstock.errors import NotFound, Truncated
 from penstock.store._copies import RUN, Copies, NoCopy, copy_name, in_memory, share_run

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from penstock._optional import require
-from penstock._pool import thread_pool
+from penstock._threads import thread_pool
 from penstock.abc import Staged
 from penstock.errors import ConfigError, MissingExtra, PrepareError, Truncated, Unreachable
 from penstock.store._credentials import s3_settings

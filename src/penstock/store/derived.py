@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock._secrets import logger
 from penstock._settings import setting
 from penstock.codec.hashes import hasher, hex_digest

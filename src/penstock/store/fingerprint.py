@@ -12,7 +12,7 @@ import numpy as np
 import xxhash
 
 from penstock._digest import digest
-from penstock._pool import Pool
+from penstock._threads import Pool
 from penstock.errors import Corrupt, Truncated
 from penstock.store._files import status_of
 from penstock.store.base import Readable, Store, changed_while_read

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock.errors import ConfigError, NotFound, Truncated
 from penstock.store._leftovers import Owned, listed, refuse_unlisted
 from penstock.store.base import Range, Store

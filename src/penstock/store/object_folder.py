@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 import xxhash
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PrepareError, Truncated
 from penstock.store._copies import NoCopy, in_cache_folder

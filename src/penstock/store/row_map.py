@@ -23,7 +23,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unreachable
 from penstock.store.base import Store

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 from hypothesis.strategies import SearchStrategy
 
-from penstock._columns import stack
+from penstock._arrays import stack
 from penstock.abc import Format, Source, Store
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.formats import get_format, sniff

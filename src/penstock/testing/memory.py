@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from penstock._columns import stack
+from penstock._arrays import as_index, as_indices, stack
 from penstock._digest import digest
-from penstock._index import as_index, as_indices
 from penstock._tree import brief, html, line, tree
 from penstock.abc import Source
 from penstock.errors import ConfigError, NotFound

@@ -22,8 +22,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from penstock._places import keys_of, token_extents
-from penstock._resolved import prefetch_of, samples_of
+from penstock._access import keys_of, prefetch_of, samples_of, token_extents
 from penstock.abc import Source, SupportsDocumentFlags, SupportsFiles, SupportsKeys, SupportsPlaces, TokenSource
 from penstock.errors import NotFound
 from penstock.testing.elsewhere import in_a_fork, in_threads, pickled_copy

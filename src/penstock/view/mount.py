@@ -21,9 +21,9 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from penstock._access import excluded_of
+from penstock._access import place_of as places_of
 from penstock._optional import require
-from penstock._places import place_of as places_of
-from penstock._resolved import excluded_of
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
 from penstock.formats import get_format
 from penstock.formats._door import open_at

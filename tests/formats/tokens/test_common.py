@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock._borders import flags_of_starts
+from penstock._tokens import flags_of_starts
 from penstock.errors import Unsupported
 from penstock.formats import _modes
 from penstock.formats._manifest import data_fingerprint

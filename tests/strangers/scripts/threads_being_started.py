@@ -4,7 +4,7 @@ import time
 
 import things  # noqa: F401
 
-from penstock._ending import Worker
+from penstock._threads import Worker
 
 
 class Slow(threading.Event):

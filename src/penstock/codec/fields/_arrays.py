@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from penstock._buffers import byte_view
-from penstock._numbers import count_in
+from penstock._arrays import byte_view
+from penstock._limits import count_in
 from penstock.codec.fields._codec import bad_value, cut_off, damaged
 from penstock.errors import ConfigError, Unsupported
 from penstock.types import Buffer

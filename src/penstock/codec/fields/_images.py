@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._buffers import byte_view
-from penstock._columns import no_room
+from penstock._arrays import byte_view, no_room
 from penstock._optional import require
 from penstock._regular import read_regular
 from penstock.codec.fields._codec import bad_value, cut_off, damaged

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from penstock._index import as_positions
+from penstock._arrays import as_positions
 from penstock.abc import Stream
 from penstock.compat.energon.work import Work
 from penstock.compat.energon.worker import Index, batch_index

@@ -12,8 +12,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._arrays import as_indices
 from penstock._digest import digest
-from penstock._index import as_indices
 from penstock.abc import Source
 from penstock.compat.energon.encoded import SAMPLE, TURN, Filled
 from penstock.compat.energon.stages import Group

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._columns import in_memory
+from penstock._arrays import in_memory
 from penstock._optional import require
 from penstock.errors import ConfigError
 from penstock.pack.labels import mask_between

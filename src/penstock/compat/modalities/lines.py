@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from penstock._index import as_index
+from penstock._arrays import as_index
 from penstock._secrets import logger
 from penstock.compat.modalities.line_index import write_index
 from penstock.compat.torch_bases import Dataset

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._index import as_index, as_indices
+from penstock._arrays import as_index, as_indices
 from penstock._secrets import logger
 from penstock.abc import TokenSource
 from penstock.compat.modalities.embedded import IN_RAM

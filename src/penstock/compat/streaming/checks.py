@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock._secrets import redact
 from penstock.compat.streaming.faults import EmptyStream
 from penstock.compat.streaming.shards import Shards

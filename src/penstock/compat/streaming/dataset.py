@@ -11,8 +11,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from penstock._pool import Pool
-from penstock._resolved import samples_of
+from penstock._access import samples_of
+from penstock._threads import Pool
 from penstock.compat.streaming.checks import check_cache_limit, check_sampling, check_streams, warn_of_blocks
 from penstock.compat.streaming.epochs import Epochs, Worker
 from penstock.compat.streaming.places import OwnSamples, at_places

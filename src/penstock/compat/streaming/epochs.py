@@ -18,7 +18,7 @@ from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
-from penstock._ending import when_dropped
+from penstock._threads import when_dropped
 
 _MOST_BYTES = 1 << 16
 

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from penstock._index import as_index, as_indices
+from penstock._arrays import as_index, as_indices
 from penstock.compat.streaming.faults import NoPlaceOfASample
 from penstock.errors import ConfigError
 from penstock.node.over import ChangedView

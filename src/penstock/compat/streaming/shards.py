@@ -9,7 +9,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from penstock._index import as_index
+from penstock._arrays import as_index
 from penstock.formats._exclusions import stored
 from penstock.formats.shards.index_json import Shard, ShardFile
 from penstock.store.cache_room import about_copy, remove_copy

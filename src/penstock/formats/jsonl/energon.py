@@ -18,10 +18,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import stack
+from penstock._arrays import as_index, as_indices, stack
 from penstock._digest import digest
-from penstock._index import as_index, as_indices
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import DATA, data_fingerprint, side_path
 from penstock.formats._modes import map_least, way_to_read

@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from penstock._columns import stack
+from penstock._arrays import as_index, as_indices, stack
 from penstock._digest import digest
-from penstock._index import as_index, as_indices
 from penstock._limits import require_memory_for
 from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Unsupported

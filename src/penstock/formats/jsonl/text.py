@@ -22,8 +22,8 @@ from itertools import pairwise
 import numpy as np
 
 from penstock._digest import digest
-from penstock._pool import Pool
 from penstock._secrets import logger
+from penstock._threads import Pool
 from penstock.errors import Corrupt, NotFound, Truncated
 from penstock.formats._manifest import DATA
 from penstock.formats.jsonl.build import (

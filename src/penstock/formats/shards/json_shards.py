@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from penstock._columns import stack
+from penstock._arrays import stack
 from penstock._limits import require_memory_for
 from penstock.codec.fields import FieldCodec, text_field
 from penstock.errors import ConfigError, Corrupt

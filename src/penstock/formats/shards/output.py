@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from penstock._buffers import byte_view
-from penstock._pool import thread_pool
+from penstock._arrays import byte_view
+from penstock._threads import thread_pool
 from penstock.codec.compress import compress, parse_compression
 from penstock.codec.hashes import BlockHasher, hasher, hex_digest
 from penstock.formats.shards.find_index import own_files

@@ -19,10 +19,9 @@ from typing import Any, cast
 import numpy as np
 import xxhash
 
-from penstock._columns import stack
-from penstock._index import as_index, as_indices
-from penstock._pool import Pool
+from penstock._arrays import as_index, as_indices, stack
 from penstock._secrets import logger
+from penstock._threads import Pool
 from penstock.abc import SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError, Unsupported

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from penstock._columns import column
+from penstock._arrays import column
 from penstock.codec.fields import FieldCodec, text_field
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats.shards.files import Row, RowCodec

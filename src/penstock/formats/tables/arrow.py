@@ -13,9 +13,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import column
+from penstock._arrays import as_index, as_indices, column
 from penstock._digest import digest
-from penstock._index import as_index, as_indices
 from penstock._optional import require
 from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported

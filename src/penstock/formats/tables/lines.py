@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock._digest import digest
 from penstock._optional import require
-from penstock._pool import Pool
+from penstock._threads import Pool
 from penstock.codec.json_lines import encode_line
 from penstock.errors import ConfigError, Corrupt, NotFound, Unsupported
 from penstock.formats.tables.arrow import EXTRA, ArrowSource

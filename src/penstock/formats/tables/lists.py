@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._access import place_of
 from penstock._optional import require
-from penstock._places import place_of
 from penstock.abc import Source
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.types import IntArray

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from penstock._borders import borders_at, borders_of, checked_starts
-from penstock._columns import column
-from penstock._index import as_index, as_indices
+from penstock._arrays import as_index, as_indices, column
 from penstock._secrets import logger
+from penstock._tokens import borders_at, borders_of, checked_starts
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError, TooLarge
 from penstock.formats._modes import map_least, way_to_read

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._borders import checked_starts
-from penstock._pieces import fill_windows, pieces
+from penstock._tokens import checked_starts, fill_windows, pieces
 from penstock.errors import Corrupt
 from penstock.formats.tokens.common import TokenFile
 from penstock.store.base import Store

@@ -11,10 +11,9 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._borders import borders_of, flags_of_starts
-from penstock._columns import column
-from penstock._index import as_index, as_indices
+from penstock._arrays import as_index, as_indices, column
 from penstock._secrets import logger
+from penstock._tokens import borders_of, flags_of_starts
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA

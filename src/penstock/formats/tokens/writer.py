@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import penstock
 from penstock._kinds import JoinedRows
-from penstock._pool import thread_pool
+from penstock._threads import thread_pool
 from penstock.abc import Staged
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.tokens import as_tokens, check_ids

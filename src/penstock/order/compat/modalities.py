@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._index import as_indices, as_position, as_positions
+from penstock._arrays import as_indices, as_position, as_positions
 from penstock._kinds import Derived
 from penstock.abc import Source
 from penstock.errors import ConfigError

@@ -23,10 +23,10 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._access import excluded_of, prefetch_of
+from penstock._arrays import as_index
 from penstock._digest import digest
-from penstock._index import as_index
 from penstock._kinds import Derived
-from penstock._resolved import excluded_of, prefetch_of
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.node.over import Finder, Reindexed

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock.codec.fieldmap import find, parse_access
 from penstock.codec.image_header import read_image_header
 from penstock.codec.media_bytes import MediaBytes

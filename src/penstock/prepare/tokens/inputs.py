@@ -24,9 +24,9 @@ from typing import Any, Literal
 
 import xxhash
 
-from penstock._pool import Pool
+from penstock._access import excluded_of
 from penstock._printable import recordable
-from penstock._resolved import excluded_of
+from penstock._threads import Pool
 from penstock.engine.parts import PartName
 from penstock.engine.plan import PlannedInput
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError

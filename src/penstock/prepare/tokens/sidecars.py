@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._planes import LOSS_MASK
+from penstock._tokens import LOSS_MASK
 from penstock.codec.tokens import dtype_for
 from penstock.engine.parts import PartMeta, PartName
 from penstock.engine.token_shuffle import in_order

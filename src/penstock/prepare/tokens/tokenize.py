@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock.abc import Staged
 from penstock.codec.tokens import dtype_for
 from penstock.engine.parts import BadLine, DocumentRuns, PartMeta, PartName, PieceMeta, Probe, encode_end, read_part

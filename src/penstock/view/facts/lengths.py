@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock._access import extents_of
 from penstock._kinds import is_token_source
-from penstock._places import extents_of
 from penstock.check.summary import length_summary
 from penstock.errors import PenstockError
 from penstock.formats._exclusions import stored

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from penstock._access import extents_of, place_of
 from penstock._kinds import is_lane_stream, is_stream
-from penstock._places import extents_of, place_of
 from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.abc import SupportsKeys

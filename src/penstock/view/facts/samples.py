@@ -10,11 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from penstock._borders import borders_of
-from penstock._numbers import count_in
-from penstock._places import extents_of, place_of
-from penstock._planes import LOSS_MASK, planes_of
+from penstock._access import extents_of, place_of
+from penstock._limits import count_in
 from penstock._printable import recordable
+from penstock._tokens import LOSS_MASK, borders_of, planes_of
 from penstock.abc import SupportsKeys
 from penstock.codec.media_bytes import MediaBytes, media_bytes, stored_media
 from penstock.errors import ConfigError, Excluded, NotFound, PenstockError, TooLarge

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from penstock._pool import Pool
 from penstock._secrets import redact
+from penstock._threads import Pool
 from penstock.check.summary import manifest_of
 from penstock.engine.folder import name_beside
 from penstock.engine.work import INSIDE, OF_METADATA

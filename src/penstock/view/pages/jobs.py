@@ -19,7 +19,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from penstock._ending import Worker
+from penstock._threads import Worker
 from penstock.errors import ConfigError
 
 MOST_JOBS = 4

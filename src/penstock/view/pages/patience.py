@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from penstock._pool import Pool
+from penstock._threads import Pool
 
 T = TypeVar("T")
 

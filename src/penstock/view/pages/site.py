@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlencode
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.errors import ConfigError, NotFound, PenstockError

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import penstock as ps
-from penstock._borders import borders_around, borders_at, borders_of
+from penstock._tokens import borders_around, borders_at, borders_of
 from penstock.errors import Corrupt
 from penstock.formats.tokens.pbin import FORMAT
 from penstock.formats.tokens.pbin.manifest import write_pbin_manifest

@@ -24,7 +24,7 @@ from typing import Any
 
 import yaml
 
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock._regular import open_regular
 from penstock.errors import ConfigError, NotFound, PenstockError, UnsafeData
 from penstock.store.place import local_path

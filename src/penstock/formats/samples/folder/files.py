@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from penstock._pool import Pool
+from penstock._threads import Pool
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.errors import ConfigError, NotFound, UnsafeData
 from penstock.formats.samples.leftovers import is_leftover

@@ -13,8 +13,7 @@ from typing import Any
 
 import xxhash
 
-from penstock._columns import stack
-from penstock._index import as_index, as_indices
+from penstock._arrays import as_index, as_indices, stack
 from penstock.codec.parts import DecodeOptions, array_options, decode_part
 from penstock.codec.upright import upright_metadata
 from penstock.errors import NotFound, PenstockError

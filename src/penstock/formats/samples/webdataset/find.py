@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from penstock._pool import Pool
+from penstock._threads import Pool
 from penstock.errors import NotFound, PenstockError, Unsupported
 from penstock.formats.samples.webdataset.key_index import KeyIndex, KeyPlace, stored_keys
 from penstock.formats.samples.webdataset.nvmeta import SHARD_SUFFIXES

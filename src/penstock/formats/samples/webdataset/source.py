@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._index import as_index, as_indices
+from penstock._arrays import as_index, as_indices
 from penstock._secrets import logger
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats._sources import StoredSource

@@ -24,7 +24,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock._regular import require_regular
 from penstock.errors import Corrupt, TooLarge, Truncated, Unsupported
 from penstock.formats.samples.webdataset.tar_blocks import BLOCK_BYTES, PAX_KIND, PAX_OF_INTEREST, Run, Window

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._columns import column, stack
+from penstock._arrays import column, stack
 from penstock.codec.fields import FieldCodec, mds_field
 from penstock.codec.parts import DecodeOptions, array_options, decode_image
 from penstock.codec.upright import upright_rgb

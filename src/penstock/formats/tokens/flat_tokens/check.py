@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock.errors import Corrupt, FormatError, NotFound, Truncated
 from penstock.formats._default_split import DEFAULT_SPLIT, lacks_default_split
 from penstock.formats._findings import MOST_FINDINGS, Problem

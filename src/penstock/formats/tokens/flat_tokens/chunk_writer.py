@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._pool import thread_pool
+from penstock._threads import thread_pool
 from penstock.formats.tokens.flat_tokens.encode import encode_file
 from penstock.formats.tokens.zarr.meta import ArrayMeta
 from penstock.store.base import StagedFolder

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock._optional import require
 from penstock.errors import ConfigError
 from penstock.formats.tokens.zarr.decode import crc32c

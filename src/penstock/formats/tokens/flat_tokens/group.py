@@ -8,7 +8,7 @@ from typing import cast
 
 import xxhash
 
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
 from penstock.formats._default_split import choose_default_split, require_default_split
 from penstock.formats._findings import Problem

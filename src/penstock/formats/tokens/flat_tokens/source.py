@@ -11,9 +11,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._borders import checked_starts
-from penstock._buffers import byte_view
-from penstock._index import as_index
+from penstock._arrays import as_index, byte_view
+from penstock._tokens import checked_starts
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._findings import Problem
 from penstock.formats._proof import Proof

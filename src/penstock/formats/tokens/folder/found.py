@@ -31,10 +31,10 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock._digest import digest
-from penstock._planes import DROP
-from penstock._pool import Pool
+from penstock._threads import Pool
+from penstock._tokens import DROP
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
 from penstock.formats import get_format, sniff

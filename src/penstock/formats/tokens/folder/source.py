@@ -12,11 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._borders import checked_starts, document_flags
-from penstock._columns import scatter
-from penstock._index import as_index, as_indices
-from penstock._pieces import fill_windows, pieces, running
-from penstock._places import place_of, token_extents
+from penstock._access import place_of, token_extents
+from penstock._arrays import as_index, as_indices, scatter
+from penstock._tokens import checked_starts, document_flags, fill_windows, pieces, running
 from penstock._tree import line
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound
@@ -139,7 +137,7 @@ class TokenFilesSource(StoredTokens):
 
     @property
     def had_eos_borders(self) -> bool:
-        """Whether document boundaries used to come from the EOS id; see `penstock._borders.had_eos_borders`."""
+        """Whether document boundaries used to come from the EOS id; see `penstock._tokens.had_eos_borders`."""
         return self.listed.format not in ("megatron", "flat-tokens")
 
     @cached_property

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._pieces import running
+from penstock._tokens import running
 from penstock.errors import Unsupported
 from penstock.formats.tokens.ids import FileIds, JoinedIds, ids_dtype
 from penstock.formats.tokens.litdata.chunks import read_items, read_offsets

@@ -23,7 +23,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._numbers import count_in
+from penstock._limits import count_in
 from penstock._printable import shortened
 from penstock.codec.fields import split_list
 from penstock.errors import Corrupt, FormatError, UnsafeData, Unsupported

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock._columns import stack
-from penstock._index import as_index, as_indices
+from penstock._arrays import as_index, as_indices, stack
 from penstock._tree import line
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._sources import StoredSource

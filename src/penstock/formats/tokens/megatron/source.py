@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._index import as_index
+from penstock._arrays import as_index
 from penstock.errors import Truncated
 from penstock.formats._findings import Problem
 from penstock.formats._manifest import DATA, data_fingerprint

@@ -9,8 +9,8 @@ from collections.abc import Generator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._borders import checked_starts, flags_between, flags_of_starts
 from penstock._secrets import logger
+from penstock._tokens import checked_starts, flags_between, flags_of_starts
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt, FormatError
@@ -146,7 +146,7 @@ class PbinSource(StoredTokens):
         return stated_starts(self.manifest, self._geometry)
 
     def borders_of(self, first: int, stop: int, /) -> IntArray:
-        """See `penstock._borders.SparseBorders`; raises `FormatError` as `doc_starts`."""
+        """See `penstock._tokens.SparseBorders`; raises `FormatError` as `doc_starts`."""
         last = max(0, stop - 1) // MARKED_PAIRS
         low = min(first // MARKED_PAIRS, last)  # after the last document there is no piece
         found = self._sparse(range(low, last + 1))
@@ -156,7 +156,7 @@ class PbinSource(StoredTokens):
         return _joined(found)[first - begin : stop + 1 - begin]
 
     def borders_at(self, indices: IntArray, /) -> tuple[IntArray, IntArray]:
-        """See `penstock._borders.SparseBorders`; raises `FormatError` as `doc_starts`."""
+        """See `penstock._tokens.SparseBorders`; raises `FormatError` as `doc_starts`."""
         pieces, which = np.unique(indices // MARKED_PAIRS, return_inverse=True)
         found = self._sparse(pieces.tolist())
         if found is None:
@@ -168,7 +168,7 @@ class PbinSource(StoredTokens):
         return both[:, 0], both[:, 1]
 
     def borders_around(self, start: int, stop: int, /) -> tuple[int, IntArray]:
-        """See `penstock._borders.SparseBorders`; raises `FormatError` as `doc_starts`."""
+        """See `penstock._tokens.SparseBorders`; raises `FormatError` as `doc_starts`."""
         if self._table is not None:
             first = int(np.searchsorted(self._table.tokens[:-1], start, side="right")) - 1
             last = max(first, int(np.searchsorted(self._table.tokens[:-1], stop, side="left")) - 1)

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
-from penstock._pool import Pool
+from penstock._arrays import byte_view
+from penstock._threads import Pool
 from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated, Unsupported
 from penstock.formats._findings import Problem
 from penstock.formats.tokens.zarr.cache import PieceCache

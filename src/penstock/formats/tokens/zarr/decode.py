@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock._optional import require
 from penstock.formats.tokens.zarr.meta import Chain
 from penstock.types import Buffer, IntArray

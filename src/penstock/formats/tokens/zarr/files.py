@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._buffers import byte_view
+from penstock._arrays import byte_view
 from penstock.errors import Corrupt, NotFound
 from penstock.formats._modes import way_to_read
 from penstock.formats.tokens.zarr.decode import Damage, crc32c

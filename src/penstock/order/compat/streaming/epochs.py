@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock._arrays import as_position, as_positions
 from penstock._digest import digest
-from penstock._index import as_position, as_positions
 from penstock._kinds import Derived
 from penstock.errors import ConfigError, ResumeMismatch
 from penstock.order.compat.streaming.one_epoch import VERSION, StreamingRun, epoch_grid, epoch_samples
