@@ -19,7 +19,6 @@ from penstock.formats._read_only import instead_of
 from penstock.formats.tokens.folder.index import SUFFIXES
 from penstock.store._files import require_movable
 from penstock.store.local import Kept
-from penstock.store.memory import MemoryStore
 from penstock.store.outputs import output_path, require_other, require_other_name
 from penstock.store.place import Place
 from penstock.types import IntArray, OpenOptions, Sample
@@ -280,7 +279,7 @@ def _require_entries_copyable(source: Place | Samples, target: Place, run_option
 
 def can_be_shared(to: str, target: Place) -> bool:
     """Return whether several workers can write samples in this format there, in groups."""
-    return to in (*GROUPED, *PART_FORMATS) and not isinstance(target.store, MemoryStore)
+    return to in (*GROUPED, *PART_FORMATS) and not target.store.in_memory
 
 
 def _require_distributable(run_options: RunOptions, source: Place | Samples, target: Place, to: Format) -> None:

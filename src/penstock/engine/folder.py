@@ -140,9 +140,9 @@ def name_beside(output: Place, suffix: str) -> Place:
     return output.folder().child(f".{hidden_stem(output.name)}.{suffix}")
 
 
-def local_store(place: Place) -> LocalStore:
+def local_store(place: Place) -> Store:
     """Return the store for local work on a place."""
-    return place.store if isinstance(place.store, LocalStore) else LocalStore()
+    return place.store if place.is_local else LocalStore()
 
 
 def bare(place: Place) -> Place:

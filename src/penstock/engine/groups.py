@@ -25,7 +25,7 @@ from penstock.formats.shards.side import SIDE_NAME, with_fingerprint
 from penstock.store._files import is_free
 from penstock.store.base import Readable, StagedFolder
 from penstock.store.compose import copy_new
-from penstock.store.local import LocalStaged, LocalStore
+from penstock.store.local import LocalStaged
 from penstock.store.object_folder import not_replaceable
 from penstock.store.outputs import open_folder
 from penstock.store.place import Place
@@ -147,7 +147,7 @@ def assemble(
         recorded: fields of the side file, such as `eos_id` and `options`.
         overwrite: replace an existing dataset.
     """
-    store = cast(LocalStore, target.store)
+    store = target.store
     folder = open_folder(store, target.path, partial(own_files, store), overwrite=overwrite, held=(INDEX_NAME,))
     try:
         index = folder.stage(INDEX_NAME)
@@ -270,7 +270,7 @@ def _renamed(shard: Shard, number: int) -> tuple[Shard, dict[str, str]]:
 
 def _give(folder: StagedFolder, file: Place, hidden: Place, blocks: tuple[str, ...]) -> None:
     """Link a file into the folder. A file that must be copied is compared with its digests."""
-    if not cast(LocalStore, file.store).link(file.path, hidden.path):
+    if not file.store.link(file.path, hidden.path):
         require_digests(file, blocks)
         with aborting(folder.stage(hidden.name)) as staged:
             staged.append_file(file.path)

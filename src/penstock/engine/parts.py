@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from penstock._arrays import byte_view
 from penstock.codec.joined_digest import JoinedDigest
 from penstock.errors import Corrupt, NotFound, PrepareError
-from penstock.store.local import LocalStore
 from penstock.store.place import Place
 from penstock.store.put import put_new
 from penstock.types import IntArray
@@ -197,7 +196,7 @@ def require_intact(parts: Place, name: PartName) -> None:
     """
     part = parts.child(name.path)
     store = part.store
-    if isinstance(store, LocalStore) and xxhash.xxh3_64_hexdigest(byte_view(store.mmap(part.path))) != name.digest:
+    if store.is_local and xxhash.xxh3_64_hexdigest(byte_view(store.view(part.path))) != name.digest:
         raise _damaged(part)
 
 

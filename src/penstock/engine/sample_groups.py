@@ -143,7 +143,7 @@ def _keep_members(place: Place, blocks: Mapping[str, tuple[str, ...]]) -> tuple[
     name = WriterOptions().pattern % 0
     table = scan_shard(place.store, place.child(name).path)
     arrays = (table.part_starts.tolist(), table.part_names, table.contents.tolist(), table.sizes.tolist())
-    cast(LocalStore, place.store).rename(place.child(name).path, place.child(_MEMBERS).path)
+    place.store.rename(place.child(name).path, place.child(_MEMBERS).path)
     put(place.store, place.child(_TABLE).path, msgspec.json.encode(_Table(table.keys, *arrays)))
     for path in list(place.store.list(place.path)):
         if path not in (place.child(_MEMBERS).path, place.child(_TABLE).path):
@@ -386,7 +386,7 @@ def _opened(
 def _give(folder: StagedFolder, file: Place, hidden: Place, name: str) -> None:
     """Link a file of the work into the directory, or copy it if links aren't supported."""
     try:
-        if cast(LocalStore, file.store).link(file.path, hidden.child(name).path):
+        if file.store.link(file.path, hidden.child(name).path):
             return
     except FileNotFoundError:
         pass  # its folder is not there yet

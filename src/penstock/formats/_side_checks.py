@@ -6,10 +6,7 @@ import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from penstock._secrets import redact
-from penstock.abc import SupportsMmap
 from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
 from penstock.formats._findings import MOST_FINDINGS, Run
 from penstock.store.base import Store
@@ -156,9 +153,7 @@ class BlockTask:
 def block_digest(task: BlockTask) -> str:
     """Return the digest of a block. Memory: the block, unless it can be mapped."""
     start, stop = task.start_bytes, task.stop_bytes
-    if isinstance(task.store, SupportsMmap):
-        return hash_blocks(task.store.mmap(task.path)[start:stop])[0]
-    return hash_blocks(np.frombuffer(task.store.get(task.path, start, stop - start), np.uint8))[0]
+    return hash_blocks(task.store.view(task.path, start, stop - start))[0]
 
 
 def check_files(

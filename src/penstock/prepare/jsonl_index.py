@@ -44,8 +44,7 @@ from penstock.formats.jsonl.source import require_flavor
 from penstock.store._files import named
 from penstock.store.dry import dry_place
 from penstock.store.fingerprint import states_of
-from penstock.store.local import TOGETHER, LocalStore
-from penstock.store.memory import MemoryStore
+from penstock.store.local import TOGETHER
 from penstock.store.outputs import output_path, require_file_or_none, require_other, sweep_killed
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Given, Place, absolute, place_of, places_of
@@ -485,7 +484,7 @@ def _looked_at(lines: LineOptions, options: RunOptions, files: Sequence[Place]) 
     found = [_File(file, known(file)) for file in files]
     if names.is_listed() and not (options.no_work or options.dry_run):
         for folder in {file.folder().path: file.folder() for file in files}.values():
-            if isinstance(folder.store, LocalStore) and names.has_unfinished(folder.child(TOGETHER).path):
+            if folder.is_local and names.has_unfinished(folder.child(TOGETHER).path):
                 with contextlib.suppress(OSError):  # hidden files of another user, which do no harm
                     folder.store.stage_files(folder.path).abort()
     return found
@@ -518,8 +517,6 @@ def _index_together(lines: LineOptions, files: Sequence[_File]) -> dict[str, _Re
     """Write new indexes of small files of one directory, with one sync for all; files left out are indexed alone."""
     done: dict[str, tuple[str, IndexReport]] = {}
     folder = files[0].place.folder()
-    if not isinstance(folder.store, LocalStore):
-        return {}
     with contextlib.ExitStack() as stack:
         try:
             staged = folder.store.stage_files(folder.path)
@@ -527,7 +524,7 @@ def _index_together(lines: LineOptions, files: Sequence[_File]) -> dict[str, _Re
             for file in files:
                 path = file.place.path
                 store = read_small(file.place.store, path)
-                if not isinstance(store, MemoryStore):
+                if not store.in_memory:
                     continue
                 with contextlib.suppress(PenstockError, OSError):  # raised again when the file is indexed alone
                     data, report = _index_small(Place(store, path), lines)

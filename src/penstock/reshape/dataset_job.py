@@ -223,8 +223,6 @@ class DatasetJob(Job[tuple[Written, ...]]):
     def continued(self, output: Output, kept: Kept) -> Output:
         """Return an output in a store that continues the staged files of a killed run."""
         place = output.place
-        if not isinstance(place.store, LocalStore):
-            return output
         return replace(output, place=Place(place.store.keeping(kept), place.path))
 
     def announce(self) -> None:

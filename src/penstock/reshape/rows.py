@@ -40,7 +40,6 @@ from penstock.formats.tables.lines import TableLines
 from penstock.store._files import on_network
 from penstock.store.base import Store
 from penstock.store.place import Data, Place, dataset_at
-from penstock.store.remote import RemoteStore
 from penstock.types import Extent, IntArray, Manifest, OpenOptions, Sample
 
 
@@ -308,8 +307,8 @@ def _is_same(one: Store, other: Store) -> bool:
     """Return whether a path in one of these stores is valid in the other."""
     if one.is_local or other.is_local:
         return one.is_local and other.is_local
-    first, second = (store.origin for store in (one, other))
-    return isinstance(first, RemoteStore) and isinstance(second, RemoteStore) and first.base == second.base
+    server = one.origin.server
+    return bool(server) and server == other.origin.server
 
 
 class SampleRows(StoredRows):

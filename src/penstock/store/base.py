@@ -7,7 +7,7 @@ A store that doesn't override `stage` and `delete` is read-only. `adapted` wraps
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 
@@ -17,8 +17,11 @@ from numpy.typing import NDArray
 from penstock import abc
 from penstock.abc import Staged, SupportsMmap
 from penstock.errors import Corrupt, FormatError, NotFound, Truncated, Unsupported
+from penstock.store._leftovers import Kept
 from penstock.store._links import LinkGuard
+from penstock.store._local_staged import LocalStagedFiles
 from penstock.store.lock import Claim
+from penstock.store.transaction import Transaction
 from penstock.types import Buffer
 
 Range = tuple[int, int]
@@ -62,6 +65,8 @@ class Store:
 
     Attributes:
         is_local: the files are on this machine, under their own paths.
+        in_memory: the files only exist in this process.
+        server: scheme and host, or scheme and bucket, of all paths; empty for other stores.
         keeps_copies: a remote store that keeps whole, checked local copies of its files (`CachedStore`).
         stages_folders: whole folders become visible at once (`stage_folder`).
         has_claims: `claim` excludes other writers; otherwise an object in the store does; see `store._remote_output`.
@@ -75,6 +80,7 @@ class Store:
     __slots__ = ()
 
     is_local: bool = False
+    in_memory: bool = False
     keeps_copies: bool = False
     stages_folders: bool = False
     has_claims: bool = False
@@ -143,6 +149,25 @@ class Store:
     # --- views and commits ---------------------------------------------------------------------------------------
 
     @property
+    def server(self) -> str:
+        return ""
+
+    def view(self, path: str, start_bytes: int = 0, length_bytes: int | None = None) -> NDArray[np.uint8]:
+        """Return the bytes of `get` as uint8[k], mapped if the store can map files."""
+        if not isinstance(self, SupportsMmap):
+            return np.frombuffer(self.get(path, start_bytes, length_bytes), np.uint8)
+        return self.mmap(path)[start_bytes : None if length_bytes is None else start_bytes + length_bytes]
+
+    @contextlib.contextmanager
+    def reader(self, path: str) -> Generator[tuple[Callable[[int, int], bytes], int]]:
+        """Yield a function that reads the bytes `[start, stop)` of a file, and the file's size in bytes."""
+        yield (lambda start, stop: self.get(path, start, stop - start)), self.size(path)
+
+    def stored_in(self, paths: Iterable[str]) -> tuple[Store, Iterable[str]]:
+        """Return the files that contain the files at `paths`, and their store."""
+        return self, paths
+
+    @property
     def origin(self) -> Store:
         """Underlying store of a cache, or this store; reads from it see the current files."""
         return self
@@ -158,6 +183,10 @@ class Store:
     def current_path(self, path: str) -> str:
         """Return where a file is now: during a commit, in the staging directory."""
         return path
+
+    def keeping(self, kept: Kept) -> Store:
+        """Return this store for writers that continue the staged files of a killed run, if it can."""
+        return self
 
     def replacing_planes(self) -> Store:
         """Return this store for writers that replace tokens together with their planes."""
@@ -207,6 +236,18 @@ class Store:
     def holding(self, claim: Claim) -> Store:
         """Return this store for writers that share `claim`."""
         return self
+
+    def stage_files(self, folder: str) -> LocalStagedFiles:
+        """Start small files in an existing directory that become visible together."""
+        raise Unsupported("this store can't publish several files at once", path=folder)
+
+    def transaction(self, path: str) -> Transaction | None:
+        """Return a writer of the output that `path` identifies and the caller has claimed; None if unsupported."""
+        return None
+
+    def link(self, path: str, name: str) -> bool:
+        """Hard-link a file to a second name, replacing a file of that name; return False if there are no hard links."""
+        return False
 
     def move_new(self, path: str, target: str) -> bool:
         """Move a local file or directory in one file system, durably; return False if the target exists."""

@@ -24,7 +24,6 @@ from penstock.store._remote_output import publish, scratch_file
 from penstock.store.base import Store, View
 from penstock.store.local import LocalStaged, LocalStore, output_exists
 from penstock.store.put import aborting
-from penstock.store.remote import RemoteStore
 from penstock.types import Buffer
 
 LEAST_PART_BYTES = 5 << 20
@@ -98,8 +97,7 @@ def _stream(store: Store, ranges: Sequence[Extent], target: str, here: str) -> N
 
 def can_compose(store: Store) -> bool:
     """Return whether a store can join ranges itself, and boto3 is installed."""
-    remote = store.origin
-    if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
+    if _bucket_of(store) is None:
         return False
     try:
         require("boto3", extra="s3")
@@ -128,20 +126,18 @@ def compose(
         NotFound: a range is of a missing object.
         Unreachable: the store rejected a part; uploaded parts are removed.
     """
-    remote = store.origin
-    if not isinstance(remote, RemoteStore) or not can_compose(store):
+    bucket = _bucket_of(store)
+    if bucket is None or not can_compose(store):
         return False
     planned = plan_parts(parts, here)
     if not planned or len(planned) > MOST_PARTS:
         return False
-    client = _client(remote.base.removeprefix("s3://"))
     try:
-        _Composition(client, remote, target, here).make(planned, create=create)
+        _Composition(_client(bucket), store.origin, bucket, target, here).make(planned, create=create)
     except Unreachable as error:
         if not is_expired(error):
             raise
-        client = _client(remote.base.removeprefix("s3://"), anew=True)
-        _Composition(client, remote, target, here).make(planned, create=create)
+        _Composition(_client(bucket, anew=True), store.origin, bucket, target, here).make(planned, create=create)
     if store.keeps_copies:
         store.forget(target)
     return True
@@ -233,12 +229,12 @@ def _size(extents: Sequence[Extent]) -> int:
 
 
 class _Composition:
-    def __init__(self, client: Any, remote: RemoteStore, target: str, here: str | None) -> None:
+    def __init__(self, client: Any, remote: Store, bucket: str, target: str, here: str | None) -> None:
         self._client = client
         self._remote = remote
         self._here = here
         self._target = target
-        self._where = {"Bucket": remote.base.removeprefix("s3://"), "Key": remote.key_of(target)}
+        self._where = {"Bucket": bucket, "Key": _key_of(bucket, target)}
 
     def make(self, parts: Sequence[ObjectPart], *, create: bool) -> None:
         errors = require("botocore.exceptions", extra="s3")
@@ -270,7 +266,7 @@ class _Composition:
             data = b"".join(map(self._read, part.extents))
             return str(self._client.upload_part(**upload, PartNumber=number, Body=data)["ETag"])
         ((path, start, length),) = part.extents
-        source = {"Bucket": self._where["Bucket"], "Key": self._remote.key_of(path)}
+        source = {"Bucket": self._where["Bucket"], "Key": _key_of(self._where["Bucket"], path)}
         place = f"bytes={start}-{start + length - 1}"
         found = self._client.upload_part_copy(**upload, PartNumber=number, CopySource=source, CopySourceRange=place)
         return str(found["CopyPartResult"]["ETag"])
@@ -279,6 +275,16 @@ class _Composition:
         path, start, length = extent
         store: Store = LocalStore() if path == self._here else self._remote
         return store.get_ranges(path, [(start, start + length)])[0]
+
+
+def _bucket_of(store: Store) -> str | None:
+    """Return the bucket of an S3 store, and None for other stores."""
+    scheme, _, bucket = store.origin.server.partition("://")
+    return bucket if scheme == "s3" else None
+
+
+def _key_of(bucket: str, path: str) -> str:
+    return path.removeprefix(f"s3://{bucket}/").rstrip("/")
 
 
 def _client(bucket: str, *, anew: bool = False) -> Any:
@@ -314,27 +320,25 @@ def open_uploads(store: Store, paths: Sequence[str]) -> list[OpenUpload]:
 
     Uploads of running workers are included. One request per path.
     """
-    remote = store.origin
-    if not isinstance(remote, RemoteStore) or not remote.base.startswith("s3://"):
+    bucket, found = _bucket_of(store), dict[str, OpenUpload]()
+    if bucket is None:
         return []
-    bucket, found = remote.base.removeprefix("s3://"), dict[str, OpenUpload]()
     with contextlib.suppress(MissingExtra), _no_matter():
         pages = _client(bucket).get_paginator("list_multipart_uploads")
         for path in paths:
-            key = remote.key_of(path)
+            key = _key_of(bucket, path)
             for page in pages.paginate(Bucket=bucket, Prefix=key):
                 for one in page.get("Uploads", ()):
                     if one["Key"] == key or one["Key"].startswith(f"{key}/"):
                         name, upload_id = str(one["Key"]), str(one["UploadId"])
-                        found[upload_id] = OpenUpload(f"{remote.base}/{name}", name, upload_id)
+                        found[upload_id] = OpenUpload(f"s3://{bucket}/{name}", name, upload_id)
     return list(found.values())
 
 
 def abort_uploads(store: Store, uploads: Sequence[OpenUpload]) -> None:
-    remote = store.origin
-    if not uploads or not isinstance(remote, RemoteStore):
+    bucket = _bucket_of(store)
+    if bucket is None:
         return
-    bucket = remote.base.removeprefix("s3://")
     for one in uploads:
         with _no_matter():
             _client(bucket).abort_multipart_upload(Bucket=bucket, Key=one.key, UploadId=one.upload_id)
@@ -384,17 +388,15 @@ def joining(store: Store, work: str | None) -> Store:
     `work` is the digest of the plan shared with other writers of the same output, None if the writer replaces an
     output.
     """
-    remote = store.origin
-    return JoiningStore(store, remote, work) if isinstance(remote, RemoteStore) else store
+    return JoiningStore(store, work) if store.origin.server else store
 
 
 class JoiningStore(View):
     """An object store (`whole`; `remote` is without copies) whose staged files accept ranges of its files."""
 
-    def __init__(self, whole: Store, remote: RemoteStore, work: str | None = None) -> None:
+    def __init__(self, whole: Store, work: str | None = None) -> None:
         super().__init__(whole)
-        self.whole = whole
-        self.remote = remote
+        self.whole, self.remote = whole, whole.origin
         self.work = work
 
     def sweep(self, path: str) -> None:

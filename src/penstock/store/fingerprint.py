@@ -18,8 +18,6 @@ from penstock.store._files import status_of
 from penstock.store.base import Readable, Store, changed_while_read
 from penstock.store.derived import DerivedCache
 from penstock.store.place import Place
-from penstock.store.remote import RemoteStore
-from penstock.store.zip_store import ZipStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ def state_of(file: Place, statuses: Mapping[str, os.stat_result] = _NONE) -> Fil
         status = statuses.get(file.path) or os.stat(file.path)
         return FileState(status.st_size, status.st_mtime_ns, "")
     store = file.store.origin
-    if isinstance(store, RemoteStore):
+    if store.server:
         head = store.head(file.path)
         return FileState(head.size_bytes, 0, head.identity)
     return FileState(store.size(file.path), 0, "")
@@ -230,8 +228,7 @@ def files_key(fingerprint: str, store: Store, paths: Iterable[str]) -> str:
 
     A missing file counts as missing.
     """
-    if isinstance(store, ZipStore):  # its members have the state of the zip file
-        store, paths = store.file[0], [store.file[1]]
+    store, paths = store.stored_in(paths)
     if store.keeps_copies:
         return digest(fingerprint, [store.version(path) for path in islice(paths, 1)])
     return digest(fingerprint, *(part for path in paths for part in _state(store, path)))

@@ -24,7 +24,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._regular import open_descriptor, require_regular
-from penstock.abc import Staged
 from penstock.errors import NotFound, Truncated
 from penstock.store._files import (
     NO_SECOND_NAME,
@@ -141,6 +140,15 @@ class LocalStore(Store):
                 raise a_folder(path)
             return map_open(fd, status.st_size)
 
+    @contextlib.contextmanager
+    def reader(self, path: str) -> Generator[tuple[Callable[[int, int], bytes], int]]:
+        """Open the file once; see `Store`."""
+        named = NamingOs(os, path)
+        with self.opened(path) as fd:
+            status = named.fstat(fd)
+            require_regular(status, path)
+            yield (lambda start, stop: named.pread(fd, stop - start, start)), status.st_size
+
     def size(self, path: str) -> int:
         """Return the size of a file in bytes, or raise `NotFound`, also for a directory."""
         try:
@@ -194,7 +202,6 @@ class LocalStore(Store):
         return LocalStagedFolder(self._os, path, overwrite=overwrite, beside=beside, kept=self._kept, own=own)
 
     def stage_files(self, folder: str) -> LocalStagedFiles:
-        """Start small files in an existing directory that become visible together; see `LocalStagedFiles`."""
         require_no_url(folder)
         self.require_target(os.path.join(folder, TOGETHER))
         return LocalStagedFiles(self._os, folder)
@@ -214,12 +221,11 @@ class LocalStore(Store):
             raise
         return claim
 
-    def transaction(self, path: str, plan: str = "") -> Transaction:
-        """Return a writer of the output that `path` identifies and that the caller has claimed."""
+    def transaction(self, path: str) -> Transaction:
         require_no_url(path)
         self.require_target(path)
         files = output_files(path)
-        return Transaction(files, plan, claim=Claim(), kept=self._kept, os_module=self._os)
+        return Transaction(files, "", claim=Claim(), kept=self._kept, os_module=self._os)
 
     def read_committed(self, path: str, read: Callable[[LocalStore], ResultT]) -> ResultT:
         files = output_files(os.path.realpath(path) if is_link(path) else path)
@@ -250,7 +256,6 @@ class LocalStore(Store):
         return self._with(replaces_planes=True)
 
     def keeping(self, kept: Kept) -> LocalStore:
-        """Return this store for writers that continue the staged files of a killed run."""
         return self._with(kept=kept)
 
     def within(self, path: str | None) -> LocalStore:
@@ -276,13 +281,6 @@ class LocalStore(Store):
         path = self.current_path(path)
         return path if self.guard is None else self.guard.require(path)
 
-    def commit(self, staged: Sequence[Staged]) -> None:
-        """Sync all files, then publish them in order: a file is visible only after the earlier ones are durable."""
-        for one in staged:
-            one.sync()
-        for one in staged:
-            one.commit()
-
     def delete(self, path: str) -> None:
         """Remove one file, or raise `NotFound`."""
         self.require_target(path)
@@ -296,7 +294,6 @@ class LocalStore(Store):
         drop_second_names(self._os, path)
 
     def link(self, path: str, name: str) -> bool:
-        """Hard-link a file to a second name, replacing a file of that name."""
         self.require_target(name)
         return give_name(self._os, path, name)
 

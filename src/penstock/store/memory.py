@@ -31,7 +31,7 @@ class MemoryStore(Store):
 
     __slots__ = ("_taken", "files")
 
-    stages_folders = has_claims = True
+    in_memory = stages_folders = has_claims = True
 
     def __init__(self, files: dict[str, bytes] | None = None) -> None:
         self.files: dict[str, bytes] = {} if files is None else files

@@ -190,6 +190,10 @@ class RemoteStore(Remote):
                 yield f"{self.base}/{key}"
 
     @property
+    def server(self) -> str:
+        return self.base
+
+    @property
     def lists_nothing(self) -> bool:
         return self.base.startswith("http")
 

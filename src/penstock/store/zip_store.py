@@ -10,7 +10,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -63,9 +63,8 @@ class ZipStore(View):
     def __reduce__(self) -> tuple[object, ...]:
         return (ZipStore, (self.inner, self._path))
 
-    @property
-    def file(self) -> tuple[Store, str]:
-        return self.inner, self._path
+    def stored_in(self, paths: Iterable[str]) -> tuple[Store, Iterable[str]]:
+        return self.inner, (self._path,)
 
     def __repr__(self) -> str:
         return f"ZipStore({self._path!r})"

@@ -15,7 +15,6 @@ import numpy as np
 import xxhash
 
 from penstock._secrets import redact
-from penstock.abc import SupportsMmap
 from penstock.codec.pickles import decode_pairs
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, UnsafeData
 from penstock.formats._findings import Problem
@@ -99,11 +98,7 @@ def decode_index(store: Store, index_path: str) -> IntArray:
     Raises:
         FormatError, UnsafeData: the index isn't a plain pickled list of pairs.
     """
-    if isinstance(store, SupportsMmap):
-        buffer = store.mmap(index_path)
-    else:
-        buffer = np.frombuffer(store.get(index_path), np.uint8)
-    return decode_pairs(buffer, path=index_path)
+    return decode_pairs(store.view(index_path), path=index_path)
 
 
 def outside(path: str, lines: IntArray, size_bytes: int) -> Iterator[Problem]:

@@ -312,7 +312,7 @@ def _lines_of(store: Store, path: str, size_bytes: int, *, indexed: bool, skip_f
     """Yield the lines of a file by its index, or by a scan; the cache holds the lines of all files together."""
     if not indexed:
         return IndexedLines(store, path, size_bytes, skip_faulty=skip_faulty)
-    if isinstance(store, MemoryStore):
+    if store.in_memory:
         index_path = index_path_for(path)
         if is_megatrons(store, index_path):
             return IndexedLines(store, path, size_bytes, skip_faulty=skip_faulty)

@@ -9,7 +9,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import SupportsMmap
 from penstock.codec.compress import decompress
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import Corrupt, MissingExtra, NotFound, PenstockError, Truncated
@@ -179,7 +178,7 @@ def _read_file(store: Store, folder: str, found: _Found, *, is_meta: bool) -> tu
 
 
 def _bytes_of(store: Store, path: str) -> NDArray[np.uint8]:
-    return store.mmap(path) if isinstance(store, SupportsMmap) else np.frombuffer(store.get(path), np.uint8)
+    return store.view(path)
 
 
 def _header(head: NDArray[np.uint8], data: NDArray[np.uint8], path: str, form: str) -> tuple[Layout, int]:

@@ -17,7 +17,6 @@ Limits: names and PAX records up to 1 MiB for a member.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import zlib
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -25,12 +24,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from penstock._limits import count_in
-from penstock._regular import require_regular
 from penstock.errors import Corrupt, TooLarge, Truncated, Unsupported
 from penstock.formats.samples.webdataset.tar_blocks import BLOCK_BYTES, PAX_KIND, PAX_OF_INTEREST, Run, Window
-from penstock.store._files import NamingOs
 from penstock.store.base import Store
-from penstock.store.local import LocalStore
 
 MOST_NAME_BYTES = 1 << 20
 MOST_PADDING_BYTES = 2 * BLOCK_BYTES + 10_240
@@ -407,15 +403,8 @@ def scan(
 @contextmanager
 def reading(store: Store, path: str) -> Generator[tuple[Read, int, int]]:
     """Yield `(read, size_bytes, least window)` of an archive; a local one is opened once."""
-    if not isinstance(store, LocalStore):
-        size_bytes = store.size(path)
-        yield (lambda start, stop: store.get(path, start, stop - start)), size_bytes, _FIRST_WINDOW_BYTES << 4
-        return
-    named = NamingOs(os, path)
-    with store.opened(path) as fd:
-        status = named.fstat(fd)
-        require_regular(status, path)
-        yield (lambda start, stop: named.pread(fd, stop - start, start)), status.st_size, _SMALL_WINDOW_BYTES
+    with store.reader(path) as (read, size_bytes):
+        yield read, size_bytes, _SMALL_WINDOW_BYTES if store.is_local else _FIRST_WINDOW_BYTES << 4
 
 
 def scan_file(store: Store, path: str) -> Iterator[Run | Member | End]:

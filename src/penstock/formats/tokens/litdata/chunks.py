@@ -18,12 +18,11 @@ from typing import Any
 import numpy as np
 
 from penstock._limits import LEAST_UNPACKED_BYTES, MOST_UNPACKED_BYTES, UNPACKED_RATIO
-from penstock.abc import SupportsMmap
 from penstock.codec.compress import decompress
 from penstock.errors import Corrupt, Truncated, Unsupported
 from penstock.formats.tokens.litdata.index import AGAIN, Chunk, damaged, size_problem
 from penstock.store.base import Store
-from penstock.types import Buffer, IntArray
+from penstock.types import IntArray
 
 ARROW = b"LDARW01\0"
 
@@ -75,8 +74,7 @@ def read_items(store: Store, chunk: Chunk, level: str | None) -> Items:
         packed = store.get(chunk.path)
         data = memoryview(decompress(packed, "zstd", limit_bytes=limit_bytes, path=chunk.path))
     else:
-        held: Buffer = store.mmap(chunk.path).data if isinstance(store, SupportsMmap) else store.get(chunk.path)
-        data = memoryview(held)
+        data = store.view(chunk.path).data
     if len(data) != chunk.size_bytes:
         raise size_problem(chunk, len(data)).error()
     if level == "batch" and bytes(data[:8]) == _FRAMED:

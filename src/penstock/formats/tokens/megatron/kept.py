@@ -15,7 +15,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import TypeVar
 
 from penstock.errors import NotFound
 from penstock.formats.tokens.megatron.layout import (
@@ -40,19 +40,6 @@ KEPT = "megatron.replaced"
 ResultT = TypeVar("ResultT")
 
 _NAMES = (bin_path, side_file_path, idx_path)  # the one that makes a dataset visible comes last
-
-
-@runtime_checkable
-class _Links(Protocol):
-    """A store whose files can have several names."""
-
-    def link(self, path: str, name: str) -> bool:
-        """Give a file a second name, durably and in one step in the place of a file of that name.
-
-        Returns:
-            False if the file system has no such names; nothing is changed then.
-        """
-        ...
 
 
 def read_committed(store: Store, path: str, read: Callable[[Store], ResultT]) -> ResultT:
@@ -123,7 +110,7 @@ def end_replacement(store: Store, prefix: str) -> None:
 
 def put_back(store: Store, prefix: str) -> None:
     """Make the old dataset visible again."""
-    if not (isinstance(store, _Links) and has_kept(store, prefix)):
+    if not (store.is_local and has_kept(store, prefix)):
         return
     for name in _NAMES:
         kept = name(kept_prefix(prefix))

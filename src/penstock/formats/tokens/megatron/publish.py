@@ -23,7 +23,7 @@ from penstock.formats.tokens.megatron.kept import drop_kept, end_replacement, is
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path, new_prefix, old_prefix
 from penstock.formats.tokens.megatron.manifest import side_file_path
 from penstock.store.base import Store
-from penstock.store.local import LocalStore, output_exists
+from penstock.store.local import output_exists
 from penstock.store.outputs import require_own_side_file
 from penstock.store.side_file import encode_manifest, load_manifest, move_file, stage_side_file
 from penstock.store.transaction import Transaction
@@ -80,10 +80,11 @@ class _StoredFiles:
 
 def staged_files(store: Store, prefix: str, *, overwrite: bool) -> StagedFiles:
     """Start the files of a dataset that the caller has claimed."""
-    if isinstance(store, LocalStore):
+    transaction = store.transaction(bin_path(prefix))
+    if transaction is not None:
         # Tokens without an index are those of a killed writer: see `may_write`.
         paths = () if overwrite else (idx_path(prefix), *([] if store.exists(bin_path(prefix)) else [bin_path(prefix)]))
-        return _LocalFiles(store.transaction(bin_path(prefix)).open(), tuple(map(os.path.basename, paths)))
+        return _LocalFiles(transaction.open(), tuple(map(os.path.basename, paths)))
     return _StoredFiles(store, overwrite)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from penstock.abc import SupportsMmap
 from penstock.codec.pickles import decode_marked, feed_pairs
 from penstock.errors import Corrupt
 from penstock.formats.tokens.pbin.layout import Geometry, Problem
@@ -39,10 +38,7 @@ def read_marked(store: Store, path: str, geometry: Geometry) -> tuple[IntArray, 
         FormatError: the index is no plain pickled list.
     """
     start_bytes = geometry.index_start_bytes
-    if isinstance(store, SupportsMmap):
-        buffer = store.mmap(path)[start_bytes : geometry.size_bytes]
-    else:
-        buffer = np.frombuffer(store.get(path, start_bytes, geometry.index_bytes), np.uint8)
+    buffer = store.view(path, start_bytes, geometry.size_bytes - start_bytes)
     pairs, marks = decode_marked(buffer, path=path, offset_bytes=start_bytes)
     if geometry.offset_base_bytes:
         pairs = pairs - np.array([geometry.offset_base_bytes, 0])

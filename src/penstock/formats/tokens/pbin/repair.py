@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import SupportsMmap
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import PenstockError
 from penstock.formats._manifest import DATA, Provenance, side_path
@@ -224,7 +223,7 @@ def _whole_index(store: Store, path: str, geometry: Geometry) -> IntArray | None
 
 
 def _bytes_of(store: Store, path: str) -> NDArray[np.uint8]:
-    return store.mmap(path) if isinstance(store, SupportsMmap) else np.frombuffer(store.get(path), np.uint8)
+    return store.view(path)
 
 
 def _tokens(store: Store, path: str, geometry: Geometry) -> TokenFile:
