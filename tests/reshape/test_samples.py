@@ -88,6 +88,21 @@ def test_pickles_and_jpegs_go_over_untouched(tmp_path: Path) -> None:
     assert sorted(len(one["a"]) for one in found) == list(range(1, 21))
 
 
+def test_conditions_decode_only_the_columns_that_they_use(tmp_path: Path) -> None:
+    with ps.create(tmp_path / "a", format="mds", columns={"n": "int", "image": "jpeg", "s": "str"}) as writer:
+        for number in range(6):
+            writer.write({"n": number, "image": b"not an image", "s": f"text {number}"})
+    filter(tmp_path / "a", tmp_path / "b", where="n > 3")
+    filter(tmp_path / "a", tmp_path / "c", match="[45]", field="s")
+    for name in "bc":
+        assert [(one["n"], one["image"]) for one in ps.open(tmp_path / name, raw=True)] == [
+            (b"\4" + bytes(7), b"not an image"),
+            (b"\5" + bytes(7), b"not an image"),
+        ]
+    with pytest.raises(PenstockError, match="image"):
+        filter(tmp_path / "a", tmp_path / "d", where="image != None")
+
+
 def test_equal_samples_share_a_part(tmp_path: Path) -> None:
     source = make(tmp_path / "source", samples(0, 40) * 2, "mds")
     parts = split(source, tmp_path / "parts", ratio=(1, 1), by="content")

@@ -87,7 +87,8 @@ PART_HELP = "{0}. auto/N takes I from $SLURM_ARRAY_TASK_ID or $JOB_COMPLETION_IN
 TABLE: dict[str, dict[str, Any]] = _opening() | {
     "format": {"metavar": "NAME", "show_default": "detected", "help": "Format of {whose}."},
     # Output
-    "output": {"names": ("-o", "--output"), "metavar": "PATH", "required": True},
+    # Eager, so that a missing output is reported before files that don't exist.
+    "output": {"names": ("-o", "--output"), "metavar": "PATH", "required": True, "is_eager": True},
     "to": {"metavar": "FORMAT", "show_default": "from the output's suffix, otherwise the source's format",
         "help": "Format of the output."},
     "overwrite": _flag("Replace an existing output."),

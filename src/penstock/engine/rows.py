@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -127,11 +127,16 @@ class StoredRows(Rows):
     def decode(self, row: memoryview, index: int) -> Mapping[str, Any]:
         """Return the fields of a stored row."""
 
-    def samples(self, start: int, stop: int, /) -> list[Sample]:
+    def decoder(self, names: Collection[str]) -> Callable[[memoryview, int], Mapping[str, Any]]:
+        """Return a form of `decode` for callers that only use these fields; it may leave out others."""
+        return self.decode
+
+    def samples(self, start: int, stop: int, /, names: Collection[str] = ()) -> list[Sample]:
+        """Return the fields of stored rows; if only some are used, `names`."""
         data, lengths = read_run(self, start, stop)
-        view, ends = data.data, np.cumsum(lengths)
+        view, ends, decode = data.data, np.cumsum(lengths), self.decoder(names)
         pairs = zip((ends - lengths).tolist(), ends.tolist(), strict=True)
-        return [dict(self.decode(view[a:b], index)) for index, (a, b) in enumerate(pairs, start)]
+        return [dict(decode(view[a:b], index)) for index, (a, b) in enumerate(pairs, start)]
 
     def can_view(self) -> bool:
         """Return whether `view` maps a local file."""

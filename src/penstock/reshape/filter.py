@@ -191,14 +191,19 @@ class Conditions:
                 hint="Filter the JSONL file instead, or use --min-tokens, --max-tokens or --indices",
             )
         self.fits()
-        names = names_in(self.where) if self.where is not None else set[tuple[str, ...]]()
+        fields = self._fields()
+        names = {path[0] for path in fields}
         require_fields(
-            names | ({tuple(self.field.split("."))} if self.match is not None else set()),
-            lambda row: rows.samples(row, row + 1)[0],
+            fields,
+            lambda row: rows.samples(row, row + 1, names)[0],
             len(rows),
             rows.place,
             columns=rows.layout.column_names if isinstance(rows, SampleRows) and rows.layout.format != "json" else None,
         )
+
+    def _fields(self) -> set[tuple[str, ...]]:
+        names = names_in(self.where) if self.where is not None else set[tuple[str, ...]]()
+        return names | ({tuple(self.field.split("."))} if self.match is not None else set())
 
     def fits(self) -> list[Fits]:
         """Return the conditions on fields; raises `ConfigError` for invalid ones."""
@@ -224,12 +229,13 @@ class Conditions:
     ) -> NDArray[np.bool_]:
         view = data.data
         fits = np.empty(len(lengths), np.bool_)
+        decode = rows.decoder({path[0] for path in self._fields()})
         start = 0
         has_regex = self.match is not None or "match" in (self.where or "")
         with each_at_most(EXPRESSION_SECONDS) if has_regex else contextlib.nullcontext(Clock()) as clock:
             for row, end in enumerate(np.cumsum(lengths).tolist()):
                 clock.row = row
-                fields = rows.decode(view[start:end], first + row)
+                fields = decode(view[start:end], first + row)
                 fits[row] = all(holds(condition, fields, rows.place, first + row) for condition in conditions)
                 start = end
         return fits

@@ -7,7 +7,7 @@ runs of some MB, back to back, as writers take them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -280,7 +280,8 @@ def open_rows(
         return LineRows(_left(table.line_ranges(), excluded), Place(*table.text), table, excluded)
     if isinstance(source, ShardSource):
         return SampleRows(source, place, chosen.name, known, excluded)
-    made = f"{place.name.rpartition('.')[0] or place.name}{'.mds --to mds' if chosen.name == 'folder' else '.jsonl'}"
+    suffix = ".mds --to mds" if chosen.name in ("folder", "webdataset") else ".jsonl"  # JSON can't hold media
+    made = f"{place.name.rpartition('.')[0] or place.name}{suffix}"
     raise Unsupported(
         f"this command doesn't support samples of the format {chosen.name!r}",
         path=place.path,
@@ -335,6 +336,7 @@ class SampleRows(StoredRows):
         self.layout = common_layout(self._shards, place.path)
         folder = index_folder(place.store, place.path, options.split)
         self._folder = Folder(place.store, folder, isinstance(place.store, SupportsMmap))
+        self._options = options
         self._decoded = codec_of(self.layout, options).decode
         self._held: tuple[int, NDArray[np.uint8]] | None = None
         local = place.is_local and not on_network(folder)
@@ -429,6 +431,12 @@ class SampleRows(StoredRows):
 
     def decode(self, row: memoryview, index: int) -> Sample:
         return self._decoded(row, 0, len(row))
+
+    def decoder(self, names: Collection[str]) -> Callable[[memoryview, int], Sample]:
+        if not names or self.layout.format == "json" or not set(names) <= set(self.layout.column_names):
+            return self.decode  # lines of JSON are parsed whole anyway
+        codec = codec_of(self.layout, replace(self._options, columns=sorted(names)))
+        return lambda row, index: codec.decode(row, 0, len(row))
 
     def _data(self, number: int) -> NDArray[np.uint8]:
         shard = self._shards[number]
