@@ -48,7 +48,8 @@ from penstock.formats.tokens.folder.index import (
     token_file_name,
 )
 from penstock.formats.tokens.folder.side import NAME, folder_facts, folder_manifest
-from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens, RunDigests, joined_manifest
+from penstock.formats.tokens.joined import DOCUMENTS, JoinedTokens, JoinsTokens, RunDigests
+from penstock.formats.tokens.writer import token_manifest
 from penstock.store.base import Store
 from penstock.store.compose import Extent, join_ranges
 from penstock.store.local import LocalStore
@@ -175,13 +176,13 @@ def join_file(
     head_bytes = len(frame.head)
     ranges = [(own, 0, head_bytes), *gathered.ranges, (own, head_bytes, own_bytes - head_bytes)]
     size_bytes, binding = sum(length for _, _, length in ranges), _binding(gathered.parts, ranges, own)
-    block_digests: dict[str, tuple[str, ...]] = {}
+    block_digests: dict[str, tuple[str, ...]] = {DOCUMENTS: tokens.digests}
     index = os.path.join(scratch, "index")
     if frame.index is not None:
         index_bytes, block_digests[frame.index_name] = _write(index, frame.index)
         size_bytes += index_bytes
         binding = frame.joint_binding(binding, file_binding(LocalStore(), index))
-    manifest = joined_manifest(to, tokens, frame, size_bytes, binding, block_digests)
+    manifest = token_manifest(to, tokens, frame, size_bytes=size_bytes, block_digests=block_digests, binding=binding)
     put_new(output.store, output.child(side_name(to, name)).path, encode_manifest(manifest))
     if frame.index is not None:
         put_local_file(output.store, index, output.child(data_names(to, name)[1]).path)

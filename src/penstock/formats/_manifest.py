@@ -15,6 +15,8 @@ from penstock.errors import NotFound
 from penstock.store.base import Store
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.store.local import output_exists
+from penstock.store.lock import Claim
+from penstock.store.outputs import claim_files
 from penstock.store.side_file import DATA, EDGE_BYTES, edge_binding, file_binding, publish_beside, stage_side_file
 from penstock.types import Buffer, Manifest
 
@@ -125,6 +127,54 @@ class FileDigests:
         head = staged.read_at(0, EDGE_BYTES)
         tail = staged.read_at(max(0, size_bytes - EDGE_BYTES), EDGE_BYTES)
         return first.finish() + self._known + self._hasher.finish(), edge_binding(size_bytes, head, tail)
+
+
+class ClaimedFile:
+    """Data file of a dataset and its side file, claimed for one writer.
+
+    Args:
+        store: store of the files.
+        path: path of the data file.
+        overwrite: replace an existing dataset.
+
+    Attributes:
+        staged: the data file, hidden until `commit`.
+
+    Raises:
+        ConfigError: the dataset exists and `overwrite` is false, or it may not be replaced.
+        PrepareError: another writer holds it.
+    """
+
+    def __init__(self, store: Store, path: str, *, overwrite: bool) -> None:
+        self._store = store
+        self._path = path
+        self._overwrite = overwrite
+        self._claim = self._claim_files()
+        try:
+            self.staged = self._stage_data()
+        except BaseException:
+            self._claim.release()
+            raise
+
+    def _claim_files(self) -> Claim:
+        return claim_files(self._store, self._path, side=side_path(self._path))
+
+    def _stage_data(self) -> Staged:
+        return self._store.stage(self._path, overwrite=self._overwrite)
+
+    def stage_index(self) -> Staged:
+        """Start the index file; a dataset of one data file has none."""
+        raise TypeError(type(self).__name__)
+
+    def commit(self, manifest: Manifest, index: Iterable[Buffer] | None = None) -> None:
+        """Make the dataset visible with its side file; `index` yields the content of its index file once more."""
+        side = side_path(self._path)
+        commit_with_side_file(self._store, self.staged, side, manifest, overwrite=self._overwrite)
+
+    def abort(self) -> None:
+        """Discard uncommitted files and release the claim; a second call does nothing."""
+        self.staged.abort()
+        self._claim.release()
 
 
 def commit_with_side_file(

@@ -19,10 +19,9 @@ from penstock.codec.hashes import DocumentDigest, token_block_digest
 from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, documents_in, is_joinable, join_digests
 from penstock.errors import PenstockError
 from penstock.formats._findings import Run
-from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.checks import CheckedTokens, ReadTokens, TokenRun
-from penstock.formats.tokens.writer import token_manifest
-from penstock.types import Buffer, Finding, IntArray, Manifest
+from penstock.formats.tokens.writer import Frame
+from penstock.types import Finding, IntArray, Manifest
 
 DOCUMENTS = "documents"
 """Name of the digests of runs of documents in a side file's block digests."""
@@ -54,39 +53,6 @@ class JoinedTokens:
         return join_digests(self.digests)
 
 
-def _first(binding: str, _index_binding: str) -> str:
-    return binding
-
-
-def _no_table() -> str | None:
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """Bytes around the tokens in the files of a dataset.
-
-    Attributes:
-        head: bytes before the tokens, in their file.
-        tail: bytes after them.
-        index: content of a separate index file; None if there is none.
-        options: the writer's own options, for the side file.
-        given: provenance of the data, for the side file.
-        index_name: name of the index file in the side file's block digests.
-        joint_binding: combines the bindings of both files.
-        starts: `Manifest.starts`, called once head and tail are written.
-    """
-
-    head: bytes
-    tail: Iterable[Buffer]
-    index: Iterable[Buffer] | None
-    options: Mapping[str, Any]
-    given: Provenance
-    index_name: str = ""
-    joint_binding: Callable[[str, str], str] = _first
-    starts: Callable[[], str | None] = _no_table
-
-
 @runtime_checkable
 class JoinsTokens(Protocol):
     """Format whose files contain the tokens of parts unchanged."""
@@ -94,37 +60,6 @@ class JoinsTokens(Protocol):
     def join(self, options: Mapping[str, Any], tokens: JoinedTokens, path: str, /) -> Frame | None:
         """Return the bytes around the tokens; None if this dataset stores tokens otherwise. Options as in `create`."""
         ...
-
-
-def joined_manifest(
-    format: str,
-    tokens: JoinedTokens,
-    frame: Frame,
-    size_bytes: int,
-    binding: str,
-    block_digests: Mapping[str, tuple[str, ...]],
-) -> Manifest:
-    """Return the side file of a dataset of parts.
-
-    Args:
-        format: format of the dataset.
-        tokens: tokens of the dataset.
-        frame: bytes around them.
-        size_bytes: size of all its files.
-        binding: see `Manifest`.
-        block_digests: digests of files without tokens.
-    """
-    digests = {DOCUMENTS: tokens.digests, **block_digests}
-    return token_manifest(
-        format,
-        tokens,
-        frame.given,
-        frame.options,
-        size_bytes=size_bytes,
-        block_digests=digests,
-        binding=binding,
-        starts=frame.starts(),
-    )
 
 
 def as_before(made: Manifest, known: Manifest | None, documents: RunDigests) -> Manifest:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +14,15 @@ from numpy.typing import NDArray
 import penstock
 from penstock._kinds import JoinedRows
 from penstock._threads import thread_pool
-from penstock.abc import Staged
 from penstock.codec.hashes import DocumentDigest
 from penstock.codec.tokens import as_tokens, check_ids
 from penstock.errors import ConfigError, TooLarge, Truncated, Unsupported
-from penstock.formats._manifest import FileDigests, Provenance
+from penstock.formats._manifest import DATA, ClaimedFile, FileDigests, Provenance
 from penstock.formats._writers import BaseWriter, require_fields, require_known, require_open
 from penstock.store.base import Store
 from penstock.store.compose import append_range
 from penstock.store.local import LocalStore
-from penstock.types import Batch, IntArray, Manifest, Sample
+from penstock.types import Batch, Buffer, IntArray, Manifest, Sample
 
 _PIECE_BYTES = 1 << 24
 _FRESH_PARTS = 1024
@@ -40,8 +40,8 @@ def token_options(options: Mapping[str, Any], own: Sequence[str], path: str) -> 
     return mine, Provenance(**given)
 
 
-class _Counted(Protocol):
-    """Facts about all documents of a dataset."""
+class TokenCounts(Protocol):
+    """Counts of all documents of a dataset."""
 
     @property
     def num_docs(self) -> int: ...
@@ -52,7 +52,44 @@ class _Counted(Protocol):
     @property
     def max_token_id(self) -> int: ...
 
+    def lengths(self) -> Iterable[IntArray]:
+        """Yield the number of tokens of each document, in runs of int64[k]; may be called again."""
+        ...
+
     def hexdigest(self) -> str: ...
+
+
+def _first(binding: str, _index_binding: str) -> str:
+    return binding
+
+
+def _no_table() -> str | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Bytes around the tokens in the files of a dataset.
+
+    Attributes:
+        head: bytes before the tokens, in their file; their number is fixed.
+        tail: bytes after them.
+        index: content of a separate index file, which can be iterated again; None if there is none.
+        options: the writer's own options, for the side file.
+        given: provenance of the data, for the side file.
+        index_name: name of the index file in the side file's block digests.
+        joint_binding: combines the bindings of both files.
+        starts: `Manifest.starts`, called once head and tail are written.
+    """
+
+    head: bytes
+    tail: Iterable[Buffer]
+    index: Iterable[Buffer] | None
+    options: Mapping[str, Any]
+    given: Provenance
+    index_name: str = ""
+    joint_binding: Callable[[str, str], str] = _first
+    starts: Callable[[], str | None] = _no_table
 
 
 class TokenTally:
@@ -280,23 +317,57 @@ class TokenWriter(BaseWriter):
 
 
 class TokenFileWriter(TokenWriter):
-    """A writer whose tokens are one file, in the order of the documents. Memory: 8 bytes a document, and about 64 MiB.
+    """Writer of a dataset whose tokens are one file, in the order of the documents.
 
-    A format sets `_store`, `_staged` and `_digests`, and may override `_stores_parts` and `_head`.
+    A format sets `format` and defines `_frame`. If it has more files than its side file, it also overrides `_claim`.
+    Memory: 8 bytes per document, and about 64 MiB.
+
+    Args:
+        store: store of the dataset.
+        path: path of the dataset.
+        stored: dtype of the tokens in the file.
+        limit: ids must be below it.
+        given: provenance of the data.
+        overwrite: replace an existing dataset.
+        part_dtype: dtype of the tokens that `write_part` takes, `stored` by default.
     """
 
-    _store: Store
-    _staged: Staged
-    _digests: FileDigests
+    format: ClassVar[str]
+
+    def __init__(
+        self,
+        store: Store,
+        path: str,
+        stored: np.dtype[Any],
+        limit: int,
+        given: Provenance,
+        *,
+        overwrite: bool,
+        part_dtype: np.dtype[Any] | None = None,
+    ) -> None:
+        super().__init__(path, part_dtype or stored, limit, given)
+        self._store = store
+        self._stored = stored
+        self._overwrite = overwrite
+        self._output = self._claim()
+        self._staged = self._output.staged
+        head = self._frame(self._tally).head
+        self._digests = FileDigests(self._staged, header_bytes=len(head))
+        if head:
+            self._append(head)
+
+    @abstractmethod
+    def _frame(self, tokens: TokenCounts) -> Frame:
+        """Return the bytes around the tokens."""
+
+    def _claim(self) -> ClaimedFile:
+        """Claim the files of the dataset for this writer."""
+        return ClaimedFile(self._store, self._path, overwrite=self._overwrite)
 
     @property
     def _stores_parts(self) -> bool:
         """Whether the bytes of a part are those of this dataset."""
-        return True
-
-    def _head(self, data_bytes: int) -> bytes:
-        """Return the bytes before the tokens, which have room in the file."""
-        return b""
+        return self._stored.kind in "iu" and self._stored.itemsize == self.part_bytes
 
     def write_joined(self, rows: JoinedRows, /) -> None:
         """Join rows; see `penstock._kinds.JoinsRows`.
@@ -313,20 +384,25 @@ class TokenFileWriter(TokenWriter):
             raise TooLarge("a token id does not fit", path=self._data_path, found=found, expected=expected)
         for run in rows.lengths():
             self._require_short(run)
-        head = self._head(rows.size_bytes)
-        if head:
-            self._staged.write_at(0, head)
         self._tally.expected = lambda: rows.digest
         for run in rows.lengths():
             self._tally.add_lengths(run, rows.max_token_id)
+        head = self._frame(self._tally).head
+        if head:
+            self._staged.write_at(0, head)
         for extent in rows.ranges:
             append_range(self._staged, self._store, extent)
         self._digests.take(len(head) + rows.size_bytes, rows.blocks, rows.rest())
 
-    def _append(self, data: bytes | NDArray[Any]) -> None:
+    def _append(self, data: Buffer) -> None:
         with self._aborting():
             self._staged.write(data)
         self._digests.update(data)
+
+    def _append_run(self, tokens: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
+        stored = np.ascontiguousarray(tokens, self._stored)
+        self._append(stored)
+        return stored if stored.dtype.kind == "u" else tokens
 
     def _append_part(
         self, path: str, start_bytes: int, stored: NDArray[np.uint8], lengths: IntArray, max_token_id: int | None
@@ -352,44 +428,69 @@ class TokenFileWriter(TokenWriter):
                 raise TooLarge(what, path=path, found=highest, expected=f"below {self._limit}")
         self._tally.add_lengths(lengths, highest)
 
+    def _commit(self) -> Manifest:
+        """Write the bytes around the tokens, the index and the side file, and make the dataset visible."""
+        frame = self._frame(self._tally)
+        for piece in frame.tail:
+            self._append(piece)
+        if frame.head:
+            self._staged.write_at(0, frame.head)
+        size_bytes = self._staged.tell()
+        block_digests, binding = self._digests.finish()
+        digests = {DATA: block_digests}
+        if frame.index is not None:
+            index = self._output.stage_index()
+            of_index = FileDigests(index)
+            for piece in frame.index:
+                index.write(piece)
+                of_index.update(piece)
+            size_bytes += index.tell()
+            digests[frame.index_name], index_binding = of_index.finish()
+            binding = frame.joint_binding(binding, index_binding)
+        manifest = token_manifest(
+            self.format, self._tally, frame, size_bytes=size_bytes, block_digests=digests, binding=binding
+        )
+        self._output.commit(manifest, frame.index)
+        return manifest
+
+    def _close(self) -> None:
+        self._output.abort()
+
 
 def token_manifest(
-    format_name: str,
-    tally: _Counted,
-    given: Provenance,
-    options: Mapping[str, Any],
+    format: str,
+    tokens: TokenCounts,
+    frame: Frame,
     *,
     size_bytes: int,
     block_digests: Mapping[str, tuple[str, ...]],
     binding: str,
-    starts: str | None = None,
 ) -> Manifest:
     """Return the side file of a token dataset.
 
     Args:
-        format_name: name of the format.
-        tally: tally of all documents; a `TokenTally` is finished by this.
-        given: provenance of the data.
-        options: the writer's own options.
+        format: name of the format.
+        tokens: counts of all documents; a `TokenTally` is finished by this.
+        frame: provenance, the writer's own options, and `Manifest.starts`.
         size_bytes: size of the data files.
         block_digests: name in the dataset → digests of the file's blocks.
         binding: binding of the data file.
-        starts: see `Manifest`.
     """
+    given = frame.given
     return Manifest(
-        format=format_name,
-        num_samples=tally.num_docs,
+        format=format,
+        num_samples=tokens.num_docs,
         size_bytes=size_bytes,
-        num_tokens=tally.num_tokens,
-        max_token_id=tally.max_token_id if tally.max_token_id >= 0 else None,
+        num_tokens=tokens.num_tokens,
+        max_token_id=tokens.max_token_id if tokens.max_token_id >= 0 else None,
         eos_id=given.eos_id,
         tokenizer=given.tokenizer,
         tokenizer_digest=given.tokenizer_digest,
-        digest=tally.hexdigest(),
+        digest=tokens.hexdigest(),
         inputs=dict(given.inputs),
         block_digests=dict(block_digests),
-        options={**given.options, **options},
+        options={**given.options, **frame.options},
         binding=binding,
-        starts=starts,
+        starts=frame.starts(),
         tool=f"penstock {penstock.__version__}",
     )

@@ -210,7 +210,7 @@ def stopped_without_links(prefix: Path, monkeypatch: pytest.MonkeyPatch, changes
         return counted
 
     with monkeypatch.context() as patched:
-        patched.setattr(writer, "staged_files", lambda store, prefix, **named: publish._StoredFiles(store, **named))
+        patched.setattr(writer, "claim_pair", publish.StoredPair)
         patched.setattr(LocalStaged, "commit", step(LocalStaged.commit))
         patched.setattr(LocalStore, "rename", step(LocalStore.rename))
         patched.setattr(LocalStore, "delete", step(LocalStore.delete))

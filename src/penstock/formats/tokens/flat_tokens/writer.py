@@ -36,7 +36,7 @@ from penstock.formats.tokens.flat_tokens.group import (
 )
 from penstock.formats.tokens.flat_tokens.manifest import sum_of_parts
 from penstock.formats.tokens.flat_tokens.source import chunks_fingerprint
-from penstock.formats.tokens.writer import TokenWriter, token_manifest, token_options
+from penstock.formats.tokens.writer import Frame, TokenWriter, token_manifest, token_options
 from penstock.formats.tokens.zarr.meta import (
     CONSOLIDATED_FILE,
     GROUP_FILE,
@@ -190,8 +190,7 @@ class FlatTokensWriter(TokenWriter):
         manifest = token_manifest(
             "flat-tokens",
             self._tally,
-            self._given,
-            layout,
+            Frame(b"", (), None, layout, self._given),
             size_bytes=sum(fact.size_bytes for fact in facts.values()),
             block_digests=digests,
             binding=group_binding(index, bindings),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.abc import Staged
 from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError, TooLarge
-from penstock.formats._manifest import DATA, FileDigests, Provenance
+from penstock.formats._manifest import ClaimedFile, Provenance
 from penstock.formats.tokens.common import require_eos
-from penstock.formats.tokens.joined import Frame, JoinedTokens
+from penstock.formats.tokens.joined import JoinedTokens
 from penstock.formats.tokens.megatron.layout import (
     MOST_LENGTH,
     Header,
@@ -21,18 +21,15 @@ from penstock.formats.tokens.megatron.layout import (
     bin_path,
     encode_header,
     idx_path,
-    is_index,
     kind_for,
 )
-from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding, side_file_path
-from penstock.formats.tokens.megatron.publish import may_write, publish, staged_files
-from penstock.formats.tokens.writer import TokenFileWriter, token_manifest, token_options
+from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding
+from penstock.formats.tokens.megatron.publish import claim_pair
+from penstock.formats.tokens.writer import Frame, TokenCounts, TokenFileWriter, token_options
 from penstock.store.base import Store
-from penstock.store.local import output_exists
-from penstock.store.outputs import claim_files, output_path, settled
-from penstock.types import IntArray, Manifest
+from penstock.store.outputs import output_path, settled
+from penstock.types import Buffer, IntArray
 
-_OTHER = "Choose another output, or remove it"
 _OWN_OPTIONS = ("dtype", "token_bytes", "vocab_size", "modes")
 _STEP = 1 << 20
 
@@ -67,29 +64,41 @@ def create_megatron(store: Store, path: str, options: Mapping[str, Any], *, over
     return MegatronWriter(store, prefix, kind, limit, dtype_for(width, "<"), modes, given, overwrite=overwrite)
 
 
-def encode_index(
-    kind: Kind, lengths: Callable[[], Iterable[IntArray]], num_docs: int, modes: NDArray[np.int8] | None
-) -> Iterator[bytes | NDArray[Any]]:
-    """Yield the bytes of an index, for documents of one sequence each, stored back to back.
+@dataclass(frozen=True, slots=True)
+class EncodedIndex:
+    """Bytes of an index, piece by piece, for documents of one sequence each, stored back to back.
 
-    Args:
-        kind: how ids are stored.
-        lengths: gives runs of int64[k], the tokens of each document; asked twice.
-        num_docs: documents in all.
+    Attributes:
+        path: path of the dataset, for errors.
+        kind: storage of ids.
+        tokens: counts of the documents.
         modes: int8[n_docs], or None.
     """
-    yield encode_header(Header(kind, num_docs, num_docs, modes is not None))
-    for run in lengths():
-        yield run.astype("<i4")
-    place = 0
-    for run in lengths():
-        ends = np.cumsum(run) * kind.itemsize + place
-        yield (ends - run * kind.itemsize).astype("<i8")
-        place = int(ends[-1])
-    for first in range(0, num_docs + 1, _STEP):
-        yield np.arange(first, min(num_docs + 1, first + _STEP), dtype="<i8")
-    if modes is not None:
-        yield modes
+
+    path: str
+    kind: Kind
+    tokens: TokenCounts
+    modes: NDArray[np.int8] | None = None
+
+    def __iter__(self) -> Iterator[Buffer]:
+        kind, modes, num_docs = self.kind, self.modes, self.tokens.num_docs
+        if modes is not None and len(modes) != num_docs:
+            found = f"{len(modes)} modes"
+            raise ConfigError(
+                "there must be one mode per document", path=self.path, found=found, expected=f"{num_docs}"
+            )
+        yield encode_header(Header(kind, num_docs, num_docs, modes is not None))
+        for run in self.tokens.lengths():
+            yield run.astype("<i4")
+        place = 0
+        for run in self.tokens.lengths():
+            ends = np.cumsum(run) * kind.itemsize + place
+            yield (ends - run * kind.itemsize).astype("<i8")
+            place = int(ends[-1])
+        for first in range(0, num_docs + 1, _STEP):
+            yield np.arange(first, min(num_docs + 1, first + _STEP), dtype="<i8")
+        if modes is not None:
+            yield modes
 
 
 def join_megatron(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -> Frame | None:
@@ -108,8 +117,11 @@ def join_megatron(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -
         raise TooLarge("a token id does not fit", path=path, found=tokens.max_token_id, expected=f"below {limit}")
     for run in tokens.lengths():
         _require_short(path, run)
-    index = encode_index(kind, tokens.lengths, tokens.num_docs, None)
-    return Frame(b"", (), index, {"dtype": kind.name}, given, INDEX, joint_binding)
+    return _frame(EncodedIndex(path, kind, tokens), given)
+
+
+def _frame(index: EncodedIndex, given: Provenance) -> Frame:
+    return Frame(b"", (), index, {"dtype": index.kind.name}, given, INDEX, joint_binding)
 
 
 def _require_short(path: str, lengths: IntArray) -> None:
@@ -131,20 +143,10 @@ def _target_of(store: Store, prefix: str) -> str:
     return target
 
 
-def _require_replaceable(store: Store, prefix: str, *, overwrite: bool) -> None:
-    """Raise an error unless there is nothing here, unfinished output, or a dataset to be replaced."""
-    if may_write(store, prefix):
-        return
-    index = idx_path(prefix)
-    if not overwrite:
-        store.sweep(index)
-        raise output_exists(prefix, index if store.exists(index) else bin_path(prefix))
-    if store.exists(index) and not is_index(store, index):
-        raise ConfigError("the existing file is not a Megatron index", path=index, hint=_OTHER)
-
-
 class MegatronWriter(TokenFileWriter):
     """Streaming writer of documents, each as one sequence."""
+
+    format = "megatron"
 
     def __init__(
         self,
@@ -159,73 +161,22 @@ class MegatronWriter(TokenFileWriter):
         overwrite: bool,
     ) -> None:
         require_eos(prefix, kind.ids, given.eos_id)
-        super().__init__(prefix, part_dtype, id_limit, given)
-        self._store = store
         self._kind = kind
         self._modes = None if modes is None else _as_modes(prefix, modes)
-        self._overwrite = overwrite
-        # Tokens without an index were left by a killed writer: see `may_write`.
-        self._claim = claim_files(store, bin_path(prefix), idx_path(prefix), side=side_file_path(prefix))
-        try:
-            _require_replaceable(store, prefix, overwrite=overwrite)
-            self._files = staged_files(store, prefix, overwrite=overwrite)
-            self._staged = self._files.stage(bin_path(prefix))
-        except BaseException:
-            self._claim.release()
-            raise
-        self._digests = FileDigests(self._staged)
+        super().__init__(store, prefix, kind.stored, id_limit, given, overwrite=overwrite, part_dtype=part_dtype)
+
+    def _claim(self) -> ClaimedFile:
+        return claim_pair(self._store, self._path, overwrite=self._overwrite)
 
     @property
     def _data_path(self) -> str:
         return bin_path(self._path)
 
-    @property
-    def _stores_parts(self) -> bool:
-        return self._kind.stored.kind in "iu" and self._kind.itemsize == self.part_bytes
-
     def _require_short(self, lengths: IntArray) -> None:
         _require_short(idx_path(self._path), lengths)
 
-    def _append_run(self, tokens: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
-        self._append(np.ascontiguousarray(tokens, self._kind.stored))
-        return tokens
-
-    def _commit(self) -> Manifest:
-        """Write index and side file, and make the dataset visible: the index last."""
-        idx = self._files.stage(idx_path(self._path))
-        index_digests, index_binding = self._write_index(idx)
-        block_digests, binding = self._digests.finish()
-        manifest = token_manifest(
-            "megatron",
-            self._tally,
-            self._given,
-            {"dtype": self._kind.name},
-            size_bytes=self._staged.tell() + idx.tell(),
-            block_digests={DATA: block_digests, INDEX: index_digests},
-            binding=joint_binding(binding, index_binding),
-        )
-        publish(self._store, self._path, self._files, manifest, self._write_index, overwrite=self._overwrite)
-        return manifest
-
-    def _close(self) -> None:
-        self._files.abort()
-        self._claim.release()
-
-    def _write_index(self, staged: Staged) -> tuple[tuple[str, ...], str]:
-        """Write the index to `staged`; return its block digests and binding."""
-        count = self._tally.num_docs
-        if self._modes is not None and len(self._modes) != count:
-            raise ConfigError(
-                "there must be one mode per document",
-                path=self._path,
-                found=f"{len(self._modes)} modes",
-                expected=f"{count}",
-            )
-        digests = FileDigests(staged)
-        for piece in encode_index(self._kind, self._tally.lengths, count, self._modes):
-            staged.write(piece)
-            digests.update(piece)
-        return digests.finish()
+    def _frame(self, tokens: TokenCounts) -> Frame:
+        return _frame(EncodedIndex(self._path, self._kind, tokens, self._modes), self._given)
 
 
 def _as_modes(prefix: str, modes: Any) -> NDArray[np.int8]:

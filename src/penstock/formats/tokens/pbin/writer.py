@@ -7,20 +7,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock.codec.pickles import MARKED_PAIRS, PairListEncoder
 from penstock.codec.tokens import dtype_for, token_bytes_for_vocab
 from penstock.errors import ConfigError
-from penstock.formats._manifest import DATA, FileDigests, Provenance, commit_with_side_file, side_path
+from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.common import require_eos
-from penstock.formats.tokens.joined import Frame, JoinedTokens
-from penstock.formats.tokens.pbin.layout import HEADER_BYTES
+from penstock.formats.tokens.joined import JoinedTokens
 from penstock.formats.tokens.pbin.starts import encode_starts
-from penstock.formats.tokens.writer import TokenFileWriter, token_manifest, token_options
+from penstock.formats.tokens.writer import Frame, TokenCounts, TokenFileWriter, token_options
 from penstock.store.base import Store
-from penstock.store.outputs import claim_files, output_path
-from penstock.types import IntArray, Manifest
+from penstock.store.outputs import output_path
+from penstock.types import IntArray
 
 
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:
@@ -72,8 +70,12 @@ def join_pbin(options: Mapping[str, Any], tokens: JoinedTokens, path: str) -> Fr
     if own != {"token_bytes": tokens.token_bytes}:
         return None
     require_eos(path, dtype_for(tokens.token_bytes, "<"), given.eos_id)
-    head = encode_header(tokens.num_tokens * tokens.token_bytes, tokens.token_bytes)
-    index = EncodedIndex(tokens.lengths(), tokens.token_bytes)
+    return _frame(tokens, tokens.token_bytes, own, given)
+
+
+def _frame(tokens: TokenCounts, token_bytes: int, own: Mapping[str, Any], given: Provenance) -> Frame:
+    index = EncodedIndex(tokens.lengths(), token_bytes)
+    head = encode_header(tokens.num_tokens * token_bytes, token_bytes)
     return Frame(head, index, None, own, given, starts=index.starts)
 
 
@@ -104,6 +106,8 @@ def create_pbin(store: Store, path: str, options: Mapping[str, Any], *, overwrit
 class PbinWriter(TokenFileWriter):
     """Streaming writer of documents to a packed file."""
 
+    format = "pbin"
+
     def __init__(
         self,
         store: Store,
@@ -116,46 +120,9 @@ class PbinWriter(TokenFileWriter):
     ) -> None:
         dtype = dtype_for(token_bytes, "<")
         require_eos(path, dtype, given.eos_id)
-        super().__init__(path, dtype, min(1 << 8 * token_bytes, vocab_size or 1 << 32), given)
-        self._store = store
-        self._options = {"token_bytes": token_bytes} | ({} if vocab_size is None else {"vocab_size": vocab_size})
-        self._overwrite = overwrite
-        self._claim = claim_files(store, path, side=side_path(path))
-        try:
-            self._staged = store.stage(path, overwrite=overwrite)
-        except BaseException:
-            self._claim.release()
-            raise
-        self._digests = FileDigests(self._staged, header_bytes=HEADER_BYTES)
-        self._append(self._head(0))
+        self._own = {"token_bytes": token_bytes} | ({} if vocab_size is None else {"vocab_size": vocab_size})
+        limit = min(1 << 8 * token_bytes, vocab_size or 1 << 32)
+        super().__init__(store, path, dtype, limit, given, overwrite=overwrite)
 
-    def _head(self, data_bytes: int) -> bytes:
-        return encode_header(data_bytes, self.part_bytes)
-
-    def _append_run(self, tokens: NDArray[Any], lengths: IntArray) -> NDArray[Any]:
-        stored = np.ascontiguousarray(tokens, self._part_dtype)
-        self._append(stored)
-        return stored
-
-    def _commit(self) -> Manifest:
-        index = EncodedIndex(self._tally.lengths(), self.part_bytes)
-        for piece in index:
-            self._append(piece)
-        self._staged.write_at(0, self._head(self._tally.num_tokens * self.part_bytes))
-        block_digests, binding = self._digests.finish()
-        manifest = token_manifest(
-            "pbin",
-            self._tally,
-            self._given,
-            self._options,
-            size_bytes=self._staged.tell(),
-            block_digests={DATA: block_digests},
-            binding=binding,
-            starts=index.starts(),
-        )
-        commit_with_side_file(self._store, self._staged, side_path(self._path), manifest, overwrite=self._overwrite)
-        return manifest
-
-    def _close(self) -> None:
-        self._staged.abort()
-        self._claim.release()
+    def _frame(self, tokens: TokenCounts) -> Frame:
+        return _frame(tokens, self.part_bytes, self._own, self._given)
