@@ -75,7 +75,7 @@ BESIDE: dict[tuple[str, str], str] = {
 
 DOORS: dict[str, set[str]] = {
     "tokens": {
-        *("common", "folder.files", "folder.index", "folder.side", "joined"),
+        *("common", "folder.files", "folder.index", "folder.side", "joined", "writer"),
         *("pbin.index", "pbin.layout", "pbin.source", "pbin.writer"),
     },
     "shards": {"files", "find_index", "index_json", "merge", "side", "source", "writer"},

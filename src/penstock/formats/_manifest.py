@@ -77,6 +77,13 @@ class Provenance:
     inputs: Mapping[str, str] = field(default_factory=dict[str, str])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
+    @classmethod
+    def recorded(cls, known: Manifest | None, eos_id: int | None) -> Provenance:
+        """Return the provenance in an existing side file, with this EOS id."""
+        if known is None:
+            return cls(eos_id)
+        return cls(eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)
+
 
 class FileDigests:
     """Block digests and binding of a file while it is written.

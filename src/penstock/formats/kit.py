@@ -28,11 +28,11 @@ from penstock._tree import line, tree
 from penstock.abc import Store
 from penstock.errors import ConfigError, PenstockError
 from penstock.formats._findings import Problem
-from penstock.formats._manifest import DATA, FileDigests, commit_with_side_file, data_fingerprint, side_path
+from penstock.formats._manifest import DATA, ClaimedFile, FileDigests, data_fingerprint, side_path
 from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats._writers import require_open
 from penstock.store.base import adapted
-from penstock.store.outputs import claim_files, output_path
+from penstock.store.outputs import output_path
 from penstock.store.side_file import file_facts, read_side_file
 from penstock.types import Buffer, Depth, Finding, Manifest, OpenOptions
 
@@ -91,14 +91,8 @@ class OutputFile:
         self.path = output_path(store, path)
         self.size_bytes = 0
         self.is_open = True
-        self._store = store
-        self._overwrite = overwrite
-        self._claim = claim_files(store, self.path, side=side_path(self.path))
-        try:
-            self._staged = store.stage(self.path, overwrite=overwrite)
-        except BaseException:
-            self._claim.release()
-            raise
+        self._file = ClaimedFile(store, self.path, overwrite=overwrite)
+        self._staged = self._file.staged
         self._digests = FileDigests(self._staged)
         self._pending = bytearray()
 
@@ -141,20 +135,16 @@ class OutputFile:
             digests, binding = self._digests.finish()
             own = {"block_digests": {DATA: digests}, "binding": binding, "size_bytes": self.size_bytes}
             manifest = Manifest(format=format_name, num_samples=num_samples, tool=tool, **own, **facts)
-            commit_with_side_file(self._store, self._staged, side_path(self.path), manifest, overwrite=self._overwrite)
-        except BaseException:
-            self._staged.abort()
-            raise
+            self._file.commit(manifest)
         finally:
-            self._claim.release()
+            self._file.abort()
         return manifest
 
     def abort(self) -> None:
         """Discard everything written; after `commit` it does nothing."""
         self.is_open = False
         self._pending.clear()
-        self._staged.abort()
-        self._claim.release()
+        self._file.abort()
 
     def _flush(self) -> None:
         self._staged.write(self._pending)

@@ -20,6 +20,6 @@ are ranges of tokens, and `penstock.pack` cuts windows without depending on the 
 | `folder/` | files of pbin, flat_tokens or megatron as one dataset, listed or found; opened through the registry |
 
 A format imports these files and nothing from other formats. Other packages use the registry, and may import `common`,
-`joined`, `folder.index`, `folder.files` and `folder.side` to make such a folder, and `pbin.index`, `pbin.layout`,
-`pbin.source` and `pbin.writer` for the classes of Modalities.
+`joined`, `writer`, `folder.index`, `folder.files` and `folder.side` to make such a folder, and `pbin.index`,
+`pbin.layout`, `pbin.source` and `pbin.writer` for the classes of Modalities.
 """

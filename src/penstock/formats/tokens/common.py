@@ -228,13 +228,20 @@ def document_runs(
         >>> [(len(tokens), lengths.tolist()) for tokens, lengths in document_runs(ps.open("corpus.pbin"))]
         [(45, [5, 6, 7, 8, 9, 10])]
     """
-    doc_starts = source.doc_starts
+    for start, stop, lengths in runs_of(source.doc_starts, run_tokens, first, end):
+        yield source.tokens(start, stop), lengths
+
+
+def runs_of(
+    doc_starts: IntArray, run_tokens: int = RUN_TOKENS, first: int = 0, end: int | None = None
+) -> Iterator[tuple[int, int, IntArray]]:
+    """Yield `(start, stop, document lengths)` of runs of whole documents; arguments as of `document_runs`."""
     n_docs = len(doc_starts) - 1 if end is None else end
     while first < n_docs:
         stop = int(np.searchsorted(doc_starts, doc_starts[first] + run_tokens, side="right")) - 1
         stop = min(max(stop, first + 1), n_docs)
         run = np.asarray(doc_starts[first : stop + 1], np.int64)
-        yield source.tokens(int(run[0]), int(run[-1])), np.diff(run)
+        yield int(run[0]), int(run[-1]), np.diff(run)
         first = stop
 
 

@@ -20,8 +20,9 @@ from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, docu
 from penstock.errors import PenstockError
 from penstock.formats._findings import Run
 from penstock.formats.tokens.checks import CheckedTokens, ReadTokens, TokenRun
-from penstock.formats.tokens.writer import Frame
-from penstock.types import Finding, IntArray, Manifest
+from penstock.formats.tokens.common import runs_of
+from penstock.formats.tokens.writer import Frame, TokenTally, token_manifest
+from penstock.types import Finding, IntArray, Manifest, TokenArray
 
 DOCUMENTS = "documents"
 """Name of the digests of runs of documents in a side file's block digests."""
@@ -62,9 +63,29 @@ class JoinsTokens(Protocol):
         ...
 
 
-def as_before(made: Manifest, known: Manifest | None, documents: RunDigests) -> Manifest:
-    """Return a rebuilt side file, with digests of runs of documents if the previous one had them."""
-    if known is None or DOCUMENTS not in known.block_digests:
+def measured_manifest(
+    format: str,
+    runs: Iterable[tuple[TokenArray, IntArray]],
+    known: Manifest | None,
+    frame: Frame,
+    *,
+    size_bytes: int,
+    block_digests: Mapping[str, tuple[str, ...]],
+    binding: str,
+) -> Manifest:
+    """Count and digest documents of another tool, and return their side file; other arguments as of `token_manifest`.
+
+    `runs` yields tokens and the lengths of their documents. If `known`, the previous side file, has digests of runs of
+    documents, the new one has them too.
+    """
+    tally, documents = TokenTally(keep_lengths=False), RunDigests()
+    has_runs = known is not None and DOCUMENTS in known.block_digests
+    for tokens, lengths in runs:
+        tally.add(tokens, lengths, int(tokens.max()) if len(tokens) else -1)
+        if has_runs:
+            documents.update(tokens, lengths)
+    made = token_manifest(format, tally, frame, size_bytes=size_bytes, block_digests=block_digests, binding=binding)
+    if not has_runs:
         return made
     digests = documents.finish()
     return replace(made, digest=join_digests(digests), block_digests={**made.block_digests, DOCUMENTS: digests})
@@ -254,16 +275,13 @@ def check_digest(
 
 
 def _stated_tasks(file: ReadTokens, path: str, starts: IntArray, *, joined: bool) -> Iterator[StatedTask]:
-    num_tokens, first = int(starts[-1]), 0
+    num_tokens = int(starts[-1])
     if not joined:
         for start in range(0, num_tokens, RUN_TOKENS):
             yield StatedTask(file, path, start, min(num_tokens, start + RUN_TOKENS), None)
         return
-    while first < len(starts) - 1:
-        stop = max(first + 1, int(np.searchsorted(starts, starts[first] + RUN_TOKENS, side="right")) - 1)
-        borders = np.asarray(starts[first : stop + 1], np.int64)
-        yield StatedTask(file, path, int(borders[0]), int(borders[-1]), np.diff(borders))
-        first = stop
+    for start, stop, lengths in runs_of(starts, RUN_TOKENS):
+        yield StatedTask(file, path, start, stop, lengths)
 
 
 def _task(tokens: TokenRun, starts: Sequence[int] | IntArray) -> DocumentsTask:

@@ -15,9 +15,9 @@ import penstock as ps
 from penstock._tokens import borders_around, borders_at, borders_of
 from penstock.errors import Corrupt
 from penstock.formats.tokens.pbin import FORMAT
-from penstock.formats.tokens.pbin.manifest import write_pbin_manifest
 from penstock.formats.tokens.pbin.source import PbinSource, open_pbin
 from penstock.formats.tokens.pbin.starts import encode_starts, stated_starts
+from penstock.formats.tokens.pbin.writer import write_pbin_manifest
 from penstock.order import Take
 from penstock.store.local import LocalStore
 from penstock.store.side_file import encode_manifest, load_manifest

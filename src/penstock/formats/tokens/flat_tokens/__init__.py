@@ -14,7 +14,7 @@ zstd, lz4, gzip and zlib chunks, delta filters, both byte orders; everything els
 Limits: ids up to 2^31 - 1. Checked against zarr 2.18.7 and 3.1.6, and seqax's own writer.
 
 Files: `encode` the bytes of a chunk · `group` the content of a group · `source` · `chunk_writer`, `writer` · `check` ·
-`manifest` the side file of foreign data · `repair`. Arrays are read by `penstock.formats.tokens.zarr`.
+`repair`. Arrays are read by `penstock.formats.tokens.zarr`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,9 @@ from collections.abc import Sequence
 
 from penstock.formats.tokens.flat_tokens.check import check_flat_tokens
 from penstock.formats.tokens.flat_tokens.group import holds_array, holds_group, opened_zip, own_files, splits_in
-from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.tokens.flat_tokens.repair import repair_flat_tokens
 from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, open_flat_tokens
-from penstock.formats.tokens.flat_tokens.writer import create_flat_tokens
+from penstock.formats.tokens.flat_tokens.writer import create_flat_tokens, write_flat_manifest
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, is_array
 from penstock.store.base import Store
 from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
@@ -86,7 +85,7 @@ class _FlatTokens:
         return repair_flat_tokens(opened_zip(store, path.rstrip("/")), path, options, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
-        """Write the side file of a foreign group; see `manifest.write_flat_manifest`."""
+        """Write the side file of a foreign group; see `writer.write_flat_manifest`."""
         return write_flat_manifest(opened_zip(store, path.rstrip("/")), path, options, replace=replace)
 
 

@@ -30,8 +30,8 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_part,
     side_place,
 )
-from penstock.formats.tokens.flat_tokens.manifest import write_flat_manifest
 from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, starts_problem
+from penstock.formats.tokens.flat_tokens.writer import write_flat_manifest
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.meta import (
     ARRAY_FILE,

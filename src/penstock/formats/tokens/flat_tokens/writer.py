@@ -1,4 +1,4 @@
-"""Streaming writer of a flat-tokens array, in whole chunks; visible only when it is complete."""
+"""Streaming writer of a flat-tokens array in whole chunks, and of side files for groups of other tools."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError
-from penstock.formats._manifest import Provenance
-from penstock.formats.tokens.common import require_eos
+from penstock.formats._manifest import Provenance, file_digest
+from penstock.formats.tokens.common import document_runs, require_eos
+from penstock.formats.tokens.flat_tokens.check import groups_at
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
 from penstock.formats.tokens.flat_tokens.encode import Layout, make_layout
 from penstock.formats.tokens.flat_tokens.group import (
@@ -22,6 +23,7 @@ from penstock.formats.tokens.flat_tokens.group import (
     SPLITS,
     STARTS,
     TOKENS,
+    Group,
     edge_files,
     group_binding,
     group_facts,
@@ -34,8 +36,8 @@ from penstock.formats.tokens.flat_tokens.group import (
     side_place,
     splits_in,
 )
-from penstock.formats.tokens.flat_tokens.manifest import sum_of_parts
-from penstock.formats.tokens.flat_tokens.source import chunks_fingerprint
+from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, chunks_fingerprint
+from penstock.formats.tokens.joined import measured_manifest
 from penstock.formats.tokens.writer import Frame, TokenWriter, token_manifest, token_options
 from penstock.formats.tokens.zarr.meta import (
     CONSOLIDATED_FILE,
@@ -48,9 +50,18 @@ from penstock.store.base import StagedFolder, Store
 from penstock.store.local import output_exists
 from penstock.store.object_folder import is_unfinished, require_finished
 from penstock.store.outputs import open_folder, output_path, require_own_side_file
-from penstock.store.side_file import NEXT, contradiction, load_manifest, publish_beside, stage_side_file
-from penstock.types import IntArray, Manifest
+from penstock.store.side_file import (
+    NEXT,
+    contradiction,
+    file_binding,
+    load_manifest,
+    publish_beside,
+    replace_side_file,
+    stage_side_file,
+)
+from penstock.types import IntArray, Manifest, OpenOptions
 
+_RUN_TOKENS = 1 << 22
 _STEP_TOKENS = 1 << 14  # 64 KiB: stays in the processor's cache from one step to the next
 _LAYOUT_OPTIONS = ("compressor", "chunk_tokens", "chunk_starts", "shard_tokens")
 _OWN_OPTIONS = ("split", "zarr_format", *_LAYOUT_OPTIONS, "token_bytes", "vocab_size")
@@ -279,3 +290,83 @@ def _is_taken(store: Store, path: str) -> bool:
     if not store.is_folder(path):
         return store.exists(path)
     return any(True for _ in store.list(path))
+
+
+# --- side files of groups of other tools ------------------------------------------------------------------------------
+
+
+def write_flat_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
+    """Count and digest a group, or each split of a dataset, and write its side file; return the file's path.
+
+    Tokenizer, EOS id and inputs of an existing side file are kept. Every byte is read twice. Memory: 8 bytes per
+    sequence, and one run of about 4 million tokens or the longest sequence.
+
+    Raises:
+        NotFound: there is nothing at the path.
+        FormatError: the data is damaged, or contradicts the existing side file and `replace` is false.
+    """
+    path = path.rstrip("/") or path
+    require_outside_groups(store, path)
+    folders = groups_at(store, path, options.split)
+    side_path = side_place(store, folders[0])[0]
+    before = load_manifest(store, side_path, to_write=True)
+    parts: dict[str, Manifest] = {} if before is None else dict(before.parts)
+    whole: Manifest | None = None
+    for folder in folders:
+        manifest = _measure(store, folder, options)
+        name = side_place(store, folder)[1]
+        if name is None:
+            whole = manifest
+        else:
+            parts[name] = manifest
+    replace_side_file(store, side_path, whole or sum_of_parts(parts), replace=replace)
+    return side_path
+
+
+def sum_of_parts(parts: dict[str, Manifest]) -> Manifest:
+    """Return the side file of a dataset: its counts, and one part per split."""
+    if not parts:
+        raise ConfigError("a dataset without splits can't have a side file")
+    return Manifest(
+        format="flat-tokens",
+        num_samples=sum(one.num_samples for one in parts.values()),
+        size_bytes=sum(one.size_bytes for one in parts.values()),
+        num_tokens=sum(one.num_tokens or 0 for one in parts.values()),
+        max_token_id=max((one.max_token_id or 0 for one in parts.values() if one.num_tokens), default=None),
+        parts=dict(sorted(parts.items())),
+        tool=next(iter(parts.values())).tool,
+    )
+
+
+def _measure(store: Store, folder: str, options: OpenOptions) -> Manifest:
+    group = read_group(store, folder)
+    tokens, starts, _ = group.require()
+    source = FlatTokensSource(store, folder, None, group, dataclasses.replace(options, split=None))
+    known = side_part(store, folder)
+    eos_id = source.eos_id if known is None or options.eos_id is not None else known.eos_id
+    digests = _digests(store, group, {TOKENS: tokens, STARTS: starts})
+    bindings = [file_binding(store, f"{folder}/{group.tokens_name}/{name}") for name in edge_files(tokens)]
+    manifest = measured_manifest(
+        "flat-tokens",
+        document_runs(source, _RUN_TOKENS),
+        None,
+        Frame(b"", (), None, {}, Provenance.recorded(known, eos_id)),
+        size_bytes=sum(store.size(name) for name in store.list(folder)),
+        block_digests=digests,
+        binding=group_binding(group.index, bindings),
+    )
+    if "" in digests[TOKENS] or "" in digests[STARTS]:  # a missing chunk
+        return manifest
+    prints = chunks_fingerprint(store, group.index, {group.tokens_name: tokens, STARTS: starts}, f"{folder}/")
+    return dataclasses.replace(manifest, fingerprints=prints)
+
+
+def _digests(store: Store, group: Group, metas: dict[str, ArrayMeta]) -> dict[str, tuple[str, ...]]:
+    """Return the digest of each metadata file, and of each chunk file in order; an empty one for a missing chunk."""
+    digests: dict[str, tuple[str, ...]] = {
+        name: (file_digest(store, f"{group.path}/{name}"),) for name in group.metadata
+    }
+    for name, meta in metas.items():
+        folder = f"{group.path}/{group.tokens_name if name == TOKENS else name}"
+        digests[name] = tuple(file_digest(store, f"{folder}/{meta.file_name(n)}") for n in range(meta.num_files))
+    return digests

@@ -45,8 +45,8 @@ def write_folder_manifest(store: Store, path: str, options: OpenOptions, *, repl
             what = f"{one.code}: {one.found}"
             raise Corrupt("the folder doesn't match its index", path=one.path, found=what, expected=one.expected)
     known = read_manifest(store, root, data, index) or _of_first(store, root, index, options)
-    said = Provenance() if known is None else _said(known)
-    made = folder_manifest(data, index, size_of_files(store, root, index), said)
+    given = Provenance.recorded(known, None if known is None else known.eos_id)
+    made = folder_manifest(data, index, size_of_files(store, root, index), given)
     replace_side_file(store, side, made, replace=replace)
     return side
 
@@ -64,7 +64,3 @@ def _of_first(store: Store, root: str, index: TokenFileIndex, options: OpenOptio
     if not index.files:
         return None
     return manifest_of(get_format(index.format).open(store, f"{root}/{index.files[0].path}", options))
-
-
-def _said(known: Manifest) -> Provenance:
-    return Provenance(known.eos_id, known.tokenizer, known.tokenizer_digest, known.inputs, known.options)

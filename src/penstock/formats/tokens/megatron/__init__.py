@@ -22,19 +22,18 @@ Written: one sequence a document, back to back, byte for byte as `IndexedDataset
 Limits: ids below 2^32 (of int32 2^31, of float32 2^24), sequences below 2^31 tokens. Checked against megatron-core
 0.16.1.
 
-Files: `layout` names and header · `index` arrays · `tokens` ids of every dtype · `source` · `publish`, `writer` ·
-`check` · `repair` · `manifest` side file · `foreign` the side file of another tool's data.
+Files: `layout` names, header and facts of the side file · `index` arrays · `source` · `writer` · `publish` the commit ·
+`kept` interrupted replacements · `check` · `repair`.
 """
 
 from __future__ import annotations
 
 from penstock.formats.tokens.megatron.check import check_megatron
-from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
 from penstock.formats.tokens.megatron.kept import prefix_of, reading_commit
 from penstock.formats.tokens.megatron.layout import bin_path, idx_path, is_index
 from penstock.formats.tokens.megatron.repair import repair_megatron
 from penstock.formats.tokens.megatron.source import open_megatron
-from penstock.formats.tokens.megatron.writer import create_megatron, join_megatron
+from penstock.formats.tokens.megatron.writer import create_megatron, join_megatron, write_megatron_manifest
 from penstock.store.base import Store
 from penstock.types import Sniff, Traits
 

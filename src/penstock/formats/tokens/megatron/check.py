@@ -26,14 +26,16 @@ from penstock.formats.tokens.megatron.kept import (
     staged_names,
 )
 from penstock.formats.tokens.megatron.layout import (
+    INDEX,
     bin_path,
     idx_path,
+    megatron_facts,
     named_prefix,
     new_prefix,
     read_header,
     require_kind,
+    side_file_path,
 )
-from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, side_file_path
 from penstock.formats.tokens.megatron.source import MegatronSource, last_sequence_problem
 from penstock.store.base import Store
 from penstock.types import Depth, Finding, Manifest, OpenOptions

@@ -28,8 +28,9 @@ from penstock.formats.tokens.megatron.layout import (
     new_prefix,
     old_prefix,
     read_header,
+    read_manifest,
+    side_file_path,
 )
-from penstock.formats.tokens.megatron.manifest import read_manifest, side_file_path
 from penstock.store.base import Store
 from penstock.store.side_file import NEXT, move_file, promote
 from penstock.store.transaction import output_files, read_log

@@ -1,4 +1,4 @@
-"""Names of the two files of a dataset, and the header of the index."""
+"""Names of the two files of a dataset and of its side file, and the header of the index."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import xxhash
 
 from penstock.errors import ConfigError, Corrupt, PenstockError, Truncated, Unsupported
 from penstock.formats._findings import Problem
+from penstock.formats._manifest import side_path
 from penstock.formats.tokens.ids import id_limit, ids_dtype
 from penstock.store.base import Store
 from penstock.store.put import beginning_of
+from penstock.store.side_file import DATA, Facts, blocks_of, file_binding, fitting_manifest
+from penstock.types import Manifest
+
+INDEX = "index"
+"""Name of the `.idx` in a side file's block digests; that of the `.bin` is `data`."""
 
 MAGIC = b"MMIDIDX\x00\x00"
 VERSION = 1
@@ -239,3 +246,32 @@ def _problem(
     code: str, kind: type[PenstockError], path: str, what: str, offset_bytes: int, found: str, expected: str
 ) -> Problem:
     return Problem(f"megatron.{code}", kind, path, what, _REPAIR, offset_bytes, found, expected)
+
+
+# --- side file -------------------------------------------------------------------------------------------------------
+
+
+def side_file_path(prefix: str) -> str:
+    """Return the path of the side file."""
+    return side_path(idx_path(final_prefix(prefix)))
+
+
+def joint_binding(data_binding: str, index_binding: str) -> str:
+    """Return one binding of both files."""
+    return xxhash.xxh3_128_hexdigest(f"{data_binding}\n{index_binding}".encode())
+
+
+def read_manifest(store: Store, prefix: str, num_docs: int) -> Manifest | None:
+    """Return the side file of these files, whose index has this number of documents; None if there is none."""
+    return fitting_manifest(store, side_file_path(prefix), lambda: megatron_facts(store, prefix, num_docs))
+
+
+def megatron_facts(store: Store, prefix: str, num_docs: int, num_tokens: int | None = None) -> Facts:
+    """Return the facts of a dataset to compare with a side file: sizes, and the first and last 4 KiB of both files.
+
+    The tokens are those of all sequences, if they were counted.
+    """
+    paths = (bin_path(prefix), idx_path(prefix))
+    binding = joint_binding(*(file_binding(store, path) for path in paths))
+    digest = blocks_of(store, dict(zip((DATA, INDEX), paths, strict=True)))
+    return Facts("megatron", binding, sum(map(store.size, paths)), num_docs, num_tokens, block_digest=digest)

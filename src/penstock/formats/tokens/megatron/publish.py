@@ -19,8 +19,7 @@ from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.formats._manifest import DATA, ClaimedFile
 from penstock.formats._side_checks import check_block_digests
 from penstock.formats.tokens.megatron.kept import drop_kept, end_replacement, is_half_replaced
-from penstock.formats.tokens.megatron.layout import bin_path, idx_path, is_index, new_prefix, old_prefix
-from penstock.formats.tokens.megatron.manifest import side_file_path
+from penstock.formats.tokens.megatron.layout import bin_path, idx_path, is_index, new_prefix, old_prefix, side_file_path
 from penstock.store.base import Store
 from penstock.store.local import output_exists
 from penstock.store.lock import Claim

@@ -16,7 +16,6 @@ from penstock.formats._manifest import DATA
 from penstock.formats._side_checks import begins_otherwise, not_mended, repaired, side_file_replaced
 from penstock.formats.tokens.checks import are_others, document_ends
 from penstock.formats.tokens.ids import FileIds
-from penstock.formats.tokens.megatron.foreign import write_megatron_manifest
 from penstock.formats.tokens.megatron.index import TRAILING, IndexArrays, filling_kind, index_problems
 from penstock.formats.tokens.megatron.kept import (
     KEPT,
@@ -41,9 +40,10 @@ from penstock.formats.tokens.megatron.layout import (
     named_prefix,
     new_prefix,
     read_header,
+    side_file_path,
 )
-from penstock.formats.tokens.megatron.manifest import side_file_path
 from penstock.formats.tokens.megatron.source import last_sequence_problem
+from penstock.formats.tokens.megatron.writer import write_megatron_manifest
 from penstock.store.base import Store
 from penstock.store.put import aborting
 from penstock.store.side_file import load_manifest

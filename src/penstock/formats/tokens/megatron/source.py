@@ -23,8 +23,18 @@ from penstock.formats.tokens.megatron.index import (
     width_problem,
 )
 from penstock.formats.tokens.megatron.kept import prefix_of, read_committed
-from penstock.formats.tokens.megatron.layout import HEADER_BYTES, Header, bin_path, idx_path, read_header, require_kind
-from penstock.formats.tokens.megatron.manifest import INDEX, megatron_facts, read_manifest, side_file_path
+from penstock.formats.tokens.megatron.layout import (
+    HEADER_BYTES,
+    INDEX,
+    Header,
+    bin_path,
+    idx_path,
+    megatron_facts,
+    read_header,
+    read_manifest,
+    require_kind,
+    side_file_path,
+)
 from penstock.formats.tokens.proof import token_proof
 from penstock.formats.tokens.source import Ids, StoredTokens
 from penstock.store.base import Store

@@ -11,24 +11,29 @@ from numpy.typing import NDArray
 
 from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError, TooLarge
-from penstock.formats._manifest import ClaimedFile, Provenance
-from penstock.formats.tokens.common import require_eos
-from penstock.formats.tokens.joined import JoinedTokens
+from penstock.formats._manifest import DATA, ClaimedFile, Provenance, file_digests
+from penstock.formats.tokens.common import document_runs, require_eos
+from penstock.formats.tokens.joined import JoinedTokens, measured_manifest
+from penstock.formats.tokens.megatron.kept import prefix_of, reading_commit
 from penstock.formats.tokens.megatron.layout import (
+    INDEX,
     MOST_LENGTH,
     Header,
     Kind,
     bin_path,
     encode_header,
     idx_path,
+    joint_binding,
     kind_for,
+    side_file_path,
 )
-from penstock.formats.tokens.megatron.manifest import INDEX, joint_binding
 from penstock.formats.tokens.megatron.publish import claim_pair
+from penstock.formats.tokens.megatron.source import open_megatron
 from penstock.formats.tokens.writer import Frame, TokenCounts, TokenFileWriter, token_options
 from penstock.store.base import Store
 from penstock.store.outputs import output_path, settled
-from penstock.types import Buffer, IntArray
+from penstock.store.side_file import file_binding, replace_side_file
+from penstock.types import Buffer, IntArray, Manifest, OpenOptions
 
 _OWN_OPTIONS = ("dtype", "token_bytes", "vocab_size", "modes")
 _STEP = 1 << 20
@@ -190,3 +195,33 @@ def _as_modes(prefix: str, modes: Any) -> NDArray[np.int8]:
     if found.size and (int(found.min()) < -128 or int(found.max()) > 127):
         raise ConfigError("a mode must fit in int8", path=prefix, found=f"{found.min()} to {found.max()}")
     return found.astype(np.int8)
+
+
+def write_megatron_manifest(
+    store: Store, path: str, options: OpenOptions, known: Manifest | None = None, *, replace: bool = False
+) -> str:
+    """Count and digest a dataset of another tool, and write its side file; return the side file's path.
+
+    Tokenizer, inputs and options in `known`, else in a side file that fits, are kept. Every byte is read twice. Memory:
+    16 bytes per sequence and 64 MiB.
+
+    Raises:
+        FormatError: the files are damaged, or contradict the existing side file and `replace` is false.
+    """
+    committed = reading_commit(store, path)
+    prefix = prefix_of(committed, path)
+    source = open_megatron(store, path, options, may_trail=replace)
+    known = known or source.manifest
+    own, given = {"dtype": source.header.kind.name}, Provenance.recorded(known, source.eos_id)
+    files = {DATA: bin_path(prefix), INDEX: idx_path(prefix)}
+    manifest = measured_manifest(
+        "megatron",
+        document_runs(source),
+        known,
+        Frame(b"", (), None, own, given),
+        size_bytes=source.size_bytes,
+        block_digests={name: file_digests(committed, file) for name, file in files.items()},
+        binding=joint_binding(*(file_binding(committed, file) for file in files.values())),
+    )
+    replace_side_file(store, side_file_path(prefix), manifest, replace=replace)
+    return side_file_path(prefix)

@@ -17,7 +17,7 @@ Limits: ids below 2^32, files below 2^63 bytes. Checked against Modalities 0.5.0
 by the code of their time.
 
 Files: `layout` which of them a file has · `index` its documents · `source` · `writer` · `check` ·
-`repair` · `manifest` the side file of foreign data.
+`repair`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from __future__ import annotations
 from penstock.errors import NotFound
 from penstock.formats.tokens.pbin.check import check_pbin
 from penstock.formats.tokens.pbin.layout import Problem, find_layout
-from penstock.formats.tokens.pbin.manifest import write_pbin_manifest
 from penstock.formats.tokens.pbin.repair import repair_pbin
 from penstock.formats.tokens.pbin.source import open_pbin
-from penstock.formats.tokens.pbin.writer import create_pbin, join_pbin
+from penstock.formats.tokens.pbin.writer import create_pbin, join_pbin, write_pbin_manifest
 from penstock.store.base import Store
 from penstock.types import Sniff, Traits
 

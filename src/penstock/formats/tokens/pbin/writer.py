@@ -1,4 +1,4 @@
-"""Streaming writer of a packed file in the current layout, with its side file."""
+"""Streaming writer of a packed file in the current layout, and of side files for packed files of other tools."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ import numpy as np
 from penstock.codec.pickles import MARKED_PAIRS, PairListEncoder
 from penstock.codec.tokens import dtype_for, token_bytes_for_vocab
 from penstock.errors import ConfigError
-from penstock.formats._manifest import Provenance
-from penstock.formats.tokens.common import require_eos
-from penstock.formats.tokens.joined import JoinedTokens
+from penstock.formats._manifest import DATA, Provenance, file_digests, side_path
+from penstock.formats.tokens.common import require_eos, runs_of
+from penstock.formats.tokens.joined import JoinedTokens, measured_manifest
+from penstock.formats.tokens.pbin.index import doc_starts, read_marked
+from penstock.formats.tokens.pbin.layout import TODAY
+from penstock.formats.tokens.pbin.source import open_pbin
 from penstock.formats.tokens.pbin.starts import encode_starts
 from penstock.formats.tokens.writer import Frame, TokenCounts, TokenFileWriter, token_options
 from penstock.store.base import Store
 from penstock.store.outputs import output_path
-from penstock.types import IntArray
+from penstock.store.side_file import file_binding, replace_side_file
+from penstock.types import IntArray, OpenOptions
 
 
 def encode_header(data_bytes: int, token_bytes: int) -> bytes:
@@ -126,3 +130,36 @@ class PbinWriter(TokenFileWriter):
 
     def _frame(self, tokens: TokenCounts) -> Frame:
         return _frame(tokens, self.part_bytes, self._own, self._given)
+
+
+def write_pbin_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
+    """Count and digest a packed file of another tool, and write its side file; return the side file's path.
+
+    Tokenizer, inputs and options of a side file that fits are kept. Every byte is read twice. Memory: 8 bytes per
+    document and 64 MiB.
+
+    Raises:
+        FormatError: the file is damaged, or contradicts the existing side file and `replace` is false.
+    """
+    source = open_pbin(store, path, options)
+    known, geometry = source.manifest, source.geometry
+    pairs, marks = read_marked(store, path, geometry)
+    starts = doc_starts(pairs, geometry, path)
+
+    def table() -> str | None:
+        if marks is None or geometry.layout is not TODAY or geometry.offset_base_bytes:
+            return None
+        return encode_starts(marks, starts[:-1:MARKED_PAIRS], len(starts) - 1)
+
+    own, given = {"token_bytes": source.dtype.itemsize}, Provenance.recorded(known, source.eos_id)
+    manifest = measured_manifest(
+        "pbin",
+        ((source.tokens(start, stop), lengths) for start, stop, lengths in runs_of(starts)),
+        known,
+        Frame(b"", (), None, own, given, starts=table),
+        size_bytes=store.size(path),
+        block_digests={DATA: file_digests(store, path)},
+        binding=file_binding(store, path),
+    )
+    replace_side_file(store, side_path(path), manifest, replace=replace)
+    return side_path(path)
