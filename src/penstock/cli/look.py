@@ -446,7 +446,8 @@ def _lacks(origin: Any) -> bool:
 
 def _lineage_lines(origin: Any, depth: int) -> Iterator[str]:
     options = {name: value for name, value in origin.made_by.items() if name != "command" and value is not None}
-    said = [origin.made_by.get("command"), origin.tokenizer, json.dumps(options) if options else None]
+    shown = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in options.items()]
+    said = [origin.made_by.get("command"), origin.tokenizer, " ".join(shown)]
     how = ", ".join(printable(str(one))[:_SHOWN_CHARACTERS] for one in said if one)
     count = f", {counted(origin.samples, 'sample')}" if origin.samples is not None else ""
     state = {"same": "unchanged", "output": "output"}.get(origin.state, origin.state)

@@ -317,21 +317,23 @@ class ByContent:
 
 def _checked_part(only: int | None, parts: int | None) -> tuple[int, int]:
     if only is None or parts is None:
-        raise ConfigError("unknown how to split", hint="Give ratio=, or both parts= and only=")
+        raise ConfigError(
+            "specify a ratio or a part", hint="Pass --ratio (ratio=), or both --parts (parts=) and --only (only=)"
+        )
     if parts < 1:
-        raise ConfigError("no parts at all", found=parts, expected="1 or more")
+        raise ConfigError("the number of parts is too small", found=parts, expected="1 or more")
     if not 0 <= only < parts:
-        raise ConfigError("no such part", found=only, expected=f"0 to {parts - 1}")
+        raise ConfigError("the part is out of range", found=only, expected=f"0 to {parts - 1}")
     return only, parts
 
 
 def _checked_shares(ratio: Sequence[float], by: str) -> list[float]:
     if by not in get_args(By):
-        raise ConfigError("unknown way to split", found=by, expected=" | ".join(get_args(By)))
+        raise ConfigError("unknown value for by", found=by, expected=" | ".join(get_args(By)))
     shares = list(ratio)
     if len(shares) < 2 or not all(math.isfinite(share) and share >= 0 for share in shares) or not any(shares):
         raise ConfigError(
-            "not a split ratio",
+            "invalid ratio",
             found=",".join(f"{share:g}" for share in shares) or "none",
             expected="two or more numbers, none negative, such as 8,1,1",
         )
