@@ -40,6 +40,7 @@ GUIDES: dict[str, tuple[str, ...]] = {
     "Inspect": ("inspect", "view", "reports"),
     "Remove data": ("remove-data", "takedown"),
     "Other tools": ("modalities", "modalities-commands", "streaming", "energon", "energon-training"),
+    "Extend": ("plugins",),
 }
 """Guides in the order of the navigation. Others come last, under More."""
 
