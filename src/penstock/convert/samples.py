@@ -13,7 +13,7 @@ import functools
 import itertools
 import json
 import re
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -21,7 +21,6 @@ import msgspec
 import numpy as np
 
 from penstock._kinds import is_token_source
-from penstock._threads import Pool
 from penstock._tokens import require_no_planes
 from penstock.abc import Source, Writer
 from penstock.convert.columns import GROUPED, PART_FORMATS, TEXT_FORMATS, Column, RowMaker, choose_columns
@@ -39,26 +38,24 @@ from penstock.convert.rows import (
 )
 from penstock.convert.tables import TABLE, TableRows
 from penstock.convert.values import field_map_of
-from penstock.engine.folder import bare, local_store
+from penstock.engine.folder import bare
 from penstock.engine.groups import (
-    assemble,
-    copy_group,
-    group_part,
+    Assembly,
+    GroupFormat,
+    GroupWave,
     is_free_place,
-    kept_shards,
-    publish,
-    put_group,
+    make_group,
     read_group,
     require_no_object,
 )
-from penstock.engine.parts import PartName, get_mark, put_mark
+from penstock.engine.parts import PartName
 from penstock.engine.plan import Plan, require_same
 from penstock.engine.rows import Rows
-from penstock.engine.run import Wave, open_pool, sweep_made
-from penstock.engine.sample_groups import GROUP_FORMATS, Assembly, GroupTask
-from penstock.engine.work import SCRATCH, Work, peek, refuse_old, scratch, work_folder
-from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unsupported
-from penstock.formats import BUILT_IN, get_format
+from penstock.engine.run import open_pool, sweep_made
+from penstock.engine.sample_groups import group_format
+from penstock.engine.work import Work, peek, refuse_old, work_folder
+from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
+from penstock.formats import BUILT_IN
 from penstock.formats._exclusions import carried_list, excluded_list, kept, left_out, stored, whole_of
 from penstock.formats._manifest import Provenance
 from penstock.formats._proof import require_provable_as_recorded
@@ -255,10 +252,14 @@ class SampleJob(ConvertJob):
     # --- in groups
 
     @property
+    def kind(self) -> GroupFormat:
+        """How groups become the output."""
+        return group_format(self.target.format)
+
+    @property
     def last(self) -> str:
         """The file that makes the output visible."""
-        family = GROUP_FORMATS.get(self.target.format)
-        return INDEX_NAME if family is None else family.last
+        return self.kind.last
 
     @property
     def reads(self) -> Sequence[Place]:
@@ -318,72 +319,39 @@ class SampleJob(ConvertJob):
     def part_fn(self, work: Work) -> Callable[[Any], object]:
         return functools.partial(write_group, self.group_job(work))
 
-    def wave(self, work: Work) -> _Assembly:
-        return _Assembly(self, work)
+    def wave(self, work: Work) -> GroupWave:
+        listed = work.all_parts()
+        return GroupWave(self.kind, work, [self.assembly(work)], [[listed[task][0] for task in sorted(listed)]])
 
-    def commit(self, work: Work, wave: _Assembly) -> ConvertReport:
-        place, ordered, rows = self.output, wave.names, self.input.rows
+    def commit(self, work: Work, wave: GroupWave) -> ConvertReport:
+        [ordered], rows = wave.names, self.input.rows
         samples = sum(name.documents for name in ordered)
-        if not ordered and wave.family is None:
+        if not ordered and self.last == INDEX_NAME:
             raise self._no_sample()
         if rows is not None and samples != len(rows):
             raise Corrupt("the source changed while it was being read", path=self.input.shown)
-        with Pool(1 if place.is_local else _THREADS, "convert") as pool:
-            groups = list(pool.map(functools.partial(read_group, work=work.place), ordered))
+        groups = wave.groups(0)
         digest = shown_digest(sum(int(group.part.digest) for group in groups))
         options = {**self.recorded["options"], "digest": digest}
-        side: dict[str, Any] = {"name": self.target.format, "recorded": {**self.recorded, "options": options}}
-        if wave.family is not None:
-            data = [get_mark(wave.mark(task.number)) for task in wave.tasks]
-            provenance = Provenance(inputs=self.recorded["inputs"], options=options | {"samples": samples})
-            manifest = wave.family.end(groups, data, wave.job.assembly, provenance, self.options.overwrite)
-        elif place.is_local:
-            manifest = assemble(groups, place, overwrite=self.options.overwrite, **side)
+        if self.target.format in PART_FORMATS:
+            noted = Provenance(inputs=self.recorded["inputs"], options=options | {"samples": samples})
         else:
-            manifest = publish(groups, place, **side)
+            noted = replace(Provenance(**self.recorded), options=options)
+        manifest = wave.end(0, groups, noted, overwrite=self.options.overwrite)
         return self.report(Written(digest, manifest, samples, len(ordered), work.reused))
+
+    def assembly(self, work: Work) -> Assembly:
+        return Assembly(self.target.format, self.output, work.place, self.writer_options)
 
     def group_job(self, work: Work) -> GroupJob:
         """Return the job of the workers."""
-        about = (self.input.open_rows, self.maker, self.target, self.writer_options, self.batch_rows)
-        return GroupJob(*about, work.place, bare(self.output), self.options.is_distributed)
+        assembly = replace(self.assembly(work), target=bare(self.output))
+        about = (self.input.open_rows, self.maker, self.target.options, self.batch_rows)
+        return GroupJob(*about, assembly, self.options.is_distributed)
 
     def _no_sample(self) -> ConfigError:
         hint = "The index would have no columns"
         return ConfigError("the source has no samples", path=self.input.shown, hint=hint)
-
-
-class _Assembly(Wave):
-    """The second wave: tars of ranges of groups, or in an object store copies of their files.
-
-    Attributes:
-        names: all groups in order.
-        family: how groups become the output; None for shards.
-        job: the job of the workers.
-    """
-
-    def __init__(self, job: SampleJob, work: Work) -> None:
-        self._marks = work.place.child("files")
-        listed = work.all_parts()
-        self.names = [listed[task][0] for task in sorted(listed)]
-        self.family = GROUP_FORMATS.get(job.target.format)
-        self.job = job.group_job(work)
-        self.fn = functools.partial(assemble_task, self.job)
-        if self.family is not None:
-            self.tasks = self.family.second(self.names, self.job.assembly)
-        elif not job.output.is_local:  # the names of a group's shards depend on how many precede them
-            firsts = itertools.accumulate((name.tokens for name in self.names), initial=0)
-            pairs = zip(self.names, firsts, strict=False)
-            self.tasks = [GroupTask(name.task, (name, first)) for name, first in pairs]
-
-    def done(self) -> Mapping[int, object]:
-        with contextlib.suppress(NotFound):
-            return {int(path.rpartition("/")[2]): path for path in self._marks.store.list(self._marks.path)}
-        return {}
-
-    def mark(self, number: int) -> Place:
-        """Return the record of a finished task."""
-        return self._marks.child(f"{number:08d}")
 
 
 # --- workers ---------------------------------------------------------------------------------------------------------
@@ -396,86 +364,42 @@ class GroupJob:
     Attributes:
         open_rows: opens the rows; None if they come with the tasks.
         maker: makes rows of the target.
-        dataset: the output, for its format and the options for reading it back.
-        options: options of its writer.
+        reading: options for reading the output back.
         batch_rows: number of rows to read at once.
-        work: folder of the work.
-        target: the output, in a store without a cache.
+        assembly: the output, in a store without a cache.
         read_back: compare each group with its rows, because the whole output isn't read back.
     """
 
     open_rows: Callable[[], Rows] | None
     maker: RowMaker
-    dataset: Dataset
-    options: Mapping[str, Any]
+    reading: OpenOptions
     batch_rows: int
-    work: Place
-    target: Place
+    assembly: Assembly
     read_back: bool
-
-    @property
-    def assembly(self) -> Assembly:
-        """The argument of second-wave tasks."""
-        return Assembly(self.target, self.work, self.options)
 
 
 def write_group(job: GroupJob, task: tuple[Group, PartName | None]) -> PartName:
     """Write a group as a dataset of its own, and its part; or compare samples that can be read only once with it."""
     group, known = task
-    format = job.dataset.format
-    family = GROUP_FORMATS.get(format)
+    format, work = job.assembly.to, job.assembly.work
     rows = None if job.open_rows is None or group.samples is not None else job.open_rows()
     samples = _read(group, rows, job.batch_rows)
     if known is not None:
-        if str(write_rows(samples, job.maker, None, format)[1]) != read_group(known, job.work).part.digest:
+        if str(write_rows(samples, job.maker, None, format)[1]) != read_group(known, work).part.digest:
             hint = "Use the same samples as before, or discard the finished work: restart (--restart)"
             what = f"group {group.number} of the unfinished work has different samples"
-            raise ConfigError(what, path=job.work.path, hint=hint)
+            raise ConfigError(what, path=work.path, hint=hint)
         return known
-    with scratch(job.work.child(SCRATCH)) as folder:
-        place = Place(local_store(job.work), f"{folder}/group")
-        with _name_output(place, job.target):
-            options = job.options if family is None else family.of_group(job.options)
-            with get_format(format).create(place.store, place.path, options, overwrite=False) as writer:
-                count, total = write_rows(samples, job.maker, writer, format)
-                manifest = writer.commit()
-            if job.read_back:
-                written = Dataset(place, format, job.dataset.options, every_file=True).rows()
-                pairs = written.numbered(0, len(written), job.batch_rows)
-                if sum(sample_digest(digest_number(format, group.start + index), row) for index, row in pairs) != total:
-                    raise Corrupt(f"group {group.number} differs from the source when read back", path=place.path)
-        blocks = manifest.block_digests
-        if family is None:
-            index = place.store.get(place.child(INDEX_NAME).path)
-        else:
-            index, blocks = family.keep(place, blocks)
-        part = group_part(str(total), index, blocks, place)
-        shards = len(kept_shards(index, group.number, place)) if family is None else 0
-        return put_group(job.work, (group.number, 0, True), (count, shards), part, place)
 
+    def check(place: Place, total: int) -> None:
+        written = Dataset(place, format, job.reading, every_file=True).rows()
+        pairs = written.numbered(0, len(written), job.batch_rows)
+        if sum(sample_digest(digest_number(format, group.start + index), row) for index, row in pairs) != total:
+            raise Corrupt(f"group {group.number} differs from the source when read back", path=place.path)
 
-@contextlib.contextmanager
-def _name_output(group: Place, target: Place) -> Generator[None]:
-    """Name the output in errors, not the folder of the group."""
-    try:
-        yield
-    except PenstockError as error:
-        if error.path is not None and error.path.startswith(group.path):
-            error.path = target.path
-        raise
-
-
-def assemble_task(job: GroupJob, task: GroupTask) -> int:
-    """Do a task of the second wave, mark it as done, and return its number."""
-    family, data = GROUP_FORMATS.get(job.dataset.format), b""
-    if family is not None:
-        data = family.make(task, job.assembly)
-    else:
-        name, first = task.what
-        group = read_group(name, job.work)
-        copy_group(group, job.target, group.names(first))
-    put_mark(job.work.child(f"files/{task.number:08d}"), data)
-    return task.number
+    fill = functools.partial(write_rows, samples, job.maker, format=format)
+    name = (group.number, 0, True)
+    return make_group(group_format(format), job.assembly, name, fill, check if job.read_back else None)
 
 
 def write_rows(

@@ -1,13 +1,18 @@
-"""Combine groups of shards into one dataset: their files are renumbered under one index.
+"""Groups of samples: datasets that workers make, and that become one output.
 
-Locally, files are hard-linked into a directory that becomes visible as a whole. In an object store, workers copy them
-under their final names, only if nothing has that name, and the index is written last.
+A `GroupFormat` combines the groups of a format: `Shards` here, tars and directories in `sample_groups`. The files of
+shards are renumbered under one index. Locally, files are hard-linked into a directory that becomes visible as a whole.
+In an object store, workers copy them under their final names, only if nothing has that name, and the index is written
+last.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+import contextlib
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -15,10 +20,16 @@ import msgspec
 import xxhash
 
 import penstock
-from penstock.engine.parts import PartName, require_size
+from penstock._threads import Pool
+from penstock.abc import Writer
+from penstock.engine.folder import bare, local_store
+from penstock.engine.parts import PartName, get_mark, made_of, put_mark, require_size
 from penstock.engine.plan import RESTART
-from penstock.errors import ConfigError, Corrupt, FormatError, NotFound
-from penstock.formats._manifest import file_digests
+from penstock.engine.run import Wave
+from penstock.engine.work import SCRATCH, Work, scratch
+from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError
+from penstock.formats import get_format
+from penstock.formats._manifest import Provenance, file_digests
 from penstock.formats.shards.find_index import own_files
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, ShardFile, encode_index, parse_index
 from penstock.formats.shards.side import SIDE_NAME, with_fingerprint
@@ -32,6 +43,8 @@ from penstock.store.place import Place
 from penstock.store.put import aborting, put_local_file, put_new
 from penstock.store.side_file import EDGE_BYTES, edge_binding, encode_manifest, publish_beside, stage_side_file
 from penstock.types import Manifest
+
+_THREADS = 32
 
 
 class GroupPart(msgspec.Struct, frozen=True):
@@ -105,26 +118,6 @@ def encode_group(part: GroupPart) -> bytes:
     return msgspec.json.encode(part, order="deterministic")
 
 
-def put_group(
-    work: Place, name: tuple[int, int, bool], counts: tuple[int, int], part: GroupPart, made: Place
-) -> PartName:
-    """Store a finished group: first its files, then its part.
-
-    Args:
-        work: directory of the plan.
-        name: task, piece, and whether that is the last of its task.
-        counts: number of samples, and another count.
-        part: record of the group.
-        made: local directory of its files.
-    """
-    data = encode_group(part)
-    known = PartName(*name, *counts, 0, xxhash.xxh3_64_hexdigest(data))
-    files = files_of(known, work)
-    put_local_file(files.store, made.path, files.path)
-    put_new(work.store, work.child(f"parts/{known.path}").path, data)
-    return known
-
-
 def read_group(name: PartName, work: Place, parts: Place | None = None, is_first: bool | None = None) -> Group:
     """Read a finished group, by default from the parts of the work; raises `Corrupt` if its part is damaged."""
     place = (parts or work.child("parts")).child(name.path)
@@ -135,38 +128,193 @@ def read_group(name: PartName, work: Place, parts: Place | None = None, is_first
     return Group(name, msgspec.json.decode(data, type=GroupPart), files_of(name, work), first)
 
 
-def assemble(
-    groups: Iterable[Group], target: Place, *, name: str, recorded: Mapping[str, Any], overwrite: bool
-) -> Manifest:
-    """Combine finished local groups, in order, into one dataset. Memory: the indexes.
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """An output to be made of groups.
+
+    Attributes:
+        to: its format.
+        target: the output; for workers in a store without a cache.
+        work: directory of the plan.
+        options: options of the writer.
+        splits: name and number of groups of each split of tars, if there are several.
+        tars: directory in `work` for finished tars.
+    """
+
+    to: str
+    target: Place
+    work: Place
+    options: Mapping[str, Any]
+    splits: tuple[tuple[str, int], ...] = ()
+    tars: str = "tars"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupTask:
+    """A task of the second wave: a tar, or in an object store the files of a group."""
+
+    number: int
+    output: int
+    what: Any = field(repr=False)
+    described: str
+
+
+Records = Callable[[], Iterator[bytes]]
+
+
+class GroupFormat(ABC):
+    """How the groups of a format become an output.
+
+    Attributes:
+        last: the file that makes the output visible.
+    """
+
+    last: str
+
+    def options_of_group(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the writer options for a group."""
+        return dict(options)
+
+    @abstractmethod
+    def keep(self, place: Place, made: Manifest, number: int) -> tuple[bytes, Mapping[str, tuple[str, ...]], int]:
+        """Remove the files of a group that aren't needed.
+
+        Returns:
+            Its index, the digests of its files, and a count for its name.
+        """
+
+    def second(self, names: Sequence[PartName], job: Assembly) -> list[tuple[Any, str]]:
+        """Return the tasks of the second wave, each with its description: in an object store, to copy each group."""
+        if job.target.is_local:
+            return []
+        # The names of a group's shards depend on how many precede them.
+        firsts = itertools.accumulate((name.tokens for name in names), initial=0)
+        return [((name, first), f"the files of group {name.task}") for name, first in zip(names, firsts, strict=False)]
+
+    @abstractmethod
+    def make(self, what: Any, job: Assembly) -> bytes:
+        """Do one of these tasks; return its record."""
+
+    @abstractmethod
+    def end(
+        self, groups: Sequence[Group], records: Records, job: Assembly, noted: Provenance, *, overwrite: bool
+    ) -> Manifest:
+        """Make the output visible. `records` reads those of the second wave."""
+
+
+class Shards(GroupFormat):
+    """Shards with an index: each group has some."""
+
+    last = INDEX_NAME
+
+    def keep(self, place: Place, made: Manifest, number: int) -> tuple[bytes, Mapping[str, tuple[str, ...]], int]:
+        index = place.store.get(place.child(INDEX_NAME).path)
+        return index, made.block_digests, len(kept_shards(index, number, place))
+
+    def make(self, what: Any, job: Assembly) -> bytes:
+        name, first = what
+        group = read_group(name, job.work)
+        copy_group(group, job.target, group.names(first))
+        return b""
+
+    def end(
+        self, groups: Sequence[Group], records: Records, job: Assembly, noted: Provenance, *, overwrite: bool
+    ) -> Manifest:
+        if job.target.is_local:
+            return _link_shards(groups, job, noted, overwrite=overwrite)
+        return _index_shards(groups, job, noted)
+
+
+SHARDS = Shards()
+
+
+def make_group(
+    kind: GroupFormat,
+    job: Assembly,
+    name: tuple[int, int, bool],
+    fill: Callable[[Writer], tuple[int, int]],
+    check: Callable[[Place, int], None] | None = None,
+) -> PartName:
+    """Write a group as a dataset of its own, and its part. Errors name the output, not the directory of the group.
 
     Args:
-        groups: on the same machine as the target; they stay unchanged.
-        target: directory of the dataset.
-        name: its format.
-        recorded: fields of the side file, such as `eos_id` and `options`.
-        overwrite: replace an existing dataset.
+        kind: how its format combines groups.
+        job: the output.
+        name: task, piece, and whether that is the last of its task.
+        fill: writes the samples; returns their number and the sum of their digests.
+        check: reads the group back, given that sum.
     """
-    store = target.store
-    folder = open_folder(store, target.path, partial(own_files, store), overwrite=overwrite, held=(INDEX_NAME,))
-    try:
-        index = folder.stage(INDEX_NAME)
-        hidden = Place(store, cast(LocalStaged, index).hidden_path).folder()
-        made = _Made()
-        for group in groups:
-            group.require_sizes()
-            for before, after in made.add(group):
-                _give(folder, group.files.child(before), hidden.child(after), group.part.blocks[before])
-        data, manifest = made.described(name, recorded, folder)
-        side = folder.stage(SIDE_NAME)
-        for staged, content in ((side, encode_manifest(manifest)), (index, data)):
-            staged.write(content)
-            staged.commit()
-        folder.commit()
-    except BaseException:
-        folder.abort()
-        raise
-    return manifest
+    with scratch(job.work.child(SCRATCH)) as folder:
+        place = Place(local_store(job.work), f"{folder}/group")
+        try:
+            options = kind.options_of_group(job.options)
+            with get_format(job.to).create(place.store, place.path, options, overwrite=False) as writer:
+                count, digest = fill(writer)
+                made = writer.commit()
+            if check is not None:
+                check(place, digest)
+        except PenstockError as error:
+            if error.path is not None and error.path.startswith(place.path):
+                error.path = job.target.path
+            raise
+        index, blocks, other = kind.keep(place, made, name[0])
+        data = encode_group(group_part(str(digest), index, blocks, place))
+        known = PartName(*name, count, other, 0, xxhash.xxh3_64_hexdigest(data))
+        files = files_of(known, job.work)
+        put_local_file(files.store, place.path, files.path)
+        put_new(job.work.store, job.work.child(f"parts/{known.path}").path, data)
+    return known
+
+
+class GroupWave(Wave):
+    """The second wave of outputs that are made of groups.
+
+    Args:
+        kind: how their format combines groups.
+        work: the open work folder.
+        jobs: the outputs.
+        names: the groups of each output, in order.
+    """
+
+    def __init__(
+        self, kind: GroupFormat, work: Work, jobs: Sequence[Assembly], names: Sequence[Sequence[PartName]]
+    ) -> None:
+        self.names = names
+        self._kind, self._jobs, self._marks = kind, jobs, work.place.child("files")
+        tasks = list[GroupTask]()
+        for output, job in enumerate(jobs):
+            for what, described in kind.second(names[output], job):
+                tasks.append(GroupTask(len(tasks), output, what, described))
+        self.tasks: Sequence[GroupTask] = tasks
+        without_cache = tuple(replace(job, target=bare(job.target)) for job in jobs)
+        self.fn = partial(_make_second, kind, without_cache, self._marks)
+
+    def done(self) -> Mapping[int, str]:
+        with contextlib.suppress(NotFound):
+            return {int(path.rpartition("/")[2]): path for path in self._marks.store.list(self._marks.path)}
+        return {}
+
+    def groups(self, output: int) -> list[Group]:
+        work = self._jobs[output].work
+        with Pool(1 if work.is_local else _THREADS, "groups") as pool:
+            return list(pool.map(partial(read_group, work=work), self.names[output]))
+
+    def end(self, output: int, groups: Sequence[Group], noted: Provenance, *, overwrite: bool) -> Manifest:
+        """Make an output visible."""
+
+        def records() -> Iterator[bytes]:
+            done = self.done()
+            for task in self.tasks:
+                if task.output == output:
+                    yield get_mark(Place(self._marks.store, made_of(done, task.number, self._marks)))
+
+        return self._kind.end(groups, records, self._jobs[output], noted, overwrite=overwrite)
+
+
+def _make_second(kind: GroupFormat, jobs: Sequence[Assembly], marks: Place, task: GroupTask) -> int:
+    """Do a task of the second wave, record it, and return its number."""
+    put_mark(marks.child(f"{task.number:08d}"), kind.make(task.what, jobs[task.output]))
+    return task.number
 
 
 def copy_group(group: Group, target: Place, names: Iterable[tuple[str, str]]) -> None:
@@ -180,12 +328,37 @@ def copy_group(group: Group, target: Place, names: Iterable[tuple[str, str]]) ->
         raise
 
 
-def publish(groups: Iterable[Group], target: Place, *, name: str, recorded: Mapping[str, Any]) -> Manifest:
-    """Write the index of a dataset in an object store whose shards exist; arguments as in `assemble`."""
-    made, store, index = _Made(), target.store, target.child(INDEX_NAME).path
+def _link_shards(groups: Iterable[Group], job: Assembly, noted: Provenance, *, overwrite: bool) -> Manifest:
+    """Combine finished local groups, in order, into one dataset. Memory: the indexes."""
+    target, store = job.target, job.target.store
+    folder = open_folder(store, target.path, partial(own_files, store), overwrite=overwrite, held=(INDEX_NAME,))
+    try:
+        index = folder.stage(INDEX_NAME)
+        hidden = Place(store, cast(LocalStaged, index).hidden_path).folder()
+        made = _Made()
+        for group in groups:
+            group.require_sizes()
+            for before, after in made.add(group):
+                _give(folder, group.files.child(before), hidden.child(after), group.part.blocks[before])
+        data, manifest = made.described(job.to, noted, folder)
+        side = folder.stage(SIDE_NAME)
+        for staged, content in ((side, encode_manifest(manifest)), (index, data)):
+            staged.write(content)
+            staged.commit()
+        folder.commit()
+    except BaseException:
+        folder.abort()
+        raise
+    return manifest
+
+
+def _index_shards(groups: Iterable[Group], job: Assembly, noted: Provenance) -> Manifest:
+    """Write the index of a dataset in an object store whose shards exist."""
+    target, store = job.target, job.target.store
+    made, index = _Made(), target.child(INDEX_NAME).path
     for group in groups:
         made.add(group)
-    data, manifest = made.described(name, recorded, store, f"{target.path}/")
+    data, manifest = made.described(job.to, noted, store, f"{target.path}/")
     with aborting(store.stage(index)) as staged:
         staged.write(data)
         side = stage_side_file(store, target.child(SIDE_NAME).path, manifest, replaces=False)
@@ -236,9 +409,7 @@ class _Made:
         self._digests |= {after: group.part.blocks[before] for before, after in found}
         return found
 
-    def described(
-        self, name: str, recorded: Mapping[str, Any], files: Readable, above: str = ""
-    ) -> tuple[bytes, Manifest]:
+    def described(self, name: str, noted: Provenance, files: Readable, above: str = "") -> tuple[bytes, Manifest]:
         """Return the index and side file; the shards are in `files` below `above`."""
         data = encode_index(self._shards)
         manifest = Manifest(
@@ -248,7 +419,11 @@ class _Made:
             block_digests=self._digests,
             binding=edge_binding(len(data), data[:EDGE_BYTES], data[-EDGE_BYTES:]),
             tool=f"penstock {penstock.__version__}",
-            **recorded,
+            eos_id=noted.eos_id,
+            tokenizer=noted.tokenizer,
+            tokenizer_digest=noted.tokenizer_digest,
+            inputs=noted.inputs,
+            options=noted.options,
         )
         return data, with_fingerprint(manifest, files, data, self._shards, above)
 

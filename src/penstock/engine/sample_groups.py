@@ -7,18 +7,18 @@ part that records what the assembly needs. Each tar is made of ranges of groups.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import msgspec
 import numpy as np
 import xxhash
 
 from penstock.abc import Staged
-from penstock.engine.groups import Group, copy_group, read_group
+from penstock.engine.folder import bare
+from penstock.engine.groups import SHARDS, Assembly, Group, GroupFormat, Records, copy_group, read_group
 from penstock.engine.parts import PartName, require_size
 from penstock.engine.plan import RESTART
 from penstock.engine.work import SCRATCH, scratch
@@ -32,7 +32,7 @@ from penstock.formats.samples.webdataset.nvmeta import FOLDER, INFO_JSON
 from penstock.formats.samples.webdataset.shards import ShardTable, encode_index, index_path, scan_shard
 from penstock.formats.samples.webdataset.tar_write import END
 from penstock.formats.samples.webdataset.writer import WebdatasetWriter, WriterOptions, WrittenShard
-from penstock.store.base import StagedFolder, Store
+from penstock.store.base import StagedFolder, StagedView, Store
 from penstock.store.local import LocalStaged, LocalStore
 from penstock.store.outputs import open_folder
 from penstock.store.place import Place
@@ -44,58 +44,6 @@ _MOST = 1 << 62
 _MEMBERS, _TABLE = "members.tar", "table"
 _READ_BYTES = 1 << 24
 _LIST = f"{FOLDER}/{INFO_JSON}"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupTask:
-    """A task of the second wave: a tar, or in an object store the files of a group."""
-
-    number: int
-    what: Any
-
-    @property
-    def described(self) -> str:
-        return f"task {self.number} of the second wave"
-
-
-@dataclass(frozen=True, slots=True)
-class Assembly:
-    """An output to be assembled.
-
-    Attributes:
-        target: the output, in a store without a cache.
-        work: directory of the plan.
-        options: options of the writer.
-        splits: name and number of groups of each split of tars, if there are several.
-        tars: directory in `work` for finished tars.
-    """
-
-    target: Place
-    work: Place
-    options: Mapping[str, Any]
-    splits: tuple[tuple[str, int], ...] = ()
-    tars: str = "tars"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFormat:
-    """Functions that combine groups of a format.
-
-    Attributes:
-        last: the file that makes the output visible.
-        of_group: returns the writer options for a group.
-        keep: removes the files of a group that aren't needed; returns its index and the digests of the rest.
-        second: returns the tasks of the second wave.
-        make: does one of these tasks; returns its record.
-        end: makes the output visible, given all groups and records.
-    """
-
-    last: str
-    of_group: Callable[[Mapping[str, Any]], dict[str, Any]]
-    keep: Callable[[Place, Mapping[str, tuple[str, ...]]], tuple[bytes, Mapping[str, tuple[str, ...]]]]
-    second: Callable[[Sequence[PartName], Assembly], list[GroupTask]]
-    make: Callable[[GroupTask, Assembly], bytes]
-    end: Callable[[Sequence[Group], Sequence[bytes], Assembly, Provenance, bool], Manifest]
 
 
 # --- tars ------------------------------------------------------------------------------------------------------------
@@ -135,21 +83,61 @@ class Range:
     stop: int
 
 
-def _tar_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if name == "split"} | {"maxcount": _MOST, "maxsize": _MOST}
+_Tar: TypeAlias = tuple[str, list[Range]]
+"""Name and content of a tar."""
 
 
-def _keep_members(place: Place, blocks: Mapping[str, tuple[str, ...]]) -> tuple[bytes, Mapping[str, tuple[str, ...]]]:
-    name = WriterOptions().pattern % 0
-    table = scan_shard(place.store, place.child(name).path)
-    arrays = (table.part_starts.tolist(), table.part_names, table.contents.tolist(), table.sizes.tolist())
-    place.store.rename(place.child(name).path, place.child(_MEMBERS).path)
-    put(place.store, place.child(_TABLE).path, msgspec.json.encode(_Table(table.keys, *arrays)))
-    for path in list(place.store.list(place.path)):
-        if path not in (place.child(_MEMBERS).path, place.child(_TABLE).path):
-            place.store.delete(path)
-    digests = {one: file_digests(place.store, place.child(one).path) for one in (_MEMBERS, _TABLE)}
-    return msgspec.json.encode(_Offsets(table.offsets.tolist())), digests
+class Tars(GroupFormat):
+    """Tars, each made of ranges of groups. A group is the members of its samples and their table."""
+
+    last = f"{FOLDER}/{INFO_JSON}"
+
+    def options_of_group(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        split = {name: value for name, value in options.items() if name == "split"}
+        return split | {"maxcount": _MOST, "maxsize": _MOST}
+
+    def keep(self, place: Place, made: Manifest, number: int) -> tuple[bytes, Mapping[str, tuple[str, ...]], int]:
+        if not made.num_samples:
+            return b"null", {}, 0
+        name = WriterOptions().pattern % 0
+        table = scan_shard(place.store, place.child(name).path)
+        arrays = (table.part_starts.tolist(), table.part_names, table.contents.tolist(), table.sizes.tolist())
+        place.store.rename(place.child(name).path, place.child(_MEMBERS).path)
+        put(place.store, place.child(_TABLE).path, msgspec.json.encode(_Table(table.keys, *arrays)))
+        for path in list(place.store.list(place.path)):
+            if path not in (place.child(_MEMBERS).path, place.child(_TABLE).path):
+                place.store.delete(path)
+        digests = {one: file_digests(place.store, place.child(one).path) for one in (_MEMBERS, _TABLE)}
+        return msgspec.json.encode(_Offsets(table.offsets.tolist())), digests, made.size_bytes
+
+    def second(self, names: Sequence[PartName], job: Assembly) -> list[tuple[Any, str]]:
+        tars = [tar for _, some in _cut(names, job) for tar in some]
+        return [(tar, f"the tar {tar[0]} of the output") for tar in tars]
+
+    def make(self, what: Any, job: Assembly) -> bytes:
+        return _make_tar(what, job)
+
+    def end(
+        self, groups: Sequence[Group], records: Records, job: Assembly, noted: Provenance, *, overwrite: bool
+    ) -> Manifest:
+        """Write the metadata of all tars and make the output visible."""
+        given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
+        tables, by_name, left = _Tables(groups), {group.name: group for group in groups}, records()
+        opened = _opened(job.target, self.last, files_of_tars, overwrite=overwrite)
+        with opened as (folder, hidden), WebdatasetWriter(job.target.path, folder, given) as writer:
+            for split, tars in _cut([group.name for group in groups], job):
+                if split is not None:
+                    writer.begin_split(split)
+                for (name, ranges), data in zip(tars, left, strict=False):
+                    mark = msgspec.json.decode(data, type=_TarMark)
+                    _require_tar(bare(job.target) if hidden is None else job.work.child(job.tars), name, mark)
+                    if hidden is not None:
+                        for one in (index_path(name), name):
+                            _give(folder, job.work.child(f"{job.tars}/{one}"), hidden, one)
+                    table = _joined([tables.part(by_name[one.group], one.first, one.stop) for one in ranges])
+                    writer.add_shard(WrittenShard(name, table, mark.digests, mark.binding, mark.size_bytes))
+            writer.note(noted)
+            return writer.commit()
 
 
 def cut_tars(sizes: IntArray, maxcount: int, maxsize: int) -> list[int]:
@@ -163,11 +151,7 @@ def cut_tars(sizes: IntArray, maxcount: int, maxsize: int) -> list[int]:
     return stops
 
 
-def _tars(names: Sequence[PartName], job: Assembly) -> list[GroupTask]:
-    return list(itertools.chain.from_iterable(tasks for _, tasks in _cut(names, job)))
-
-
-def _cut(names: Sequence[PartName], job: Assembly) -> Iterator[tuple[str | None, list[GroupTask]]]:
+def _cut(names: Sequence[PartName], job: Assembly) -> Iterator[tuple[str | None, list[_Tar]]]:
     """Return the tars of each split, numbered through; the split is None if there are none."""
     given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
     count = first = 0
@@ -177,11 +161,11 @@ def _cut(names: Sequence[PartName], job: Assembly) -> Iterator[tuple[str | None,
         count, first = count + len(tasks), first + groups
 
 
-def _cut_split(names: Sequence[PartName], job: Assembly, given: WriterOptions, number: int) -> list[GroupTask]:
+def _cut_split(names: Sequence[PartName], job: Assembly, given: WriterOptions, number: int) -> list[_Tar]:
     sizes = [np.diff(_offsets(read_group(name, job.work))) for name in names]
     stops = cut_tars(np.concatenate([*sizes, np.zeros(0, np.int64)]), given.maxcount, given.maxsize)
     borders = np.cumsum([0, *(name.documents for name in names)])
-    found: list[GroupTask] = []
+    found: list[_Tar] = []
     for first, stop in zip([0, *stops[:-1]], stops, strict=False):
         groups = range(int(np.searchsorted(borders, first, "right")) - 1, int(np.searchsorted(borders, stop)))
         ranges = [
@@ -189,13 +173,13 @@ def _cut_split(names: Sequence[PartName], job: Assembly, given: WriterOptions, n
             for one in groups
         ]
         name = given.pattern % (number + len(found))
-        found.append(GroupTask(number + len(found), (name, [one for one in ranges if one.first < one.stop])))
+        found.append((name, [one for one in ranges if one.first < one.stop]))
     return found
 
 
-def _make_tar(task: GroupTask, job: Assembly) -> bytes:
+def _make_tar(tar: _Tar, job: Assembly) -> bytes:
     """Write a tar of ranges of groups, and its index: in the output or, locally, in the work folder."""
-    name, ranges = task.what
+    name, ranges = tar
     offsets: list[IntArray] = []
     with scratch(job.work.child(SCRATCH)) as folder:
         here = Place(LocalStore(), folder)
@@ -238,30 +222,6 @@ def _require_same(target: Place, digests: tuple[str, ...]) -> None:
     if file_digests(target.store, target.path) != digests:
         what = "another run wrote a file with this name"
         raise PrepareError(what, path=target.path, hint="Choose another output, or remove it")
-
-
-def _end_tars(
-    groups: Sequence[Group], marks: Sequence[bytes], job: Assembly, noted: Provenance, overwrite: bool
-) -> Manifest:
-    """Write the metadata of all tars and make the output visible."""
-    given = WriterOptions(**{name: value for name, value in job.options.items() if value is not None})
-    tables, by_name, left = _Tables(groups), {group.name: group for group in groups}, iter(marks)
-    opened = _opened(job.target, _LIST, files_of_tars, overwrite=overwrite)
-    with opened as (folder, hidden), WebdatasetWriter(job.target.path, folder, given) as writer:
-        for split, tasks in _cut([group.name for group in groups], job):
-            if split is not None:
-                writer.begin_split(split)
-            for task, data in zip(tasks, left, strict=False):
-                name, ranges = task.what
-                mark = msgspec.json.decode(data, type=_TarMark)
-                _require_tar(job.target if hidden is None else job.work.child(job.tars), name, mark)
-                if hidden is not None:
-                    for one in (index_path(name), name):
-                        _give(folder, job.work.child(f"{job.tars}/{one}"), hidden, one)
-                table = _joined([tables.part(by_name[one.group], one.first, one.stop) for one in ranges])
-                writer.add_shard(WrittenShard(name, table, mark.digests, mark.binding, mark.size_bytes))
-        writer.note(noted)
-        return writer.commit()
 
 
 def _require_tar(folder: Place, name: str, mark: _TarMark) -> None:
@@ -328,41 +288,42 @@ def _offsets(group: Group) -> IntArray:
 # --- folders ---------------------------------------------------------------------------------------------------------
 
 
-def _keep_files(place: Place, blocks: Mapping[str, tuple[str, ...]]) -> tuple[bytes, Mapping[str, tuple[str, ...]]]:
-    place.store.delete(place.child(SIDE_SUFFIX).path)
-    return b"null", blocks
+class Files(GroupFormat):
+    """Directories of files."""
 
+    last = SIDE_SUFFIX
 
-def _copies(names: Sequence[PartName], job: Assembly) -> list[GroupTask]:
-    return [] if job.work.is_local else [GroupTask(name.task, name) for name in names]
+    def keep(self, place: Place, made: Manifest, number: int) -> tuple[bytes, Mapping[str, tuple[str, ...]], int]:
+        place.store.delete(place.child(SIDE_SUFFIX).path)
+        return b"null", made.block_digests, 0
 
+    def make(self, what: Any, job: Assembly) -> bytes:
+        group = read_group(what[0], job.work)
+        copy_group(group, job.target, ((name, name) for name in group.part.blocks))
+        return b""
 
-def _copy_files(task: GroupTask, job: Assembly) -> bytes:
-    group = read_group(task.what, job.work)
-    copy_group(group, job.target, ((name, name) for name in group.part.blocks))
-    return b""
-
-
-def _end_files(
-    groups: Sequence[Group], marks: Sequence[bytes], job: Assembly, noted: Provenance, overwrite: bool
-) -> Manifest:
-    digests: dict[str, tuple[str, ...]] = {}
-    size_bytes = 0
-    with _opened(job.target, SIDE_SUFFIX, files_of_folder, overwrite=overwrite) as (folder, hidden):
-        for group in groups:
-            for name, blocks in group.part.blocks.items():
-                if name in digests:
-                    raise ConfigError("two samples would write the same file", path=job.target.path, found=name)
-                digests[name] = blocks
-                file = group.files.child(name)
-                require_size(file, group.part.sizes[name])
-                size_bytes += file.store.size(file.path)
-                if hidden is not None:
-                    _give(folder, file, hidden, name)
-        manifest = folder_manifest(digests, size_bytes, noted)
-        _put_in(folder, SIDE_SUFFIX, encode_manifest(manifest))
-        folder.commit()
-    return manifest
+    def end(
+        self, groups: Sequence[Group], records: Records, job: Assembly, noted: Provenance, *, overwrite: bool
+    ) -> Manifest:
+        digests: dict[str, tuple[str, ...]] = {}
+        size_bytes = 0
+        with _opened(job.target, SIDE_SUFFIX, files_of_folder, overwrite=overwrite) as (folder, hidden):
+            for group in groups:
+                for name, blocks in group.part.blocks.items():
+                    if name in digests:
+                        raise ConfigError("two samples would write the same file", path=job.target.path, found=name)
+                    digests[name] = blocks
+                    file = group.files.child(name)
+                    require_size(file, group.part.sizes[name])
+                    size_bytes += file.store.size(file.path)
+                    if hidden is not None:
+                        _give(folder, file, hidden, name)
+            manifest = folder_manifest(digests, size_bytes, noted)
+            with aborting(folder.stage(SIDE_SUFFIX)) as staged:
+                staged.write(encode_manifest(manifest))
+                staged.commit()
+            folder.commit()
+        return manifest
 
 
 # --- the folder of the output ----------------------------------------------------------------------------------------
@@ -375,7 +336,7 @@ def _opened(
     """Yield the output directory, and its staging directory or None in an object store, which has none."""
     store = target.store
     if not store.is_local:
-        yield _Placed(target, last), None
+        yield _Placed(bare(target), last), None
         return
     with aborting(open_folder(store, target.path, partial(own, store), overwrite=overwrite, held=(last,))) as folder:
         with aborting(folder.stage(".here")) as here:
@@ -397,12 +358,6 @@ def _give(folder: StagedFolder, file: Place, hidden: Place, name: str) -> None:
         staged.commit()
 
 
-def _put_in(folder: StagedFolder, name: str, data: bytes) -> None:
-    with aborting(folder.stage(name)) as staged:
-        staged.write(data)
-        staged.commit()
-
-
 class _Placed:
     """A `StagedFolder` in an object store: files get their final names at once, and the last one makes it visible."""
 
@@ -418,7 +373,7 @@ class _Placed:
         if name != self._last:
             return staged
         self._held.append(_Held(staged))
-        return cast(Staged, self._held[-1])
+        return self._held[-1]
 
     def size(self, path: str) -> int:
         return self._target.store.size(self._target.child(path).path)
@@ -436,23 +391,17 @@ class _Placed:
             one.staged.abort()
 
 
-class _Held:
+class _Held(StagedView):
     """A staged file whose commit is delayed."""
-
-    def __init__(self, staged: Staged) -> None:
-        self.staged = staged
-        self.path = staged.path
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.staged, name)
 
     def commit(self) -> None: ...
 
     def abort(self) -> None: ...
 
 
-GROUP_FORMATS = {
-    "webdataset": GroupFormat(f"{FOLDER}/{INFO_JSON}", _tar_options, _keep_members, _tars, _make_tar, _end_tars),
-    "folder": GroupFormat(SIDE_SUFFIX, dict, _keep_files, _copies, _copy_files, _end_files),
-}
-"""Format → how its groups become the output."""
+_FORMATS: Mapping[str, GroupFormat] = {"webdataset": Tars(), "folder": Files()}
+
+
+def group_format(name: str) -> GroupFormat:
+    """Return how the groups of a format become the output."""
+    return _FORMATS.get(name, SHARDS)

@@ -264,7 +264,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
             output = self.outputs[group]
             made = None if self.options.overwrite else self.published(output)
             if made is None:
-                return wave.commit(group, parts[group])
+                return self.commit_output(work, wave, group, parts[group])
             self._sweep(output, made)
             return made
 
@@ -275,6 +275,10 @@ class DatasetJob(Job[tuple[Written, ...]]):
             made = once.commit(lambda: tuple(map(commit_one, range(len(parts)))), goes_on=True)
         pairs = zip(self.outputs, made, strict=True)
         return tuple(Written.of(output.place, one, self.num_excluded) for output, one in pairs)
+
+    @abstractmethod
+    def commit_output(self, work: Work, wave: Any, number: int, once: Once[Manifest]) -> Manifest:
+        """Make one of the outputs visible."""
 
     def unfinished(self, work: Work, missing: tuple[int, ...] = ()) -> tuple[Written, ...]:
         mine = self.parts_done(work)

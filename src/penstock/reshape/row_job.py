@@ -22,8 +22,7 @@ from penstock._secrets import redact
 from penstock.abc import Writer
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.codec.tokens import dtype_for
-from penstock.engine.folder import bare
-from penstock.engine.groups import is_free_place, require_no_object
+from penstock.engine.groups import Assembly, is_free_place, require_no_object
 from penstock.engine.parts import (
     PartMeta,
     PartName,
@@ -63,14 +62,7 @@ from penstock.reshape.outputs import (
 )
 from penstock.reshape.reorder import grouped
 from penstock.reshape.rows import SampleRows, TokenRows, opener_of
-from penstock.reshape.shards import (
-    ShardJob,
-    ShardPlan,
-    commit_shards,
-    groups_there,
-    plan_shards,
-    write_shards,
-)
+from penstock.reshape.shards import ShardPlan, ShardWave, plan_shards, write_shards
 from penstock.reshape.sidecars import (
     RowNumbers,
     Sidecars,
@@ -378,9 +370,24 @@ class RowJob(DatasetJob):
 
     def wave(self, work: Work) -> Wave:
         if self.holds_samples:
-            return _Shards(self, work)
+            return self._shard_wave(work)
         frames = [head_of(self, output, 0) for output in self.outputs]
         return _Blocks(self, work) if None not in frames else Appended(self, work)
+
+    def _shard_wave(self, work: Work) -> ShardWave:
+        jobs, plans, count = list[Assembly](), list[ShardPlan](), 0
+        for number, output in enumerate(self.outputs):
+            options = writer_options(output, self.sources, self.made_by)
+            jobs.append(Assembly(format_for(output, self.sources), output.place, work.place, options))
+            parts = [one for one in self.parts_in_order(work, number) if isinstance(one, PartName)]
+            plans.append(plan_shards(jobs[-1], number, parts, count))
+            count += len(plans[-1].runs)
+        return ShardWave(write_shards, jobs, plans)
+
+    def commit_output(self, work: Work, wave: Any, number: int, once: Once[Manifest]) -> Manifest:
+        if not isinstance(wave, ShardWave):
+            return wave.commit(number, once)
+        return self.publish(work, number, once, functools.partial(wave.end, number, overwrite=self.options.overwrite))
 
     def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
         rows, units = sum(name.documents for name in names), sum(name.tokens for name in names)
@@ -391,7 +398,7 @@ class RowJob(DatasetJob):
         form, tokens = format_for(output, self.sources), units if self.token_bytes else None
         return Written(output.place.path, form, rows, tokens, units * self.unit_bytes, excluded=excluded)
 
-    def commit_output(self, work: Work, group: int, once: Once[Manifest], commit: Callable[[], Manifest]) -> Manifest:
+    def publish(self, work: Work, group: int, once: Once[Manifest], commit: Callable[[], Manifest]) -> Manifest:
         """Make an output visible, with its row map, exclude list and planes."""
         numbers = functools.partial(self.row_numbers, work, group)
         return self.along(self.outputs[group], numbers).commit(once, commit)
@@ -512,7 +519,7 @@ class Appended(Wave):
         job = self.job
         with job.open_writer(job.outputs[group], overwrite=job.options.overwrite) as writer:
             self.fill(writer, group)
-            return job.commit_output(self.work, group, once, writer.commit)
+            return job.publish(self.work, group, once, writer.commit)
 
     def fill(self, writer: Writer, group: int) -> None:
         for one in self.job.parts_in_order(self.work, group):
@@ -565,36 +572,8 @@ class _Blocks(BlockWave):
             if not isinstance(writer, JoinsRows):
                 raise Unsupported("this format can't be written in parts", path=output.place.path)
             self.write(writer, group, job.digest)
-            return job.commit_output(self._work, group, once, writer.commit)
+            return job.publish(self._work, group, once, writer.commit)
 
 
 def _head(job: RowJob, output: Output, rows_bytes: int) -> bytes:
     return head_of(job, output, rows_bytes) or b""
-
-
-class _Shards(Wave):
-    """Outputs of shards, which the tasks write; see `penstock.reshape.shards`."""
-
-    def __init__(self, job: RowJob, work: Work) -> None:
-        self._job = job
-        self._work = work
-        outputs = tuple(bare(output.place) for output in job.outputs)
-        options = tuple(writer_options(output, job.sources, job.made_by) for output in job.outputs)
-        self._shards = ShardJob(format_for(job.outputs[0], job.sources), outputs, options, work.place)
-        self._plans: list[ShardPlan] = []
-        tasks = list[Any]()
-        for group in range(len(outputs)):
-            parts = [one for one in job.parts_in_order(work, group) if isinstance(one, PartName)]
-            self._plans.append(plan_shards(self._shards, group, parts, len(tasks)))
-            tasks += self._plans[-1].runs
-        self.tasks = tasks
-        self.fn: Callable[[Any], object] = functools.partial(write_shards, self._shards)
-
-    def done(self) -> Mapping[int, PartName]:
-        return groups_there(self._shards.marks)
-
-    def commit(self, group: int, once: Once[Manifest]) -> Manifest:
-        job = self._job
-        told = (self._shards, group, self._plans[group], self.done(), job.outputs[group].place)
-        commit = functools.partial(commit_shards, *told, overwrite=job.options.overwrite)
-        return job.commit_output(self._work, group, once, commit)

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-import msgspec
 import numpy as np
 import xxhash
 
@@ -20,15 +19,15 @@ from penstock.abc import Writer
 from penstock.codec.hashes import BLOCK_BYTES, BlockHasher
 from penstock.engine.folder import bare, local_store
 from penstock.engine.groups import (
+    SHARDS,
+    Assembly,
     Group,
     GroupPart,
-    assemble,
     encode_group,
     files_of,
     group_part,
     is_free_place,
     kept_shards,
-    publish,
     read_group,
     require_no_object,
 )
@@ -39,6 +38,7 @@ from penstock.engine.run import Wave
 from penstock.engine.work import SCRATCH, Work, scratch
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError, Unsupported
 from penstock.formats import get_format
+from penstock.formats._manifest import Provenance
 from penstock.formats.shards.index_json import INDEX_NAME, Shard, encode_index
 from penstock.formats.shards.merge import FileCopy, copy_shards, numbered_shards
 from penstock.formats.shards.writer import ShardWriter
@@ -83,47 +83,59 @@ class ShardRun:
 
 
 @dataclass(frozen=True, slots=True)
-class ShardJob:
-    """Parameters of all such tasks.
-
-    Attributes:
-        to: format of the outputs.
-        outputs: the outputs, in stores without a cache.
-        options: options of each writer.
-        work: directory of the plan.
-    """
-
-    to: str
-    outputs: tuple[Place, ...]
-    options: tuple[Mapping[str, Any], ...]
-    work: Place
-
-    @property
-    def marks(self) -> Place:
-        return self.work.child("files")
-
-
-@dataclass(frozen=True, slots=True)
 class ShardPlan:
-    """The tasks of an output, and its side file without counts and digests."""
+    """The tasks of an output, and the provenance for its side file."""
 
     runs: Sequence[Run]
-    manifest: Manifest
+    noted: Provenance
 
 
-def plan_shards(job: ShardJob, output: int, parts: Sequence[PartName], first_number: int) -> ShardPlan:
+class ShardWave(Wave):
+    """Second wave of outputs of shards, which the tasks write.
+
+    Args:
+        fn: does a task, given the outputs.
+        jobs: the outputs.
+        plans: their tasks.
+    """
+
+    def __init__(
+        self, fn: Callable[[Sequence[Assembly], Any], PartName], jobs: Sequence[Assembly], plans: Sequence[ShardPlan]
+    ) -> None:
+        self._jobs, self._plans, self._marks = jobs, plans, marks_of(jobs[0].work)
+        self.tasks = [run for plan in plans for run in plan.runs]
+        without_cache = tuple(replace(job, target=bare(job.target)) for job in jobs)
+        self.fn: Callable[[Any], object] = functools.partial(fn, without_cache)
+
+    def done(self) -> Mapping[int, PartName]:
+        return groups_there(self._marks)
+
+    def end(self, output: int, *, overwrite: bool) -> Manifest:
+        """Make an output visible whose shards are finished."""
+        job, plan, done = self._jobs[output], self._plans[output], self.done()
+        groups = [
+            read_group(made_of(done, run.number, self._marks), job.work, self._marks, run.is_first) for run in plan.runs
+        ]
+        return SHARDS.end(groups, lambda: iter(()), job, plan.noted, overwrite=overwrite)
+
+
+def marks_of(work: Place) -> Place:
+    return work.child("files")
+
+
+def plan_shards(job: Assembly, output: int, parts: Sequence[PartName], first_number: int) -> ShardPlan:
     """Cut an output into shards, and these into runs of about 64 MiB. Memory: 8 bytes per row."""
     lengths = [read_part(job.work.child(f"parts/{name.path}"), 1)[1] for name in parts]
     every = np.concatenate([np.empty(0, np.int64), *lengths])
     with scratch(job.work.child(SCRATCH)) as folder:
         place = Place(local_store(job.work), f"{folder}/empty")
-        writer = _writer(job, output, place)
+        writer = _writer(job, place)
         try:
             borders = writer.borders(every)
             manifest = writer.commit()
         except PenstockError as error:
             writer.abort()
-            error.path = job.outputs[output].path
+            error.path = job.target.path
             raise
     starts = np.concatenate([[0], np.cumsum([name.documents for name in parts], dtype=np.int64)])
     ends = np.concatenate([[0], np.cumsum(every)])
@@ -133,7 +145,7 @@ def plan_shards(job: ShardJob, output: int, parts: Sequence[PartName], first_num
         runs.append(
             ShardRun(first_number + len(runs), output, not runs, first, tuple(_ranges(parts, starts, low, high)))
         )
-    return ShardPlan(runs, manifest)
+    return ShardPlan(runs, Provenance(inputs=manifest.inputs, options=manifest.options))
 
 
 def _run_shards(borders: Sequence[int], ends: IntArray) -> Iterator[tuple[int, int]]:
@@ -166,11 +178,12 @@ def groups_there(marks: Place) -> dict[int, PartName]:
     return {name.task: name for name in names if name is not None}
 
 
-def write_shards(job: ShardJob, run: ShardRun) -> PartName:
+def write_shards(jobs: Sequence[Assembly], run: ShardRun) -> PartName:
     """Write and record some shards. Memory: that of the format's writer, and a part."""
+    job = jobs[run.output]
     with scratch(job.work.child(SCRATCH)) as folder:
         made = Place(local_store(job.work), f"{folder}/group")
-        with _writer(job, run.output, made) as writer:
+        with _writer(job, made) as writer:
             for name, first, stop in run.ranges:
                 part = job.work.child(f"parts/{name.path}")
                 lengths = read_part(part, 1)[1]
@@ -181,64 +194,49 @@ def write_shards(job: ShardJob, run: ShardRun) -> PartName:
                 writer.write_run(np.frombuffer(data, np.uint8), lengths[first:stop])
             manifest = writer.commit()
         index = made.store.get(made.child(INDEX_NAME).path)
-        data = encode_group(group_part("0", index, manifest.block_digests, made))
+        part = group_part("0", index, manifest.block_digests, made)
         shards = len(kept_shards(index, 0 if run.is_first else 1, made))
-        name = PartName(run.number, 0, True, manifest.num_samples, shards, 0, xxhash.xxh3_64_hexdigest(data))
-        put_shards(job, run, name, data, made)
-    return name
+        return _put_shards(job, run, (manifest.num_samples, shards), part, made)
 
 
 Run: TypeAlias = "ShardRun | ShardCopies"
 
 
-def put_shards(job: ShardJob, run: Run, name: PartName, data: bytes, made: Place) -> None:
+def _put_shards(job: Assembly, run: Run, counts: tuple[int, int], part: GroupPart, made: Place) -> PartName:
     """Store finished shards and record them.
 
     Args:
-        job: the job.
+        job: the output.
         run: the task.
-        name: name of the group, as a part.
-        data: record of the group.
+        counts: number of samples and of shards.
+        part: record of the group.
         made: local directory of its files.
+
+    Raises:
+        PrepareError: the output has a file of one of the names with other bytes.
     """
-    place = job.outputs[run.output]
-    if place.is_local:
+    data = encode_group(part)
+    name, target = PartName(run.number, 0, True, *counts, 0, xxhash.xxh3_64_hexdigest(data)), job.target
+    if target.is_local:
         put_local_file(job.work.store, made.path, files_of(name, job.work).path)
     else:
-        _upload(Group(name, msgspec.json.decode(data, type=GroupPart), made, run.is_first), place, run.first_shard)
-    put_new(job.work.store, job.marks.child(name.path).path, data)
-
-
-def _writer(job: ShardJob, output: int, place: Place) -> ShardWriter:
-    writer = get_format(job.to).create(place.store, place.path, job.options[output], overwrite=False)
-    if not isinstance(writer, ShardWriter):
-        writer.abort()
-        raise ConfigError("not a shard format", path=job.outputs[output].path, found=job.to)
-    return writer
-
-
-def _upload(group: Group, target: Place, first: int) -> None:
-    """Upload the files of a group; raises `PrepareError` if a name exists with other bytes."""
-    for _, names in group.moved(first):
-        for before, after in names.items():
-            file, there = group.files.child(before), target.child(after)
+        for before, after in Group(name, part, made, run.is_first).names(run.first_shard):
+            file, there = made.child(before), target.child(after)
             if not put_local_file(there.store, file.path, there.path) and there.store.get(there.path) != file.store.get(
                 file.path
             ):
                 what = "another run wrote a file with this name"
                 raise PrepareError(what, path=there.path, hint="Choose another output, or remove it")
+    put_new(job.work.store, marks_of(job.work).child(name.path).path, data)
+    return name
 
 
-def commit_shards(
-    job: ShardJob, output: int, plan: ShardPlan, done: Mapping[int, PartName], place: Place, *, overwrite: bool
-) -> Manifest:
-    """Make an output visible whose shards are finished."""
-    made = plan.manifest
-    recorded = {"inputs": made.inputs, "options": made.options}
-    groups = [read_group(made_of(done, run.number, job.marks), job.work, job.marks, run.is_first) for run in plan.runs]
-    if place.is_local:
-        return assemble(groups, place, name=job.to, recorded=recorded, overwrite=overwrite)
-    return publish(groups, place, name=job.to, recorded=recorded)
+def _writer(job: Assembly, place: Place) -> ShardWriter:
+    writer = get_format(job.to).create(place.store, place.path, job.options, overwrite=False)
+    if not isinstance(writer, ShardWriter):
+        writer.abort()
+        raise ConfigError("not a shard format", path=job.target.path, found=job.to)
+    return writer
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,34 +328,22 @@ class ShardCopyJob(DatasetJob):
     def part_fn(self, work: Work) -> Callable[[Any], object]:
         return id  # there are no tasks
 
-    def wave(self, work: Work) -> Wave:
-        return _Copies(self, work)
+    def wave(self, work: Work) -> ShardWave:
+        job = Assembly(self.sources[0].format, self.output, work.place, {})
+        plan = ShardPlan(list(_runs(self.sources)), Provenance(**lineage(self.sources, self.command)))
+        return ShardWave(copy_run, [job], [plan])
+
+    def commit_output(self, work: Work, wave: ShardWave, number: int, once: Once[Manifest]) -> Manifest:
+        return once.commit(functools.partial(wave.end, number, overwrite=self.options.overwrite))
 
     def parts_done(self, work: Work) -> list[PartName]:
-        return [name for number, name in _Copies(self, work).done().items() if self.options.takes(number)]
+        return [name for number, name in groups_there(marks_of(work.place)).items() if self.options.takes(number)]
 
     def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
         done = {name.task for name in names}
         size_bytes = sum(one.size_bytes for one in _runs(self.sources) if one.number in done)
         samples = sum(name.documents for name in names)
         return Written(self.output.path, self.sources[0].format, samples, None, size_bytes)
-
-
-class _Copies(Wave):
-    def __init__(self, job: ShardCopyJob, work: Work) -> None:
-        self._job = job
-        self._shards = ShardJob(job.sources[0].format, (bare(job.output),), ({},), work.place)
-        self.tasks = list(_runs(job.sources))
-        self.fn: Callable[[Any], object] = functools.partial(copy_run, self._shards)
-
-    def done(self) -> Mapping[int, PartName]:
-        return groups_there(self._shards.marks)
-
-    def commit(self, group: int, once: Once[Manifest]) -> Manifest:
-        job = self._job
-        known = Manifest(self._shards.to, 0, 0, **lineage(job.sources, job.command))
-        told = (self._shards, group, ShardPlan(self.tasks, known), self.done(), job.output)
-        return once.commit(functools.partial(commit_shards, *told, overwrite=job.options.overwrite))
 
 
 def _runs(sources: Sequence[SampleRows]) -> Iterator[ShardCopies]:
@@ -376,8 +362,9 @@ def _runs(sources: Sequence[SampleRows]) -> Iterator[ShardCopies]:
         yield ShardCopies(number, first, tuple(held))
 
 
-def copy_run(job: ShardJob, run: ShardCopies) -> PartName:
+def copy_run(jobs: Sequence[Assembly], run: ShardCopies) -> PartName:
     """Copy some shards and record them. Memory: 1 MiB."""
+    job = jobs[run.output]
     with scratch(job.work.child(SCRATCH)) as folder:
         made, blocks = Place(local_store(job.work), f"{folder}/group"), dict[str, tuple[str, ...]]()
         for _, files in run.shards:
@@ -390,7 +377,4 @@ def copy_run(job: ShardJob, run: ShardCopies) -> PartName:
                 blocks[name] = digester.finish()
         index = encode_index([shard for shard, _ in run.shards])
         samples = sum(shard.samples for shard, _ in run.shards)
-        data = encode_group(group_part("0", index, blocks, made))
-        name = PartName(run.number, 0, True, samples, len(run.shards), 0, xxhash.xxh3_64_hexdigest(data))
-        put_shards(job, run, name, data, made)
-    return name
+        return _put_shards(job, run, (samples, len(run.shards)), group_part("0", index, blocks, made), made)

@@ -5,25 +5,23 @@ When all groups exist, the sizes of their samples determine where tars end. Each
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from penstock._secrets import redact
 from penstock.abc import Writer
-from penstock.engine.folder import bare, local_store
-from penstock.engine.groups import group_part, is_free_place, put_group, read_group, require_no_object
-from penstock.engine.parts import PartName, get_mark, made_of, put_mark
+from penstock.engine.folder import bare
+from penstock.engine.groups import Assembly, GroupWave, is_free_place, make_group, require_no_object
+from penstock.engine.parts import PartName, made_of
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Wave
-from penstock.engine.sample_groups import GROUP_FORMATS, Assembly, GroupTask
-from penstock.engine.work import SCRATCH, Work, is_complete, scratch
-from penstock.errors import NotFound, PenstockError
+from penstock.engine.sample_groups import group_format
+from penstock.engine.work import Work, is_complete
 from penstock.formats import create_dry, get_format
 from penstock.formats._manifest import Provenance
 from penstock.formats.samples.webdataset.manifest import manifest_of_tars
@@ -134,7 +132,7 @@ class Block:
 
 _MOST_ROWS = 4096
 _AT_ONCE = 256
-_FAMILY = GROUP_FORMATS[FORMAT]
+_TARS = group_format(FORMAT)
 
 
 class Deal(Protocol):
@@ -204,7 +202,7 @@ class TarJob(DatasetJob):
     def tasks(self) -> Sequence[TarTask]:
         return list(itertools.chain.from_iterable(self._tasks_by_split.values()))
 
-    def splits(self) -> tuple[tuple[str, int], ...]:
+    def _splits(self) -> tuple[tuple[str, int], ...]:
         """Return name and number of tasks of each split of the output; none if samples are assigned to outputs."""
         return tuple((name, len(tasks)) for name, tasks in self._tasks_by_split.items()) if self.deal is None else ()
 
@@ -304,116 +302,55 @@ class TarJob(DatasetJob):
         return known if all(known.options.get(name) == value for name, value in told.items()) else None
 
     def require_free_place(self, output: Output) -> None:
-        if not is_free_place(output.place, _FAMILY.last):
+        if not is_free_place(output.place, _TARS.last):
             raise output_exists(output.place.path)
 
     def require_beginning(self, *, left: bool) -> None:
         for output in self.outputs:
-            require_no_object(output.place, _FAMILY.last, left=left)
+            require_no_object(output.place, _TARS.last, left=left)
 
     def sent(self, number: int, task: TarTask, parts: Sequence[PartName]) -> tuple[int, int, Block] | None:
         # Names and ranges, never contents.
         return None if is_complete(parts) else (number, task.first, task.samples.block(task.rows))
 
     def part_fn(self, work: Work) -> Callable[[tuple[int, int, Block]], object]:
-        targets = tuple(output.place for output in self.outputs)
-        return functools.partial(write_groups, Groups(work.place, targets, self.deal))
+        jobs = tuple(replace(job, target=bare(job.target)) for job in self._assemblies(work))
+        return functools.partial(write_groups, jobs, self.deal)
+
+    def _assemblies(self, work: Work) -> list[Assembly]:
+        about = (work.place, self.writer_options, self._splits())
+        return [Assembly(FORMAT, output.place, *about, f"tars/{number}") for number, output in enumerate(self.outputs)]
 
     def wave(self, work: Work) -> Wave:
-        return _Tars(self, work)
+        listed, names = work.all_parts(), list[list[PartName]]()
+        for output in range(len(self.outputs)):
+            every = [made_of(listed, task, work.parts)[output] for task in range(len(self.tasks))]
+            names.append([name for name in every if name.documents])
+        return GroupWave(_TARS, work, self._assemblies(work), names)
+
+    def commit_output(self, work: Work, wave: GroupWave, number: int, once: Once[Manifest]) -> Manifest:
+        end = functools.partial(wave.end, number, wave.groups(number), self.noted, overwrite=self.options.overwrite)
+        return once.commit(end)
 
     def count_parts(self, group: int, names: Sequence[PartName]) -> Written:
         rows, size_bytes = sum(name.documents for name in names), sum(name.tokens for name in names)
         return Written(self.outputs[group].place.path, FORMAT, rows, None, size_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Groups:
-    """Parameters of workers: directory of the plan, outputs, and what assigns samples to outputs."""
-
-    work: Place
-    targets: tuple[Place, ...]
-    deal: Deal | None
-
-
-def write_groups(job: Groups, sent: tuple[int, int, Block]) -> list[PartName]:
+def write_groups(jobs: Sequence[Assembly], deal: Deal | None, sent: tuple[int, int, Block]) -> list[PartName]:
     """Write some samples as a group for each output, even an empty one. Memory: these samples."""
     number, first, block = sent
     samples = list(block.samples(block.read()))
-    outputs = np.zeros(len(samples), np.int64) if job.deal is None else job.deal(first, samples)
+    outputs = np.zeros(len(samples), np.int64) if deal is None else deal(first, samples)
     found: list[PartName] = []
-    for piece in range(len(job.targets)):
+    for piece, job in enumerate(jobs):
         some = [sample for sample, output in zip(samples, outputs.tolist(), strict=True) if output == piece]
-        found.append(_write_group(job, (number, piece, piece == len(job.targets) - 1), some))
+        fill = functools.partial(_write_all, some)
+        found.append(make_group(_TARS, job, (number, piece, piece == len(jobs) - 1), fill))
     return found
 
 
-def _write_group(job: Groups, name: tuple[int, int, bool], samples: Sequence[Sample]) -> PartName:
-    with scratch(job.work.child(SCRATCH)) as folder:
-        place = Place(local_store(job.work), f"{folder}/group")
-        try:
-            writer = get_format(FORMAT).create(place.store, place.path, _FAMILY.of_group({}), overwrite=False)
-            with writer:
-                for sample in samples:
-                    writer.write(sample)
-                manifest = writer.commit()
-        except PenstockError as error:
-            if error.path is not None and error.path.startswith(place.path):
-                error.path = job.targets[name[1]].path
-            raise
-        index, blocks = _FAMILY.keep(place, manifest.block_digests) if samples else (b"null", {})
-        part = group_part("0", index, blocks, place)
-        return put_group(job.work, name, (len(samples), manifest.size_bytes), part, place)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tar:
-    number: int
-    output: int
-    task: GroupTask = field(repr=False)
-
-    @property
-    def described(self) -> str:
-        return f"the tar {self.task.what[0]} of the output"
-
-
-class _Tars(Wave):
-    """Tars made of groups, and their metadata."""
-
-    def __init__(self, asked: TarJob, work: Work) -> None:
-        self._asked = asked
-        self._marks = work.place.child("files")
-        tasks = list[Any]()
-        self._jobs: list[Assembly] = []
-        self._names: list[list[PartName]] = []
-        self._firsts: list[int] = []
-        listed, options, splits = work.all_parts(), asked.writer_options, asked.splits()
-        for group, output in enumerate(asked.outputs):
-            names = [made_of(listed, task, work.parts)[group] for task in range(len(asked.tasks))]
-            self._names.append([name for name in names if name.documents])
-            self._jobs.append(Assembly(bare(output.place), work.place, options, splits, f"tars/{group}"))
-            self._firsts.append(len(tasks))
-            seconds = _FAMILY.second(self._names[-1], self._jobs[-1])
-            tasks += [_Tar(len(tasks) + one.number, group, one) for one in seconds]
-        self.tasks = tasks
-        self.fn: Callable[[Any], object] = functools.partial(make_tar, tuple(self._jobs), self._marks)
-
-    def done(self) -> Mapping[int, str]:
-        with contextlib.suppress(NotFound):
-            return {int(path.rpartition("/")[2]): path for path in self._marks.store.list(self._marks.path)}
-        return {}
-
-    def commit(self, group: int, once: Once[Manifest]) -> Manifest:
-        asked, job, store = self._asked, self._jobs[group], self._marks.store
-        done, first = self.done(), self._firsts[group]
-        stop = [*self._firsts, len(self.tasks)][group + 1]
-        marks = [get_mark(Place(store, made_of(done, number, self._marks))) for number in range(first, stop)]
-        groups = [read_group(name, job.work) for name in self._names[group]]
-        overwrite = asked.options.overwrite
-        return once.commit(lambda: _FAMILY.end(groups, marks, job, asked.noted, overwrite))
-
-
-def make_tar(jobs: Sequence[Assembly], marks: Place, task: _Tar) -> int:
-    data = _FAMILY.make(task.task, jobs[task.output])
-    put_mark(marks.child(f"{task.number:08d}"), data)
-    return task.number
+def _write_all(samples: Sequence[Sample], writer: Writer) -> tuple[int, int]:
+    for sample in samples:
+        writer.write(sample)
+    return len(samples), 0
