@@ -1,6 +1,6 @@
-"""`changes/*.md` → a section of `CHANGELOG.md`, in the style of Keep a Changelog.
+"""Make a section of `CHANGELOG.md` from `changes/*.md`, in the style of Keep a Changelog.
 
-A fragment is `<short-name>.<added|changed|fixed>.md`: one or two sentences, or a list of its own.
+A fragment is a file `<short-name>.<added|changed|fixed>.md` with one or two sentences, or a list.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ _UNRELEASED = re.compile(r"^## Unreleased\n+(.*?)(?=^## |\Z)", re.M | re.S)
 
 
 def fragments(folder: Path) -> dict[str, list[str]]:
-    """Kind → texts of its fragments, by name.
+    """Return kind → texts of its fragments, sorted by file name.
 
     Raises:
-        SystemExit: a fragment is of no kind, or says nothing.
+        SystemExit: the name of a fragment has no known kind, or a fragment is empty.
     """
     found: dict[str, list[str]] = {kind: [] for kind in KINDS}
     for path in sorted(folder.glob("*")):
@@ -46,15 +46,17 @@ def compiled(changelog: str, version: str, date: str, texts: dict[str, list[str]
     The text of a section "Unreleased" becomes the beginning of the new one.
 
     Raises:
-        SystemExit: nothing is said of `version`, or its section stands already while there are fragments.
+        SystemExit: there are no changes, or `version` has a section already although there are fragments.
     """
     stands = re.search(rf"^## {re.escape(version)}(?: |$)", changelog, re.M)
     if stands and any(texts.values()):
-        raise SystemExit(f"CHANGELOG.md has a section of {version}, and changes/ holds fragments: name a later version")
+        raise SystemExit(
+            f"CHANGELOG.md already has a section {version}, but changes/ isn't empty: choose a later version"
+        )
     if stands:
         return changelog
     if not any(texts.values()):
-        raise SystemExit(f"changes/ holds no fragment, and CHANGELOG.md no section of {version}: there is no change")
+        raise SystemExit(f"no changes: changes/ is empty, and CHANGELOG.md has no section {version}")
     unreleased = _UNRELEASED.search(changelog)
     summary = unreleased[1].strip() if unreleased else ""
     changelog = _UNRELEASED.sub("", changelog)

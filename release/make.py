@@ -1,11 +1,12 @@
-"""Makes a release, and proves it where there is no checkout.
+"""Make a release, and test it outside the checkout.
 
-    make release VERSION=0.2.0          # a trial: archives in dist/, the tree stays as it is
-    make release VERSION=0.2.0 WRITE=1  # the same; then the version and CHANGELOG.md are written, the fragments removed
+    make release VERSION=0.3.0          # dry run: archives in dist/; the tree doesn't change
+    make release VERSION=0.3.0 WRITE=1  # then also write the version and CHANGELOG.md, and remove the fragments
 
-From a copy of the tracked files with the version set and `changes/` compiled into CHANGELOG.md: an sdist, a wheel from
-that sdist, and what both hold. Then, in an empty virtual environment and another folder: the wheel alone, `penstock
-demo`, and the smoke tests of the sdist. Only what passed all of it comes to `dist/`.
+A copy of the tracked files gets the version and the compiled CHANGELOG.md. An sdist is built from it, and a wheel from
+the sdist. Their files are checked. Then, in an empty virtual environment and another directory, the wheel is installed
+and imported, and `penstock demo`, the examples of the README and the smoke tests run. Archives that pass are copied to
+`dist/`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from stubs import stubs
 
 ROOT = Path(__file__).resolve().parent.parent
 VERSION_FILE = "src/penstock/__init__.py"
+TORCH = "torch==2.13.0"
 _STATED = re.compile(r'^__version__ = "(.*)"$', re.M)
 VERSION = re.compile(r"\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?")  # as PEP 440 writes it
 _WHERE = (
@@ -42,28 +44,26 @@ _WHERE = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build, try, and hand over; the first thing that fails ends it with a status other than 0."""
+    """Make a release; exit with a status other than 0 at the first failure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--version", help="of the release; by default what the package says")
-    parser.add_argument(
-        "--extra", default="tokenize", help="extra to install for demo and smoke; the demo's own by default"
-    )
-    parser.add_argument("--write", action="store_true", help="leave version, CHANGELOG.md and changes/ as released")
+    parser.add_argument("--version", help="version of the release [default: that of the package]")
+    parser.add_argument("--extra", default="tokenize", help="extra to install for the demo and the smoke tests")
+    parser.add_argument("--write", action="store_true", help="write version and CHANGELOG.md, remove the fragments")
     given = parser.parse_args(arguments)
     version = given.version or stated_version(ROOT)
     if not VERSION.fullmatch(version):
-        parser.error(f"{version!r} is no version, such as 0.2.0 or 0.2.0.dev0")
+        parser.error(f"{version!r} is not a version, such as 0.3.0 or 0.3.0.dev0")
     if given.write and _run("git", "status", "--porcelain", folder=ROOT, quiet=True):
-        parser.error("the tree has changes that are not committed: a release is made of what is")
+        parser.error("commit or stash your changes first: a release is made from commits")
     release(version, given.extra)
     if given.write:
         prepare(ROOT, version, datetime.date.today().isoformat())
-        print(f"release: written; look at `git diff`, commit, and tag it v{version}")
+        print(f"release: written. Review `git diff`, commit, and tag the commit v{version}")
     return 0
 
 
 def release(version: str, extra: str) -> None:
-    """Build and try; archives that passed come to `dist/`. The tree stays as it is."""
+    """Build and test the archives, and copy them to `dist/`."""
     with tempfile.TemporaryDirectory(prefix="penstock-release-") as name:
         folder = Path(name)
         copy = folder / "penstock"
@@ -87,15 +87,15 @@ def release(version: str, extra: str) -> None:
 
 
 def stated_version(root: Path) -> str:
-    """The version, from the one place that says it."""
+    """Return the version of the package."""
     found = _STATED.search((root / VERSION_FILE).read_text(encoding="utf-8"))
     if found is None:
-        raise SystemExit(f"{VERSION_FILE} states no __version__")
+        raise SystemExit(f"{VERSION_FILE} has no __version__")
     return found[1]
 
 
 def copy_tracked(root: Path, target: Path) -> list[str]:
-    """Copy the tracked files as they stand now; returns their paths."""
+    """Copy the tracked files, with uncommitted changes; return their paths."""
     names = _run("git", "ls-files", "-z", folder=root, quiet=True).split("\0")
     names = [name for name in names if name and (root / name).exists()]
     for name in names:
@@ -105,7 +105,7 @@ def copy_tracked(root: Path, target: Path) -> list[str]:
 
 
 def prepare(root: Path, version: str, date: str) -> None:
-    """State the version, compile the fragments, and remove them."""
+    """Write the version, compile the fragments, and remove them."""
     path, changes = root / "CHANGELOG.md", root / "changes"
     text = changelog.compiled(path.read_text(encoding="utf-8"), version, date, changelog.fragments(changes))
     path.write_text(text, encoding="utf-8")
@@ -115,7 +115,7 @@ def prepare(root: Path, version: str, date: str) -> None:
 
 
 def build(copy: Path, folder: Path, version: str) -> tuple[Path, Path]:
-    """An sdist, and a wheel that is built from it: an sdist that lacks something shows here."""
+    """Build an sdist, and a wheel from it, which fails if the sdist lacks a file."""
     python = environment(folder / "build")
     _pip(python, "build")
     _run(python, "-m", "build", "--outdir", str(folder / "out"), str(copy), folder=folder, quiet=True)
@@ -124,10 +124,10 @@ def build(copy: Path, folder: Path, version: str) -> tuple[Path, Path]:
 
 
 def try_out(sdist: Path, wheel: Path, version: str, folder: Path, extra: str) -> None:
-    """The wheel in an empty environment, from a folder that holds nothing of the checkout."""
+    """Test the wheel in an empty environment, from a directory outside the checkout."""
     away = folder / "away"
     away.mkdir()
-    with step("the wheel alone in an empty environment"):
+    with step("install and import in an empty environment"):
         python = environment(folder / "empty")
         _pip(python, str(wheel))
         where, *versions = _run(python, "-c", _WHERE, folder=away, quiet=True).split()
@@ -141,19 +141,22 @@ def try_out(sdist: Path, wheel: Path, version: str, folder: Path, extra: str) ->
         _pip(python, "pytest", "hypothesis")
         with tarfile.open(sdist) as archive:
             archive.extractall(folder / "sdist", filter="data")
-        tests = folder / "sdist" / sdist.name.removesuffix(".tar.gz") / "tests" / "smoke"
-        _run(python, "-m", "pytest", str(tests), "--without-extras", "-rs", "--durations=5", folder=away)
+        tests = folder / "sdist" / sdist.name.removesuffix(".tar.gz") / "tests"
+        _run(python, "-m", "pytest", str(tests / "smoke"), "--without-extras", "-rs", "--durations=5", folder=away)
+    with step("README"):
+        _pip(python, f"{wheel}[all]", TORCH)
+        _run(python, "-m", "pytest", str(tests / "docs" / "test_docs.py"), "-k", "README", folder=away)
 
 
 def environment(folder: Path) -> str:
-    """A new virtual environment; returns its Python."""
+    """Create a virtual environment, and return its Python."""
     venv.create(folder, with_pip=True, symlinks=True)
     return str(folder / "bin" / "python")
 
 
 @contextmanager
 def step(name: str) -> Iterator[None]:
-    """Say what is done, and how long it took."""
+    """Print the name of a step, and the time that it took."""
     print(f"release: {name} …", flush=True)
     started = time.monotonic()
     yield
@@ -165,14 +168,14 @@ def _pip(python: str, *what: str) -> None:
 
 
 def _run(*command: str, folder: Path | None = None, quiet: bool = False) -> str:
-    """Run a command without anything of the checkout in its environment; returns its output where it is `quiet`."""
+    """Run a command without variables of Python, Penstock or git; return its output if `quiet`."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PENSTOCK", "GIT_"))}
     out = subprocess.PIPE if quiet else None
     done = subprocess.run(command, cwd=folder, env=environ, stdout=out, stderr=subprocess.STDOUT if quiet else None)
-    said = (done.stdout or b"").decode(errors="replace")
+    output = (done.stdout or b"").decode(errors="replace")
     if done.returncode:
-        raise SystemExit(f"{said}\n`{' '.join(command)}` ended with status {done.returncode}")
-    return said
+        raise SystemExit(f"{output}\n`{' '.join(command)}` failed with status {done.returncode}")
+    return output
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def test_again_without_fragments_changes_nothing() -> None:
     after = changelog.compiled(BEFORE, "0.2.0", "2026-11-22", TEXTS)
     nothing: dict[str, list[str]] = {kind: [] for kind in changelog.KINDS}
     assert changelog.compiled(after, "0.2.0", "2026-12-24", nothing) == after
-    with pytest.raises(SystemExit, match="name a later version"):
+    with pytest.raises(SystemExit, match="choose a later version"):
         changelog.compiled(after, "0.2.0", "2026-12-24", TEXTS)
     for version in ("0.2", "0.2.0.dev0", "0.3.0"):
         with pytest.raises(SystemExit, match="no change"):
