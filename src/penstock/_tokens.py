@@ -223,15 +223,20 @@ class Hidden:
         """Return bool[k]: whether each of these tokens (int64[k]) is hidden."""
         return np.searchsorted(self.starts, tokens, side="right") > np.searchsorted(self.stops, tokens, side="right")
 
-    def covered(self, tokens: TokenArray, start: int) -> TokenArray:
-        """Return the visible tokens from `start` on; the same array if none of them is hidden."""
-        first, stop = self._between(np.array([start]), len(tokens))
-        if first[0] >= stop[0]:
+    def read(self, read: Callable[[int, int], NDArray[Any]], start: int, stop: int) -> NDArray[Any]:
+        """Return the visible tokens `[start, stop)`; those of `read` themselves if none of them is hidden."""
+        tokens = read(start, stop)
+        first, last = self._between(np.array([start]), len(tokens))
+        if first[0] >= last[0]:
             return tokens
         seen = tokens.copy()
-        self._cover_row(seen, start, int(first[0]), int(stop[0]))
+        self._cover_row(seen, start, int(first[0]), int(last[0]))
         seen.flags.writeable = False
         return seen
+
+    def gather(self, gather: Callable[[IntArray, int], NDArray[Any]], starts: IntArray, length: int) -> NDArray[Any]:
+        """Return the visible windows, [k, length], of those that `gather` returns."""
+        return self.cover_windows(gather(starts, length), starts)
 
     def cover_windows(self, blocks: TokenArray, starts: IntArray) -> TokenArray:
         """Return the visible windows, uint[k, L], that begin at `starts`; modified in place if possible."""

@@ -9,7 +9,7 @@ added to a format is missing here until it is listed. Memory: 8 bytes per exclud
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NoReturn
@@ -17,27 +17,27 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._access import capability, samples_of
-from penstock._arrays import as_index, as_indices
+from penstock._access import capability
 from penstock._digest import digest, kept_key
 from penstock._kinds import is_token_source
 from penstock._secrets import redact
-from penstock._tokens import Hidden, Plane, had_eos_borders, planes_of
+from penstock._tokens import Hidden, Plane, document_flags, planes_of
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError, Excluded
-from penstock.node.over import Reindexed, SourceNode
+from penstock.node.over import Reindexed
+from penstock.node.tokens import OverlaidTokens, PlaneOver, Runs
 from penstock.store.exclude_list import NO_LIST, Entry, ExcludeList
-from penstock.types import Batch, IntArray, Manifest, OpenOptions, Sample, Schema, TokenArray
+from penstock.types import IntArray, Manifest, OpenOptions, TokenArray
 
 _SAFE_METHODS = (
     *("place_of", "key_of", "key_run", "index_of", "prefetch", "expect_parts", "kept_before", "block_files"),
-    *("storage_blocks", "details", "token_extent", "gather_starts"),
+    *("storage_blocks", "details", "token_extent"),
 )
 """Methods that give no content; None if the source has none, so that it isn't an instance of their Protocols."""
 
 _SAFE_FACTS = frozenset((
     *("manifest", "block_starts", "preferred_mode", "path", "split", "split_size", "sample_type", "subflavors"),
-    *("derived", "tokenizer_digest", "max_token_id", "size_bytes", "only_here", "layout", "options", "arrow_schema"),
+    *("derived", "max_token_id", "size_bytes", "only_here", "layout", "options", "arrow_schema"),
     "kept_key",
     *("header", "modes", "sequence_lengths", "document_indices", "chosen"),
 ))  # fmt: skip
@@ -67,14 +67,11 @@ class Exclusions:
         given = {"excludes": self.named, "mask_tokens": self.mask_id}
         return {name: value for name, value in given.items() if value is not None}
 
-    def has(self, index: int) -> bool:
-        at = int(np.searchsorted(self.indices, index))
-        return at < len(self.indices) and int(self.indices[at]) == index
-
-    def require_none(self, indices: IntArray, path: str | None) -> None:
-        found = np.flatnonzero(np.isin(indices, self.indices))
-        if found.size:
-            self.refuse(int(indices[found[0]]), path)
+    def require_none(self, indices: Any, path: Callable[[], str | None]) -> None:
+        """Raise `Excluded` if an index, or one of int64[k], is that of an excluded sample."""
+        found = self.indices.searchsorted(indices, "right") > self.indices.searchsorted(indices)
+        if found.any():
+            self.refuse(int(np.asarray(indices)[found].flat[0]), path())
 
     def refuse(self, index: int, path: str | None) -> NoReturn:
         reason = self.entries[int(np.searchsorted(self.indices, index))].reason
@@ -104,7 +101,7 @@ def excluding(source: Source[Any], found: Exclusions) -> ExcludingSource:
 
 def stored(source: Any) -> Any:
     """Return the source with all samples, for facts about the whole; itself without an exclude list."""
-    return source.stored_source if isinstance(source, ExcludingSource) else source
+    return source.source if isinstance(source, ExcludingSource) else source
 
 
 def kept(source: Any) -> Any:
@@ -155,18 +152,18 @@ def places_in_whole(places: Any, left_out: IntArray) -> Any:
 # --- excluded samples are errors -----------------------------------------------------------------------------------
 
 
-class ExcludingSource(SourceNode):
+class ExcludingSource(Reindexed[Any]):
     """Source in which some samples are errors.
 
     Attributes:
-        stored_source: with all of its samples.
         exclusions: the excluded samples.
     """
 
     kind = "open"
+    source: Any
 
     def __init__(self, source: Source[Any], found: Exclusions) -> None:
-        self.stored_source: Any = source
+        super().__init__(source)
         self.exclusions = found
         for name in _SAFE_METHODS:
             setattr(self, name, capability(source, name))
@@ -175,12 +172,17 @@ class ExcludingSource(SourceNode):
         self.get_media_metadata = self._get_media_metadata if has_files else None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (type(self), (self.stored_source, self.exclusions))
+        return (type(self), (self.source, self.exclusions))
 
     def __getattr__(self, name: str) -> Any:
         if name in _SAFE_FACTS:
-            return getattr(self.stored_source, name)
+            return getattr(self.source, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    @property
+    def stored_source(self) -> Any:
+        """The source with all of its samples."""
+        return self.source
 
     @property
     def excluded_indices(self) -> IntArray:
@@ -188,61 +190,42 @@ class ExcludingSource(SourceNode):
         return self.exclusions.indices
 
     @property
-    def schema(self) -> Schema:
-        return self.stored_source.schema
-
-    @property
     def fingerprint(self) -> str:
         """Fingerprint of the stored data: an exclude list moves no positions."""
-        return self.stored_source.fingerprint
+        return self.source.fingerprint
 
     def __len__(self) -> int:
-        return len(self.stored_source)
+        return len(self.source)
 
-    def __getitem__(self, index: int, /) -> Any:
-        place = as_index(index, len(self))
-        if self.exclusions.has(place):
-            self.exclusions.refuse(place, self._path())
-        return self.stored_source[place]
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns; raises `Excluded`."""
-        return self.stored_source.get_batch(self._allowed(indices))
-
-    def get_samples(self, indices: IntArray, /) -> list[Any]:
-        """Return the samples at `indices` (int64[k]), in that order; raises `Excluded`."""
-        return samples_of(self.stored_source, self._allowed(indices))
+    def source_index(self, index: Any) -> Any:
+        self.exclusions.require_none(index, self._path)
+        return index
 
     def children(self) -> Mapping[str, Source[Any]]:
-        return self.stored_source.children()
+        return self.source.children()
 
     def recipe(self) -> dict[str, Any]:
         """Return the recipe of the data, with the list if it was named, but without its entries."""
-        return {**self.stored_source.recipe(), **self.exclusions.opened_with()}
+        return {**self.source.recipe(), **self.exclusions.opened_with()}
 
     def summary(self) -> str:
-        return f"{self.stored_source.summary()}  excluded={len(self.exclusions.indices):,}"
+        return f"{self.source.summary()}  excluded={len(self.exclusions.indices):,}"
 
     @cached_property
     def _keys(self) -> frozenset[str]:
-        return frozenset(self.stored_source.key_of(index) for index in self.exclusions.indices.tolist())
+        return frozenset(self.source.key_of(index) for index in self.exclusions.indices.tolist())
 
     def _path(self) -> str | None:
-        return self.stored_source.recipe().get("path")
-
-    def _allowed(self, indices: Sequence[int] | IntArray) -> IntArray:
-        places = as_indices(indices, len(self))
-        self.exclusions.require_none(places, self._path())
-        return places
+        return self.source.recipe().get("path")
 
     def _get(self, name: str, /) -> bytes:
         """Return the stored bytes of a file; raises `Excluded` if its sample is excluded."""
         self._require_file(name)
-        return self.stored_source.get(name)
+        return self.source.get(name)
 
     def _get_media_metadata(self, name: str, /) -> Any:
         self._require_file(name)
-        return self.stored_source.get_media_metadata(name)
+        return self.source.get_media_metadata(name)
 
     def _require_file(self, name: str) -> None:
         # A file belongs to the sample of its name, or of its key: the name up to a dot before the part.
@@ -252,8 +235,8 @@ class ExcludingSource(SourceNode):
             raise Excluded(what, path=self._path(), found=self.exclusions.listed.path)
 
 
-class ExcludingTokens(ExcludingSource):
-    """Token source in which some documents are errors, and all of their tokens one id."""
+class ExcludingTokens(ExcludingSource, OverlaidTokens):
+    """Token source in which some documents are errors, and all of their tokens one id; positions don't change."""
 
     def __init__(self, source: TokenSource, found: Exclusions) -> None:
         super().__init__(source, found)
@@ -264,84 +247,36 @@ class ExcludingTokens(ExcludingSource):
                 "mask_tokens is not a token id of this dataset", found=mask_id, expected=f"0 to {largest}"
             )
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.stored_source.dtype
-
-    @property
-    def num_tokens(self) -> int:
-        """Number of tokens, including excluded ones: positions don't change."""
-        return self.stored_source.num_tokens
-
-    @property
-    def doc_starts(self) -> IntArray:
-        return self.stored_source.doc_starts
-
-    @property
-    def had_eos_borders(self) -> bool:
-        """Whether document boundaries used to come from the EOS id; see `penstock._tokens.had_eos_borders`."""
-        return had_eos_borders(self.stored_source)
-
-    @property
-    def eos_id(self) -> int | None:
-        return self.stored_source.eos_id
-
     @cached_property
-    def hidden(self) -> Hidden:
+    def overlay(self) -> Hidden:
         """Tokens of excluded documents, and the id that replaces them."""
-        starts = self.stored_source.doc_starts
+        starts = self.source.doc_starts
         indices = self.exclusions.indices
         first, stop = np.asarray(starts[indices], np.int64), np.asarray(starts[indices + 1], np.int64)
         some = first < stop
         mask_id = self.exclusions.mask_id
         if mask_id is None:
-            mask_id = self.stored_source.eos_id or 0
+            mask_id = self.source.eos_id or 0
         return Hidden(first[some], stop[some], np.full(int(some.sum()), mask_id, np.int64))
 
     @property
     def planes(self) -> dict[str, Plane]:
         """Planes of the tokens; 0 for tokens of excluded documents."""
-        return {name: _HiddenPlane(one, self.hidden) for name, one in planes_of(self.stored_source).items()}
+        zeros = replace(self.overlay, ids=np.zeros_like(self.overlay.ids))
+        return {name: PlaneOver(one, zeros) for name, one in planes_of(self.source).items()}
 
     def stored_tokens(self) -> tuple[TokenSource, Hidden]:
         """Return the stored tokens, for borders only, and which of them are hidden."""
-        return self.stored_source, self.hidden
+        return self.source, self.overlay
 
-    def tokens(self, start: int, stop: int) -> TokenArray:
-        """Return tokens, uint[stop - start], with those of excluded documents masked; a copy only if there are some."""
-        return self.hidden.covered(self.stored_source.tokens(start, stop), start)
-
-    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """Return one window per row, uint[len(starts), length], with tokens of excluded documents masked."""
-        return self.hidden.cover_windows(self.stored_source.gather(starts, length, out), starts)
+    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
+        return document_flags(self.source, starts, length)
 
     def _gather_flagged(
         self, starts: IntArray, length: int, out: TokenArray | None = None
     ) -> tuple[TokenArray, NDArray[np.bool_]]:
-        blocks, flags = self.stored_source.gather_flagged(starts, length, out)
-        return self.hidden.cover_windows(blocks, starts), flags
-
-
-@dataclass(frozen=True, slots=True)
-class _HiddenPlane:
-    """Plane that is 0 for hidden tokens."""
-
-    plane: Plane
-    hidden: Hidden
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.plane.dtype
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        return self._seen(self.plane.read(start, stop)[None], np.array([start]))[0]
-
-    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
-        return self._seen(self.plane.gather(starts, length), starts)
-
-    def _seen(self, values: NDArray[Any], starts: IntArray) -> NDArray[Any]:
-        mask = self.hidden.mask(starts, values.shape[1])
-        return values if mask is None else np.where(mask, np.zeros(1, values.dtype), values)
+        blocks, flags = self.source.gather_flagged(starts, length, out)
+        return self.overlay.cover_windows(blocks, starts), flags
 
 
 # --- excluded samples are left out ---------------------------------------------------------------------------------
@@ -392,19 +327,11 @@ class KeptSource(Reindexed[Any]):
         return self.source.summary()
 
 
-class KeptTokens(KeptSource):
+class KeptTokens(KeptSource, OverlaidTokens):
     """Documents of a token source that aren't excluded, and the run of their tokens."""
 
     get_samples: Any = None
     place_of: Any = None
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.source.dtype
-
-    @property
-    def eos_id(self) -> int | None:
-        return self.source.eos_id
 
     @property
     def max_token_id(self) -> int | None:
@@ -420,74 +347,28 @@ class KeptTokens(KeptSource):
     def num_tokens(self) -> int:
         return int(self.doc_starts[-1])
 
-    @cached_property
+    @property
     def doc_starts(self) -> IntArray:
+        return self._doc_starts
+
+    @cached_property
+    def _doc_starts(self) -> IntArray:
         lengths = np.delete(np.diff(np.asarray(self.source.doc_starts, np.int64)), self._left_out)
         starts = np.concatenate([[0], np.cumsum(lengths)])
         starts.flags.writeable = False
         return starts
 
-    def __len__(self) -> int:
-        return len(self.doc_starts) - 1
-
-    def __getitem__(self, index: int, /) -> Sample:
-        start, stop = self.doc_starts[as_index(index, len(self)) :][:2].tolist()
-        return {
-            "tokens": self.tokens(start, stop),
-            **{name: one.read(start, stop) for name, one in self.planes.items()},
-        }
-
-    def tokens(self, start: int, stop: int) -> TokenArray:
-        """Return the kept tokens `[start, stop)`, uint[stop - start]."""
-        return self.joined(self.source.tokens, start, stop)
-
-    def joined(self, read: Callable[[int, int], NDArray[Any]], start: int, stop: int) -> NDArray[Any]:
-        """Return what `read` returns for the kept tokens `[start, stop)`; it is called with places in the whole."""
-        gaps, added = self._gaps
-        inside = gaps[(gaps > start) & (gaps < stop)].tolist()
-        runs: list[NDArray[Any]] = []
-        for first, end in zip([start, *inside], [*inside, stop], strict=True):
-            by = int(added[np.searchsorted(gaps, first, side="right")])
-            runs.append(read(first + by, end + by))
-        return runs[0] if len(runs) == 1 else np.concatenate(runs)
-
-    @property
-    def planes(self) -> dict[str, Plane]:
-        return {name: _KeptPlane(one, self) for name, one in planes_of(self.source).items()}
+    @cached_property
+    def overlay(self) -> Runs:
+        """Runs of documents between excluded ones."""
+        hidden: Hidden = self.source.overlay
+        lengths = hidden.stops - hidden.starts
+        gaps = hidden.starts - (np.cumsum(lengths) - lengths)  # in the remaining tokens
+        return Runs(np.concatenate([[0], gaps, [self.num_tokens]]), np.concatenate([[0], hidden.stops]))
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """Return one window per row, uint[len(starts), length], written into `out` if given."""
-        out = np.empty((len(starts), length), self.dtype) if out is None else out
-        for row, start in enumerate(starts.tolist()):
-            out[row] = self.tokens(start, start + length)
+        windows = self.overlay.gather(self.source.gather, starts, length)
+        if out is None:
+            return windows
+        out[:] = windows
         return out
-
-    @cached_property
-    def _gaps(self) -> tuple[IntArray, IntArray]:
-        """Places of missing documents, ascending without repeats, and what is added to places after each of them."""
-        hidden: Hidden = self.source.hidden
-        lengths = hidden.stops - hidden.starts
-        at = hidden.starts - (np.cumsum(lengths) - lengths)
-        gaps, which = np.unique(at, return_inverse=True)
-        missing = np.zeros(len(gaps), np.int64)
-        np.add.at(missing, which, lengths)
-        return gaps, np.concatenate([[0], np.cumsum(missing)])
-
-
-@dataclass(frozen=True, slots=True)
-class _KeptPlane:
-    plane: Plane
-    source: KeptTokens
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.plane.dtype
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        return self.source.joined(self.plane.read, start, stop)
-
-    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
-        values = np.empty((len(starts), length), self.dtype)
-        for row, start in enumerate(starts.tolist()):
-            values[row] = self.read(start, start + length)
-        return values

@@ -11,12 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._access import place_of, samples_of
+from penstock._access import capability, place_of, samples_of
 from penstock._arrays import as_index, as_indices, column
 from penstock._digest import digest, kept_key
 from penstock._kinds import is_token_source
-from penstock._tokens import LOSS_MASK, Plane, flags_of_starts, plane_fields
-from penstock._tree import brief, html, tree
+from penstock._tokens import LOSS_MASK, Plane, plane_fields
 from penstock.abc import Format, Source
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
 from penstock.formats._marked import no_such_mark, require_recorded_eos
@@ -31,6 +30,8 @@ from penstock.formats._token_marks import (
     require_mask_column,
     values_of,
 )
+from penstock.node.blocks import preferred_mode
+from penstock.node.tokens import TokenNode
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import files_key
@@ -152,7 +153,7 @@ def _is_in_all(opened: Callable[[str], Source[Any]], name: str) -> bool:
         return False
 
 
-class ColumnTokens:
+class ColumnTokens(TokenNode):
     """Source with one document per row, or one run of all rows; see `penstock.abc.TokenSource`.
 
     Made by `penstock.open`.
@@ -169,6 +170,7 @@ class ColumnTokens:
         names: columns of padding, of marks for the loss, and of documents packed into one row.
     """
 
+    kind = "open"
     had_eos_borders = True
 
     def __init__(
@@ -197,12 +199,10 @@ class ColumnTokens:
 
     @property
     def schema(self) -> Schema:
-        """`tokens`, and the plane `loss_mask` if there is one."""
         return Schema((Field("tokens", "tokens", self.dtype.name, (None,)), *plane_fields(self, None)))
 
     @property
     def planes(self) -> Mapping[str, Plane]:
-        """The plane `loss_mask`, if `mask_column` names a column."""
         return {} if self._options.mask_column is None else {LOSS_MASK: ColumnMask(self)}
 
     @property
@@ -231,12 +231,12 @@ class ColumnTokens:
     @property
     def manifest(self) -> Manifest | None:
         """Side file of the rows."""
-        return getattr(self.rows, "manifest", None)
+        return _manifest_of(self.rows)
 
     @property
-    def preferred_mode(self) -> Any:
+    def preferred_mode(self) -> str:
         """Default mode of `Shuffle`: that of the rows."""
-        return getattr(self.rows, "preferred_mode", "global")
+        return preferred_mode(self.rows)
 
     @property
     def only_here(self) -> tuple[str, ...]:
@@ -271,7 +271,6 @@ class ColumnTokens:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens."""
         return int(self._row_starts[-1])
 
     @property
@@ -306,12 +305,10 @@ class ColumnTokens:
         return {"tokens": self.tokens(start, stop), **planes}
 
     def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the documents at `indices` (int64[k]); a list of arrays if their lengths differ."""
         samples = [self[index] for index in as_indices(indices, len(self)).tolist()]
         return {name: column([sample[name] for sample in samples]) for name in ("tokens", *self.planes)}
 
     def tokens(self, start: int, stop: int) -> TokenArray:
-        """Return the tokens `[start, stop)`, uint[stop - start], read-only, from the rows that contain them."""
         found = self._read_tokens(start, stop).ids
         found.flags.writeable = False
         return found
@@ -320,17 +317,6 @@ class ColumnTokens:
         """Return whether the tokens `[start, stop)` count by the column of marks, bool[stop - start]."""
         found = self._read_tokens(start, stop, with_mask=True).mask
         return np.ones(stop - start, np.bool_) if found is None else found
-
-    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """Return one window per row, uint[len(starts), length], written into `out` if given."""
-        windows = np.empty((len(starts), length), self.dtype) if out is None else out
-        for row, start in enumerate(starts.tolist()):
-            windows[row] = self.tokens(start, start + length)
-        return windows
-
-    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
-        return flags_of_starts(self.doc_starts, starts, length)
 
     def runs(self, first: int, stop: int) -> Iterator[tuple[TokenArray, IntArray]]:
         """Yield rows `[first, stop)` without reading those before: (uint[n_tokens], int64[n_rows] lengths).
@@ -350,7 +336,6 @@ class ColumnTokens:
         return place_of(self.rows, max(0, int(np.searchsorted(self._row_starts, start, side="right")) - 1))
 
     def children(self) -> Mapping[str, Source[Any]]:
-        """Return the children of the rows."""
         return self.rows.children()
 
     def recipe(self) -> dict[str, Any]:
@@ -359,35 +344,31 @@ class ColumnTokens:
         given = {"tokens_column": self._name, "tokens_dtype": one.tokens_dtype, "eos_id": one.eos_id}
         given |= {
             "mask_column": one.mask_column,
+            "vocab_size": one.vocab_size,
+            "one_document": one.one_document or None,
         }
-        given |= {"vocab_size": one.vocab_size, "one_document": one.one_document or None}
         given |= {"documents": None if one.one_document else one.documents}
         bare = {"planes": None} if one.planes is None else {}
         return {**self.rows.recipe(), **{name: value for name, value in given.items() if value is not None}, **bare}
 
     def summary(self) -> str:
-        """Return one line: the rows, and the column."""
         return f"{self.rows.summary()}  tokens={self._name!r}"
-
-    __repr__ = brief
-    __str__ = tree
-    _repr_html_ = html
 
     # --- inside --------------------------------------------------------------------------------------------------
 
     @cached_property
     def _column(self) -> IdColumn:
-        dtype = self._options.tokens_dtype
-        if isinstance(self._only, _HasIdColumns) and dtype is None:
-            return self._only.id_column(self._name)
-        return ValueColumn(self._only, self._name, self._shown, dtype)
+        return self._ids_of(self._only)
 
     @cached_property
     def _marked_column(self) -> IdColumn:
+        return self._ids_of(self._marked)
+
+    def _ids_of(self, rows: Any) -> IdColumn:
         dtype = self._options.tokens_dtype
-        if isinstance(self._marked, _HasIdColumns) and dtype is None:
-            return self._marked.id_column(self._name)
-        return ValueColumn(self._marked, self._name, self._shown, dtype)
+        if isinstance(rows, _HasIdColumns) and dtype is None:
+            return rows.id_column(self._name)
+        return ValueColumn(rows, self._name, self._shown, dtype)
 
     @property
     def _has_padding(self) -> bool:
@@ -415,7 +396,7 @@ class ColumnTokens:
             int64[n_rows + 4]: first token of each row, number of tokens, largest id, padding, first row that contains
             the EOS id but doesn't end with it (-1: none); and int64[n_docs + 1]: first token of each document.
         """
-        files = getattr(self.rows, "files", None)
+        files = capability(self.rows, "files")
         if files is None or len(self.rows) < _SMALL_ROWS:
             return self._scan()
         found: list[tuple[IntArray, IntArray]] = []
@@ -644,7 +625,7 @@ def _known_eos(rows: Any) -> int | None:
 
 
 def _manifest_of(rows: Any) -> Manifest | None:
-    manifest = getattr(rows, "manifest", None)
+    manifest = capability(rows, "manifest")
     return manifest if isinstance(manifest, Manifest) else None
 
 

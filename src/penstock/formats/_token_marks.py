@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from penstock._tokens import DROP
 from penstock.errors import ConfigError, Corrupt, PenstockError
-from penstock.formats._planes import require_inside
 from penstock.types import IntArray
 
 PADDING = "attention_mask"
@@ -244,9 +243,6 @@ def require_mask_column(mask_column: str | None, tokens_column: str, path: str) 
 class _MaskedTokens(Protocol):
     """Tokens whose mask is read row by row."""
 
-    @property
-    def num_tokens(self) -> int: ...
-
     def read_mask(self, start: int, stop: int) -> NDArray[np.bool_]: ...
 
 
@@ -258,16 +254,12 @@ class ColumnMask:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Dtype of the values: bool."""
         return np.dtype(np.bool_)
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
-        """Return the values of tokens `[start, stop)`, bool[stop - start]; raise `IndexError` if out of range."""
-        require_inside(start, stop, self.tokens.num_tokens)
         return self.tokens.read_mask(start, stop)
 
     def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
-        """Return one window per row, bool[len(starts), length]; raise `IndexError` if out of range."""
         rows = [self.read(start, start + length) for start in np.asarray(starts, np.int64).tolist()]
         return np.stack(rows) if rows else np.empty((0, length), np.bool_)
 

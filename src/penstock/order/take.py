@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from penstock._access import capability, excluded_of, keys_of, token_extents
-from penstock._arrays import as_index, as_indices
+from penstock._arrays import as_index
 from penstock._kinds import is_token_source
-from penstock._tokens import (
-    NO_RUNS,
-    Hidden,
-    Plane,
-    borders_of,
-    document_flags,
-    had_eos_borders,
-    planes_of,
-    stored_tokens,
-)
+from penstock._tokens import NO_RUNS, Hidden, borders_of, stored_tokens
 from penstock.abc import Source, TokenSource
 from penstock.errors import ConfigError, NotFound
 from penstock.node.blocks import Blocks, EvenBlocks, StoredBlocks, blocks_of
 from penstock.node.over import Finder, View
+from penstock.node.tokens import OverlaidTokens, Part
 from penstock.order.permutation import size_of
-from penstock.types import Extent, IntArray, Sample, TokenArray
+from penstock.types import Extent, IntArray, Sample
 
 T = TypeVar("T")
 
@@ -158,7 +148,7 @@ class TakenSource(View[T]):
         return blocks_of(self.source).block_of(self.block_starts[:-1] + self.start)
 
 
-class TakenTokens(TakenSource[Sample]):
+class TakenTokens(TakenSource[Sample], OverlaidTokens):
     """The documents `[start, stop)` of a token source, with the run of their tokens, that `Take` returns."""
 
     source: TokenSource
@@ -169,73 +159,28 @@ class TakenTokens(TakenSource[Sample]):
         self.stored_tokens = None if capability(source, "stored_tokens") is None else self._stored_tokens
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the token ids."""
-        return self.source.dtype
-
-    @property
     def num_tokens(self) -> int:
         """Total number of tokens; needs the source's document starts."""
-        start, stop = self._token_range
-        return stop - start
+        return self.overlay.num_tokens
 
     @property
     def doc_starts(self) -> IntArray:
-        """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
         taken = self.source.doc_starts[self.start : self.stop + 1]
         starts = taken - taken[0]
         starts.flags.writeable = False
         return starts
 
-    @property
-    def eos_id(self) -> int | None:
-        """Id that ends every document; None if there is none or it is unknown."""
-        return self.source.eos_id
-
-    @property
-    def had_eos_borders(self) -> bool:
-        """Whether document boundaries used to come from the EOS id; see `penstock._tokens.had_eos_borders`."""
-        return had_eos_borders(self.source)
-
-    @property
-    def tokenizer_digest(self) -> str | None:
-        """Digest of the tokenizer; None if unknown."""
-        return capability(self.source, "tokenizer_digest")
-
-    @property
-    def planes(self) -> dict[str, Plane]:
-        """The source's planes for these tokens."""
-        return {name: _TakenPlane(one, self) for name, one in planes_of(self.source).items()}
-
-    def tokens(self, start: int, stop: int) -> TokenArray:
-        """Return the tokens `[start, stop)`, uint[stop - start]."""
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
-        return self.source.tokens(self.first_token + start, self.first_token + stop)
-
-    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """Return one window per row, uint[len(starts), length], written into `out` if given."""
-        return self.source.gather(self._shifted(starts, length), length, out)
-
-    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
-        return document_flags(self.source, self._shifted(starts, length), length)
-
-    @property
-    def first_token(self) -> int:
-        """Number of the first token in the source."""
-        return self._token_range[0]
-
     @cached_property
-    def _token_range(self) -> tuple[int, int]:
+    def overlay(self) -> Part:
+        """The range of the tokens in the source."""
         begin, end = (int(borders_of(self.source, one, one)[0]) for one in (self.start, self.stop))
-        return begin, end
+        return Part(begin, end - begin)
 
     @cached_property
     def _as_stored(self) -> tuple[TakenTokens, Hidden]:
         source, hidden = stored_tokens(self.source)
-        begin, end = self._token_range
-        taken = (NO_RUNS if hidden is None else hidden).shifted(-begin, begin, end)
+        begin, size = self.overlay.first, self.overlay.num_tokens
+        taken = (NO_RUNS if hidden is None else hidden).shifted(-begin, begin, begin + size)
         return TakenTokens(source, self.start, self.stop), taken
 
     def _stored_tokens(self) -> tuple[TakenTokens, Hidden]:
@@ -244,24 +189,5 @@ class TakenTokens(TakenSource[Sample]):
 
     def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
         """Return the file ranges of the tokens `[start, stop)`."""
-        return token_extents(self.source, self.first_token + start, self.first_token + stop) or ()
-
-    def _shifted(self, starts: IntArray, length: int) -> IntArray:
-        return as_indices(starts, self.num_tokens - length + 1) + self.first_token
-
-
-@dataclass(frozen=True, slots=True)
-class _TakenPlane:
-    plane: Plane
-    source: TakenTokens
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.plane.dtype
-
-    def read(self, start: int, stop: int) -> NDArray[Any]:
-        begin = self.source.first_token
-        return self.plane.read(begin + start, begin + stop)
-
-    def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
-        return self.plane.gather(starts + self.source.first_token, length)
+        first = self.overlay.first
+        return token_extents(self.source, first + start, first + stop) or ()

@@ -31,8 +31,9 @@ from penstock._tokens import require_no_planes
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError
 from penstock.node.blocks import preferred_mode
-from penstock.node.over import Finder, SourceOver
-from penstock.types import Batch, IntArray, Manifest, Sample, Schema, TokenArray
+from penstock.node.over import Finder
+from penstock.node.tokens import TokensOver
+from penstock.types import Batch, IntArray, Manifest, Sample, TokenArray
 
 _log = logger(__name__)
 VERSION = "fill-in-the-middle-1"
@@ -43,7 +44,7 @@ _MOST_LOOKED_AT = 1 << 16
 _AS_IT_WAS, _PSM, _SPM = 0, 1, 2
 
 
-class FillInTheMiddle(SourceOver[Sample]):
+class FillInTheMiddle(TokensOver):
     """Token source that rearranges a share of the documents for fill-in-the-middle training.
 
     Pass it to a packer such as `Chunk` or `BestFit`. A rearranged document has three more tokens. A warning names the
@@ -74,6 +75,7 @@ class FillInTheMiddle(SourceOver[Sample]):
     """
 
     kind, version = "fill-in-the-middle", VERSION
+    had_eos_borders = False
     source: TokenSource
 
     def __init__(
@@ -115,11 +117,6 @@ class FillInTheMiddle(SourceOver[Sample]):
             raise ConfigError("bos_id can't begin a document", found=self.bos_id, expected=expected)
         self._has_warned = False
 
-    @property
-    def schema(self) -> Schema:
-        """Schema of the source."""
-        return self.source.schema
-
     def identity(self) -> tuple[Any, ...]:
         bos = {} if self.bos_id is None else {"bos_id": self.bos_id}
         return (VERSION, self.source.fingerprint, {**self.shown(), **bos})
@@ -129,44 +126,16 @@ class FillInTheMiddle(SourceOver[Sample]):
         """Default mode of `Shuffle`: that of the source."""
         return preferred_mode(self.source)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the token ids."""
-        return self.source.dtype
-
-    @property
-    def eos_id(self) -> int | None:
-        """EOS id of the source."""
-        return self.source.eos_id
-
-    @property
-    def tokenizer_digest(self) -> str | None:
-        """Tokenizer digest of the source."""
-        return capability(self.source, "tokenizer_digest")
-
-    @property
-    def num_tokens(self) -> int:
-        """Total number of tokens; needs the source's document starts."""
-        return int(self.doc_starts[-1])
-
-    @property
-    def doc_starts(self) -> IntArray:
-        """First token of each document, and `num_tokens`: int64[n_docs + 1]."""
-        return self._doc_starts
-
     @cached_property
     def _forms(self) -> NDArray[np.uint8]:
         return self._forms_of(np.arange(len(self)))
 
     @cached_property
-    def _doc_starts(self) -> IntArray:
+    def doc_starts(self) -> IntArray:
         starts = self.source.doc_starts.astype(np.int64)
         starts[1:] += np.cumsum((self._forms != _AS_IT_WAS) * _ADDED)
         starts.flags.writeable = False
         return starts
-
-    def __len__(self) -> int:
-        return len(self.source)
 
     def __getitem__(self, index: int, /) -> Sample:
         index = as_index(index, len(self))
@@ -182,24 +151,6 @@ class FillInTheMiddle(SourceOver[Sample]):
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
         return self._read(start, stop)
-
-    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """Return one window per row, uint[len(starts), length], written into `out` if given."""
-        chosen = as_indices(starts, self.num_tokens - length + 1)
-        found = np.empty((len(chosen), length), self.dtype) if out is None else out
-        for row, start in enumerate(chosen.tolist()):
-            found[row] = self._read(start, start + length)
-        return found
-
-    def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """Return bool[len(starts), length]: whether each token of the windows starts a document."""
-        chosen = as_indices(starts, self.num_tokens - length + 1)
-        flags = np.zeros((len(chosen), length), np.bool_)
-        first = np.searchsorted(self.doc_starts, chosen)
-        last = np.searchsorted(self.doc_starts, chosen + length)
-        for row, (low, high, start) in enumerate(zip(first.tolist(), last.tolist(), chosen.tolist(), strict=True)):
-            flags[row, self.doc_starts[low:high] - start] = True
-        return flags
 
     def find(self, finder: Finder) -> IntArray:
         return finder.indices(self.source)
