@@ -68,7 +68,7 @@ convert.tables: TableOptions TableRows
 engine.options: RunOptions
 engine.parts: PartMeta PartName encode_end
 engine.plan: PLAN_VERSION=VERSION Plan require_same
-engine.work: OF_METADATA SharedWork=Work begin_log end_log log_entries open_shared=open_work
+engine.work: SharedWork=Work begin_log end_log log_entries open_shared=open_work
     unsettled_work=unfinished_entries work_folder
 engine.status: WorkStatus status_of sweep
 engine.token_files: TokenFiles cut_files
@@ -171,17 +171,17 @@ reshape.row_job: CopyRows=Copy PartWriter SharedBlocks=_Blocks
 reshape.rows: open_rows
 reshape.shuffle: write_in_order
 reshape.split: chunk chunk_range part_counts split
-store._leftovers: KeptFiles=Kept nth_staged_name
+store._leftovers: KeptFiles=Kept
 store._objects: Objects
 store._requests: MOST_PARTS plan_requests
 store._remote_output: RemoteClaim
 store._requests: RemoteOptions
-store._leftovers: replaced_mark=mark_path
 store.cache: CachedStore
 store.compose: ObjectPart compose_client=_client
 store.exclude_list: ExcludeEntry=Entry ExcludeList NO_LIST
 store.compose: JoinedStaged
-store.local: COMMITTED_TOGETHER=TOGETHER LocalStaged
+store.local: LocalStaged
+store.names: COMMITTED_TOGETHER=TOGETHER OF_METADATA=METADATA_WORK nth_staged_name replaced_mark=writing_path
 store.lock: hold_lock
 store.mapped: MappedFile
 store.memory: MemoryStaged
@@ -275,7 +275,7 @@ def indices_of(source: Any, key: str) -> Any:
 
 def is_staged_name(name: str) -> bool:
     """Return whether a writer that isn't done leaves a file or directory of this name next to its output."""
-    from penstock.store._files import is_staged_name
+    from penstock.store.names import is_staged_name
 
     return is_staged_name(name) or (name.startswith(".") and name.endswith(".new"))
 

@@ -12,9 +12,9 @@ from penstock import __version__
 from penstock.errors import ConfigError, MissingExtra
 from penstock.executors import make_executor, on_ray
 from penstock.executors.seen import looked_at, to_be_seen
-from penstock.store._files import is_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
+from penstock.store.names import is_staged_name
 from penstock.store.place import Place
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.abc import Store
 from penstock.store import LocalStore, MemoryStore
-from penstock.store._leftovers import nth_staged_name
+from penstock.store.names import nth_staged_name
 from penstock.store.put import back_up
 from penstock.testing.counting import CountingStore
 

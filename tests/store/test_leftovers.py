@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.store._files import is_staged_name
 from penstock.store._leftovers import Kept
 from penstock.store._local_staged import LocalStaged
 from penstock.store.local import LocalStore
+from penstock.store.names import is_staged_name
 from penstock.testing import FaultyOs
 
 MIB = 1 << 20

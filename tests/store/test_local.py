@@ -13,10 +13,9 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigError, NotFound
-from penstock.store._files import is_staged_name
-from penstock.store._leftovers import nth_staged_name
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
+from penstock.store.names import is_staged_name, nth_staged_name
 from penstock.testing.faults import FaultMode, FaultStore, FaultyOs, count_operations
 from penstock.testing.stores import StoreSuite, put
 

@@ -16,6 +16,7 @@ import penstock as ps
 from penstock.errors import ConfigError, Corrupt
 from penstock.reshape.merge import merge
 from penstock.store.local import LocalStore
+from penstock.store.names import NEXT
 from penstock.store.place import Place
 from penstock.store.row_map import (
     RowMap,
@@ -25,7 +26,6 @@ from penstock.store.row_map import (
     settle_row_map,
     write_row_map,
 )
-from penstock.store.side_file import NEXT
 from penstock.types import Manifest
 
 STORE = LocalStore()

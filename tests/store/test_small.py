@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from penstock.errors import NotFound, UnsafeData
-from penstock.store.local import TOGETHER, LocalStore
-from penstock.store.lock import lock_path
+from penstock.store.local import LocalStore
 from penstock.store.memory import MemoryStore
+from penstock.store.names import TOGETHER, lock_path
 from penstock.store.put import HIDDEN, SMALL_BYTES, NamesBeside, read_small
 from penstock.testing.faults import FaultStore
 

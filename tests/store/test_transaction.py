@@ -42,6 +42,7 @@ import penstock as ps
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError, UnsafeData, Unsupported
 from penstock.store import lock as claims
 from penstock.store._leftovers import Kept
+from penstock.store.names import lock_path
 from penstock.store.transaction import CommitLog, OutputFiles, Transaction, paths_of, read_committed, read_log
 from penstock.testing import FaultyOs
 
@@ -274,7 +275,7 @@ def test_a_lock_that_was_removed_meanwhile_is_not_held(folder: Path, monkeypatch
 
 
 def test_the_lock_of_another_writer_is_not_removed(folder: Path) -> None:
-    lock = Path(claims.lock_path(files_in(folder).path))
+    lock = Path(lock_path(files_in(folder).path))
     with Transaction(files_in(folder), "plan"):
         lock.unlink()
         with Transaction(files_in(folder), "other"):

@@ -15,7 +15,8 @@ from penstock.formats._planed_writer import settle_planes
 from penstock.formats._planes import base_at, listed_planes, planes_in_manifest, recorded_planes, side_path_of
 from penstock.store.base import Store
 from penstock.store.exclude_list import SUFFIX
-from penstock.store.outputs import NEXT, claimed
+from penstock.store.names import NEXT
+from penstock.store.outputs import claimed
 from penstock.store.place import Place, dataset_at
 from penstock.store.side_file import load_manifest, record_in_side_file
 from penstock.store.transaction import output_files, read_log

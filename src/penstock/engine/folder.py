@@ -14,10 +14,11 @@ from typing import TypeVar
 import msgspec
 
 from penstock.errors import ConfigError, NotFound, PrepareError
-from penstock.store._files import hidden_stem, is_folder, is_link, is_staged_name
+from penstock.store._files import is_folder, is_link
 from penstock.store.base import Store
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
+from penstock.store.names import hidden_name, is_staged_name
 from penstock.store.place import Place
 from penstock.store.put import aborting, put
 
@@ -136,8 +137,7 @@ def work_beside(output: Place, suffix: str, is_ours: Callable[[str], bool]) -> W
 
 
 def name_beside(output: Place, suffix: str) -> Place:
-    """Return `.<name>.<suffix>` next to an output."""
-    return output.folder().child(f".{hidden_stem(output.name)}.{suffix}")
+    return output.folder().child(hidden_name(output.name, suffix))
 
 
 def local_store(place: Place) -> Store:

@@ -23,9 +23,9 @@ from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError
 from penstock.formats import files_at, get_format, owned_by
 from penstock.store._files import named
 from penstock.store._remote_output import forget_claim
+from penstock.store.names import NEXT, REPLACED
 from penstock.store.outputs import claimed, is_held, sweep_complete
 from penstock.store.place import Place
-from penstock.store.side_file import NEXT
 from penstock.types import OpenOptions
 
 
@@ -46,7 +46,7 @@ def end_made(output: Place, format: str, work: str | None) -> None:
         for path in files_at(format, output.path):
             forget_claim(output.store, path, work)
     name = re.escape(output.name)
-    kept = re.compile(rf"\.{name}\.replaced\..*|{name}\..*{re.escape(NEXT)}")
+    kept = re.compile(rf"\.{name}{re.escape(REPLACED)}\..*|{name}\..*{re.escape(NEXT)}")
     if any(kept.fullmatch(one) for one in output.folder().names()):
         with claimed(output.store, *files_at(format, output.path)) as held:
             get_format(format).repair(held, output.path, OpenOptions(), [], write=True)

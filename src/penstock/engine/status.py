@@ -10,9 +10,7 @@ from penstock.engine.folder import WorkFolder, name_beside
 from penstock.engine.plan import CHECK
 from penstock.engine.work import (
     HEAD_NAME,
-    INSIDE,
     LOG,
-    OF_METADATA,
     Entry,
     Work,
     left_uploads,
@@ -30,16 +28,15 @@ from penstock.formats.jsonl.energon import energon_index_path
 from penstock.formats.samples.webdataset.nvmeta import INFO_JSON, meta_path
 from penstock.formats.tokens.folder.files import is_token_file_name, own_files, unlisted_names
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.store._files import is_staged_name
 from penstock.store.compose import OpenUpload, abort_uploads
 from penstock.store.find import find_files
+from penstock.store.names import METADATA_WORK, WORK, is_staged_name
 from penstock.store.outputs import claimed, drop_listed
 from penstock.store.place import Place
 
 _COMMITS = (INDEX_NAME, ".zgroup", "zarr.json", meta_path("", INFO_JSON).lstrip("/"))
 """Files that make a folder a dataset in an object store."""
 _MOST_LOOKED_AT = 64
-_WORK = ".work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +135,8 @@ def _work_in(output: Place) -> Place | None:
     if not output.is_folder() or _is_dataset(output):
         return None
     for name in sorted(output.names()):
-        place = output.child(name.removeprefix(".").removesuffix(_WORK))
-        if not (name.startswith(".") and name.endswith(_WORK) and name_beside(place, _WORK[1:]).name == name):
+        place = output.child(name.removeprefix(".").removesuffix(WORK))
+        if not (name.startswith(".") and name.endswith(WORK) and name_beside(place, WORK).name == name):
             continue
         folder = work_folder(place, inside=False)
         if folder.is_there() and read_head(folder) is not None and not _is_published(place, folder):
@@ -223,7 +220,7 @@ def _is_published(output: Place, folder: WorkFolder) -> bool:
     plan = peek(folder)
     if plan is None or plan.options.get("--overwrite"):
         return False
-    for name, commit in ((INSIDE, INDEX_NAME), (OF_METADATA, meta_path("", INFO_JSON).lstrip("/"))):
+    for name, commit in ((WORK, INDEX_NAME), (METADATA_WORK, meta_path("", INFO_JSON).lstrip("/"))):
         if folder.path == output.child(name).path:
             return output.child(commit).exists()
     if output.is_local or not output.is_folder():
@@ -232,7 +229,7 @@ def _is_published(output: Place, folder: WorkFolder) -> bool:
 
 
 def _folders(output: Place) -> list[WorkFolder]:
-    every = (*(work_folder(output, inside=True, name=name) for name in (INSIDE, OF_METADATA)), None)
+    every = (*(work_folder(output, inside=True, name=name) for name in (WORK, METADATA_WORK)), None)
     return [one for one in (folder or work_folder(output, inside=False) for folder in every) if one.is_there()]
 
 

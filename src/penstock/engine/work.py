@@ -48,11 +48,11 @@ from penstock.engine.plan import (
     read_input_states,
 )
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
-from penstock.store._files import is_staged_name
 from penstock.store.base import Store
 from penstock.store.compose import OpenUpload, abort_uploads, open_uploads
 from penstock.store.derived import upload_folder
 from penstock.store.local import LocalStore
+from penstock.store.names import OLD_CONVERSION, WORK, is_staged_name
 from penstock.store.place import Place
 from penstock.store.put import put, put_new
 
@@ -140,10 +140,6 @@ SCRATCH = "tmp"
 """Name in a plan's folder for the output that is being assembled."""
 LOG = "log"
 """Name in a plan's folder for the log of its workers."""
-INSIDE = ".work"
-"""Name of the work folder in an output that is a folder."""
-OF_METADATA = ".nv-meta.work"
-"""Name of the work folder in a dataset whose metadata is being written."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -395,9 +391,9 @@ def scratch(place: Place | None = None) -> Generator[str]:
         LocalStore().remove_tree(folder)
 
 
-def work_folder(output: Place, *, inside: bool, name: str = INSIDE) -> WorkFolder:
+def work_folder(output: Place, *, inside: bool, name: str = WORK) -> WorkFolder:
     """Return the work folder of an output: `name` in a directory (`inside`), or next to a file."""
-    place = output.child(name) if inside else name_beside(output, "work")
+    place = output.child(name) if inside else name_beside(output, WORK)
     return WorkFolder(_bare(place), place.path, _is_ours)
 
 
@@ -491,7 +487,7 @@ def _drop_old(output: Place) -> None:
 
 
 def _old_conversion(output: Place) -> WorkFolder:
-    place = name_beside(output, "convert")
+    place = name_beside(output, OLD_CONVERSION)
     return WorkFolder(_bare(place), place.path, lambda name: name == _OLD_HEAD or _OLD_GROUP.match(name) is not None)
 
 

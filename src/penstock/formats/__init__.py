@@ -30,6 +30,7 @@ from penstock.formats._taken import require_taken
 from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.base import Store, adapted
 from penstock.store.find import find_files
+from penstock.store.names import WORK
 from penstock.store.patterns import alternatives, is_pattern
 from penstock.store.place import Place, dataset_at, fixed_place
 from penstock.types import OpenOptions, Sample
@@ -88,7 +89,7 @@ _MARKS = {
     ".nv-meta/.info.json": ("webdataset",),
     "state.json": ("hf",),
     "dataset_dict.json": ("hf",),
-    ".work": ("token-files",),
+    WORK: ("token-files",),
 }
 """File in a folder → the formats that use it; these are tried before others are imported."""
 

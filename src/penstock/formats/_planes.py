@@ -46,7 +46,8 @@ from penstock.formats._modes import map_least, way_to_read
 from penstock.store._files import is_link
 from penstock.store.base import Store
 from penstock.store.mapped import Held
-from penstock.store.side_file import NEXT, record_in_side_file
+from penstock.store.names import NEXT
+from penstock.store.side_file import record_in_side_file
 from penstock.types import Finding, IntArray, Manifest, ReadMode
 
 DTYPES = ("bool", "uint8", "uint16", "uint32", "int8", "int16", "int32", "int64", "float16", "float32")

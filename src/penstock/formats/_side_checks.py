@@ -10,8 +10,9 @@ from penstock._secrets import redact
 from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
 from penstock.formats._findings import MOST_FINDINGS, Run
 from penstock.store.base import Store
+from penstock.store.names import NEXT
 from penstock.store.put import back_up
-from penstock.store.side_file import NEXT, REPLACE, Facts, is_damaged, judged_manifest
+from penstock.store.side_file import REPLACE, Facts, is_damaged, judged_manifest
 from penstock.types import Action, Finding, Manifest
 
 RESTORE = f"Restore the data; if the change was intended, {REPLACE}"

@@ -44,7 +44,7 @@ from penstock.formats.jsonl.source import require_flavor
 from penstock.store._files import named
 from penstock.store.dry import dry_place
 from penstock.store.fingerprint import states_of
-from penstock.store.local import TOGETHER
+from penstock.store.names import TOGETHER
 from penstock.store.outputs import output_path, require_file_or_none, require_other, sweep_killed
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Given, Place, absolute, place_of, places_of

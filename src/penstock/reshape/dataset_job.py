@@ -23,6 +23,7 @@ from penstock.reshape.outputs import Output, RowlessWriter, Written, once_parts
 from penstock.reshape.sidecars import RowNumbers, Sidecars, all_rows
 from penstock.store.derived import upload_folder
 from penstock.store.local import Kept, LocalStore
+from penstock.store.names import PIECES, hidden_name
 from penstock.store.object_folder import take_back
 from penstock.store.place import Place
 from penstock.store.unfinished import Once, remove_mark
@@ -53,8 +54,8 @@ def sweep_unfinished(output: Place) -> None:
 
 def _pieces(output: Place) -> WorkFolder:
     if output.is_local:
-        return work_beside(output.bare(), "pieces", _is_piece)
-    place = Place(LocalStore(), upload_folder()).child(f".{digest(output.path)}.pieces")
+        return work_beside(output.bare(), PIECES, _is_piece)
+    place = Place(LocalStore(), upload_folder()).child(hidden_name(digest(output.path), PIECES))
     return WorkFolder(LocalStore(), place.path, _is_piece)
 
 

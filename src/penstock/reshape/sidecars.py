@@ -25,10 +25,11 @@ from penstock.formats._planed_writer import PlaneFiles, drop_unfinished, settle_
 from penstock.formats._planes import EDGE_TOKENS, INDEX, base_at, require_intact, waiting_index
 from penstock.reshape.rows import TokenRows
 from penstock.store.exclude_list import Entry, indices_of
+from penstock.store.names import NEXT
 from penstock.store.outputs import output_path
 from penstock.store.place import Place
 from penstock.store.row_map import require_own_row_map, row_map_path, settle_row_map, write_row_map
-from penstock.store.side_file import NEXT, move_file
+from penstock.store.side_file import move_file
 from penstock.store.unfinished import Once, remove_mark
 from penstock.types import IntArray, Manifest
 

@@ -1,4 +1,4 @@
-"""Operations on local files: system calls through a given `os` module, their errors, and names of hidden files."""
+"""Operations on local files: system calls through a given `os` module, and their errors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import errno
 import functools
-import hashlib
 import os
 import re
 import resource
@@ -16,6 +15,7 @@ from typing import Any
 
 from penstock._regular import not_regular
 from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.store.names import final_path, is_staged_name
 
 _STEP_BYTES = 1 << 20
 _COPY_BYTES = 1 << 26
@@ -23,14 +23,10 @@ _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux's renameat2
 _NO_KERNEL_COPY = {errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF}
 _NO_CALL = {errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM}
 _URL_INSIDE = re.compile(r"(?:^|/)(?:s3|gs|az|azure|hf|https?|file):/", re.IGNORECASE)
-_MOST_STEM_BYTES = 200  # so that a long name still leaves room below the usual 255 bytes
-_DIGEST_BYTES = 8
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP}
 
 NO_SECOND_NAME = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 """Error numbers of a file system without hard links."""
-
-STAGED_SUFFIX = ".staged"
 
 TAKEN = {errno.EEXIST, errno.ENOTEMPTY}
 """Error numbers for a name that already exists."""
@@ -236,8 +232,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _LIMIT = "files of a process: at most"
 _FREE = "bytes free there"
 _AMOUNT = {"write": 1, "pwrite": 1, "copy_file_range": 2}  # name → position of the argument with the data or its length
-_HIDDEN = re.compile(r"(^|/)\.([^/]+)\.(?:[0-9a-f]{8}|lock)\.staged(?=/|$)")
-_STAGING = re.compile(r"(^|/)\.[^/]+\.new/(?=[^/]+$)")
 
 
 def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
@@ -252,7 +246,7 @@ def named(error: OSError, path: str, wanted_bytes: int = 0) -> OSError:
         return error
     what = error.strerror or os.strerror(error.errno)
     where = path if error.filename is None or isinstance(error.filename, int) else os.fsdecode(error.filename)
-    error.filename = _STAGING.sub(r"\1", _HIDDEN.sub(r"\1\2", where))
+    error.filename = final_path(where)
     if error.filename2 is not None:  # a rename: users only know the final name
         del error.filename2
     if error.errno in _FULL and _FREE not in what:
@@ -353,22 +347,6 @@ def is_folder(path: str) -> bool:
 def is_file(path: str) -> bool:
     """Return whether a path is a regular file, following links."""
     return (found := status_of(os.stat, path)) is not None and stat.S_ISREG(found.st_mode)
-
-
-def is_staged_name(name: str) -> bool:
-    return name.startswith(".") and name.endswith(STAGED_SUFFIX)
-
-
-def hidden_stem(name: str) -> str:
-    """Return the start of an output's hidden names, after the dot: its own name, or part of it and a digest.
-
-    Without the digest, outputs with long names that only end differently would share their locks and unfinished work.
-    """
-    data = os.fsencode(name)
-    if len(data) <= _MOST_STEM_BYTES:
-        return name
-    digest = hashlib.blake2b(data, digest_size=_DIGEST_BYTES).hexdigest()
-    return f"{os.fsdecode(data[: _MOST_STEM_BYTES - len(digest) - 1])}~{digest}"
 
 
 _SYSTEMS = frozenset(("9p", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"))

@@ -16,11 +16,9 @@ import fcntl
 import functools
 import itertools
 import os
-import re
 import secrets
 import stat
 import time
-import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -29,41 +27,29 @@ from penstock._secrets import logger
 from penstock.errors import ConfigError, PenstockError, Unreachable
 from penstock.store._files import (
     NO_SECOND_NAME,
-    STAGED_SUFFIX,
-    hidden_stem,
     is_folder,
     is_link,
-    is_staged_name,
     is_there,
     raised,
     remove_tree,
     sync_folder,
     try_to_remove,
 )
+from penstock.store.names import (
+    KEPT_FOLDER,
+    is_staged_for,
+    is_staged_name,
+    nth_staged_name,
+    staged_start,
+    start_of_staged,
+)
 
 Owned: TypeAlias = Callable[[str], "Collection[str] | None"]
 """Maps a folder to the files of the dataset in it, as relative paths, the one that makes it visible last; None if there
 is no dataset."""
 
-MARK_SUFFIX = f".writing{STAGED_SUFFIX}"
-_PIECE = re.compile(r"\.writing-\d{5,}\.staged$")
 _SHOWN = 3
 _log = logger()
-
-
-def mark_path(last: str) -> str:
-    """Return the path of a writer's mark, from the file that makes its dataset visible; see `store.object_folder`."""
-    folder, _, name = last.rpartition("/")
-    return f"{folder}/.{name.lstrip('.')}{MARK_SUFFIX}"
-
-
-def piece_path(mark: str, number: int) -> str:
-    return f"{mark.removesuffix(STAGED_SUFFIX)}-{number:05d}{STAGED_SUFFIX}"
-
-
-def mark_of(path: str) -> str | None:
-    """Return the path of the mark if a file is a mark or a piece of one, else None."""
-    return _PIECE.sub(MARK_SUFFIX, path) if path.endswith(MARK_SUFFIX) or _PIECE.search(path) else None
 
 
 def listed(own: Owned | None, folder: str) -> list[str] | None:
@@ -158,7 +144,7 @@ def drop_replaced(os_module: Any, folder: str, names: Collection[str], target: s
         _remove_listed(os_module, folder, names)
     left = next(unlisted_files(folder, names), None)
     if left is not None:  # a file that appeared at the last moment
-        kept = f"{target}.kept-{secrets.token_hex(4)}"
+        kept = f"{target}{KEPT_FOLDER}{secrets.token_hex(4)}"
         os_module.rename(folder, kept)
         _log.warning(
             "%s: the replaced output contains %s, which isn't part of its dataset: kept as %s", target, left, kept
@@ -180,7 +166,6 @@ def _remove_listed(os_module: Any, folder: str, names: Collection[str]) -> None:
 
 _PIECE_BYTES = 1 << 20
 _MOST_FOLDERS = 1 << 12
-_END_LENGTH = 8 + len(STAGED_SUFFIX)
 
 
 @dataclass(slots=True)
@@ -189,36 +174,6 @@ class Kept:
 
     bytes: int = 0
     hold: bool = False
-
-
-__all__ = [
-    "Kept",
-    "is_staged_for",
-    "make_staged",
-    "nth_staged_name",
-    "remove_others",
-    "remove_own",
-    "staged_name",
-    "staged_start",
-    "take_leftovers",
-    "write_what_differs",
-]
-
-
-def staged_name(name: str, token: str | None = None) -> str:
-    """Return a hidden name for a file; `token` is 8 hex digits, by default random ones."""
-    return f"{staged_start(name)}{token or secrets.token_hex(4)}{STAGED_SUFFIX}"
-
-
-def is_staged_for(entry: str, name: str) -> bool:
-    start = staged_start(name)
-    return entry.startswith(start) and is_staged_name(entry) and len(entry) == len(start) + _END_LENGTH
-
-
-def nth_staged_name(name: str, number: int) -> str:
-    """Return the `number`-th hidden name, from 0, to try for a local file."""
-    # Names with the same truncated form still have different hidden names.
-    return staged_name(name, f"{(zlib.crc32(os.fsencode(name)) + number) & 0xFFFFFFFF:08x}")
 
 
 def give_name(os_module: Any, path: str, name: str) -> bool:
@@ -359,7 +314,7 @@ def _listed_once(folder: str, _pid: int) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     with contextlib.suppress(OSError):
         for entry in filter(is_staged_name, os.listdir(folder)):
-            found.setdefault(entry[:-_END_LENGTH], []).append(entry)
+            found.setdefault(start_of_staged(entry), []).append(entry)
     return found
 
 
@@ -426,10 +381,6 @@ def remove_others(os_module: Any, root: str, names: set[str]) -> None:
                 os_module.unlink(path)
         if folder != root and not os.listdir(folder):
             os_module.rmdir(folder)
-
-
-def staged_start(name: str) -> str:
-    return f".{hidden_stem(name)}."
 
 
 _YOUNG_S = 60.0  # a younger file may not be locked yet by its writer

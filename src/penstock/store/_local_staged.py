@@ -39,11 +39,8 @@ from penstock.store._leftovers import (
     take_leftovers,
     write_what_differs,
 )
-from penstock.store.lock import lock_path
+from penstock.store.names import NEXT, TOGETHER, lock_path
 from penstock.types import Buffer
-
-TOGETHER = "penstock-files"
-"""Stem of the name of the hidden folder of `LocalStagedFiles`."""
 
 _COALESCE_BYTES = 1 << 20
 _WRITEBACK_BYTES = 1 << 24
@@ -392,7 +389,7 @@ def _sweep_indexes(os_module: Any, path: str) -> None:
     """Remove line indexes staged for `path` by an interrupted JSONL writer, because the format may differ now."""
     folder, name = os.path.split(os.path.abspath(path))
     for stem in {name, os.path.splitext(name)[0]}:
-        for suffix in (".idx", ".idx.next"):
+        for suffix in (".idx", f".idx{NEXT}"):
             take_leftovers(os_module, folder, stem + suffix, keep=False)
 
 

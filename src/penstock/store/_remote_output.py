@@ -22,11 +22,12 @@ from penstock._digest import digest
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.store._copies import NoCopy, in_cache_folder
-from penstock.store._leftovers import staged_name, sweep
+from penstock.store._leftovers import sweep
 from penstock.store.base import Store
 from penstock.store.derived import cache_folder, upload_folder
 from penstock.store.local import LocalStaged, LocalStore, output_exists
 from penstock.store.lock import Claim, hold_lock
+from penstock.store.names import LOCK, LOCK_FILE, UPLOAD_CLAIM, object_path, staged_name
 from penstock.store.put import require_writable
 from penstock.types import Buffer
 
@@ -64,7 +65,7 @@ class RemoteClaim(Claim):
     def __init__(self, store: Store, path: str, work: str | None = None) -> None:
         self._store = store
         self._data = path
-        self._path = _owner_path(path)
+        self._path = object_path(path, LOCK)
         require_writable(store, self._path)
         with contextlib.ExitStack() as stack:
             with in_cache_folder(path):
@@ -117,7 +118,7 @@ def forget_claim(store: Store, path: str, work: str) -> None:
     """Remove the object of a writer of this work on any host, after its output is complete."""
     known = None if store.is_local else _owner(store, path)
     if known is not None and known.writer == work:
-        store.delete(_owner_path(path))
+        store.delete(object_path(path, LOCK))
 
 
 def is_at_work(path: str) -> bool:
@@ -132,7 +133,7 @@ def is_at_work(path: str) -> bool:
 
 def upload_lock(cache: str, path: str) -> str:
     """Return the file that a running writer of `path` locks in its cache folder."""
-    return os.path.join(cache, "locks", f"upload-{digest(path)}.lock")
+    return os.path.join(cache, "locks", f"upload-{digest(path)}{LOCK_FILE}")
 
 
 def is_dead(host: str, cache: str, path: str) -> bool:
@@ -147,16 +148,11 @@ def is_dead(host: str, cache: str, path: str) -> bool:
     return False
 
 
-def _owner_path(path: str) -> str:
-    folder, _, name = path.rpartition("/")
-    return f"{folder}/.{name}.lock.staged"
-
-
 def _owner(store: Store, path: str) -> Owner | None:
     """Return the current writer recorded in the store; an empty `Owner` if its object can't be read."""
     seen = store.origin
     try:
-        return msgspec.json.decode(seen.get(_owner_path(path)), type=Owner)
+        return msgspec.json.decode(seen.get(object_path(path, LOCK)), type=Owner)
     except NotFound:
         return None
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -286,8 +282,7 @@ class RemoteStaged:
 
     def _publish_large(self, local_path: str, create: bool) -> bool:
         remote = self._uploads()
-        folder, _, name = self._key.rpartition("/")
-        claim = f"{folder}/.{name}.claim.staged".removeprefix("/")
+        claim = object_path(self._key, UPLOAD_CLAIM)
         with contextlib.ExitStack() as stack:
             if create:
                 empty = stack.enter_context(_empty_file(local_path))
@@ -354,7 +349,7 @@ def publish(staged: Sequence[Staged]) -> None:
 
 @contextlib.contextmanager
 def _empty_file(beside: str) -> Generator[str]:
-    staged = LocalStore().stage(beside + ".claim")
+    staged = LocalStore().stage(f"{beside}-claim")
     try:
         staged.sync()
         yield staged.hidden_path

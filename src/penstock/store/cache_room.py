@@ -28,6 +28,7 @@ from penstock._digest import digest
 from penstock.store._leftovers import remove_if_dead
 from penstock.store.derived import cache_folder, remove_published
 from penstock.store.lock import hold_lock, locked_file
+from penstock.store.names import LOCK_FILE
 
 COPY_NAME = re.compile(r"^[0-9a-f]{32}\.(copy|json|lock)$")
 _NOTE = re.compile(r"^[0-9a-f]{32}\.seen$")
@@ -88,7 +89,7 @@ class Room:
         for _, one_bytes, path in sorted(found):
             if self.used_bytes + size_bytes + spare_bytes <= allowed_bytes:
                 break
-            if path.endswith(".lock"):
+            if path.endswith(LOCK_FILE):
                 remove_if_dead(path)
             else:
                 remove_published(path)
@@ -100,7 +101,7 @@ class Room:
 @contextlib.contextmanager
 def room_in(folder: str) -> Generator[Room]:
     """Yield the total of the copies in `folder`, locked for this process."""
-    with locked_file(os.path.join(folder, "budget.lock")) as fd:
+    with locked_file(os.path.join(folder, f"budget{LOCK_FILE}")) as fd:
         room = Room()
         with contextlib.suppress(OSError):
             room = _read(fd, folder)
@@ -243,10 +244,10 @@ def _computed(folder: str) -> Iterator[Found]:
 
 
 def _remove_computed(path: str) -> None:
-    with contextlib.suppress(OSError), hold_lock(path + ".lock", wait=False) as had:
+    with contextlib.suppress(OSError), hold_lock(path + LOCK_FILE, wait=False) as had:
         if had:
             remove_published(path)
-            os.unlink(path + ".lock")
+            os.unlink(path + LOCK_FILE)
 
 
 def _sizes(path: str) -> Iterator[int]:

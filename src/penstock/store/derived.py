@@ -34,6 +34,7 @@ from penstock.store._files import named
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
 from penstock.store.mapped import map_open
+from penstock.store.names import LOCK_FILE
 from penstock.store.put import aborting
 
 _nothing: ContextVar[bool] = ContextVar("keeps_nothing", default=False)
@@ -367,7 +368,7 @@ class DerivedCache:
 
 
 def _found_or_made(path: str, key: str, dtype: str, feed: Callable[[Put], None]) -> NDArray[Any] | None:
-    with hold_lock(path + ".lock"):
+    with hold_lock(path + LOCK_FILE):
         found = _mapped(path, key, dtype)
         if found is None:
             require_publishable(path)
@@ -399,7 +400,7 @@ def _publish(path: str, key: str, dtype: str, feed: Callable[[Put], None]) -> No
         staged.abort()
         if not isinstance(error, OSError):
             with contextlib.suppress(OSError):
-                os.unlink(path + ".lock")
+                os.unlink(path + LOCK_FILE)
         raise
     staged.commit()
     write_record(path, _about(key, dtype, count), digest.hexdigest())

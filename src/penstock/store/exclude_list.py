@@ -39,6 +39,7 @@ from penstock.store.base import Store
 from penstock.store.dry import dry_place
 from penstock.store.local import LocalStore
 from penstock.store.lock import hold_lock
+from penstock.store.names import LOCK_FILE, NEXT
 from penstock.store.place import Place, place_of
 from penstock.store.put import put
 from penstock.types import IntArray
@@ -53,10 +54,10 @@ BESIDE = f"{SIDE}{SUFFIX}"
 CERTIFICATE = ".certificate.json"
 """Suffix of certificates of `purge`."""
 
-WAITING = f".penstock{SUFFIX}.next"
+WAITING = f".penstock{SUFFIX}{NEXT}"
 """Suffix of the name of a list whose data is about to become visible."""
 
-OURS = (BESIDE, f"{BESIDE}.lock", WAITING)
+OURS = (BESIDE, f"{BESIDE}{LOCK_FILE}", WAITING)
 """Suffixes of lists, of their locks and of waiting lists, which aren't data."""
 
 NOT_SHOWN = (NotFound, Denied, Unsupported)
@@ -210,7 +211,7 @@ def change_list(
     if not place.store.is_local:
         what = "an exclude list must be a local file: elsewhere, concurrent writers would lose entries"
         raise ConfigError(what, path=place.path, hint="Write a local file with --excludes (list=), and copy it")
-    lock, writes = f"{place.path}.lock", dry_place(place) if dry_run else place
+    lock, writes = f"{place.path}{LOCK_FILE}", dry_place(place) if dry_run else place
     with _refused(place), _rehearsed(writes.store, lock) if dry_run else _held(lock):
         before = read_list(place.store, place.path).entries if place.exists() else ()
         after = tuple(change(before))

@@ -12,13 +12,12 @@ from typing import Any
 
 from penstock._optional import require
 from penstock.errors import ConfigError, NotFound, PenstockError, Unreachable
-from penstock.store._files import is_staged_name
-from penstock.store._leftovers import staged_name
 from penstock.store._objects import strong
 from penstock.store._remote_output import RemoteStaged
 from penstock.store._requests import cut_answers, plan_requests
 from penstock.store.base import Head, Range, require_inside
 from penstock.store.local import output_exists
+from penstock.store.names import is_staged_name, staged_name
 from penstock.store.remote import Remote
 
 _VERSIONS = ("ETag", "etag", "oid", "version")

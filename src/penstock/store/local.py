@@ -50,10 +50,11 @@ from penstock.store._files import (
 )
 from penstock.store._leftovers import Kept, Owned, drop_second_names, give_name, require_replaceable
 from penstock.store._links import LinkGuard
-from penstock.store._local_staged import TOGETHER, LocalStaged, LocalStagedFiles, LocalStagedFolder
+from penstock.store._local_staged import LocalStaged, LocalStagedFiles, LocalStagedFolder
 from penstock.store.base import Store
 from penstock.store.lock import Claim, LocalClaim
 from penstock.store.mapped import map_open
+from penstock.store.names import TOGETHER
 from penstock.store.transaction import OutputFiles, Transaction, complete_commit, output_files, paths_of, read_committed
 
 ResultT = TypeVar("ResultT")

@@ -19,7 +19,8 @@ from collections.abc import Generator
 from typing import Any
 
 from penstock.errors import ConfigError, PrepareError
-from penstock.store._files import hidden_stem, make_folders, named, sync_folder, try_to_remove
+from penstock.store._files import make_folders, named, sync_folder, try_to_remove
+from penstock.store.names import LOCK_FILE, STAGING, hidden_path, lock_path
 
 _ANOTHER_THING = {errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.ENODEV}
 
@@ -115,15 +116,8 @@ def _is_file_of(fd: int, path: str) -> bool:
 
 
 _MOST_HOLDER_BYTES = 300
-LOCK_NAME = ".lock"
-"""Second name of a lock in the staging directory."""
 _OPEN_TRIES = 10  # the holder may give the file its second name meanwhile
 _held: weakref.WeakSet[LocalClaim] = weakref.WeakSet()
-
-
-def lock_path(path: str) -> str:
-    folder, name = os.path.split(os.path.abspath(path))
-    return os.path.join(folder, f".{hidden_stem(name)}.lock.staged")
 
 
 def block_old_writers(os_module: Any, path: str) -> None:
@@ -133,8 +127,7 @@ def block_old_writers(os_module: Any, path: str) -> None:
 
 
 def _second_name(path: str) -> str:
-    folder, name = os.path.split(os.path.abspath(path))
-    return os.path.join(folder, f".{hidden_stem(name)}.new", LOCK_NAME)
+    return os.path.join(hidden_path(os.path.abspath(path), STAGING), LOCK_FILE)
 
 
 class Claim:

@@ -23,12 +23,12 @@ from penstock._arrays import byte_view
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PrepareError, Truncated
 from penstock.store._copies import NoCopy, in_cache_folder
-from penstock.store._leftovers import mark_path, piece_path
 from penstock.store._remote_output import is_dead, upload_lock
 from penstock.store.base import StagedView, Store
 from penstock.store.derived import cache_folder
 from penstock.store.local import output_exists
 from penstock.store.lock import hold_lock
+from penstock.store.names import WORK, writing_path, writing_piece_path
 from penstock.store.put import put, require_writable
 from penstock.types import Buffer
 
@@ -38,7 +38,7 @@ SAVE_EVERY = 64
 """Number of files listed in one piece of the mark."""
 
 _BLOCK_BYTES = 1 << 22
-_SHARED_PLAN = ".work/plan"
+_SHARED_PLAN = f"{WORK}/plan"
 """Plan in a folder that several workers fill; see `penstock.engine.work`."""
 
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class ObjectFolder:
         self._waiting: dict[str, Staged] = {}
         self._open: dict[str, Staged] = {}
         self._root = f"{path}/{part}".rstrip("/")
-        self._mark_path = mark_path(f"{path}/{held[-1]}")
+        self._mark_path = writing_path(f"{path}/{held[-1]}")
         self._new: dict[str, tuple[int, str]] = {}
         self._pieces = 0
         self._guard = threading.Lock()
@@ -233,7 +233,7 @@ class ObjectFolder:
     def _end(self) -> None:
         for number in range(max(self._pieces, self._most_pieces)):
             with contextlib.suppress(OSError):
-                self._store.delete(piece_path(self._mark_path, number))
+                self._store.delete(writing_piece_path(self._mark_path, number))
         with contextlib.suppress(OSError):
             self._store.delete(self._mark_path)
         self._failed = True  # there is nothing left to remove
@@ -241,7 +241,7 @@ class ObjectFolder:
 
     def _save(self) -> None:
         piece = Mark(self._mark.writer, self._mark.host, self._mark.cache, self._new)
-        put(self._store, piece_path(self._mark_path, self._pieces), msgspec.json.encode(piece))
+        put(self._store, writing_piece_path(self._mark_path, self._pieces), msgspec.json.encode(piece))
         self._pieces, self._new = self._pieces + 1, {}
 
     def _names(self) -> list[str]:
@@ -304,7 +304,7 @@ class _Part(StagedView):
 
 def is_unfinished(store: Store, last: str) -> bool:
     """Return whether a remote dataset with this last file has a running or killed writer."""
-    return not store.is_local and store.exists(mark_path(last)) and not store.exists(last)
+    return not store.is_local and store.exists(writing_path(last)) and not store.exists(last)
 
 
 def require_finished(store: Store, last: str) -> None:
@@ -317,7 +317,7 @@ def require_no_writer(store: Store, last: str) -> None:
     """Raise `PrepareError` if a writer is, or may be, writing the dataset with this last file."""
     if store.is_local:
         return
-    path, mark = last.rpartition("/")[0], mark_path(last)
+    path, mark = last.rpartition("/")[0], writing_path(last)
     known = _read_mark(store.origin, mark)
     if known is None:
         return
@@ -331,20 +331,20 @@ def require_no_writer(store: Store, last: str) -> None:
 def take_back(store: Store, last: str) -> None:
     """Mark a dataset as unfinished work of this machine, so that the next writer writes it again."""
     mark = Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {})
-    put(store, mark_path(last), msgspec.json.encode(mark))
+    put(store, writing_path(last), msgspec.json.encode(mark))
     store.delete(last)
 
 
 def sweep_mark(store: Store, last: str) -> None:
     """Remove the mark of a writer that was killed after its dataset was complete."""
     with contextlib.suppress(OSError):
-        store.delete(mark_path(last))
+        store.delete(writing_path(last))
 
 
 def _read_marks(store: Store, path: str) -> tuple[Mark | None, int]:
     """Return the mark with the files of its pieces, and the number of pieces; ignore pieces of earlier writers."""
     found, number = _read_mark(store, path), 0
-    while found is not None and (piece := _read_mark(store, piece_path(path, number))) is not None:
+    while found is not None and (piece := _read_mark(store, writing_piece_path(path, number))) is not None:
         if piece.writer == found.writer:
             found.done |= piece.done
         number += 1

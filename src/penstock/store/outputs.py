@@ -28,6 +28,7 @@ from penstock.store.exclude_list import require_no_list
 from penstock.store.find import find_files
 from penstock.store.local import output_exists
 from penstock.store.lock import Claim, HeldClaims
+from penstock.store.names import NEXT, STAGED
 from penstock.store.object_folder import open_objects, require_no_writer
 from penstock.store.patterns import is_pattern
 from penstock.store.place import absolute, is_url
@@ -36,10 +37,7 @@ StoreT = TypeVar("StoreT", bound=Store)
 
 _ELSEWHERE = "Choose another output"
 _SHORTER = "Choose a shorter one"
-NEXT = ".next"
-"""Suffix of a file that is about to replace another one."""
-
-_OWN_NAMES = (".penstock", f".penstock{NEXT}", ".staged")
+_OWN_NAMES = (".penstock", f".penstock{NEXT}", STAGED)
 """Suffixes of side files and of hidden files."""
 _NO_FILE_HERE = (errno.EACCES, errno.EPERM, errno.EROFS)
 _NONE: Mapping[str, os.stat_result] = MappingProxyType({})

@@ -5,16 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import re
 from collections.abc import Generator, Sequence
 from typing import TypeVar
 
 from penstock._limits import MOST_DOCUMENT_BYTES
 from penstock.abc import Staged
 from penstock.errors import ConfigError, Denied, PenstockError, TooLarge, Unreachable, Unsupported
-from penstock.store._files import STAGED_SUFFIX, files_below, hidden_stem, is_folder, is_there
+from penstock.store._files import files_below, is_folder, is_there
 from penstock.store.base import NamedLate, StagedFolder, Store
 from penstock.store.memory import MemoryStore
+from penstock.store.names import BACKUP, STAGED, UNFINISHED, hidden_name, written_stem
 from penstock.types import Buffer
 
 
@@ -135,7 +135,7 @@ def back_up(store: Store, path: str) -> str:
     """
     name = path
     for number in itertools.count():
-        name = f"{path}.bak{number or ''}"
+        name = f"{path}{BACKUP}{number or ''}"
         store.sweep(name)
         if not store.exists(name):
             break
@@ -166,12 +166,11 @@ def _copy(store: Store, path: str, copy: Staged) -> None:
 SMALL_BYTES = 1 << 20
 """Size limit for `read_small`."""
 
-HIDDEN = (STAGED_SUFFIX, ".unfinished")
+HIDDEN = (STAGED, UNFINISHED)
 """Suffixes of hidden files."""
 
 _WORTH_A_LISTING = 16
 _MOST_FOLDERS = 1 << 10
-_HIDDEN_END = re.compile(r"\.(?:unfinished|(?:lock|writing)\.staged|[0-9a-f]{8}\.staged)$")
 
 
 def read_small(store: Store, *paths: str) -> Store:
@@ -220,14 +219,13 @@ class NamesBeside:
     def has_unfinished(self, path: str) -> bool:
         """Return whether hidden files of a writer of `path` exist; `HIDDEN` are among the suffixes."""
         folder, name = os.path.split(path)
-        return f".{hidden_stem(name)}" in self._hidden_in(folder)
+        return hidden_name(name, "") in self._hidden_in(folder)
 
     def _hidden_in(self, folder: str) -> frozenset[str]:
         """Return the prefixes of the hidden names in a folder."""
         found = self._hidden.get(folder)
         if found is None:
-            ends = ((name, _HIDDEN_END.search(name)) for name in self.names_in(folder))
-            found = frozenset(name[: end.start()] for name, end in ends if end is not None)
+            found = frozenset(filter(None, map(written_stem, self.names_in(folder))))
             self._hidden[folder] = found
         return found
 

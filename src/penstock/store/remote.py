@@ -17,14 +17,13 @@ from urllib.parse import unquote, urlsplit
 from penstock._secrets import redact
 from penstock.abc import Staged
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
-from penstock.store._files import is_staged_name
 from penstock.store._fork_helper import Transport, transport
-from penstock.store._leftovers import is_staged_for, mark_of, mark_path, staged_start
 from penstock.store._objects import Reply
 from penstock.store._remote_output import RemoteStaged, publish
 from penstock.store._requests import Counters, RemoteOptions, Traffic, cut_answers, plan_requests
 from penstock.store.base import Head, Range, RangesIgnored, Store, require_inside
 from penstock.store.local import output_exists
+from penstock.store.names import is_staged_for, is_staged_name, staged_start, writing_path, writing_path_of
 from penstock.store.patterns import alternatives
 
 SCHEMES = ("s3", "gs", "az", "azure", "http", "https")
@@ -268,9 +267,9 @@ class RemoteStore(Remote):
         """
         with contextlib.suppress(OSError, PenstockError):
             keys = self._transport.list(self.key_of(path), first_only=False)
-            marked = {mark_path(key) for key in keys}
+            marked = {writing_path(key) for key in keys}
             for key in keys:
-                mark = mark_of(key)
+                mark = writing_path_of(key)
                 if is_staged_name(key.rpartition("/")[2]) and (mark is None or mark in marked):
                     self._transport.delete(key)
 

@@ -27,8 +27,9 @@ from penstock._arrays import byte_view
 from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Unreachable
 from penstock.store.base import Store
+from penstock.store.names import NEXT
 from penstock.store.place import Place
-from penstock.store.side_file import NEXT, promote
+from penstock.store.side_file import promote
 from penstock.types import IntArray, Manifest
 
 SUFFIX = ".penstock.rows"

@@ -30,7 +30,8 @@ from penstock.abc import Staged
 from penstock.codec.hashes import BLOCK_BYTES
 from penstock.errors import Corrupt, Denied, NotFound, PenstockError
 from penstock.store.base import Store
-from penstock.store.outputs import NEXT, require_own_side_file
+from penstock.store.names import NEXT
+from penstock.store.outputs import require_own_side_file
 from penstock.store.put import aborting, put
 from penstock.types import Action, Manifest
 

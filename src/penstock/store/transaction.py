@@ -35,7 +35,6 @@ from typing import Any, Self, TypeVar, cast
 from penstock.errors import ConfigError, Corrupt, PenstockError, PrepareError, UnsafeData, Unsupported
 from penstock.store._files import (
     NamingOs,
-    hidden_stem,
     is_there,
     output_exists,
     read_range,
@@ -47,7 +46,8 @@ from penstock.store._files import (
 )
 from penstock.store._leftovers import Kept, take_leftovers
 from penstock.store._local_staged import LocalStaged
-from penstock.store.lock import LOCK_NAME, Claim, LocalClaim, block_old_writers, lock_path
+from penstock.store.lock import Claim, LocalClaim, block_old_writers
+from penstock.store.names import COMMIT_LOG, LOCK_FILE, NEW_LOG_NAME, STAGING, hidden_path, lock_path
 
 ResultT = TypeVar("ResultT")
 
@@ -80,11 +80,11 @@ class OutputFiles:
 
     @property
     def staging_path(self) -> str:
-        return self._hidden("new")
+        return hidden_path(self.path, STAGING)
 
     @property
     def log_path(self) -> str:
-        return self._hidden("commit")
+        return hidden_path(self.path, COMMIT_LOG)
 
     def path_of(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -109,9 +109,6 @@ class OutputFiles:
     @property
     def _hint(self) -> str:
         return f"If you don't know who made it, remove {self.log_path}"
-
-    def _hidden(self, suffix: str) -> str:
-        return os.path.join(self.folder, f".{hidden_stem(self.names[0])}.{suffix}")
 
 
 def output_files(path: str) -> OutputFiles:
@@ -272,9 +269,6 @@ def _snapshot(files: OutputFiles) -> tuple[dict[str, str | None], list[tuple[int
 def _identity(path: str) -> tuple[int, ...] | None:
     found = status_of(os.stat, path)
     return None if found is None else (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-
-
-_NEW_LOG = ".log"
 
 
 class Transaction:
@@ -438,7 +432,7 @@ class Transaction:
             raise ConfigError(what, path=path, hint="Remove it, or choose another output") from None
 
     def _write_log(self, data: bytes) -> None:
-        path = self.files.staged_path_of(_NEW_LOG)
+        path = self.files.staged_path_of(NEW_LOG_NAME)
         fd = self._os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         try:
             view = memoryview(data)
@@ -471,7 +465,7 @@ def complete_commit(files: OutputFiles, os_module: Any = os) -> None:
         remove_tree(os_module, files.staging_path)
     elif is_there(files.staging_path):
         with contextlib.suppress(OSError):  # files of a run that was killed before its commit stay
-            for name in {_NEW_LOG, LOCK_NAME}.intersection(os.listdir(files.staging_path)):
+            for name in {NEW_LOG_NAME, LOCK_FILE}.intersection(os.listdir(files.staging_path)):
                 os_module.unlink(files.staged_path_of(name))
             os_module.rmdir(files.staging_path)
 

@@ -17,10 +17,11 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from penstock.errors import NotFound, PenstockError
-from penstock.store._files import hidden_stem, is_folder, is_there, remove_tree
+from penstock.store._files import is_folder, is_there, remove_tree
 from penstock.store._leftovers import make_staged, take_leftovers
 from penstock.store.base import Store
 from penstock.store.local import LocalStore
+from penstock.store.names import REPLACED, UNFINISHED, WORK, hidden_path
 from penstock.store.outputs import sweep_killed
 from penstock.store.place import Place, absolute
 from penstock.store.put import put
@@ -31,8 +32,7 @@ ResultT = TypeVar("ResultT")
 
 
 def mark_path(target_path: str) -> str:
-    folder, name = os.path.split(absolute(target_path))
-    return os.path.join(folder, f".{hidden_stem(name)}.unfinished")
+    return hidden_path(absolute(target_path), UNFINISHED)
 
 
 def set_mark(store: Store, target_path: str, what: dict[str, Any], told: Any = None) -> None:
@@ -192,12 +192,12 @@ def keeping(place: Place, files: Sequence[str], *, replaces: bool) -> Generator[
     replaced = Replaced(place, tuple(dict.fromkeys(path.rstrip("/") for path in paths)))
     parent, name = os.path.split(os.path.abspath(replaced.paths[0]))
     if place.is_local:
-        take_leftovers(os, parent, f"{name}.replaced", keep=False)  # left by a killed run
+        take_leftovers(os, parent, f"{name}{REPLACED}", keep=False)  # left by a killed run
     there = [number for number, path in enumerate(replaced.paths) if replaces and place.is_local and is_there(path)]
     if not there:
         yield replaced
         return
-    replaced.backup, fd = make_staged(os, parent, f"{name}.replaced", is_folder=True)
+    replaced.backup, fd = make_staged(os, parent, f"{name}{REPLACED}", is_folder=True)
     try:
         for number in there:
             _give_second_names(replaced.paths[number], os.path.join(replaced.backup, str(number)))
@@ -210,7 +210,7 @@ def keeping(place: Place, files: Sequence[str], *, replaces: bool) -> Generator[
 def _give_second_names(path: str, name: str) -> None:
     """Hard-link a file, or all files of a directory, to a second name; copy them if there are no hard links."""
     if is_folder(path):
-        unfinished = shutil.ignore_patterns(".work")  # a distributed job in an output folder, which may be in use
+        unfinished = shutil.ignore_patterns(WORK)  # a distributed job in an output folder, which may be in use
         shutil.copytree(path, name, symlinks=True, ignore=unfinished, copy_function=_link)
     else:
         _link(path, name)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.errors import NotFound, PenstockError
-from penstock.store._files import is_staged_name
+from penstock.store.names import is_staged_name
 from penstock.testing.equality import same_samples
 from penstock.types import Sample
 

@@ -23,8 +23,9 @@ from penstock.store._files import on_network
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import file_key
+from penstock.store.names import NEXT
 from penstock.store.put import aborting
-from penstock.store.side_file import NEXT, file_facts, is_next
+from penstock.store.side_file import file_facts, is_next
 from penstock.types import IntArray
 
 Run = Callable[[Callable[[LineRange], Lines], Iterable[LineRange]], Iterable[Lines]]

@@ -23,8 +23,8 @@ from penstock.formats.jsonl.energon import energon_index_path
 from penstock.formats.jsonl.scan import fault_of
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
+from penstock.store.names import NEXT, STAGED
 from penstock.store.place import same_file
-from penstock.store.side_file import NEXT
 from penstock.types import IntArray, Severity
 
 MEGATRON_HEAD = b"MMIDIDX\0\0"
@@ -214,7 +214,7 @@ def _counts_characters(store: Store, path: str, start: int, length: int) -> bool
 _SUFFIXES = (".jsonl", ".ndjson")
 _PICKLE_HEAD = b"\x80"
 _LINE_END_BYTES = 2
-_NEVER_LINES = (".idx", ".penstock", ".next", ".pbin", ".staged")
+_NEVER_LINES = (".idx", ".penstock", NEXT, ".pbin", STAGED)
 
 
 def require_own_index(store: Store, path: str | None, index_path: str, flavor: str, *, has_data: bool) -> None:

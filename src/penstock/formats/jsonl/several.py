@@ -22,10 +22,10 @@ from penstock.formats.jsonl.source import JsonlSource, open_text
 from penstock.formats.jsonl.text import COMPRESSED, Text, compression_of
 from penstock.store.base import Store
 from penstock.store.find import files_of_all, find_files, one_store, survey
+from penstock.store.names import NEXT
 from penstock.store.patterns import alternatives, is_pattern
 from penstock.store.place import absolute, place_of
 from penstock.store.put import NamesBeside, read_small
-from penstock.store.side_file import NEXT
 from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
 
 NAME = "jsonl-files"

@@ -41,9 +41,9 @@ from penstock.store.base import Store, require_inside
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import OpenedFile, file_key
 from penstock.store.memory import MemoryStore
+from penstock.store.names import NEXT
 from penstock.store.place import Place, absolute
 from penstock.store.put import NamesBeside, read_small
-from penstock.store.side_file import NEXT
 from penstock.store.telling import told
 from penstock.types import Extent, IntArray
 

@@ -25,7 +25,7 @@ from penstock.engine.options import NumberCounter, RunOptions
 from penstock.engine.parts import PartName, made_of
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Job
-from penstock.engine.work import HEAD_NAME, OF_METADATA, SCRATCH, Work, is_complete, open_work, scratch, work_folder
+from penstock.engine.work import HEAD_NAME, SCRATCH, Work, is_complete, open_work, scratch, work_folder
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.formats.samples.webdataset.find import are_as_indexed, require_random_access
 from penstock.formats.samples.webdataset.key_index import KEYS
@@ -54,6 +54,7 @@ from penstock.prepare.energon.plan import (
     plan_meta,
 )
 from penstock.store.fingerprint import states_of
+from penstock.store.names import METADATA_WORK
 from penstock.store.outputs import claimed
 from penstock.store.place import Place
 from penstock.store.put import put_new
@@ -443,7 +444,7 @@ def _split_sizes(meta: MetaFiles, counts: Mapping[str, int]) -> dict[str, tuple[
 
 
 def folder_of(dataset: Place) -> WorkFolder:
-    return work_folder(dataset, inside=True, name=OF_METADATA)
+    return work_folder(dataset, inside=True, name=METADATA_WORK)
 
 
 def forget(dataset: Place, done: Plan | None = None) -> None:

@@ -27,7 +27,7 @@ from penstock.engine.options import NumberCounter, RunOptions
 from penstock.engine.parts import PartName, get_part, made_of, put_part
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Job, run
-from penstock.engine.work import OF_METADATA, Work, is_complete, open_work, peek, work_folder
+from penstock.engine.work import Work, is_complete, open_work, peek, work_folder
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.executors import AnyExecutor
 from penstock.formats.samples.folder.files import INDEX
@@ -55,6 +55,7 @@ from penstock.prepare.media.rows import (
     read_rows,
 )
 from penstock.store.local import LocalStore
+from penstock.store.names import METADATA_WORK
 from penstock.store.outputs import claimed
 from penstock.store.place import Given, Place, dataset_at
 from penstock.store.put import require_writable
@@ -277,7 +278,7 @@ class MediaJob(Job[MediaSummary]):
 
     @property
     def folder(self) -> WorkFolder:
-        return work_folder(self.output, inside=True, name=OF_METADATA)
+        return work_folder(self.output, inside=True, name=METADATA_WORK)
 
     @property
     def tasks(self) -> Sequence[MediaTask]:

@@ -26,10 +26,10 @@ from penstock.formats._planes import EDGE_TOKENS, base_at
 from penstock.prepare.tokens.encode import Dropped, Encoding
 from penstock.prepare.tokens.request import Request
 from penstock.store.exclude_list import Entry
+from penstock.store.names import NEXT
 from penstock.store.outputs import output_path
 from penstock.store.place import Place
 from penstock.store.row_map import row_map_path, settle_row_map, write_row_map
-from penstock.store.side_file import NEXT
 from penstock.types import IntArray, Manifest
 
 _SHUFFLED = "shuffled"

@@ -12,7 +12,6 @@ from penstock._secrets import redact
 from penstock._threads import Pool
 from penstock.check.summary import manifest_of
 from penstock.engine.folder import name_beside
-from penstock.engine.work import INSIDE, OF_METADATA
 from penstock.errors import NotFound, PenstockError
 from penstock.formats import SUFFIXES, sniff
 from penstock.formats._exclusions import stored
@@ -20,6 +19,7 @@ from penstock.formats._unrecognised import looks_like_recipe
 from penstock.formats.samples.folder.files import MEDIA
 from penstock.store.derived import NotAtHand, at_hand_only
 from penstock.store.find import peek_names
+from penstock.store.names import METADATA_WORK, NEXT, WORK
 from penstock.store.place import Given, Place, place_of
 from penstock.view.facts.bounds import Figure
 from penstock.view.facts.dataset import Split, samples_of, side_file_of, splits_of, tokens_of
@@ -38,11 +38,10 @@ MOST_FOLDERS = 4096
 """Limit on the directories of this machine that are listed."""
 
 _AT_ONCE = 16
-_PARTS = (".idx", ".penstock", ".jsonl.idx", ".tar.idx", ".exclude.jsonl", ".certificate.json", ".next")
+_PARTS = (".idx", ".penstock", ".jsonl.idx", ".tar.idx", ".exclude.jsonl", ".certificate.json", NEXT)
 _SUFFIXES = (".pbin", *SUFFIXES["jsonl"], ".parquet", ".arrow", ".bin", ".ds", ".zarr", ".npy")
 _OTHERS = ("index.json", ".nv-meta", "state.json", "dataset_dict.json", ".zgroup", "zarr.json")
-_MARKS = (*_OTHERS, ".penstock", INSIDE, OF_METADATA)
-_WORK = "work"
+_MARKS = (*_OTHERS, ".penstock", WORK, METADATA_WORK)
 _HEAD_BYTES = 4096
 
 NOT_READ = "the index is read when the dataset is opened"
@@ -160,7 +159,7 @@ def _described(place: Place, name: str) -> OnShelf | None:
     if place.path.endswith(RECIPES):
         return OnShelf(shown, "recipe") if _may_be_recipe(place) else None
     warnings: list[str] = []
-    if any(one.exists() for one in (place.child(INSIDE), place.child(OF_METADATA), name_beside(place, _WORK))):
+    if any(one.exists() for one in (place.child(WORK), place.child(METADATA_WORK), name_beside(place, WORK))):
         warnings.append(f"unfinished: `penstock status {shlex.quote(place.shown)}`")
     format: str | None = None
     try:
@@ -201,8 +200,8 @@ def _is_small(place: Place) -> bool:
 
 def _made_by(name: str) -> str | None:
     """Return the name of the output of a staging directory; None for other names."""
-    is_work = name.startswith(".") and name.endswith(f".{_WORK}") and len(name) > len(f"..{_WORK}")
-    return name[1 : -len(f".{_WORK}")] if is_work and name != OF_METADATA else None
+    is_work = name.startswith(".") and name.endswith(WORK) and len(name) > len("." + WORK)
+    return name[1 : -len(WORK)] if is_work and name != METADATA_WORK else None
 
 
 def _size(place: Place, opened: Opened) -> int | None:

@@ -11,11 +11,10 @@ from penstock._threads import Pool
 from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 from penstock.errors import ConfigError, NotFound, UnsafeData
 from penstock.formats.samples.leftovers import is_leftover
-from penstock.store._files import is_staged_name
 from penstock.store._links import walk_files
 from penstock.store.base import Store
 from penstock.store.exclude_list import OURS as LISTS
-from penstock.store.outputs import NEXT
+from penstock.store.names import METADATA_WORK, NEXT, is_staged_name
 
 NV_META = ".nv-meta"
 INDEX = f"{NV_META}/index.sqlite"
@@ -109,7 +108,7 @@ def is_text(name: str) -> bool:
 
 def _is_ours(name: str) -> bool:
     return (
-        name.startswith((f"{NV_META}/", f"{NV_META}.work/"))
+        name.startswith((f"{NV_META}/", f"{METADATA_WORK}/"))
         or name.endswith((SIDE_SUFFIX, SIDE_SUFFIX + NEXT, *LISTS))
         or any(is_staged_name(piece) for piece in name.split("/"))
     )

@@ -48,10 +48,10 @@ from penstock.formats.tokens.zarr.meta import (
 )
 from penstock.store.base import StagedFolder, Store
 from penstock.store.local import output_exists
+from penstock.store.names import NEXT
 from penstock.store.object_folder import is_unfinished, require_finished
 from penstock.store.outputs import open_folder, output_path, require_own_side_file
 from penstock.store.side_file import (
-    NEXT,
     contradiction,
     file_binding,
     load_manifest,

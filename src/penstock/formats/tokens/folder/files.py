@@ -22,11 +22,10 @@ from penstock.formats.tokens.folder.index import (
 )
 from penstock.store._files import is_link
 from penstock.store.base import Store
-from penstock.store.side_file import NEXT
+from penstock.store.names import NEXT, WORK
 from penstock.types import IntArray, Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
-WORK = ".work"
 """Folder of unfinished work in a folder of token files."""
 _IN_FILES = ("pbin", "megatron")
 _PLANES = (f"{INDEX_NAME}.planes", f"{INDEX_NAME}.plane.")

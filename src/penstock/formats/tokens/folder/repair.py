@@ -16,7 +16,7 @@ from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
 from penstock.formats._side_checks import repaired
 from penstock.formats.tokens.common import document_runs
-from penstock.formats.tokens.folder.files import SIDE_NAME, WORK, folder_of, manifest_of, read_index_bytes
+from penstock.formats.tokens.folder.files import SIDE_NAME, folder_of, manifest_of, read_index_bytes
 from penstock.formats.tokens.folder.found import find_token_files
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
@@ -30,8 +30,9 @@ from penstock.formats.tokens.folder.index import (
 )
 from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
 from penstock.store.base import Store
+from penstock.store.names import NEXT, WORK
 from penstock.store.put import put
-from penstock.store.side_file import NEXT, encode_manifest, is_next, load_manifest, sweep_next
+from penstock.store.side_file import encode_manifest, is_next, load_manifest, sweep_next
 from penstock.types import Action, Finding, Manifest, OpenOptions
 
 _INDEX_CODES = (f"{NAME}.index", f"{NAME}.unfinished", f"{NAME}.max-token-id")

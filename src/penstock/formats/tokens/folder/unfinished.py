@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from penstock._secrets import redact
 from penstock.errors import NotFound, PrepareError
-from penstock.formats.tokens.folder.files import WORK, read_index_bytes
+from penstock.formats.tokens.folder.files import read_index_bytes
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
 from penstock.store._files import is_folder
 from penstock.store.base import Store
+from penstock.store.names import WORK
 
 _COMMIT_FILES = (
     *(INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/.info.yaml", ".zgroup", ".zarray", "zarr.json"),

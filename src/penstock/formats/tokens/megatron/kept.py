@@ -32,7 +32,8 @@ from penstock.formats.tokens.megatron.layout import (
     side_file_path,
 )
 from penstock.store.base import Store
-from penstock.store.side_file import NEXT, move_file, promote
+from penstock.store.names import NEXT
+from penstock.store.side_file import move_file, promote
 from penstock.store.transaction import output_files, read_log
 
 KEPT = "megatron.replaced"

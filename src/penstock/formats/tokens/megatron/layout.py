@@ -15,6 +15,7 @@ from penstock.formats._findings import Problem
 from penstock.formats._manifest import side_path
 from penstock.formats.tokens.ids import id_limit, ids_dtype
 from penstock.store.base import Store
+from penstock.store.names import NEW_INDEX, OLD_INDEX, REPLACED
 from penstock.store.put import beginning_of
 from penstock.store.side_file import DATA, Facts, blocks_of, file_binding, fitting_manifest
 from penstock.types import Manifest
@@ -28,7 +29,6 @@ HEADER_BYTES = 34
 MOST_LENGTH = (1 << 31) - 1
 """Largest number of tokens in a sequence: lengths are int32."""
 
-_OLD, _NEW = ".penstock-old", ".penstock-new"
 _HEADER = struct.Struct("<9sQBQQ")
 _U16_VOCABULARY = 65_500
 _REPAIR = "Try `penstock repair`, which rebuilds the index if possible; otherwise copy both files again"
@@ -123,7 +123,7 @@ def named_prefix(store: Store, path: str) -> str:
 
 def kept_prefix(prefix: str) -> str:
     """Return the prefix of the second names of an old dataset during its replacement."""
-    return _hidden(prefix, ".replaced")
+    return _hidden(prefix, REPLACED)
 
 
 def has_kept(store: Store, prefix: str) -> bool:
@@ -134,12 +134,12 @@ def has_kept(store: Store, prefix: str) -> bool:
 
 def old_prefix(prefix: str) -> str:
     """Return the prefix of the index of an old dataset while its tokens, which keep their name, are replaced."""
-    return _hidden(prefix, _OLD)
+    return _hidden(prefix, OLD_INDEX)
 
 
 def new_prefix(prefix: str) -> str:
     """Return the prefix of the new index in the same situation."""
-    return _hidden(prefix, _NEW)
+    return _hidden(prefix, NEW_INDEX)
 
 
 def _hidden(prefix: str, mark: str) -> str:
@@ -150,7 +150,7 @@ def _hidden(prefix: str, mark: str) -> str:
 def final_prefix(prefix: str) -> str:
     """Return the final prefix of a dataset: for a waiting index, that of its tokens."""
     folder, name = os.path.split(prefix)
-    mark = next((mark for mark in (_OLD, _NEW) if name.startswith(".") and name.endswith(mark)), None)
+    mark = next((mark for mark in (OLD_INDEX, NEW_INDEX) if name.startswith(".") and name.endswith(mark)), None)
     return prefix if mark is None else os.path.join(folder, name[1 : -len(mark)])
 
 
