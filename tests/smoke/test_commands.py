@@ -183,7 +183,7 @@ def test_command(
 
 
 @pytest.mark.parametrize("command", ["mount", "energon mount"])
-def test_mount(command: str, place: Path, may_lack_extras: bool) -> None:
+def test_mount(command: str, place: Path, skip_what_lacks: Callable[[Any, str], None]) -> None:
     """The same through the kernel; a machine without FUSE only refuses."""
     has_fuse = os.access("/dev/fuse", os.W_OK) and shutil.which("fusermount3") is not None
     if has_fuse:
@@ -200,8 +200,7 @@ def test_mount(command: str, place: Path, may_lack_extras: bool) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=PATIENCE_S)[1]
-    if may_lack_extras and process.returncode == MissingExtra.exit_status:
-        pytest.skip(said)
+    skip_what_lacks(process.returncode, said)
     refused = 1 if command.startswith("energon") else NotFound.exit_status  # all refusals of Energon's end with 1
     assert process.returncode == (0 if has_fuse else refused), said
     assert text == ("text 0" if has_fuse else None)
