@@ -135,7 +135,7 @@ MAY_IMPORT_BY_NAME: dict[str, str] = {
     "penstock._optional": "packages of others",
     "penstock.formats": "the registry's table",
     "penstock._tree": "what a notebook shows, which is drawn above all that it shows",
-    "penstock.formats._by_name": "the same table: a format's module under its name alone",
+    "penstock.formats._registry": "the same table: a format's module under its name alone",
     "penstock.formats.samples.webdataset.sample_types": "sample types of others, by the name in a dataset.yaml",
     "penstock.recipe.code": "code of others, by the name in a recipe",
     "penstock.compat.namespace": "the table of re-exported names",

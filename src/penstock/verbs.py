@@ -136,7 +136,7 @@ def info(path: str | os.PathLike[str], *, format: str | None = None, **options: 
     import msgspec
 
     from penstock.check import summarise
-    from penstock.formats._invalid_lines import skipping_invalid_lines
+    from penstock.formats._opening import skipping_invalid_lines
 
     with skipping_invalid_lines():  # to name invalid lines once
         found = summarise(path, format=format, **options)

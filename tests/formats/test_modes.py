@@ -8,7 +8,7 @@ import pytest
 
 import penstock as ps
 from penstock.formats import get_format
-from penstock.formats._modes import preferred_mode
+from penstock.formats._sources import preferred_mode
 from penstock.store.local import LocalStore
 from penstock.testing import CountingStore
 from penstock.types import OpenOptions

@@ -14,7 +14,7 @@ import penstock as ps
 from penstock.cli.main import main
 from penstock.convert.samples import SampleJob
 from penstock.errors import ConfigError, NotFound, PrepareError
-from penstock.formats._last_files import LAST_FILES
+from penstock.formats._folders import LAST_FILES
 from penstock.store import object_folder
 from penstock.store._objects import Objects
 from penstock.store.cache import CachedStore

@@ -18,7 +18,7 @@ from penstock.codec.parts import IMAGE_SUFFIXES, suffix_of
 from penstock.codec.upright import PIXELS, image_traits, pixel_traits
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats import find_format
-from penstock.formats._invalid_lines import skipping_invalid_lines
+from penstock.formats._opening import skipping_invalid_lines
 from penstock.formats.jsonl.build import IndexedLines
 from penstock.formats.jsonl.text import compression_of
 from penstock.formats.samples.folder.source import FolderSource

@@ -10,7 +10,7 @@ from penstock._keywords import Opening
 from penstock.abc import Format
 from penstock.errors import ConfigError, Unsupported
 from penstock.formats import files_at, find_format
-from penstock.formats._door import open_options
+from penstock.formats._opening import open_options
 from penstock.formats._planed_writer import settle_planes
 from penstock.formats._planes import base_at, listed_planes, planes_in_manifest, recorded_planes, side_path_of
 from penstock.store.base import Store

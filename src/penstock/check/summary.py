@@ -18,9 +18,8 @@ from penstock._tokens import planes_of
 from penstock.abc import Source, SupportsPlaces, TokenSource
 from penstock.errors import ConfigError, PenstockError, UnsafeData
 from penstock.formats import find_format
-from penstock.formats._door import open_at, open_options
 from penstock.formats._exclusions import excluded_count, excluded_list, stored
-from penstock.formats._invalid_lines import skipping_invalid_lines
+from penstock.formats._opening import open_at, open_options, skipping_invalid_lines
 from penstock.store.place import Place, dataset_at
 from penstock.types import IntArray, Manifest, Sample
 

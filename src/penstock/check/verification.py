@@ -24,9 +24,9 @@ from penstock.engine.options import Counter, RunOptions
 from penstock.engine.run import Job, Wave, open_pool, run
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, UnsafeData
 from penstock.formats import find_format
-from penstock.formats._door import open_at, open_options
 from penstock.formats._findings import Problem, Run
-from penstock.formats._masks import check_mask, mask_path
+from penstock.formats._opening import open_at, open_options
+from penstock.formats._planed import check_mask, mask_path
 from penstock.formats._planes import base_at, check_planes
 from penstock.store.base import Store
 from penstock.store.exclude_list import SUFFIX, ExcludeList

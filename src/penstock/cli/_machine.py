@@ -16,7 +16,7 @@ from penstock._optional import DISTRIBUTION, extras, imported
 from penstock._secrets import redact
 from penstock._settings import SECRETS, SETTINGS, has_settings_file, said_by, settings_path
 from penstock.errors import ConfigError, PenstockError
-from penstock.formats._plugged import of_plug_in
+from penstock.formats._registry import of_plug_in
 from penstock.store._requests import RemoteOptions, whole_number
 from penstock.store.cache_room import cache_use
 from penstock.store.derived import cache_folder

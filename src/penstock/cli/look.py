@@ -182,7 +182,7 @@ def head(
     Each sample is one line, or with --pictures a table of its fields with texts, sizes and pictures. Use --json to get
     the values.
     """
-    from penstock.formats._invalid_lines import skipping_invalid_lines
+    from penstock.formats._opening import skipping_invalid_lines
     from penstock.view.draw.terminal import line
     from penstock.view.facts.opening import open_target
     from penstock.view.facts.samples import sample_at

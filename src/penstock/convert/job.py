@@ -27,9 +27,9 @@ from penstock.engine.work import Work
 from penstock.errors import NotFound
 from penstock.executors import HERE
 from penstock.formats import create_dry, files_at, finish_planes, get_format
-from penstock.formats._door import open_at
 from penstock.formats._excluded import put_waiting, require_list_named, settle_waiting, waiting_list
 from penstock.formats._exclusions import kept
+from penstock.formats._opening import open_at
 from penstock.formats._planed_writer import create_planed
 from penstock.formats._proof import require_as_recorded
 from penstock.store.dry import dry_place

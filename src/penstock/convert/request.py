@@ -15,7 +15,7 @@ from penstock.convert.tables import TABLE, TableOptions, holds_tables, is_table,
 from penstock.engine.options import RunOptions
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format, require_taken, sniff
-from penstock.formats._read_only import instead_of
+from penstock.formats._registry import instead_of
 from penstock.formats.tokens.folder.index import SUFFIXES
 from penstock.store._files import require_movable
 from penstock.store.local import Kept

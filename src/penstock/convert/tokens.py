@@ -49,10 +49,10 @@ from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
 from penstock.formats import files_at, finish_planes, get_format
 from penstock.formats._exclusions import carried_list, excluded_count, excluded_list, kept, left_out, stored, whole_of
 from penstock.formats._manifest import Provenance
-from penstock.formats._marked import certain_eos
 from penstock.formats._planed_writer import PlanedWriter, planes_beside, require_place_for_planes, settle_planes
 from penstock.formats._planes import EDGE_TOKENS, base_of, require_all_listed, require_intact
 from penstock.formats._proof import DocumentsProof
+from penstock.formats._sources import certain_eos
 from penstock.formats._token_column import ColumnTokens, usual_column
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.folder.files import read_index, read_index_bytes

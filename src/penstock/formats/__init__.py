@@ -17,20 +17,20 @@ from penstock._naming import nearest as _nearest
 from penstock._optional import plug_ins as _find_plug_ins
 from penstock.abc import Format, Source, Writer
 from penstock.errors import ConfigError, NotFound, PenstockError, Unsupported
-from penstock.formats._by_name import find_by_name as _find_by_name
-from penstock.formats._door import open_at as _open_at
-from penstock.formats._door import without_excluded as _without_excluded
-from penstock.formats._last_files import require_no_writer as _require_no_writer
+from penstock.formats._folders import require_no_writer as _require_no_writer
+from penstock.formats._opening import open_at as _open_at
+from penstock.formats._opening import require_taken
+from penstock.formats._opening import without_excluded as _without_excluded
 from penstock.formats._planed_writer import create_planed as _create_planed
 from penstock.formats._planed_writer import finish_killed as _finish_killed
-from penstock.formats._plugged import of_plug_in as _of_plug_in
-from penstock.formats._read_only import instead_of as _instead_of
-from penstock.formats._replacement import finish_replacement as _finish_replacement
-from penstock.formats._taken import require_taken
+from penstock.formats._registry import find_by_name as _find_by_name
+from penstock.formats._registry import finish_replacement as _finish_replacement
+from penstock.formats._registry import instead_of as _instead_of
+from penstock.formats._registry import of_plug_in as _of_plug_in
 from penstock.formats._unrecognised import unrecognised as _unrecognised
 from penstock.store.base import Store, adapted
 from penstock.store.find import find_files
-from penstock.store.names import WORK
+from penstock.store.names import WORK as _WORK
 from penstock.store.patterns import alternatives, is_pattern
 from penstock.store.place import Place, dataset_at, fixed_place
 from penstock.types import OpenOptions, Sample
@@ -89,7 +89,7 @@ _MARKS = {
     ".nv-meta/.info.json": ("webdataset",),
     "state.json": ("hf",),
     "dataset_dict.json": ("hf",),
-    WORK: ("token-files",),
+    _WORK: ("token-files",),
 }
 """File in a folder → the formats that use it; these are tried before others are imported."""
 

@@ -34,7 +34,7 @@ from penstock.formats._planes import (
     require_planes,
     waiting_index,
 )
-from penstock.formats._replacement import finish_replacement
+from penstock.formats._registry import finish_replacement
 from penstock.formats._writers import BaseWriter, require_fields, require_open
 from penstock.store.base import NamedLate, Store
 from penstock.store.outputs import Owned, output_path

@@ -41,8 +41,8 @@ from numpy.typing import NDArray
 from penstock._tokens import LOSS_MASK
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
-from penstock.formats._last_files import LAST_FILES, last_file
-from penstock.formats._modes import map_least, way_to_read
+from penstock.formats._folders import LAST_FILES, last_file
+from penstock.formats._sources import map_least, way_to_read
 from penstock.store._files import is_link
 from penstock.store.base import Store
 from penstock.store.mapped import Held

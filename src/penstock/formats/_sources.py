@@ -1,16 +1,22 @@
-"""Base class of sources that read a dataset as its format stores it."""
+"""Parts shared by the sources of all formats: their base class, how files are read, and EOS ids."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from penstock._secrets import redact
-from penstock.formats import _modes
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock._secrets import logger, redact
+from penstock.abc import SupportsMmap
+from penstock.errors import ConfigError, Truncated, Unsupported
+from penstock.formats._exclusions import stored, whole_of
 from penstock.node.over import SourceNode
+from penstock.store._files import on_network
 from penstock.store.base import Store
 from penstock.store.fingerprint import files_key
-from penstock.types import OpenOptions
+from penstock.types import Manifest, OpenOptions, ReadMode
 
 _PLAIN = OpenOptions()
 
@@ -56,7 +62,7 @@ class StoredSource(SourceNode):
     @property
     def preferred_mode(self) -> str | None:
         """Default mode of `Shuffle`: `"blocks"` for remote data, and if blocks are decoded whole."""
-        return _modes.preferred_mode(self._store, compressed=self._is_compressed)
+        return preferred_mode(self._store, compressed=self._is_compressed)
 
     def recipe(self) -> dict[str, Any]:
         """Return format, path and options as plain JSON."""
@@ -71,3 +77,69 @@ class StoredSource(SourceNode):
 def redacted(path: str | Sequence[str]) -> str | list[str]:
     """Return a path or a list of paths without secrets."""
     return redact(path) if isinstance(path, str) else [redact(one) for one in path]
+
+
+Mode = Literal["global", "blocks"]
+
+
+def preferred_mode(store: Store, *, compressed: bool = False) -> Mode:
+    """Return `"blocks"` if reading a sample costs as much as its neighbors: one request, or decoding one block."""
+    return "blocks" if compressed or not isinstance(store, SupportsMmap) else "global"
+
+
+def way_to_read(store: Store, path: str, read: ReadMode) -> Literal["mmap", "pread"]:
+    """Return how to read files under `path`; raise `Unsupported` for `"mmap"` if the store can't map files."""
+    if read == "auto":
+        safe = not (store.is_local and on_network(path))
+        return "mmap" if safe and isinstance(store, SupportsMmap) else "pread"
+    if read == "mmap" and not isinstance(store, SupportsMmap):
+        raise Unsupported("files of this store can't be mapped", path=path, hint='Open with read="pread"')
+    return read
+
+
+def map_least(
+    store: Any, path: str, least_bytes: int, what: str = "the file became shorter after it was opened"
+) -> NDArray[np.uint8]:
+    """Map a file read-only, as uint8[n]; raise `Truncated` with the text `what` if it has fewer than `least_bytes`."""
+    mapped: NDArray[np.uint8] = store.mmap(path)
+    if len(mapped) < least_bytes:
+        hint = "Don't replace a dataset while it is being read"
+        raise Truncated(what, path=path, offset_bytes=len(mapped), expected=f"{least_bytes} bytes", hint=hint)
+    return mapped
+
+
+_log = logger(__name__)
+
+
+def no_such_mark(path: str, mark: int) -> ConfigError:
+    """Return the error for data without the id that is supposed to separate documents."""
+    what = "no token has the id given as the end of documents"
+    hint = "Give the right one with --eos-id (eos_id=), or omit it and use --one-document"
+    return ConfigError(what, path=path, found=f"eos_id {mark}", hint=hint)
+
+
+def require_recorded_eos(path: str, eos_id: int | None, manifest: Manifest | None) -> None:
+    """Raise `ConfigError` if an EOS id contradicts the one recorded with the data."""
+    recorded = None if manifest is None else manifest.eos_id
+    if eos_id is not None and recorded is not None and eos_id != recorded:
+        raise ConfigError(
+            "the data records a different EOS id",
+            path=path,
+            found=eos_id,
+            expected=recorded,
+            hint="Omit --eos-id (eos_id=); to cut labelled windows at another id, use Chunk(eos_id=)",
+        )
+
+
+def certain_eos(source: Any, shown: str) -> int | None:
+    """Return the id that ends every document of a token source, for a side file; None if unknown.
+
+    If this id separated the documents, the last one may lack it. Then none is recorded, and a warning is logged.
+    """
+    if source.eos_id is None or not getattr(stored(whole_of(source)), "is_marked", False):
+        return source.eos_id
+    total = source.num_tokens
+    if total and int(source.tokens(total - 1, total)[0]) != source.eos_id:
+        _log.warning("%s: the last document doesn't end with id %d, so no EOS id is recorded", shown, source.eos_id)
+        return None
+    return source.eos_id

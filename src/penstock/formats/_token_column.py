@@ -18,7 +18,7 @@ from penstock._kinds import is_token_source
 from penstock._tokens import LOSS_MASK, Plane, plane_fields
 from penstock.abc import Format, Source
 from penstock.errors import ConfigError, Corrupt, PenstockError, TooLarge, Unsupported
-from penstock.formats._marked import no_such_mark, require_recorded_eos
+from penstock.formats._sources import no_such_mark, require_recorded_eos
 from penstock.formats._token_marks import (
     KNOWN,
     PACKED,

@@ -20,7 +20,7 @@ from penstock.engine.rows import read_run, runs
 from penstock.engine.run import open_pool
 from penstock.errors import ConfigError, NotFound
 from penstock.executors import AnyExecutor
-from penstock.formats._invalid_lines import skipping_invalid_lines
+from penstock.formats._opening import skipping_invalid_lines
 from penstock.formats._sample_keys import KEY_FIELDS, key_in
 from penstock.formats.jsonl.text import Text
 from penstock.look.samples import Dataset, Stretch, Target, documents_of, open_dataset, readable, samples_of, stretches

@@ -9,9 +9,9 @@ from typing import Any
 from penstock.abc import Source
 from penstock.errors import ConfigError, NotFound, Unsupported
 from penstock.formats import get_format, open_source, sniff
-from penstock.formats._door import open_at, without_excluded
 from penstock.formats._excluded import require_no_exclusions
 from penstock.formats._exclusions import stored
+from penstock.formats._opening import open_at, without_excluded
 from penstock.formats.samples.webdataset.dataset_yaml import read_dataset_yaml, splits_of, typed_view
 from penstock.formats.samples.webdataset.nvmeta import (
     DATASET_YAML,

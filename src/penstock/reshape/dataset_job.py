@@ -18,7 +18,7 @@ from penstock.engine.run import Job, end_made, sweep_made
 from penstock.engine.work import Work, work_folder
 from penstock.errors import ConfigError
 from penstock.formats import finish_replacement
-from penstock.formats._last_files import last_file
+from penstock.formats._folders import last_file
 from penstock.reshape.outputs import Output, RowlessWriter, Written, once_parts
 from penstock.reshape.sidecars import RowNumbers, Sidecars, all_rows
 from penstock.store.derived import upload_folder

@@ -18,7 +18,7 @@ from penstock.engine.rows import StoredRows, read_run, runs, total_units
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
 from penstock.formats import files_at, formats_of_name, get_format
 from penstock.formats._exclusions import whole_of
-from penstock.formats._marked import certain_eos
+from penstock.formats._sources import certain_eos
 from penstock.reshape.rows import LineRows, SampleRows, TokenRows
 from penstock.reshape.sidecars import RowNumbers, Sidecars, planes_in, require_place_of_planes
 from penstock.store.dry import dry_place

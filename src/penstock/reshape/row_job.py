@@ -39,7 +39,7 @@ from penstock.engine.token_blocks import BlockWave, Layout
 from penstock.engine.work import Work
 from penstock.errors import Unsupported
 from penstock.formats import files_at, get_format, owned_by
-from penstock.formats._last_files import last_file
+from penstock.formats._folders import last_file
 from penstock.formats.shards.index_json import INDEX_NAME
 from penstock.formats.tokens.joined import JoinedTokens, JoinsTokens
 from penstock.reshape.dataset_job import TASK_BYTES, DatasetJob

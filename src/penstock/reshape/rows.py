@@ -24,9 +24,9 @@ from penstock.codec.tokens import dtype_for
 from penstock.engine.rows import BLOCK_ROWS, NOTHING_EXCLUDED, PIECE_UNITS, Excluded, InPlace, StoredRows, require_read
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats import find_format, get_format, sniff
-from penstock.formats._door import open_at, open_options
 from penstock.formats._excluded import require_list_named
 from penstock.formats._exclusions import carried_list, excluded_list, kept, places_in_whole, stored, whole_of
+from penstock.formats._opening import open_at, open_options
 from penstock.formats._planes import require_all_listed
 from penstock.formats._proof import AnyProof, DocumentsProof, Proof, Provable, require_as_recorded
 from penstock.formats.jsonl.scan import fault_of

@@ -22,8 +22,8 @@ from penstock.engine.options import Counter, RunOptions
 from penstock.engine.run import run
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.formats import get_format
-from penstock.formats._door import open_at
 from penstock.formats._manifest import Provenance
+from penstock.formats._opening import open_at
 from penstock.formats.samples.webdataset.find import find_readable_shards
 from penstock.formats.samples.webdataset.manifest import require_as_recorded
 from penstock.formats.samples.webdataset.nvmeta import (

@@ -26,9 +26,9 @@ from penstock._access import place_of as places_of
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt, NotFound, UnsafeData
 from penstock.formats import get_format
-from penstock.formats._door import open_at
 from penstock.formats._excluded import load_side_file_of_list, require_list_not_recorded
 from penstock.formats._exclusions import stored
+from penstock.formats._opening import open_at
 from penstock.formats.samples.sqlite import connect, raise_system_error
 from penstock.formats.samples.webdataset.nvmeta import SQLITE, meta_path, read_info
 from penstock.formats.samples.webdataset.shards import scan_shard

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock._tokens import flags_of_starts
 from penstock.errors import Unsupported
-from penstock.formats import _modes
+from penstock.formats import _sources
 from penstock.formats._manifest import data_fingerprint
 from penstock.formats.tokens.common import TokenFile
 from penstock.store.local import LocalStore
@@ -108,9 +108,9 @@ def test_how_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("mapped")
 
     monkeypatch.setattr(LocalStore, "mmap", no_map)
-    monkeypatch.setattr(_modes, "on_network", lambda _: True)
+    monkeypatch.setattr(_sources, "on_network", lambda _: True)
     assert TokenFile(LocalStore(), str(path), 0, 5000, IDS.dtype).tokens(0, 2).tolist() == [0, 1]
-    monkeypatch.setattr(_modes, "on_network", lambda _: False)
+    monkeypatch.setattr(_sources, "on_network", lambda _: False)
     with pytest.raises(AssertionError, match="mapped"):
         TokenFile(LocalStore(), str(path), 0, 5000, IDS.dtype).tokens(0, 2)
 

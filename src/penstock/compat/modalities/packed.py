@@ -21,7 +21,7 @@ from penstock.compat.torch_bases import Dataset
 from penstock.compat.unused import refuse_overrides
 from penstock.errors import ConfigError
 from penstock.formats import get_format
-from penstock.formats._door import open_at
+from penstock.formats._opening import open_at
 from penstock.formats.tokens.pbin.source import PbinSource
 from penstock.pack.chunk import Chunk
 from penstock.pack.megatron_blocks import MegatronBlocks

@@ -15,8 +15,8 @@ from penstock._secrets import logger, redact
 from penstock.abc import SupportsMmap
 from penstock.codec.pickles import PairListEncoder
 from penstock.errors import ConfigError, Corrupt, Unsupported
-from penstock.formats._invalid_lines import SKIPPING
 from penstock.formats._manifest import side_path
+from penstock.formats._opening import SKIPPING
 from penstock.formats._unrecognised import UNKNOWN, of_binary, of_document
 from penstock.formats.jsonl.scan import MOST_FAULTS, Fault, LineRange, Lines, scan_lines
 from penstock.store._files import on_network

@@ -23,10 +23,9 @@ from penstock._digest import digest
 from penstock._limits import count_in
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import DATA, data_fingerprint, side_path
-from penstock.formats._modes import map_least, way_to_read
 from penstock.formats._proof import Proof, file_proof
 from penstock.formats._side_checks import check_files, check_side_file
-from penstock.formats._sources import StoredSource
+from penstock.formats._sources import StoredSource, map_least, way_to_read
 from penstock.formats._unrecognised import LINES_OF_A_LIST
 from penstock.formats.jsonl.build import current_index
 from penstock.formats.jsonl.scan import LineRange, NewlineFinder, line_pieces, line_runs

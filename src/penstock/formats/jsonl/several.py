@@ -13,9 +13,9 @@ import os
 from collections.abc import Sequence
 
 from penstock.errors import ConfigError, NotFound, Unsupported
-from penstock.formats._last_files import other_data
+from penstock.formats._folders import other_data
 from penstock.formats._manifest import side_path
-from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats._registry import refuse_to_create, repair_nothing
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.check import NO_INDEX, check_file
 from penstock.formats.jsonl.source import JsonlSource, open_text

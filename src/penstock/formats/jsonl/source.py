@@ -16,9 +16,8 @@ from penstock._limits import require_memory_for
 from penstock.abc import SupportsMmap
 from penstock.errors import ConfigError, Corrupt, Unsupported
 from penstock.formats._manifest import data_fingerprint, side_path
-from penstock.formats._modes import map_least, preferred_mode
 from penstock.formats._proof import Proof, file_proof
-from penstock.formats._sources import StoredSource, redacted
+from penstock.formats._sources import StoredSource, map_least, preferred_mode, redacted
 from penstock.formats.jsonl.build import is_skipping, may_map
 from penstock.formats.jsonl.energon import EnergonJsonlSource
 from penstock.formats.jsonl.index import load_lines, remake, spread

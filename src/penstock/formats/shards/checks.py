@@ -18,8 +18,8 @@ from penstock.codec.fields import mds_encodings, mds_field
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import FormatError, MissingExtra, NotFound, PenstockError, UnsafeData
 from penstock.formats._findings import Problem, Run, limited
-from penstock.formats._modes import way_to_read
 from penstock.formats._side_checks import RESTORE, check_block_digests, check_bytes, check_names, check_side_file
+from penstock.formats._sources import way_to_read
 from penstock.formats.shards.files import Folder, OpenShard, RowCodec, WholeShard, open_shard, read_whole
 from penstock.formats.shards.find_index import folder_of, read_index, shards_in, split_folders, unlisted_shards
 from penstock.formats.shards.index_json import INDEX_NAME, Index, Layout, Shard, ShardFile

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from penstock.codec.compress import FAMILIES
 from penstock.errors import ConfigError, Denied, NotFound, PenstockError, Unsupported
-from penstock.formats._default_split import (
+from penstock.formats._folders import (
     DEFAULT_SPLIT,
     choose_default_split,
     lacks_file,

@@ -26,9 +26,8 @@ from penstock.abc import SupportsMmap
 from penstock.codec.hashes import hasher
 from penstock.errors import ConfigError, PenstockError, Unsupported
 from penstock.formats import get_format
-from penstock.formats._modes import way_to_read
 from penstock.formats._proof import known_manifest
-from penstock.formats._sources import StoredSource
+from penstock.formats._sources import StoredSource, way_to_read
 from penstock.formats.shards.cache import ShardCache
 from penstock.formats.shards.files import FAULTS, Folder, OpenShard, Row, RowCodec, WholeShard, checkable, open_shard
 from penstock.formats.shards.index_json import INDEX_NAME, Layout, Shard

@@ -27,9 +27,9 @@ import msgspec
 
 from penstock._optional import require
 from penstock.errors import ConfigError, Corrupt, Denied, FormatError, NotFound, Truncated, UnsafeData, Unsupported
-from penstock.formats._default_split import DEFAULT_SPLIT, choose_default_split, lacks_default_split
 from penstock.formats._findings import find_unlisted
-from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats._folders import DEFAULT_SPLIT, choose_default_split, lacks_default_split
+from penstock.formats._registry import refuse_to_create, repair_nothing
 from penstock.formats.tables.arrow import (
     EXTRA,
     ArrowSource,

@@ -28,8 +28,8 @@ from penstock.codec.parquet_footer import (
     row_group_extents,
 )
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge
-from penstock.formats._last_files import first_entries
-from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats._folders import first_entries
+from penstock.formats._registry import refuse_to_create, repair_nothing
 from penstock.formats.tables.arrow import (
     EXTRA,
     ArrowSource,

@@ -15,7 +15,7 @@ from penstock._secrets import logger
 from penstock._tokens import borders_at, borders_of, checked_starts
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError, TooLarge
-from penstock.formats._modes import map_least, way_to_read
+from penstock.formats._sources import map_least, way_to_read
 from penstock.store.base import Store
 from penstock.store.fingerprint import OpenedFile, opened_file
 from penstock.store.mapped import Held

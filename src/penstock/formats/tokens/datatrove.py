@@ -23,7 +23,7 @@ import numpy as np
 from penstock.codec.tokens import dtype_for
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._findings import Problem
-from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats._registry import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_options
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.source import IndexBorders, RunSource, TokenLayout

@@ -31,7 +31,7 @@ import numpy as np
 
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, Truncated, Unsupported
 from penstock.formats._findings import Problem
-from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats._registry import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_options, sampled_ranges
 from penstock.formats.tokens.csv_borders import read_table, table_path
 from penstock.formats.tokens.ids import FileIds

@@ -17,8 +17,7 @@ from penstock._tokens import borders_of, flags_of_starts
 from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.formats._manifest import DATA
-from penstock.formats._marked import no_such_mark
-from penstock.formats._sources import StoredSource
+from penstock.formats._sources import StoredSource, no_such_mark
 from penstock.formats.tokens.common import (
     document,
     document_batch,

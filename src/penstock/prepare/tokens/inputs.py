@@ -32,9 +32,9 @@ from penstock.engine.plan import PlannedInput
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError
 from penstock.formats import SUFFIXES as OF_FORMATS
 from penstock.formats import get_format
-from penstock.formats._door import open_at
 from penstock.formats._excluded import require_lists_not_recorded, require_no_list_above
 from penstock.formats._exclusions import carried_list, excluded_list, stored
+from penstock.formats._opening import open_at
 from penstock.formats.jsonl.decompress import cut_stream
 from penstock.formats.jsonl.scan import line_numbers
 from penstock.formats.tables.hf import FORMAT as HF

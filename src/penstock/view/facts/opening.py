@@ -24,7 +24,7 @@ from penstock.check.summary import manifest_of
 from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats import SUFFIXES, find_format, open_source
 from penstock.formats._exclusions import stored
-from penstock.formats._invalid_lines import skipping_invalid_lines
+from penstock.formats._opening import skipping_invalid_lines
 from penstock.load.explain import Run, run_of
 from penstock.order import Shuffle
 from penstock.recipe import open_recipe, read_recipe

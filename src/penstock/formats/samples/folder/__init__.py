@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import penstock
 from penstock._digest import digest
-from penstock.formats._last_files import first_entries
+from penstock.formats._folders import first_entries
 from penstock.formats._manifest import file_digests
 from penstock.formats.samples.folder.check import check_folder, repair_folder, require_folder
 from penstock.formats.samples.folder.files import INDEX, MEDIA, NV_META, SIDE_SUFFIX, is_text, list_files

@@ -27,7 +27,7 @@ from collections.abc import Sequence
 
 from penstock.abc import Source
 from penstock.errors import ConfigError, Unsupported
-from penstock.formats._last_files import first_entries
+from penstock.formats._folders import first_entries
 from penstock.formats.samples.webdataset.check import check_webdataset
 from penstock.formats.samples.webdataset.manifest import own_files, write_webdataset_manifest
 from penstock.formats.samples.webdataset.nvmeta import DATASET_YAML, INFO_JSON, INFO_YAML, SHARD_SUFFIXES, meta_path

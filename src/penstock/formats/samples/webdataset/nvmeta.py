@@ -27,7 +27,7 @@ import msgspec
 from penstock._limits import MOST_NAME_BYTES
 from penstock.codec import energon_yaml
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, PenstockError, UnsafeData, Unsupported
-from penstock.formats._default_split import choose_default_split
+from penstock.formats._folders import choose_default_split
 from penstock.formats.samples.webdataset.braces import Budget, collapse, expand
 from penstock.store.base import Store
 from penstock.store.fingerprint import OpenedFile, opened_file

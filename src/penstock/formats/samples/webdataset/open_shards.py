@@ -12,7 +12,7 @@ import numpy as np
 
 from penstock._secrets import logger
 from penstock.errors import Corrupt, NotFound, Truncated
-from penstock.formats._modes import way_to_read
+from penstock.formats._sources import way_to_read
 from penstock.formats.samples.webdataset.members import Members, read_members
 from penstock.formats.samples.webdataset.nvmeta import prepare_command
 from penstock.formats.samples.webdataset.samples import Range

@@ -10,8 +10,8 @@ import numpy as np
 
 from penstock._limits import count_in
 from penstock.errors import Corrupt, FormatError, NotFound, Truncated
-from penstock.formats._default_split import DEFAULT_SPLIT, lacks_default_split
 from penstock.formats._findings import MOST_FINDINGS, Problem
+from penstock.formats._folders import DEFAULT_SPLIT, lacks_default_split
 from penstock.formats._manifest import file_digest
 from penstock.formats._side_checks import RESTORE, check_bytes, check_names, check_side_file
 from penstock.formats.tokens.flat_tokens.group import (

@@ -10,8 +10,8 @@ import xxhash
 
 from penstock._limits import count_in
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLarge, Unsupported
-from penstock.formats._default_split import choose_default_split, require_default_split
 from penstock.formats._findings import Problem
+from penstock.formats._folders import choose_default_split, require_default_split
 from penstock.formats._manifest import file_digest
 from penstock.formats.tokens.zarr.meta import (
     ARRAY_FILE,

@@ -22,7 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from penstock.formats._read_only import refuse_to_create
+from penstock.formats._registry import refuse_to_create
 from penstock.formats.tokens.folder.check import check_token_files
 from penstock.formats.tokens.folder.files import folder_of, own_files
 from penstock.formats.tokens.folder.found import sniff_found

@@ -38,8 +38,8 @@ from penstock._tokens import DROP
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound, TooLarge, Unsupported
 from penstock.formats import get_format, sniff
-from penstock.formats._last_files import other_data
-from penstock.formats._masks import mask_path
+from penstock.formats._folders import other_data
+from penstock.formats._planed import mask_path
 from penstock.formats._planes import recorded_planes
 from penstock.formats.tokens.csv_borders import table_path
 from penstock.formats.tokens.folder.files import data_names, manifest_of, read_index

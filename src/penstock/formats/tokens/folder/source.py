@@ -18,9 +18,8 @@ from penstock._tokens import checked_starts, document_flags, fill_windows, piece
 from penstock._tree import line
 from penstock.abc import TokenSource
 from penstock.errors import ConfigError, Corrupt, NotFound
-from penstock.formats._marked import require_recorded_eos
 from penstock.formats._proof import AnyProof
-from penstock.formats._sources import redacted
+from penstock.formats._sources import redacted, require_recorded_eos
 from penstock.formats.tokens.common import document, document_batch, require_vocabulary
 from penstock.formats.tokens.folder.files import FileList, OpenFiles, folder_of, require_alike
 from penstock.formats.tokens.folder.found import FoundFiles, find_token_files

@@ -23,7 +23,7 @@ from dataclasses import replace
 from penstock.abc import Source
 from penstock.errors import ConfigError, FormatError, NotFound, PenstockError, UnsafeData
 from penstock.formats._findings import Problem
-from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats._registry import refuse_to_create, repair_nothing
 from penstock.formats.tokens.levanter.ledger import LEDGER, looks_like, read_ledger, require_ledger
 from penstock.formats.tokens.levanter.rows import LevanterRows, check_rows
 from penstock.store.base import Store

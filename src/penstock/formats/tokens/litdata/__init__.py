@@ -22,7 +22,7 @@ from dataclasses import replace
 from penstock.abc import Source
 from penstock.errors import ConfigError, FormatError, PenstockError, UnsafeData
 from penstock.formats._findings import Problem, find_unlisted
-from penstock.formats._read_only import refuse_to_create, repair_nothing
+from penstock.formats._registry import refuse_to_create, repair_nothing
 from penstock.formats.tokens.checks import TokenRun, check_options, sampled_ranges
 from penstock.formats.tokens.litdata.chunks import read_items
 from penstock.formats.tokens.litdata.ids import ChunkIds

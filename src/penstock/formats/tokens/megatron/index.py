@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from penstock.abc import SupportsMmap
 from penstock.errors import Corrupt, PenstockError, Truncated
 from penstock.formats._findings import Problem
-from penstock.formats._modes import map_least, way_to_read
+from penstock.formats._sources import map_least, way_to_read
 from penstock.formats.tokens.megatron.layout import (
     CODE_AT,
     HEADER_BYTES,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from penstock._arrays import byte_view
 from penstock.errors import Corrupt, NotFound
-from penstock.formats._modes import way_to_read
+from penstock.formats._sources import way_to_read
 from penstock.formats.tokens.zarr.decode import Damage, crc32c
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ArrayMeta
 from penstock.store.base import Store
