@@ -90,7 +90,7 @@ def lost(failures: Failures, stage: str, error: Exception, sample: Any, toleranc
     if isinstance(error, SkipSample):
         failures.skipped()
         return
-    wrapped = as_cook_error(error, stage, sample)
+    wrapped = as_cook_error(error, stage, sample[0] if isinstance(sample, list) and sample else sample)
     if not isinstance(wrapped, FormatError):
         raise error
     if wrapped is not error:

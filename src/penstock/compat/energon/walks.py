@@ -134,7 +134,8 @@ class Walk:
         try:
             sample, self.place = next(self._steps)
         except StopIteration as stop:
-            self.end = stop.value
+            if stop.value is not None:  # None if it had ended before
+                self.end = stop.value
             raise
         return sample
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from itertools import islice
 from types import GeneratorType
 from typing import Any, ClassVar
 
 from penstock._naming import function_name
 from penstock.compat.energon.failures import Failures, lost
 from penstock.compat.energon.walks import Lane, Place, SavableDataset, Steps, T_sample, Walk
-from penstock.compat.energon.worker import WorkerConfig, current_batch, working_on
+from penstock.compat.energon.worker import Index, WorkerConfig, current_batch, working_on
 from penstock.errors import ConfigError
 
 
@@ -142,14 +142,19 @@ class Calls:
     def each(self, argument: Any, lane: Lane, number: int) -> Iterator[Any]:
         """Yield the results of call `number` of a lane; a generator is resumed when its next result is needed."""
         outputs: Iterator[Any] = self._called(argument)
-        seed, index = number * lane.count + lane.number, number * lane.turns + lane.turn
+        numbers = self._numbers(argument, lane, number)
         while True:
-            with working_on(self._config, seed, current_batch, index):
+            with working_on(self._config, *numbers):
                 try:
                     one = next(outputs)
                 except StopIteration:
                     return
             yield one
+
+    def _numbers(self, argument: Any, lane: Lane, number: int) -> tuple[int, Index, Index]:
+        """Return the number that seeds call `number` of a lane, its batch, and its number in the original's worker."""
+        del argument
+        return number * lane.count + lane.number, current_batch, number * lane.turns + lane.turn
 
     def _called(self, argument: Any) -> Iterator[Any]:
         sample = argument[0] if isinstance(argument, list) and argument else argument
@@ -223,27 +228,15 @@ class WindowedDataset(BaseWrapperDataset[T_sample]):
         return (number, rest, 0, None, *more) if part else (number, below, done, rest, *more)
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Samples of a lane.
+class Taking:
+    """Samples of a lane, taken as they are needed.
 
     Attributes:
-        samples: none at the end of the lane.
-        after: the inner place after the samples.
-        end: the place at which the next pass begins, if there are no samples.
+        samples: samples that were read and not taken.
     """
-
-    samples: list[Any]
-    after: Place
-    end: Place
-
-
-class Taking:
-    """Samples of a lane, taken as they are needed."""
 
     def __init__(self, dataset: SavableDataset[Any], lane: Lane, below: Place) -> None:
         self._walk = Walk(dataset, lane, below)
-        self._ended = False
         self.samples: list[Any] = []
 
     @property
@@ -254,16 +247,12 @@ class Taking:
     def end(self) -> Place:
         return self._walk.end
 
-    def upto(self, size: int) -> None:
-        while len(self.samples) < size and not self._ended:
-            try:
-                self.samples.append(next(self._walk))
-            except StopIteration:
-                self._ended = True
+    def read_up_to(self, size: int) -> None:
+        """Read until there are `size` samples, or to the end of the lane."""
+        self.samples += islice(self._walk, max(0, size - len(self.samples)))
 
-
-def take(dataset: SavableDataset[Any], lane: Lane, below: Place, size: int) -> Window:
-    """Take the next `size` samples of a lane, or those up to its end."""
-    taking = Taking(dataset, lane, below)
-    taking.upto(size)
-    return Window(taking.samples, taking.place, taking.end)
+    def take(self, size: int) -> list[Any]:
+        """Return the next `size` samples, or those up to the end of the lane."""
+        self.read_up_to(size)
+        samples, self.samples = self.samples, []
+        return samples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
@@ -17,16 +18,37 @@ from penstock.compat.energon.wrapper_base import (
     CallingDataset,
     Calls,
     Taking,
-    Window,
     WindowedDataset,
     results,
-    take,
 )
 from penstock.compat.energon.wrapper_samples import BlendDataset
 from penstock.errors import ConfigError
 
 
-class BatchDataset(CallingDataset[T_sample]):
+class _Batching(BaseWrapperDataset[T_sample]):
+    """Dataset of batches that a function makes of samples."""
+
+    _stateless = ("batcher_stateless",)
+
+    def __init__(
+        self,
+        dataset: SavableDataset[Any],
+        batcher: Callable[[list[Any]], Any],
+        batcher_stateless: bool,
+        batcher_config: Any,
+        drop_last: bool,
+        failure_tolerance: int,
+        worker_config: WorkerConfig,
+    ) -> None:
+        super().__init__(dataset, worker_config=worker_config)
+        self.batcher = batcher
+        self.batcher_stateless = batcher_stateless
+        self.batcher_config = batcher_config
+        self.drop_last = drop_last
+        self._batch = Calls(batcher, worker_config, failure_tolerance)
+
+
+class BatchDataset(_Batching[T_sample], CallingDataset[T_sample]):
     """Dataset of batches of a fixed number of samples; the last batch of a lane may be smaller.
 
     Args:
@@ -51,7 +73,6 @@ class BatchDataset(CallingDataset[T_sample]):
     """
 
     _recorded = ("batch_size", "batcher", "drop_last", "batcher_config")
-    _stateless = ("batcher_stateless",)
 
     def __init__(
         self,
@@ -65,32 +86,20 @@ class BatchDataset(CallingDataset[T_sample]):
         failure_tolerance: int = 100,
         worker_config: WorkerConfig,
     ) -> None:
-        super().__init__(dataset, worker_config=worker_config)
+        batching = (batcher, batcher_stateless, batcher_config, drop_last, failure_tolerance, worker_config)
+        super().__init__(dataset, *batching)
         if batch_size < 1:
             raise ConfigError("a batch needs at least one sample", found=batch_size)
         self.batch_size = batch_size
-        self.batcher = batcher
-        self.batcher_stateless = batcher_stateless
-        self.batcher_config = batcher_config
-        self.drop_last = drop_last
-        self._calls = Calls(batcher, worker_config, failure_tolerance)
 
     def _steps(self, lane: Lane, place: Place) -> Steps:
         calls, below, done = place
-        walk = Walk(self.dataset, lane, below)
-        ended = False
-        while not ended:
-            before, samples = walk.place, list[Any]()
-            while len(samples) < self.batch_size and not ended:
-                try:
-                    samples.append(next(walk))
-                except StopIteration:
-                    ended = True
-            if not samples or (ended and self.drop_last):
-                continue
-            yield from results(self._calls, samples, lane, (calls, before, done), walk.place)
-            calls, done = calls + 1, 0
-        return calls, walk.end, 0
+        taking = Taking(self.dataset, lane, below)
+        least = self.batch_size if self.drop_last else 1
+        while len(samples := taking.take(self.batch_size)) >= least:
+            yield from results(self._batch, samples, lane, (calls, below, done), taking.place)
+            calls, below, done = calls + 1, taking.place, 0
+        return calls, taking.end, 0
 
     def len_worker(self, worker_idx: int | None = None) -> int:
         """Return the number of batches of a worker."""
@@ -100,14 +109,42 @@ class BatchDataset(CallingDataset[T_sample]):
 
 @dataclass(slots=True)
 class _Bucket:
-    """Samples of one group that wait for more, each with its number and the place below before it."""
-
     size: int
     samples: list[Any] = field(default_factory=list[Any])
-    places: list[tuple[int, Place]] = field(default_factory=list[tuple[int, Place]])
+    places: list[Place] = field(default_factory=list[Place])
 
 
-class GroupBatchDataset(BaseWrapperDataset[T_sample]):
+class Buckets:
+    """Samples by group, until their group is full."""
+
+    def __init__(self) -> None:
+        self._buckets: dict[Hashable, _Bucket] = {}
+
+    def put(self, key: Hashable, size: int, sample: Any, place: Place = None) -> list[Any] | None:
+        """Add a sample to its group; return the group's samples if it is full.
+
+        Raises:
+            ConfigError: the group was started with another size.
+        """
+        bucket = self._buckets.setdefault(key, _Bucket(size))
+        if bucket.size != size:
+            raise ConfigError(f"group {key!r} has two batch sizes", found=size, expected=bucket.size)
+        bucket.samples.append(sample)
+        bucket.places.append(place)
+        return self._buckets.pop(key).samples if len(bucket.samples) >= size else None
+
+    def drain(self) -> Iterator[list[Any]]:
+        """Yield and remove the samples of each group that isn't full."""
+        while self._buckets:
+            yield self._buckets.pop(next(iter(self._buckets))).samples
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Places of all samples, by group."""
+        return tuple(place for bucket in self._buckets.values() for place in bucket.places)
+
+
+class GroupBatchDataset(_Batching[T_sample]):
     """Dataset of batches of samples of the same group; batches are filled over the whole run.
 
     Args:
@@ -136,7 +173,6 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
 
     _begin = (0, 0, (), None)
     _recorded = ("fixed_batch_size", "sample_group_key", "batcher", "drop_last", "batcher_config")
-    _stateless = ("batcher_stateless",)
 
     def __init__(
         self,
@@ -151,55 +187,39 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
         failure_tolerance: int = 100,
         worker_config: WorkerConfig,
     ) -> None:
-        super().__init__(dataset, worker_config=worker_config)
+        batching = (batcher, batcher_stateless, batcher_config, drop_last, failure_tolerance, worker_config)
+        super().__init__(dataset, *batching)
         self.fixed_batch_size = fixed_batch_size
         self.sample_group_key = sample_group_key
-        self.batcher = batcher
-        self.batcher_stateless = batcher_stateless
-        self.batcher_config = batcher_config
-        self.drop_last = drop_last
         self._key = Calls(sample_group_key, worker_config, failure_tolerance)
-        self._batch = Calls(batcher, worker_config, failure_tolerance)
 
     def _steps(self, lane: Lane, place: Place) -> Steps:
         calls, seen, waiting, below = place
-        buckets: dict[Hashable, _Bucket] = {}
+        buckets = Buckets()
         for number, at in waiting:
             self._put(buckets, again(self.dataset, lane, at), at, lane, number)
         walk = Walk(self.dataset, lane, below)
-        while True:
-            at = walk.place
-            try:
-                sample = next(walk)
-            except StopIteration:
-                break
-            key = self._put(buckets, sample, at, lane, seen)
-            seen += 1
-            if key is not None and len(buckets[key[0]].samples) >= buckets[key[0]].size:
-                bucket = buckets.pop(key[0])
-                for one in self._batch(bucket.samples, lane, calls):
-                    yield one, (calls + 1, seen, _waiting(buckets), walk.place)
+        at = walk.place
+        for sample in walk:
+            group = self._put(buckets, sample, at, lane, seen)
+            seen, at = seen + 1, walk.place
+            if group is not None:
+                for one in self._batch(group, lane, calls):
+                    yield one, (calls + 1, seen, buckets.places, walk.place)
                 calls += 1
-        for key in [] if self.drop_last else list(buckets):
-            bucket = buckets.pop(key)
-            for one in self._batch(bucket.samples, lane, calls):
-                yield one, (calls + 1, seen, _waiting(buckets), walk.place)
+        for group in () if self.drop_last else buckets.drain():
+            for one in self._batch(group, lane, calls):
+                yield one, (calls + 1, seen, buckets.places, walk.place)
             calls += 1
         return calls, seen, (), walk.end
 
-    def _put(self, buckets: dict[Hashable, _Bucket], sample: Any, at: Place, lane: Lane, number: int) -> Any:
-        """Put a sample into its bucket; return its key in a tuple, or None if it is skipped."""
+    def _put(self, buckets: Buckets, sample: Any, at: Place, lane: Lane, number: int) -> list[Any] | None:
+        """Put a sample into its group unless it is skipped; return the group's samples if it is full."""
         for key, size in self._key(sample, lane, number):
             if (size is None) == (self.fixed_batch_size is None):
                 found = f"{size!r}, with fixed_batch_size={self.fixed_batch_size!r}"
                 raise ConfigError(f"group {key!r} has no fixed batch size", found=found, expected="one of the two")
-            chosen = int(self.fixed_batch_size or 0) if size is None else int(size)
-            bucket = buckets.setdefault(key, _Bucket(chosen))
-            if bucket.size != chosen:
-                raise ConfigError(f"group {key!r} has two batch sizes", found=chosen, expected=bucket.size)
-            bucket.samples.append(sample)
-            bucket.places.append((number, at))
-            return (key,)
+            return buckets.put(key, int(size or self.fixed_batch_size or 0), sample, (number, at))
         return None
 
     def _split(self, place: Place, part: int, parts: int) -> Place:
@@ -207,8 +227,61 @@ class GroupBatchDataset(BaseWrapperDataset[T_sample]):
         return calls, seen, () if part else waiting, self.dataset.split(below, part, parts)
 
 
-def _waiting(buckets: dict[Hashable, _Bucket]) -> tuple[tuple[int, Place], ...]:
-    return tuple(place for bucket in buckets.values() for place in bucket.places)
+class Packer:
+    """Functions that select packs from a buffer of samples, and make outputs of each pack.
+
+    Args:
+        buffer_size: number of samples of a full buffer.
+        select: function from a buffer's samples to packs; see `select_all`.
+        pack: function from the samples of a pack to one output, or a generator.
+        encode: function from one sample of a selected pack to one.
+    """
+
+    def __init__(self, buffer_size: int, select: Calls, pack: Calls, encode: Calls | None) -> None:
+        self._buffer_size = buffer_size
+        self._select = select
+        self._pack = pack
+        self._encode = encode
+
+    def packs(self, samples: list[Any], lane: Lane, number: int) -> list[list[Any]]:
+        """Return the packs of buffer `number` of a lane that aren't empty."""
+        return [pack for packs in self._select(samples, lane, number) for pack in packs if pack]
+
+    def outputs(
+        self, packs: list[list[Any]], lane: Lane, number: int, packs_before: int, refill: Callable[[int], None]
+    ) -> Iterator[Any]:
+        """Yield the outputs of a buffer's packs.
+
+        Args:
+            packs: the packs.
+            lane: lane of the buffer.
+            number: number of the buffer in its lane.
+            packs_before: number of earlier packs of the lane.
+            refill: called after each pack with the number of samples for which the next buffer has room. The original
+                reads them at that time, which determines the batch for which they are encoded.
+        """
+        packed, selected = 0, sum(map(len, packs))
+        for index, pack in enumerate(packs, packs_before):
+            ready = pack
+            if self._encode is not None:
+                calls = enumerate(pack, number * self._buffer_size + packed)
+                ready = [made for call, one in calls for made in self._encode(one, lane, call)]
+            if ready:
+                yield from self._pack.each(ready, lane, index)
+            packed += len(pack)
+            refill(self._buffer_size - selected + packed)
+        if not packs:
+            refill(self._buffer_size)
+
+
+def select_all(select: Callable[[list[Any]], Any]) -> Callable[[list[Any]], list[Any]]:
+    """Return a function with the packs that `select` returns or yields as a list."""
+
+    @functools.wraps(select)
+    def packs(samples: list[Any]) -> list[Any]:
+        return list(select(samples) or ())
+
+    return packs
 
 
 class PackingDataset(WindowedDataset[T_sample]):
@@ -270,41 +343,30 @@ class PackingDataset(WindowedDataset[T_sample]):
         self.sample_encoder = sample_encoder
         self.sample_encoder_stateless = sample_encoder is None or sample_encoder_stateless
         self.packer_config = packer_config
-        self._select = Calls(pre_packer, worker_config, pre_packer_failure_tolerance)
-        self._pack = Calls(final_packer, worker_config, final_packer_failure_tolerance)
-        self._encode = (
-            None if sample_encoder is None else Calls(sample_encoder, worker_config, sample_encoder_failure_tolerance)
+        self._packer = Packer(
+            buffer_size,
+            Calls(select_all(pre_packer), worker_config, pre_packer_failure_tolerance),
+            Calls(final_packer, worker_config, final_packer_failure_tolerance),
+            sample_encoder and Calls(sample_encoder, worker_config, sample_encoder_failure_tolerance),
         )
 
     def _steps(self, lane: Lane, place: Place) -> Steps:
         number, below, done, after, packs_before = place
         taking = Taking(self.dataset, lane, below)
         while True:
-            taking.upto(self.buffer_size)
-            samples, taking.samples = taking.samples, []
+            samples = taking.take(self.buffer_size)
             if not samples:
                 return number, taking.end, 0, None, packs_before
             if after is None:
                 after = taking.place
             else:
                 taking = Taking(self.dataset, lane, after)
-            packs = [pack for packs in self._select(samples, lane, number) for pack in packs if pack]
-            count, packed, chosen = 0, 0, sum(map(len, packs))
-            for index, pack in enumerate(packs):
-                for one in self._packed(pack, lane, packs_before + index, number * self.buffer_size + packed):
-                    count += 1
-                    if count > done:
-                        yield one, (number, below, count, after, packs_before)
-                # As many samples are taken as packs make room for, as in the original: it shows in batch numbers.
-                packed += len(pack)
-                taking.upto(self.buffer_size - chosen + packed)
+            packs = self._packer.packs(samples, lane, number)
+            outputs = self._packer.outputs(packs, lane, number, packs_before, taking.read_up_to)
+            for count, one in enumerate(outputs, 1):
+                if count > done:
+                    yield one, (number, below, count, after, packs_before)
             number, below, done, after, packs_before = number + 1, after, 0, None, packs_before + len(packs)
-
-    def _packed(self, pack: list[Any], lane: Lane, number: int, first: int) -> Iterator[Any]:
-        ready = pack
-        if self._encode is not None:
-            ready = [made for call, one in enumerate(pack, first) for made in self._encode(one, lane, call)]
-        return self._pack.each(ready, lane, number) if ready else iter(())
 
 
 class ShuffleBufferDataset(WindowedDataset[T_sample]):
@@ -337,19 +399,16 @@ class ShuffleBufferDataset(WindowedDataset[T_sample]):
     def _steps(self, lane: Lane, place: Place) -> Steps:
         number, below, done, after = place
         while True:
-            window = self._window(lane, number, below)
-            after = window.after if after is None else after
-            for count, sample in enumerate(window.samples[done:], done + 1):
-                whole = count == len(window.samples)
+            taking = Taking(self.dataset, lane, below)
+            samples = taking.take(self.size)
+            random.Random(derive_key(lane.seed, "shuffle", lane.number, number)).shuffle(samples)
+            after = taking.place if after is None else after
+            for count, sample in enumerate(samples[done:], done + 1):
+                whole = count == len(samples)
                 yield sample, (number + 1, after, 0, None) if whole else (number, below, count, after)
             number, below, done, after = number + 1, after, 0, None
-            if not window.samples:
-                return number, window.end, 0, None
-
-    def _window(self, lane: Lane, number: int, below: Place) -> Window:
-        window = take(self.dataset, lane, below, self.size)
-        random.Random(derive_key(lane.seed, "shuffle", lane.number, number)).shuffle(window.samples)
-        return window
+            if not samples:
+                return number, taking.end, 0, None
 
 
 def concat_pad(batch: list[Any]) -> Any:

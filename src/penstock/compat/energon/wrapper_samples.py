@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Literal
 
 from penstock._digest import derive_key
@@ -239,11 +240,7 @@ class LimitDataset(BaseWrapperDataset[T_sample]):
     def _steps(self, lane: Lane, place: Place) -> Steps:
         left, below = (lane.share(self.length), None) if place is None else place
         walk = Walk(self.dataset, lane, below)
-        while left > 0:
-            try:
-                sample = next(walk)
-            except StopIteration:
-                break
+        for sample in islice(walk, left):
             left -= 1
             yield sample, (left, walk.place)
         walk.close()
@@ -302,18 +299,14 @@ class RepeatDataset(BaseWrapperDataset[T_sample]):
         repeats = math.inf if self.repeats is None else self.repeats
         while passes < repeats:
             length = self.dataset.len_worker(lane.turn)
-            most = math.floor(length * (repeats - passes) + 1e-9) if repeats - passes < 1 else math.inf
+            most = math.floor(length * (repeats - passes) + 1e-9) if repeats - passes < 1 else None
             walk = Walk(self.dataset, lane, below)
-            while taken < most:
-                try:
-                    sample = next(walk)
-                except StopIteration:
-                    break
+            for sample in walk if most is None else islice(walk, max(0, most - taken)):
                 taken += 1
                 yield sample, (passes, taken, walk.place)
             if taken == 0 and repeats == math.inf:
                 raise ConfigError("a dataset without samples can't be repeated", found=str(self.dataset))
-            below = walk.place if taken >= most else walk.end
+            below = walk.end if most is None or taken < most else walk.place
             walk.close()
             passes, taken = passes + 1, 0
         return 0 if self.restart else math.ceil(repeats), 0, below
@@ -362,15 +355,12 @@ class EpochizeDataset(BaseWrapperDataset[T_sample]):
         left, below = place
         left = lane.share(self.length) if left is None else left
         walk = Walk(self.dataset, lane, below)
-        while left > 0:
-            try:
-                sample = next(walk)
-            except StopIteration:
-                return None, walk.end
+        for sample in islice(walk, left):
             left -= 1
             yield sample, (left, walk.place)
+        place = walk.end if left else walk.place
         walk.close()
-        return None, walk.place
+        return None, place
 
     def _split(self, place: Place, part: int, parts: int) -> Place:
         left, below = place
