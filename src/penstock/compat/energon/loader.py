@@ -290,7 +290,11 @@ class SavableDataLoader:
     @property
     def _plain(self) -> EnergonDataset:
         if not isinstance(self.dataset, EnergonDataset) or self.dataset.walked:
-            raise ConfigError("a dataset built from wrappers has none", found=str(self.dataset)[:120])
+            raise ConfigError(
+                "failures aren't counted for datasets built from wrappers",
+                found=str(self.dataset)[:120],
+                expected="the result of get_train_dataset or get_val_dataset, for a task encoder without wrappers",
+            )
         return self.dataset
 
     def _restored(self, restore_key: Any) -> Any:

@@ -50,7 +50,8 @@ class BaseWrapperDataset(SavableDataset[T_sample]):
     def dataset(self) -> SavableDataset[Any]:
         """Return the only inner dataset."""
         if len(self.datasets) != 1:
-            raise ConfigError("there are several inner datasets", found=len(self.datasets), expected="datasets")
+            hint = "Use datasets, which lists all of them"
+            raise ConfigError("several inner datasets", found=len(self.datasets), expected=1, hint=hint)
         return self.datasets[0]
 
     def walk(self, lane: Lane, place: Place) -> Steps:

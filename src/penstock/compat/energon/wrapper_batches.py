@@ -217,8 +217,9 @@ class GroupBatchDataset(_Batching[T_sample]):
         """Put a sample into its group unless it is skipped; return the group's samples if it is full."""
         for key, size in self._key(sample, lane, number):
             if (size is None) == (self.fixed_batch_size is None):
-                found = f"{size!r}, with fixed_batch_size={self.fixed_batch_size!r}"
-                raise ConfigError(f"group {key!r} has no fixed batch size", found=found, expected="one of the two")
+                found = f"{size!r} from sample_group_key, fixed_batch_size={self.fixed_batch_size!r}"
+                hint = "Set the batch size in exactly one of the two places"
+                raise ConfigError(f"group {key!r} has no batch size, or two", found=found, hint=hint)
             return buckets.put(key, int(size or self.fixed_batch_size or 0), sample, (number, at))
         return None
 

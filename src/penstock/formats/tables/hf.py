@@ -322,7 +322,8 @@ def _stream_batches(file: Any, schema: Any, path: str) -> Iterator[tuple[int, in
                 raise Corrupt("bytes after the end", path=path, offset_bytes=file.tell()) from None
             return
         if message.type != "record batch":
-            raise Unsupported("a message that is not a record batch", path=path, offset_bytes=start, found=message.type)
+            what = "unsupported message in the Arrow stream"
+            raise Unsupported(what, path=path, offset_bytes=start, found=message.type, expected="record batch")
         try:
             rows = ipc.read_record_batch(message, schema).num_rows
         except (ValueError, OSError) as error:
