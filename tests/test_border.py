@@ -164,7 +164,7 @@ ALLOWED: dict[str, str] = {
     ),
     "compat/energon/epathlib:EPath.__truediv__": "what is absolute stands for itself, behind a `/` too",
     "compat/modalities/commands/data:_refuse_same": "compares two local paths",
-    "compat/modalities/commands/data:already_there": "a link that leads nowhere is there too",
+    "compat/modalities/commands/data:Target.kept": "a link that leads nowhere is there too",
     "compat/modalities/commands/data:merge_packed_data_files": "a link that leads nowhere is there too",
     "compat/modalities/filters:_places": "compares two local paths",
     **dict.fromkeys(

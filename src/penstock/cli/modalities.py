@@ -11,6 +11,7 @@ import click
 
 from penstock.cli._output import progress
 from penstock.cli._reports import emit
+from penstock.compat import modalities as compat
 
 if TYPE_CHECKING:
     from penstock.compat.modalities.commands.data import Done
@@ -58,23 +59,6 @@ policy_option = click.option(
 seed_option = click.option("--seed", type=int, help="Seed of the order.")
 
 
-def chunk_options(command: Command) -> Command:
-    """Add the options of the two commands that write chunks."""
-    for option in (
-        click.option("--global_seed", type=int, help="Seed of the order, together with the chunk id."),
-        policy_option,
-        click.option("--num_chunks", type=int, required=True, help="Number of chunks."),
-        click.option("--chunk_id", type=int, required=True, help="The chunk to write, from 0."),
-        _paths(
-            input_file_list_path="List of files, one path per line.",
-            input_data_root_path="Directory that the paths in the list are relative to.",
-            output_chunk_file_path="Path of the chunk.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 @click.group()
 def modalities() -> None:
     """Run the commands of Modalities: same options, same files.
@@ -94,9 +78,7 @@ def data() -> None:
 @policy_option
 def create_raw_index(src_path: Path, index_path: Path | None, file_existence_policy: str) -> None:
     """Index a JSONL file."""
-    from penstock.compat.modalities.commands.data import create_raw_data_index
-
-    _run(create_raw_data_index, src_path, index_path, file_existence_policy)
+    _run(compat.create_raw_data_index, src_path, index_path, file_existence_policy)
 
 
 @data.command("pack_encoded_data")
@@ -108,9 +90,8 @@ def pack_encoded_data(config_path: Path, file_existence_policy: str) -> None:
     A YAML file configures it.
     """
     from penstock.compat.modalities.commands.config import load_config
-    from penstock.compat.modalities.commands.pack import pack_encoded_data
 
-    _run(pack_encoded_data, load_config(config_path), file_existence_policy)
+    _run(compat.pack_encoded_data, load_config(config_path), file_existence_policy)
 
 
 @data.command("merge_packed_data")
@@ -121,11 +102,9 @@ def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path) -> None:
 
     A source is a packed file, or a directory with packed files.
     """
-    from penstock.compat.modalities.commands.data import merge_packed_data_files
-
     if target_path.exists():
         raise click.BadParameter(f"{target_path} exists already.", param_hint="TARGET_PATH")
-    _run(merge_packed_data_files, src_paths, target_path)
+    _run(compat.merge_packed_data_files, src_paths, target_path)
 
 
 @data.command("shuffle_tokenized_data")
@@ -135,9 +114,7 @@ def merge_packed_data(src_paths: tuple[Path, ...], target_path: Path) -> None:
 @seed_option
 def shuffle_tokenized_data(**options: Any) -> None:
     """Shuffle the documents of a packed file."""
-    from penstock.compat.modalities.commands.data import shuffle_tokenized_data
-
-    _run(shuffle_tokenized_data, **options)
+    _run(compat.shuffle_tokenized_data, **options)
 
 
 @data.command("shuffle_jsonl_data")
@@ -146,35 +123,32 @@ def shuffle_tokenized_data(**options: Any) -> None:
 @seed_option
 def shuffle_jsonl_data(**options: Any) -> None:
     """Shuffle the lines of a JSONL file."""
-    from penstock.compat.modalities.commands.data import shuffle_jsonl_data
-
-    _run(shuffle_jsonl_data, **options)
+    _run(compat.shuffle_jsonl_data, **options)
 
 
-@data.command("create_shuffled_dataset_chunk")
-@chunk_options
-def create_shuffled_dataset_chunk(input_file_list_path: Path, input_data_root_path: Path, **options: Any) -> None:
-    """Write a shuffled chunk of packed files.
+def _add_chunk_command(name: str, function: str, files: str, suffix: str) -> None:
+    """Add a command that writes a shuffled chunk of the files in a list."""
+    text = f"A list names the files; their suffixes are replaced by {suffix}."
 
-    A list names the files; their suffixes are replaced by .pbin.
-    """
-    from penstock.compat.modalities.commands.data import create_shuffled_dataset_chunk, read_file_list
+    @data.command(name, help=f"Write a shuffled chunk of {files} files.\n\n{text}")
+    @_paths(
+        input_file_list_path="List of files, one path per line.",
+        input_data_root_path="Directory that the paths in the list are relative to.",
+        output_chunk_file_path="Path of the chunk.",
+    )
+    @click.option("--chunk_id", type=int, required=True, help="The chunk to write, from 0.")
+    @click.option("--num_chunks", type=int, required=True, help="Number of chunks.")
+    @policy_option
+    @click.option("--global_seed", type=int, help="Seed of the order, together with the chunk id.")
+    def write_chunk(input_file_list_path: Path, input_data_root_path: Path, **options: Any) -> None:
+        from penstock.compat.modalities.commands.data import read_file_list
 
-    files = read_file_list(input_file_list_path, input_data_root_path, ".pbin")
-    _run(create_shuffled_dataset_chunk, files, **options)
+        paths = read_file_list(input_file_list_path, input_data_root_path, suffix)
+        _run(getattr(compat, function), paths, **options)
 
 
-@data.command("create_shuffled_jsonl_chunk")
-@chunk_options
-def create_shuffled_jsonl_chunk(input_file_list_path: Path, input_data_root_path: Path, **options: Any) -> None:
-    """Write a shuffled chunk of JSONL files.
-
-    A list names the files; their suffixes are replaced by .jsonl.
-    """
-    from penstock.compat.modalities.commands.data import create_shuffled_jsonl_dataset_chunk, read_file_list
-
-    files = read_file_list(input_file_list_path, input_data_root_path, ".jsonl")
-    _run(create_shuffled_jsonl_dataset_chunk, files, **options)
+_add_chunk_command("create_shuffled_dataset_chunk", "create_shuffled_dataset_chunk", "packed", ".pbin")
+_add_chunk_command("create_shuffled_jsonl_chunk", "create_shuffled_jsonl_dataset_chunk", "JSONL", ".jsonl")
 
 
 @data.command("prepare_instruction_tuning_data")

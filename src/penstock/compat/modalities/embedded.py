@@ -1,17 +1,20 @@
-"""Modalities' reader of the bytes of a packed file. The command line imports it, so it doesn't import torch."""
+"""Packed files and line indexes of Modalities. The command line imports this module, so it doesn't import torch."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Corrupt
 from penstock.formats._manifest import side_path
 from penstock.formats.tokens.pbin.index import read_index
 from penstock.formats.tokens.pbin.layout import Problem, find_layout
+from penstock.prepare.jsonl_index import IndexReport, build_index
 from penstock.store.exclude_list import require_no_list
 from penstock.store.local import LocalStore
 from penstock.store.place import local_path
@@ -75,3 +78,20 @@ class EmbeddedStreamData:
         if self._index is None:
             raise ConfigError("the index was not loaded", hint="Pass load_index=True")
         return self._index
+
+
+class FaultyLine(Corrupt, ValueError):
+    """A line of invalid JSON: the original's `ValueError`."""
+
+
+def write_index(
+    path: Path, target: Path, *, drops: bool = False, overwrite: bool, progress: Callable[[int], None] | None = None
+) -> IndexReport:
+    """Write the index of a JSONL file; raise `FaultyLine` for invalid JSON, unless such lines are dropped."""
+    try:
+        on_error = "skip" if drops else "raise"
+        return build_index(path, target, on_error=on_error, overwrite=overwrite, progress=progress)
+    except Corrupt as error:
+        raise FaultyLine(
+            error.what, path=error.path, offset_bytes=error.offset_bytes, found=error.found, hint=error.hint
+        ) from error

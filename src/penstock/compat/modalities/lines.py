@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock._arrays import as_index
 from penstock._secrets import logger
-from penstock.compat.modalities.line_index import write_index
+from penstock.compat.modalities.embedded import write_index
 from penstock.compat.torch_bases import Dataset
 from penstock.compat.unused import refuse_overrides
 from penstock.errors import ConfigError, Corrupt, NotFound, PrepareError

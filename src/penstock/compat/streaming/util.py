@@ -119,7 +119,8 @@ def _below(folder: Place) -> list[str]:
 def _far(local: str, url: str) -> str:
     """Return the URL of an index whose local file may be missing."""
     if not url:
-        raise NotFound("Check data availability! The index is missing, and there is no URL to download it from", path=local)
+        what = "Check data availability! The index is missing, and there is no URL to download it from"
+        raise NotFound(what, path=local)
     return url
 
 

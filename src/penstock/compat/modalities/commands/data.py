@@ -14,14 +14,12 @@ import secrets
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from penstock.compat.modalities.embedded import EmbeddedStreamData
-from penstock.compat.modalities.line_index import write_index
+from penstock.compat.modalities.embedded import EmbeddedStreamData, write_index
 from penstock.compat.unused import say_unused
 from penstock.engine.options import Counter, Progress, RunOptions
 from penstock.engine.rows import StoredRows
@@ -101,30 +99,40 @@ def policy_name(policy: str | Enum) -> str:
     return name
 
 
-def already_there(path: Path, policy: str, require_sound: Callable[[], None] | None = None) -> Done | None:
-    """Apply the policy to an existing output. None: continue, and replace it once the new one is complete.
+class Target:
+    """Output of a command, and what to do if it exists.
 
     Args:
         path: the output.
-        policy: `"skip"`, `"error"` or `"override"`.
+        policy: `"skip"`, `"error"` or `"override"`, or the value of an enum.
         require_sound: raises an error if an existing file can't be kept. Modalities keeps any file.
-
-    Raises:
-        ConfigError: the output exists and the policy is `"error"`.
     """
-    if policy == "override" or not os.path.lexists(path):
-        return None
-    with contextlib.suppress(PenstockError, OSError):  # another run is active, or there is nothing of ours
-        sweep(place_of(path))  # left by a run that was killed after its commit
-    if policy == "error":
-        raise ConfigError(
-            "the output exists",
-            path=path,
-            hint="Delete it, choose another one, or pass --file_existence_policy override",
-        )
-    if require_sound is not None:
-        require_sound()
-    return Done(str(path), f"{path}: exists and is kept")
+
+    def __init__(self, path: Path, policy: str | Enum, require_sound: Callable[[Path], None] | None = None) -> None:
+        self.path = _here(path)
+        self.overwrite = policy_name(policy) == "override"
+        self._skips = policy_name(policy) == "skip"
+        self._require_sound = require_sound
+
+    def kept(self) -> Done | None:
+        """Return the result if an existing output is kept. None: continue, and replace it once the new one is complete.
+
+        Raises:
+            ConfigError: the output exists and the policy is `"error"`.
+        """
+        if self.overwrite or not os.path.lexists(self.path):
+            return None
+        with contextlib.suppress(PenstockError, OSError):  # another run is active, or there is nothing of ours
+            sweep(place_of(self.path))  # left by a run that was killed after its commit
+        if not self._skips:
+            raise ConfigError(
+                "the output exists",
+                path=self.path,
+                hint="Delete it, choose another one, or pass --file_existence_policy override",
+            )
+        if self._require_sound is not None:
+            self._require_sound(self.path)
+        return Done(str(self.path), f"{self.path}: exists and is kept")
 
 
 def require_sound_pbin(path: Path) -> None:
@@ -178,23 +186,22 @@ def create_raw_data_index(
         6
     """
     src_path = _here(src_path)
-    target = Path(index_path_for(str(src_path))) if index_path is None else _here(index_path)
-    _refuse_same(src_path, target)
+    path = Path(index_path_for(str(src_path))) if index_path is None else index_path
 
-    def require_sound() -> None:
-        load_lines(LocalStore(), str(src_path), str(target))
+    def require_sound(index: Path) -> None:
+        load_lines(LocalStore(), str(src_path), str(index))
 
-    policy = policy_name(file_existence_policy)
-    skipped = already_there(target, policy, require_sound if src_path.exists() else None)
-    if skipped is not None:
-        return skipped
+    target = Target(path, file_existence_policy, require_sound if src_path.exists() else None)
+    _refuse_same(src_path, target.path)
+    if kept := target.kept():
+        return kept
     report = write_index(
         src_path,
-        target,
-        overwrite=policy == "override",
+        target.path,
+        overwrite=target.overwrite,
         progress=None if progress is None else lambda done: progress(done, "bytes"),
     )
-    return Done(str(target), f"{target}: {report.num_lines:,} lines of {report.size_bytes:,} bytes")
+    return Done(str(target.path), f"{target.path}: {report.num_lines:,} lines of {report.size_bytes:,} bytes")
 
 
 # --- merge_packed_data ---------------------------------------------------------------------------------------------
@@ -261,20 +268,14 @@ def _packed_files(path: Path) -> Iterable[Path]:
 # --- shuffled files and chunks -------------------------------------------------------------------------------------
 
 
-class _Files:
+class _Files(Target):
     """The files that a command reads and writes: packed files, or JSONL files without an index or a side file."""
 
     def __init__(self, target: Path, policy: str | Enum, progress: Progress | None, *, is_jsonl: bool) -> None:
-        self.target = _here(target)
-        self.policy = policy_name(policy)
+        super().__init__(target, policy, None if is_jsonl else require_sound_pbin)
         self.progress = progress
         self.is_jsonl = is_jsonl
         self.noun = "lines" if is_jsonl else "documents"
-
-    def skipped(self) -> Done | None:
-        return already_there(
-            self.target, self.policy, None if self.is_jsonl else partial(require_sound_pbin, self.target)
-        )
 
     def open(self, path: Path) -> tuple[StoredRows, bool]:
         """Open a file; also return whether its last line lacks a line end."""
@@ -293,15 +294,15 @@ class _Files:
         self, rows: StoredRows, table: IntArray, inputs: Sequence[StoredRows], command: str, **made_by: int
     ) -> int:
         """Write the rows in the order of a table, and return their number."""
-        overwrite = self.policy == "override"
         if not self.is_jsonl:
-            output, how = Output(place_of(self.target), "pbin"), RunOptions(overwrite=overwrite, progress=self.progress)
+            output = Output(place_of(self.path), "pbin")
+            options = RunOptions(overwrite=self.overwrite, progress=self.progress)
             order = TableOrder(table) if len(rows) else None
             made: dict[str, Any] = {"command": f"modalities data {command}", **made_by}
-            return write_in_order(rows, order, inputs, output, made, how).samples
+            return write_in_order(rows, order, inputs, output, made, options).samples
         counter, store = Counter(len(rows), self.progress), LocalStore()
-        path = output_path(store, str(self.target))
-        with claimed(store, path), aborting(store.stage(path, overwrite=overwrite)) as staged:
+        path = output_path(store, str(self.path))
+        with claimed(store, path), aborting(store.stage(path, overwrite=self.overwrite)) as staged:
             for data, lengths in reordered(rows, TableOrder(table), output=Place(store, path)):
                 staged.write(data)
                 counter.add(len(lengths))
@@ -309,7 +310,7 @@ class _Files:
         return len(rows)
 
     def done(self, written: int, how: str, unended: Sequence[Path]) -> Done:
-        done = Done(str(self.target), f"{self.target}: {written:,} {self.noun}, {how}")
+        done = Done(str(self.path), f"{self.path}: {written:,} {self.noun}, {how}")
         if unended:
             names = ", ".join(file.name for file in unended[:3]) + (" and others" if len(unended) > 3 else "")
             done.differences.append(
@@ -320,10 +321,9 @@ class _Files:
 
 def _shuffled(files: _Files, source: Path, seed: int | None) -> Done:
     source = _here(source)
-    _refuse_same(source, files.target, is_jsonl=files.is_jsonl)
-    skipped = files.skipped()
-    if skipped is not None:
-        return skipped
+    _refuse_same(source, files.path, is_jsonl=files.is_jsonl)
+    if kept := files.kept():
+        return kept
     used = secrets.randbits(32) if seed is None else seed
     said = "" if seed is not None else f", seed {used} (random; pass it to get the same order again)"
     rows, unended = files.open(source)
@@ -336,15 +336,14 @@ def _shuffled_chunk(
 ) -> Done:
     sources = [_here(path) for path in sources]
     require_chunk(chunk_id, num_chunks)
-    skipped = files.skipped()
-    if skipped is not None:
-        return skipped
+    if kept := files.kept():
+        return kept
     for source in sources:
-        _refuse_same(source, files.target, is_jsonl=files.is_jsonl)
+        _refuse_same(source, files.path, is_jsonl=files.is_jsonl)
     opened = [files.open(path) for path in sources]
     inputs = [rows for rows, _ in opened]
     ranges = [chunk_range(len(rows), chunk_id, num_chunks) for rows in inputs]
-    rows = _joined(inputs, ranges, f"chunk {chunk_id} of {num_chunks}", files.target)
+    rows = _joined(inputs, ranges, f"chunk {chunk_id} of {num_chunks}", files.path)
     seed = secrets.randbits(32) if global_seed is None else calculate_hashed_seed([str(global_seed), str(chunk_id)])
     said = f" with a random seed ({seed})" if global_seed is None else ""
     table, command = numpy_list_shuffle(len(rows), seed), "create_shuffled_dataset_chunk"

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._optional import require
-from penstock.compat.modalities.commands.data import Done, already_there, policy_name, require_sound_pbin
+from penstock.compat.modalities.commands.data import Done, Target, require_sound_pbin
 from penstock.engine.options import Progress
 from penstock.engine.rows import read_run, runs
 from penstock.errors import ConfigError, Corrupt, NotFound
@@ -112,14 +112,13 @@ def pack_encoded_data(
         6
     """
     settings = read_settings(config_dict)
-    policy = policy_name(file_existence_policy)
-    skipped = already_there(settings.dst_path, policy, lambda: require_sound_pbin(settings.dst_path))
-    if skipped is not None:
-        return skipped
+    target = Target(settings.dst_path, file_existence_policy, require_sound_pbin)
+    if kept := target.kept():
+        return kept
     with contextlib.ExitStack() as stack:
         source, left_out = stack.enter_context(_indexed(settings.src_path, settings.index_path))
         tokenizer = stack.enter_context(_with_special_tokens(settings.tokenizer))
-        report = _pack(settings, source, tokenizer, policy, progress)
+        report = _pack(settings, source, tokenizer, target.overwrite, progress)
     done = Done(report.output, f"{report.output}: {report.documents:,} documents, {report.tokens:,} tokens")
     done.differences.extend(_losses(report))
     if left_out:
@@ -236,12 +235,14 @@ _VARIANTS = {"pretrained_hf_tokenizer": (_HF_KEYS, _read_hf), "pretrained_sp_tok
 # --- the work ------------------------------------------------------------------------------------------------------
 
 
-def _pack(settings: PackSettings, source: Path, tokenizer: str, policy: str, progress: Progress | None) -> PackReport:
+def _pack(
+    settings: PackSettings, source: Path, tokenizer: str, overwrite: bool, progress: Progress | None
+) -> PackReport:
     def told(done: PackProgress) -> None:
         if progress is not None:
             progress(done.documents, f"{done.input_bytes / max(1, done.total_bytes):.0%}")
 
-    def pack_to(output: Path, *, overwrite: bool) -> PackReport:
+    def pack_to(output: Path, *, replace: bool) -> PackReport:
         return pack(
             source,
             output,
@@ -251,8 +252,8 @@ def _pack(settings: PackSettings, source: Path, tokenizer: str, policy: str, pro
             eos=settings.eod_token,
             workers=settings.num_cpus,
             on_error="skip",
-            overwrite=overwrite,
-            restart=policy == "override",
+            overwrite=replace,
+            restart=overwrite,
             progress=told,
         )
 
@@ -261,12 +262,12 @@ def _pack(settings: PackSettings, source: Path, tokenizer: str, policy: str, pro
         raise ConfigError(what, found=f"eod_token {NO_EOS}", hint=hint)
     most = settings.tokenizer.max_length
     if most is None:
-        return pack_to(settings.dst_path, overwrite=policy == "override")
+        return pack_to(settings.dst_path, replace=overwrite)
     settings.dst_path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=settings.dst_path.parent) as folder:
         whole = Path(folder) / settings.dst_path.name
-        report = pack_to(whole, overwrite=False)
-        return _cut(whole, settings, tokenizer, report, overwrite=policy == "override")
+        report = pack_to(whole, replace=False)
+        return _cut(whole, settings, tokenizer, report, overwrite=overwrite)
 
 
 def _cut(whole: Path, settings: PackSettings, tokenizer: str, report: PackReport, *, overwrite: bool) -> PackReport:
