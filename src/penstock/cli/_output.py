@@ -17,7 +17,7 @@ import click
 from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import logger, redact
 from penstock.cli._options import common, has_color, is_quiet, progress_mode
-from penstock.cli._reports import human_bytes
+from penstock.view.draw.words import human_bytes
 
 if TYPE_CHECKING:
     import logging

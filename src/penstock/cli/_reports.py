@@ -13,6 +13,7 @@ import click
 from penstock._printable import printable, printable_json, printable_lines
 from penstock._secrets import redact
 from penstock.cli._options import wants_json
+from penstock.view.draw.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from penstock.reshape.outputs import Written
@@ -42,20 +43,6 @@ def emit_line(data: Any, text: str) -> None:
 def say(text: str) -> None:
     """Print text for people to standard output."""
     click.echo(redact(printable_lines(text)))
-
-
-def human_bytes(size_bytes: float) -> str:
-    """`1.5 GB`, in powers of ten."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if abs(size_bytes) < 1000 or unit == "TB":
-            return f"{size_bytes:.0f} B" if unit == "B" else f"{size_bytes:.1f} {unit}"
-        size_bytes /= 1000
-    raise ValueError("unreachable")
-
-
-def counted(count: int, noun: str) -> str:
-    """`1 error`, `2 errors`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def table(rows: list[tuple[str, ...]], *, header: tuple[str, ...] | None = None) -> str:

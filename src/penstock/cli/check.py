@@ -12,7 +12,8 @@ import click
 from penstock._printable import printable, shortened_part
 from penstock.cli._errors import with_options
 from penstock.cli._options import EXECUTOR, dataset_argument, refuse_given, takes
-from penstock.cli._reports import counted, emit, missing_text
+from penstock.cli._reports import emit, missing_text
+from penstock.view.draw.words import counted
 
 if TYPE_CHECKING:
     from penstock.engine.options import RunOptions

@@ -13,16 +13,8 @@ import click
 from penstock._printable import shortened_part
 from penstock.cli._options import ALL_CORES, BY_SIZE, EXECUTOR, PART_HELP, takes, wants_json
 from penstock.cli._output import note, progress
-from penstock.cli._reports import (
-    array_expression,
-    counted,
-    emit,
-    emit_written,
-    end_unfinished,
-    human_bytes,
-    keeping,
-    missing_text,
-)
+from penstock.cli._reports import array_expression, emit, emit_written, end_unfinished, keeping, missing_text
+from penstock.view.draw.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from penstock.engine.status import WorkStatus

@@ -25,8 +25,9 @@ from penstock.cli._options import (
 )
 from penstock.cli._output import note, progress
 from penstock.cli._pictures import pictures_option, plain_at, require_one, show_tables, warn_of, way_of
-from penstock.cli._reports import counted, emit, human_bytes
+from penstock.cli._reports import emit
 from penstock.compat import energon as compat
+from penstock.view.draw.words import counted, human_bytes
 
 _FIRST_BYTES = 128
 

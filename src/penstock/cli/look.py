@@ -25,7 +25,8 @@ from penstock.cli._pictures import (
     way_of,
     with_command_options,
 )
-from penstock.cli._reports import counted, emit, human_bytes, say, table
+from penstock.cli._reports import emit, say, table
+from penstock.view.draw.words import counted, human_bytes
 
 _BAR = 40
 _MOST_SHOWN = 40

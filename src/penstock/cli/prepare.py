@@ -13,7 +13,8 @@ import click
 
 from penstock.cli._options import BY_SIZE, EXECUTOR, MEDIA, as_energon, refusal, refuse_given, takes, wants_json
 from penstock.cli._output import note, progress
-from penstock.cli._reports import emit, end_unfinished, human_bytes, keeping, missing_text, say, table
+from penstock.cli._reports import emit, end_unfinished, keeping, missing_text, say, table
+from penstock.view.draw.words import human_bytes
 
 if TYPE_CHECKING:
     from penstock.formats.samples.webdataset.find import PeekedSample

@@ -19,7 +19,8 @@ from penstock.cli._options import (
     wants_json,
 )
 from penstock.cli._output import note, progress
-from penstock.cli._reports import counted, describe, emit, emit_shared, emit_written, human_bytes, keeping, table
+from penstock.cli._reports import describe, emit, emit_shared, emit_written, keeping, table
+from penstock.view.draw.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from penstock.reshape.reorder import ShuffleCost

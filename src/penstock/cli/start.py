@@ -14,7 +14,8 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 from penstock.cli._help import VARIABLE
 from penstock.cli._options import takes
 from penstock.cli._output import note
-from penstock.cli._reports import emit, human_bytes, table
+from penstock.cli._reports import emit, table
+from penstock.view.draw.words import human_bytes
 
 WINDOW_TOKENS = 2048
 

@@ -15,8 +15,9 @@ import click
 from penstock.cli._options import SAMPLES, has_color, is_given, refuse_given, run_options, takes, wants_json
 from penstock.cli._output import note
 from penstock.cli._pictures import decoded_pictures, pictures_option, require_one, warn_of, way_of
-from penstock.cli._reports import counted, emit, human_bytes, say, table
+from penstock.cli._reports import emit, say, table
 from penstock.errors import ConfigError
+from penstock.view.draw.words import counted, human_bytes
 
 if TYPE_CHECKING:
     from penstock.load.metrics import Metrics

@@ -10,7 +10,8 @@ import click
 
 from penstock.cli._options import OPENING, dataset_argument, takes, wants_json
 from penstock.cli._output import note
-from penstock.cli._reports import counted, emit_line, emit_written, human_bytes
+from penstock.cli._reports import emit_line, emit_written
+from penstock.view.draw.words import counted, human_bytes
 
 
 @click.command()

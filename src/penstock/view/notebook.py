@@ -15,7 +15,7 @@ from penstock.types import Finding
 from penstock.view.draw import tables
 from penstock.view.draw.markup import Child, Markup, tag
 from penstock.view.draw.samples import sample, token_key
-from penstock.view.draw.words import count, plural, seconds, size
+from penstock.view.draw.words import count, counted, human_bytes, seconds
 from penstock.view.facts.bounds import Bounds
 from penstock.view.facts.dataset import overview
 from penstock.view.facts.findings import health
@@ -65,7 +65,7 @@ def _drawn(value: Any) -> Sequence[Child]:
         return _loader(value)
     if is_stream(value) or is_lane_stream(value) or value.children():
         num_samples: int | None = None if is_stream(value) or is_lane_stream(value) else len(cast("Any", value))
-        name = type(value).__name__ + ("" if num_samples is None else f", {plural(num_samples, 'sample')}")
+        name = type(value).__name__ + ("" if num_samples is None else f", {counted(num_samples, 'sample')}")
         return [_title(name), tables.tree(tree(OpenedRun("", value, None, None)))]
     return _dataset(value)
 
@@ -89,7 +89,7 @@ def _loader(value: Any) -> Sequence[Child]:
         (count(value.step), "next step (from 0)", f"{count(value.consumed)} samples consumed"),
         (count(value.global_batch), "global batch", f"rank {value.rank} of {value.world}, {value.micro_batch} at once"),
         (seconds(found.waiting_seconds), "waited", f"{seconds(found.training_seconds)} between batches"),
-        (count(found.substituted), "substituted", f"of {plural(found.samples, 'sample')} of this rank"),
+        (count(found.substituted), "substituted", f"of {counted(found.samples, 'sample')} of this rank"),
     ]
     sources = [
         (name, count(one.samples), f"{one.epochs:,.4f}", count(one.tokens)) for name, one in found.sources.items()
@@ -109,7 +109,7 @@ def _plan(value: Mapping[str, Any]) -> Sequence[Child]:
 
 def _findings(value: Sequence[Finding]) -> Sequence[Child]:
     found = health(value)
-    words = f"{plural(found.errors, 'error')}, {plural(found.warnings, 'warning')}"
+    words = f"{counted(found.errors, 'error')}, {counted(found.warnings, 'warning')}"
     return [_title("No findings" if found.is_sound else words), None if found.is_sound else tables.health(found)]
 
 
@@ -125,10 +125,10 @@ def _batch(batch: Mapping[str, Any]) -> Sequence[Child]:
         runs += [] if run is None else [run]
         shown = panels({name: _as_array(one) for name, one in values.items()}, bounds=_BOUNDS)
         cards.append(sample(shown, title=f"row {row}", tokens=run, width=1 if run is None else 2))
-    more = tag("p", f"and {plural(length - MOST_ROWS, 'more row')}", class_="muted") if length > MOST_ROWS else None
+    more = tag("p", f"and {counted(length - MOST_ROWS, 'more row')}", class_="muted") if length > MOST_ROWS else None
     table = tables.table(("field", "dtype", "shape", "size"), fields, (3,), names=(0,))
     return [
-        _title(f"Batch of {plural(length, 'sample')}"),
+        _title(f"Batch of {counted(length, 'sample')}"),
         table,
         token_key(runs),
         tag("div", cards, class_="samples"),
@@ -156,7 +156,11 @@ def _as_array(value: Any) -> Any:
 def _column(column: Any) -> tuple[str, str, str]:
     if hasattr(column, "dtype") and hasattr(column, "shape"):
         nbytes = getattr(column, "nbytes", None)
-        return str(column.dtype), " × ".join(map(str, column.shape)), size(nbytes if isinstance(nbytes, int) else None)
+        return (
+            str(column.dtype),
+            " × ".join(map(str, column.shape)),
+            human_bytes(nbytes if isinstance(nbytes, int) else None),
+        )
     if not isinstance(column, list):
         return type(column).__name__, "one", "–"
     kind = type(column[0]).__name__ if column else "nothing"

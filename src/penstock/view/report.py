@@ -30,7 +30,7 @@ from penstock.view.draw import pictures, tables
 from penstock.view.draw.markup import Child, Markup, tag
 from penstock.view.draw.samples import sample as draw_sample
 from penstock.view.draw.samples import token_key
-from penstock.view.draw.words import count, plural, share
+from penstock.view.draw.words import count, counted, share
 from penstock.view.facts.batches import BatchFacts, batch, sample_of, window_tokens
 from penstock.view.facts.bounds import Bounds, is_of_the_disk
 from penstock.view.facts.dataset import Overview, overview
@@ -191,7 +191,7 @@ def _of_dataset(
     body += _section("Lengths", None if facts.lengths is None else tables.lengths(facts.lengths))
     body += _section("Shards", tables.shards(facts))
     body += _section(
-        "Examples", _cards_of(shown, facts), f"{plural(len(shown), 'sample')}, chosen by a hash of their index."
+        "Examples", _cards_of(shown, facts), f"{counted(len(shown), 'sample')}, chosen by a hash of their index."
     )
     if found is not None:
         body += _section("Health", tables.health(found), f"`penstock verify --depth {depth}`: {_summed(found)}.")
@@ -202,7 +202,7 @@ def _of_dataset(
 def _summed(found: Any) -> str:
     if found.is_sound:
         return "no findings"
-    return f"{plural(found.errors, 'error')}, {plural(found.warnings, 'warning')}"
+    return f"{counted(found.errors, 'error')}, {counted(found.warnings, 'warning')}"
 
 
 def chosen(seed: str, size: int, count: int) -> list[int]:
@@ -306,11 +306,11 @@ def _batch(run: OpenedRun, shown: BatchFacts) -> Child:
         for one, window in zip(shown.samples, windows, strict=True)
     ]
     return [
-        tag("p", f"{plural(shown.of, 'sample')} of {whose}, world size {count(shown.world)}.", class_="muted"),
+        tag("p", f"{counted(shown.of, 'sample')} of {whose}, world size {count(shown.world)}.", class_="muted"),
         tag("div", tables.table(("source", "samples", "share"), rows, (1,), names=(0,)),
             tables.table(("field", "kind", "dtype", "shape"), fields, names=(0,)) if fields else None, class_="two"),
         tag("p", shown.error, class_="muted") if shown.error else None,
-        tag("h3", f"The first {plural(len(cards), 'sample')}") if len(cards) < shown.of else None,
+        tag("h3", f"The first {counted(len(cards), 'sample')}") if len(cards) < shown.of else None,
         token_key(one for one in windows if one is not None),
         tag("div", cards, class_="samples"),
     ]  # fmt: skip

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Iterable, Mapping
 
 from penstock.view.draw.markup import Child, Markup, tag
-from penstock.view.draw.words import count, plural, seconds, size
+from penstock.view.draw.words import count, counted, human_bytes, seconds
 from penstock.view.facts.batches import Origin
 from penstock.view.facts.panel import Panel, Panels, json_lines
 from penstock.view.facts.token_run import Token, TokenRun
@@ -37,7 +37,7 @@ def sample(
     parts += [panel(one, (thumbnails or {}).get(one.name)) for one in left]
     if shown.more > 0:
         least = "at least " if shown.of_is_least else ""
-        parts.append(tag("p", f"and {least}{plural(shown.more, 'more part')}", class_="muted"))
+        parts.append(tag("p", f"and {least}{counted(shown.more, 'more part')}", class_="muted"))
     if not parts:
         parts.append(tag("p", "no fields", class_="muted"))
     return tag("article", tag("header", head), parts, class_="sample wide" if width > 1 else "sample")
@@ -79,7 +79,7 @@ def about(one: Panel) -> str:
     if one.sample_rate:
         words.append(f"{one.sample_rate / 1000:g} kHz")
     if one.size_bytes is not None:
-        words.append(size(one.size_bytes))
+        words.append(human_bytes(one.size_bytes))
     if one.is_cut:
         words.append(f"{count(one.shown)} of {count(one.of)} {one.unit} shown")
     return ", ".join(words)
@@ -92,11 +92,11 @@ def tokens_of(run: TokenRun) -> Markup:
         shade += one.place > run.start and (one.begins or one.segment != segment)
         segment = one.segment
         spans.append(_token(one, "b" if shade % 2 else "a", run))
-    facts = [f"{run.field}: {plural(run.of, 'token')}"]
+    facts = [f"{run.field}: {counted(run.of, 'token')}"]
     facts += (
         [f"tokens {count(run.start)} to {count(run.start + len(run.tokens))} shown"] if len(run.tokens) < run.of else []
     )
-    facts += [plural(run.documents, "document")] if run.documents is not None else []
+    facts += [counted(run.documents, "document")] if run.documents is not None else []
     facts += [f"{count(run.padding)} padding"] if run.padding else []
     facts += [f"{count(run.counted)} in the loss"] if run.counted is not None else []
     label = tag("div", tag("b", run.field), tag("span", ", ".join(facts[0:1])[len(run.field) + 2 :]),

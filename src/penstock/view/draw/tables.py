@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from penstock.view.draw.markup import Child, Markup, tag
 from penstock.view.draw.pictures import histogram, meter, shard_bars
-from penstock.view.draw.words import count, found, plural, share, short, size
+from penstock.view.draw.words import count, counted, found, human_bytes, share, short
 from penstock.view.facts.comparing import Comparison
 from penstock.view.facts.dataset import Overview
 from penstock.view.facts.findings import Health
@@ -55,12 +55,12 @@ def overview_cards(one: Overview) -> Markup:
     if one.tokens is not None:
         rows.append((short(one.tokens.count.value), "tokens", _exact(one.tokens.count.value, found(one.tokens.count))))
     if one.disk is not None:
-        files = "" if one.disk.of is None else plural(one.disk.of, "file")
-        rows.append((size(one.disk.size_bytes.value), "on disk", files or found(one.disk.size_bytes)))
+        files = "" if one.disk.of is None else counted(one.disk.of, "file")
+        rows.append((human_bytes(one.disk.size_bytes.value), "on disk", files or found(one.disk.size_bytes)))
     if one.lengths is not None:
         median = dict(one.lengths.quantiles).get(0.5)
         unit = one.lengths.unit
-        value, name = (size(median), "") if unit == "bytes" else (short(median), f", {unit}")
+        value, name = (human_bytes(median), "") if unit == "bytes" else (short(median), f", {unit}")
         rows.append((value, f"median length{name}", how_lengths(one.lengths)))
     if one.shards is not None:
         rows.append((count(one.shards.count), "shards", f"{count(one.shards.median)} samples in the median shard"))
@@ -73,7 +73,7 @@ def overview_facts(one: Overview) -> Markup:
         tokens = one.tokens
         largest = "not recorded" if tokens.max_token_id is None else count(tokens.max_token_id)
         rows += [
-            ("bytes per id", plural(tokens.token_bytes, "byte")),
+            ("bytes per id", counted(tokens.token_bytes, "byte")),
             ("largest id", largest),
             ("EOS", tokens.eos_rule),
         ]
@@ -95,8 +95,8 @@ def overview_facts(one: Overview) -> Markup:
 def lengths(one: Lengths) -> Markup:
     """Return the histogram of lengths with percentiles, and a table of both."""
     names = [_QUANTILES.get(at, f"{at:.0%}") for at, _ in one.quantiles]
-    values = [size(value) if one.unit == "bytes" else count(value) for _, value in one.quantiles]
-    quantiles = table([*names, "mean"], [[*values, size(one.mean) if one.unit == "bytes" else short(one.mean)]],
+    values = [human_bytes(value) if one.unit == "bytes" else count(value) for _, value in one.quantiles]
+    quantiles = table([*names, "mean"], [[*values, human_bytes(one.mean) if one.unit == "bytes" else short(one.mean)]],
                       range(len(names) + 1))  # fmt: skip
     most = max(each.count for each in one.bins)
     rows = [
@@ -116,7 +116,7 @@ def how_lengths(one: Lengths) -> str:
 def shards(one: Overview) -> Markup | None:
     if one.shards is None:
         return None
-    odd = [f"shard {count(number)} has {plural(samples, 'sample')}" for number, samples in one.shards.odd]
+    odd = [f"shard {count(number)} has {counted(samples, 'sample')}" for number, samples in one.shards.odd]
     odd += [f"and {one.shards.num_odd - len(odd):,} more"] if one.shards.num_odd > len(odd) else []
     few, most = one.shards.fewest, one.shards.most
     told = f"{count(few)} to {count(most)} samples per shard, median {count(one.shards.median)}."
@@ -162,7 +162,7 @@ def files(one: Overview) -> Markup | None:
         return None
     most = max(each.size_bytes for each in one.disk.files)
     rows = [
-        (tag("code", each.name), size(each.size_bytes), meter(each.size_bytes, most))
+        (tag("code", each.name), human_bytes(each.size_bytes), meter(each.size_bytes, most))
         for each in one.disk.files[:MOST_FILES]
     ]
     left = (one.disk.of or len(one.disk.files)) - len(rows)
@@ -171,7 +171,7 @@ def files(one: Overview) -> Markup | None:
         if left or not one.disk.of
         else None
     )
-    name = f"{plural(one.disk.of, 'file')}" if one.disk.of else f"the first {len(rows)} files"
+    name = f"{counted(one.disk.of, 'file')}" if one.disk.of else f"the first {len(rows)} files"
     return folded(name, [table(("file", "size", ""), rows, (1,), names=(0,)), more])
 
 
@@ -211,7 +211,7 @@ def plan_cards(one: Plan) -> Markup:
         rows.append((share(one.padding), "padding", one.estimated or "of all samples"))
     if one.size_bytes is not None:
         how = f", {one.estimated}" if one.estimated else ""
-        rows.append((size(one.size_bytes), "read", f"{short(one.requests)} requests{how}"))
+        rows.append((human_bytes(one.size_bytes), "read", f"{short(one.requests)} requests{how}"))
     rows.append((count(len(one.sources)), "sources", ""))
     return cards(rows)
 
@@ -220,7 +220,7 @@ def plan_table(one: Plan) -> Markup:
     rows = [
         (
             *(each.path, count(each.samples), count(each.reads), f"{each.epochs:,.2f}", count(each.repeats)),
-            *(share(each.share), short(each.tokens), share(each.padding), size(each.size_bytes)),
+            *(share(each.share), short(each.tokens), share(each.padding), human_bytes(each.size_bytes)),
         )
         for each in one.sources
     ]
@@ -254,7 +254,7 @@ def comparison(one: Comparison) -> Markup:
     if one.equal:
         how = "by the digests in their side files" if one.by == "side files" else "sample by sample"
         return tag(
-            "ul", tag("li", f"Both hold the same {plural(one.num_a, 'sample')}, {how}.", class_="good"), class_="notes"
+            "ul", tag("li", f"Both hold the same {counted(one.num_a, 'sample')}, {how}.", class_="good"), class_="notes"
         )
     if one.num_reordered:
         how = f"{count(one.num_reordered)} of {count(one.num_a)} positions differ"
@@ -284,5 +284,5 @@ def _told(name: str, value: object) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value)) or "none"
     if isinstance(value, int):
-        return size(value) if name.endswith("_bytes") else count(value)
+        return human_bytes(value) if name.endswith("_bytes") else count(value)
     return str(value)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from penstock._optional import require
 from penstock._printable import printable, printable_lines
-from penstock.view.draw.words import count, plural, seconds
+from penstock.view.draw.words import count, counted, seconds
 from penstock.view.facts.panel import JsonNode, Panel, Panels, json_lines
 from penstock.view.facts.token_run import Token, TokenRun
 
@@ -24,8 +24,8 @@ _SHORT, _NUMBERS, _LINE = 60, 12, 200
 
 def window(run: TokenRun, *, color: bool) -> Iterator[str]:
     """Yield a window as text: `▌` starts a document; tokens without loss are dim, or in `⟦ ⟧` without colours."""
-    facts = [plural(run.of, "token")]
-    facts += [plural(run.documents, "document")] if run.documents is not None else []
+    facts = [counted(run.of, "token")]
+    facts += [counted(run.documents, "document")] if run.documents is not None else []
     facts += [f"{count(run.counted)} in the loss"] if run.counted is not None else []
     facts += [f"{count(run.padding)} padding"] if run.padding else []
     yield ", ".join(facts)

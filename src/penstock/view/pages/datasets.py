@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.view import facts
-from penstock.view.draw.words import plural
+from penstock.view.draw.words import counted
 from penstock.view.facts.by_share import lines_at
 from penstock.view.facts.dataset import NO_INDEX, count_of, numbered
 from penstock.view.facts.panel import Panels
@@ -262,7 +262,7 @@ def checked(progress: Progress | None) -> str | None:
         return None if progress is None else progress.state
     told = [one["severity"] for one in progress.result["findings"]]
     errors = told.count("error")
-    return f"{plural(errors, 'error')}, {plural(len(told) - errors, 'warning')}" if told else "clean"
+    return f"{counted(errors, 'error')}, {counted(len(told) - errors, 'warning')}" if told else "clean"
 
 
 def _late(index: int) -> Panels:

@@ -14,9 +14,7 @@ from penstock import __version__
 from penstock._optional import require
 from penstock._printable import printable, printable_lines
 from penstock.store.patterns import is_pattern
-
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
-_LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
+from penstock.view.draw.words import count, human_bytes, seconds, share, short
 
 
 @functools.cache
@@ -59,51 +57,6 @@ def _escape_controls(value: Any) -> Any:
 
 def render(template: str, facts: Mapping[str, Any]) -> str:
     return _templates().get_template(template).render(**facts)
-
-
-def human_bytes(value: float | None) -> str:
-    """Return `1.5 GB`, in powers of ten."""
-    if value is None:
-        return "–"
-    size = float(value)
-    for unit in _UNITS:
-        if abs(size) < 1000 or unit == _UNITS[-1]:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.3g} {unit}" if size < 100 else f"{size:.0f} {unit}"
-        size /= 1000
-    raise ValueError("unreachable")
-
-
-def count(value: float | None) -> str:
-    """Return `12,345`."""
-    return "–" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
-
-
-def short(value: float | None) -> str:
-    """Return `1.24 G` for large numbers; small ones unchanged."""
-    if value is None:
-        return "–"
-    for least, unit in _LARGE:
-        if abs(value) >= least:
-            return f"{value / least:.3g} {unit}"
-    return count(value)
-
-
-def share(value: float | None) -> str:
-    """Return `12.3 %`."""
-    if value is None:
-        return "–"
-    if 0 < value < 0.00001:
-        return "< 0.001 %"
-    return f"{100 * value:.3g} %" if 0 < value < 0.1 else f"{100 * value:.1f} %"
-
-
-def seconds(value: float | None) -> str:
-    """Return `1:02:03.4`, for a video."""
-    if value is None:
-        return "–"
-    minutes, rest = divmod(value, 60)
-    hours, minutes = divmod(int(minutes), 60)
-    return f"{hours}:{minutes:02}:{rest:04.1f}" if hours else f"{minutes}:{rest:04.1f}"
 
 
 def plain(text: object) -> str:
