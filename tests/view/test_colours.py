@@ -10,8 +10,8 @@ import pytest
 import penstock.view
 
 VIEW = Path(penstock.view.__file__).parent
-COLOURS = VIEW / "static" / "colours.css"
-FACES = (VIEW / "static" / "report.css", VIEW / "pages" / "static" / "style.css", VIEW / "notebook.py")
+COLOURS, BLOCKS = VIEW / "static" / "colours.css", VIEW / "static" / "blocks.css"
+FACES = (BLOCKS, VIEW / "static" / "report.css", VIEW / "pages" / "static" / "style.css", VIEW / "notebook.py")
 
 
 def defined(path: Path) -> set[str]:
@@ -24,7 +24,7 @@ def test_a_face_has_no_colours_of_its_own(face: Path) -> None:
     assert "light-dark" not in rules
     assert "prefers-color-scheme" not in rules
     assert not defined(COLOURS) & set(re.findall(r"(--[\w-]+):", rules))
-    assert set(re.findall(r"var\((--[\w-]+)", face.read_text())) <= defined(COLOURS) | defined(face)
+    assert set(re.findall(r"var\((--[\w-]+)", face.read_text())) <= defined(COLOURS) | defined(BLOCKS) | defined(face)
 
 
 def test_each_colour_is_one_of_both_themes() -> None:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock._printable import printable, printable_json, printable_lines
+from penstock._printable import printable_json, printable_lines
 from penstock._secrets import redact
 from penstock.cli._options import wants_json
+from penstock.view.draw.lines import table_lines
 from penstock.view.draw.words import counted, human_bytes
 
 if TYPE_CHECKING:
@@ -45,24 +46,9 @@ def say(text: str) -> None:
     click.echo(redact(printable_lines(text)))
 
 
-def table(rows: list[tuple[str, ...]], *, header: tuple[str, ...] | None = None) -> str:
+def table(rows: Sequence[tuple[str, ...]], *, header: tuple[str, ...] = ()) -> str:
     """Return rows as aligned columns: numbers to the right, everything else to the left."""
-    lines = ([header] if header else []) + [tuple(map(printable, row)) for row in rows]
-    if not lines:
-        return ""
-    widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
-
-    bodies = list(zip(*lines[bool(header) :], strict=True))
-    of_numbers = [all(map(_is_amount, body)) for body in bodies]
-
-    def cell(text: str, column: int) -> str:
-        return text.rjust(widths[column]) if column < len(bodies) and of_numbers[column] else text.ljust(widths[column])
-
-    return "\n".join("  ".join(map(cell, line, range(len(line)))).rstrip() for line in lines)
-
-
-def _is_amount(text: str) -> bool:
-    return text in ("", "-") or (text[:1].isdigit() and "/" not in text)
+    return "\n".join(table_lines(rows, header))
 
 
 # --- outputs -----------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -26,9 +26,10 @@ from penstock.cli._pictures import (
     with_command_options,
 )
 from penstock.cli._reports import emit, say, table
+from penstock.view.draw.blocks import Column, Pairs, Plot, Section, Table, Text
+from penstock.view.draw.lines import to_lines
 from penstock.view.draw.words import counted, human_bytes
 
-_BAR = 40
 _MOST_SHOWN = 40
 """Parts, fields or columns that are named in the text for people; JSON has them all."""
 _LOOKED_AT = 100
@@ -75,40 +76,47 @@ def _info_text(found: dict[str, Any]) -> str:
         value = (found["manifest"] or {}).get(name)
         if value is not None:
             rows.append((name, str(value)))
-    width = max(len(label) for label, _ in rows)
-    lines = [printable(shortened_part(found["path"])), *(f"  {label.ljust(width)}  {value}" for label, value in rows)]
+    made = [Section(shortened_part(found["path"]), [Pairs(rows)])]
     if found.get("parts"):
-        lines += ["", *_parts_text(found["parts"])]
+        made.append(_parts(found["parts"]))
     if found.get("lengths"):
-        lines += ["", "  document lengths in tokens", *_lengths(found["lengths"])]
+        lengths = found["lengths"]
+        made.append(_lengths("document lengths in tokens", lengths["quantiles"], lengths["mean"], lengths["histogram"]))
     if found.get("sample_lengths"):
-        lines += ["", *_sample_lengths(found["sample_lengths"])]
-    return "\n".join(lines)
+        lengths = found["sample_lengths"]
+        bins = [(one["start"], one["stop"], one["count"]) for one in lengths["bins"]]
+        title = f"sample lengths in stored bytes, {_how_many(lengths)}, from the {lengths['how']}"
+        quantiles = {f"{share:g}": value for share, value in lengths["quantiles"]}
+        made.append(_lengths(title, quantiles, lengths["mean"], bins))
+    return "\n".join(to_lines(made))
 
 
-def _parts_text(parts: dict[str, Any]) -> list[str]:
+def _parts(parts: dict[str, Any]) -> Section:
     """Describe each part: how many samples have it, its mean size, and its share of all bytes."""
+    from penstock.view.facts.samples import MOST_KINDS
+
     rows = [
         (one["name"], f"{one['share']:.1%}", human_bytes(one["mean_bytes"]), f"{one['share_of_bytes']:.1%}")
         for one in parts["parts"][:_MOST_SHOWN]
     ]
-    from penstock.view.facts.samples import MOST_KINDS
-
-    looked_at = parts["estimated_from"]
-    how = f"from {looked_at:,} of {parts['of']:,} samples" if looked_at else f"of all {parts['of']:,} samples"
-    head = table(rows, header=("part", "samples", "mean size", "of all bytes")).splitlines()
     more = len(parts["parts"]) - len(rows)
-    cut = [f"  and {'at least ' if len(parts['parts']) >= MOST_KINDS else ''}{more:,} more parts"] if more else []
-    return [f"  parts, {how}", *(f"  {line}" for line in head), *cut]
+    least = "at least " if len(parts["parts"]) >= MOST_KINDS else ""
+    cut = Text(f"and {least}{more:,} more parts") if more else None
+    columns = list(map(Column, ("part", "samples", "mean size", "of all bytes")))
+    return Section(None, [Text(f"parts, {_how_many(parts)}"), Table(columns, rows), cut])
 
 
-def _sample_lengths(found: dict[str, Any]) -> list[str]:
+def _how_many(found: dict[str, Any]) -> str:
     looked_at = found["estimated_from"]
-    how = f"from {looked_at:,} of {found['of']:,} samples" if looked_at else f"of all {found['of']:,} samples"
-    quantiles = {f"{share:g}": value for share, value in found["quantiles"]}
-    bins = [(one["start"], one["stop"], one["count"]) for one in found["bins"]]
-    title = f"  sample lengths in stored bytes, {how}, from the {found['how']}"
-    return [title, *_lengths({"quantiles": quantiles, "mean": found["mean"], "histogram": bins})]
+    return f"from {looked_at:,} of {found['of']:,} samples" if looked_at else f"of all {found['of']:,} samples"
+
+
+def _lengths(title: str, quantiles: dict[str, int], mean: float, bins: Sequence[Any]) -> Section:
+    named = {"0": "shortest", "0.5": "median", "1": "longest"}
+    shares = "  ".join(f"{named.get(share, f'{float(share):.0%}')} {value:,}" for share, value in quantiles.items())
+    columns = list(map(Column, ("from", "to", "samples")))
+    plot = Plot("bars", title, "samples", Table(columns, bins))
+    return Section(None, [Text(title), Text(shares), Text(f"mean {mean:,.1f}"), plot])
 
 
 def _unknown_text(found: dict[str, Any]) -> list[tuple[str, str]]:
@@ -143,19 +151,6 @@ def _details(details: dict[str, Any]) -> list[tuple[str, str]]:
         else:
             rows.append((name.replace("_", " "), _few(list(value)) or "none"))
     return rows
-
-
-def _lengths(lengths: dict[str, Any]) -> list[str]:
-    named = {"0": "shortest", "0.5": "median", "1": "longest"}
-    quantiles = [(named.get(q, f"{float(q):.0%}"), f"{value:,}") for q, value in lengths["quantiles"].items()]
-    lines = ["  " + "  ".join(f"{label} {value}" for label, value in quantiles)]
-    lines.append(f"  mean {lengths['mean']:,.1f}")
-    most = max(count for _, _, count in lengths["histogram"])
-    bars = [
-        (f"{low:,}" if low == high else f"{low:,} to {high:,}", f"{count:,}", "#" * -(-count * _BAR // most))
-        for low, high, count in lengths["histogram"]
-    ]
-    return [*lines, "", *("  " + line for line in table(bars).splitlines())]
 
 
 # --- head --------------------------------------------------------------------------------------------------------

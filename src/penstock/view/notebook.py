@@ -12,10 +12,12 @@ import numpy as np
 
 from penstock._kinds import is_lane_stream, is_stream
 from penstock.types import Finding
-from penstock.view.draw import tables
-from penstock.view.draw.markup import Child, Markup, tag
-from penstock.view.draw.samples import sample, token_key
-from penstock.view.draw.words import count, counted, human_bytes, seconds
+from penstock.view.draw import sections
+from penstock.view.draw.blocks import Amount, Block, Column, Figures, Ready, Section, Table
+from penstock.view.draw.html import block_html, to_html
+from penstock.view.draw.markup import Child, Markup, several, tag
+from penstock.view.draw.samples import card, token_key
+from penstock.view.draw.words import count, counted, seconds
 from penstock.view.facts.bounds import Bounds
 from penstock.view.facts.dataset import overview
 from penstock.view.facts.findings import health
@@ -66,7 +68,7 @@ def _drawn(value: Any) -> Sequence[Child]:
     if is_stream(value) or is_lane_stream(value) or value.children():
         num_samples: int | None = None if is_stream(value) or is_lane_stream(value) else len(cast("Any", value))
         name = type(value).__name__ + ("" if num_samples is None else f", {counted(num_samples, 'sample')}")
-        return [_title(name), tables.tree(tree(OpenedRun("", value, None, None)))]
+        return [_title(name), _mix(value)]
     return _dataset(value)
 
 
@@ -77,46 +79,57 @@ def _dataset(value: Any) -> Sequence[Child]:
     return [
         _title(name),
         tag("div", opened.name, class_="path"),
-        tables.overview_cards(facts),
-        tables.folded("schema", tables.schema(facts)),
-        None if facts.lengths is None else tables.folded("lengths", tables.lengths(facts.lengths)),
+        block_html(sections.figures(facts)),
+        _folded("schema", sections.schema(facts)),
+        None if facts.lengths is None else _folded("lengths", sections.lengths(facts, facts.lengths)),
     ]
+
+
+def _folded(name: str, one: Section) -> Markup:
+    """Return a section that opens on a click."""
+    return tag("details", tag("summary", name), to_html([Section(None, one.blocks)]))
+
+
+def _mix(value: Any) -> Markup:
+    return to_html([Section(None, sections.mix(tree(OpenedRun("", value, None, None))).blocks)])
 
 
 def _loader(value: Any) -> Sequence[Child]:
     found = value.metrics()
-    rows = [
-        (count(value.step), "next step (from 0)", f"{count(value.consumed)} samples consumed"),
-        (count(value.global_batch), "global batch", f"rank {value.rank} of {value.world}, {value.micro_batch} at once"),
-        (seconds(found.waiting_seconds), "waited", f"{seconds(found.training_seconds)} between batches"),
-        (count(found.substituted), "substituted", f"of {counted(found.samples, 'sample')} of this rank"),
-    ]
-    sources = [
-        (name, count(one.samples), f"{one.epochs:,.4f}", count(one.tokens)) for name, one in found.sources.items()
-    ]
+    amounts = [
+        Amount("next step (from 0)", value.step, how=f"{count(value.consumed)} samples consumed"),
+        Amount("global batch", value.global_batch,
+               how=f"rank {value.rank} of {value.world}, {value.micro_batch} at once"),
+        Amount("waited", seconds(found.waiting_seconds), how=f"{seconds(found.training_seconds)} between batches"),
+        Amount("substituted", found.substituted, how=f"of {counted(found.samples, 'sample')} of this rank"),
+    ]  # fmt: skip
+    kinds = [Column("samples", "count"), Column("epochs", "factor"), Column("tokens", "count")]
+    rows = [(name, one.samples, one.epochs, one.tokens) for name, one in found.sources.items()]
     return [
         _title("Loader"),
-        tables.cards(rows),
-        tables.table(("source", "samples", "epochs", "tokens"), sources, (1, 2, 3), names=(0,)) if sources else None,
-        tables.folded("sources", tables.tree(tree(OpenedRun("", value.data, None, None)))),
+        block_html(Figures(amounts)),
+        block_html(Table([Column("source", "name"), *kinds], rows)) if rows else None,
+        tag("details", tag("summary", "sources"), _mix(value.data)),
     ]
 
 
 def _plan(value: Mapping[str, Any]) -> Sequence[Child]:
     plan = as_plan(value)
-    return [_title("Plan"), tables.plan_cards(plan), tables.warnings(plan.warnings), tables.plan_table(plan)]
+    made = (sections.plan(plan, requested=True), sections.plan_sources(plan))
+    return [_title("Plan"), to_html(Section(None, one.blocks) for one in made if one is not None)]
 
 
 def _findings(value: Sequence[Finding]) -> Sequence[Child]:
     found = health(value)
     words = f"{counted(found.errors, 'error')}, {counted(found.warnings, 'warning')}"
-    return [_title("No findings" if found.is_sound else words), None if found.is_sound else tables.health(found)]
+    blocks: list[Block] = [] if found.is_sound else sections.health(found)
+    return [_title("No findings" if found.is_sound else words), *map(block_html, blocks)]
 
 
 def _batch(batch: Mapping[str, Any]) -> Sequence[Child]:
     length = _num_rows(batch) or 0
     columns = {name: one for name, one in batch.items() if _size(one) == length and name not in _OF_ALL}
-    fields = [(tag("code", name), *_column(one)) for name, one in batch.items()]
+    fields = [(name, *_column(one)) for name, one in batch.items()]
     cards: list[Child] = []
     runs: list[TokenRun] = []
     for row in range(min(length, MOST_ROWS)):
@@ -124,16 +137,11 @@ def _batch(batch: Mapping[str, Any]) -> Sequence[Child]:
         run = _tokens(values)
         runs += [] if run is None else [run]
         shown = panels({name: _as_array(one) for name, one in values.items()}, bounds=_BOUNDS)
-        cards.append(sample(shown, title=f"row {row}", tokens=run, width=1 if run is None else 2))
-    more = tag("p", f"and {counted(length - MOST_ROWS, 'more row')}", class_="muted") if length > MOST_ROWS else None
-    table = tables.table(("field", "dtype", "shape", "size"), fields, (3,), names=(0,))
-    return [
-        _title(f"Batch of {counted(length, 'sample')}"),
-        table,
-        token_key(runs),
-        tag("div", cards, class_="samples"),
-        more,
-    ]
+        cards.append(card(shown, f"row {row}", tokens=run))
+    more = tag("p", f"and {counted(length - MOST_ROWS, 'more row')}", class_="cut") if length > MOST_ROWS else None
+    table = Table([Column("field", "name"), Column("dtype"), Column("shape"), Column("size", "bytes")], fields)
+    samples = Ready(several(token_key(runs), tag("div", cards, class_="samples"), more))
+    return [_title(f"Batch of {counted(length, 'sample')}"), block_html(table), block_html(samples)]
 
 
 def _tokens(values: Mapping[str, Any]) -> TokenRun | None:
@@ -153,18 +161,14 @@ def _as_array(value: Any) -> Any:
         return value
 
 
-def _column(column: Any) -> tuple[str, str, str]:
+def _column(column: Any) -> tuple[str, str, int | None]:
     if hasattr(column, "dtype") and hasattr(column, "shape"):
         nbytes = getattr(column, "nbytes", None)
-        return (
-            str(column.dtype),
-            " × ".join(map(str, column.shape)),
-            human_bytes(nbytes if isinstance(nbytes, int) else None),
-        )
+        return str(column.dtype), " × ".join(map(str, column.shape)), nbytes if isinstance(nbytes, int) else None
     if not isinstance(column, list):
-        return type(column).__name__, "one", "–"
+        return type(column).__name__, "one", None
     kind = type(column[0]).__name__ if column else "nothing"
-    return f"list of {kind}", count(len(column)), "–"
+    return f"list of {kind}", count(len(column)), None
 
 
 def _is_batch(value: Any) -> bool:
@@ -194,18 +198,15 @@ def _wrapped(content: Sequence[Child]) -> Markup:
 
 
 def _scoped() -> Markup:
-    """Return the report's style rules, nested; colours follow the notebook's theme if known, else the system's."""
+    """Return the rules of blocks, nested; colours follow the notebook's theme if known, else the system's."""
     variables = style_file("colours.css").replace(":root", ".penstock")
-    rules = style_file("report.css").partition("@media print")[0]
-    kept = "\n".join(
-        line for line in rules.splitlines() if not line.startswith(("html ", "body ", "main,", "header.top", "footer"))
-    )
+    rules = style_file("blocks.css").partition("@media print")[0].replace(":root", "&")
     own = (
         '[data-jp-theme-light="true"] .penstock, .vscode-light .penstock { color-scheme: light; }\n'
         '[data-jp-theme-light="false"] .penstock, .vscode-dark .penstock { color-scheme: dark; }\n'
         ".penstock { background: var(--bg); color: var(--text); font: 14px/1.5 var(--sans); padding: 12px 14px; "
         "border: 1px solid var(--line); border-radius: 8px; max-width: 1000px; }\n"
         ".penstock .title { font-size: 16px; font-weight: 600; }\n"
-        ".penstock .cards { margin-top: 12px; } .penstock > .scroll { margin-top: 10px; }\n"
+        ".penstock > * + * { margin-top: 12px; }\n"
     )
-    return Markup(f"{variables}\n.penstock {{{kept}\n}}\n{own}")
+    return Markup(f"{variables}\n.penstock {{{rules}\n}}\n{own}")

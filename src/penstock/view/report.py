@@ -26,11 +26,12 @@ from penstock.store.outputs import claimed, output_path, require_file_or_none, r
 from penstock.store.place import Data, Given, Place, place_of
 from penstock.store.put import put
 from penstock.types import Depth
-from penstock.view.draw import pictures, tables
-from penstock.view.draw.markup import Child, Markup, tag
-from penstock.view.draw.samples import sample as draw_sample
-from penstock.view.draw.samples import token_key
-from penstock.view.draw.words import count, counted, share
+from penstock.view.draw import sections
+from penstock.view.draw.blocks import Notes, Ready, Section, Text
+from penstock.view.draw.html import to_html
+from penstock.view.draw.markup import Child, Markup, several, tag
+from penstock.view.draw.samples import card, token_key
+from penstock.view.draw.words import count, counted
 from penstock.view.facts.batches import BatchFacts, batch, sample_of, window_tokens
 from penstock.view.facts.bounds import Bounds, is_of_the_disk
 from penstock.view.facts.dataset import Overview, overview
@@ -38,7 +39,7 @@ from penstock.view.facts.findings import health
 from penstock.view.facts.media import drawn
 from penstock.view.facts.opening import Opened, OpenedRun, is_recipe, open_run, open_target
 from penstock.view.facts.panel import Panels, describe_error
-from penstock.view.facts.run import Curves, curves, plan_of, tree
+from penstock.view.facts.run import curves, plan_of, tree
 from penstock.view.facts.samples import document_tokens, media_of, sample_at
 from penstock.view.facts.token_run import TokenRun
 
@@ -167,8 +168,8 @@ def page(title: str, kind: str, body: Iterable[Child]) -> bytes:
 
 
 def style() -> Markup:
-    """Return the style sheet: colours shared with the pages, then rules of reports."""
-    return Markup("".join(map(style_file, ("colours.css", "report.css"))))
+    """Return the style sheet: colours and blocks shared with the pages, then the page of a report."""
+    return Markup("".join(map(style_file, ("colours.css", "blocks.css", "report.css"))))
 
 
 def style_file(name: str) -> str:
@@ -183,26 +184,17 @@ def _of_dataset(
     found = (
         None if depth == "none" else health(verify(opened.place.path, depth=depth, **options)) if opened.place else None
     )
-    notes = [f"Unknown: {one}" for one in facts.unknown]
-    notes += [] if facts.samples.value is not None or facts.unknown else [facts.samples.how]
-    body: list[Child] = [tables.overview_cards(facts), tables.warnings(notes)]
-    body += _section("What it is", tag("div", tables.overview_facts(facts), tables.schema(facts), class_="two"))
-    body += _section("Splits", tables.splits(facts))
-    body += _section("Lengths", None if facts.lengths is None else tables.lengths(facts.lengths))
-    body += _section("Shards", tables.shards(facts))
-    body += _section(
-        "Examples", _cards_of(shown, facts), f"{counted(len(shown), 'sample')}, chosen by a hash of their index."
-    )
+    top, made = sections.overview(facts), list[Section]()
+    if facts.samples.value is None and not facts.unknown:
+        top.insert(1, Section(None, [Notes([facts.samples.how])]))
+    chosen_by = f"{counted(len(shown), 'sample')}, chosen by a hash of their index"
+    if shown:
+        made.append(Section("Examples", [Ready(_cards_of(shown))], chosen_by))
+    elif facts.samples.value == 0:
+        made.append(Section("Examples", [Text("no samples to show")]))
     if found is not None:
-        body += _section("Health", tables.health(found), f"`penstock verify --depth {depth}`: {_summed(found)}.")
-    body += _section("On disk", tables.files(facts))
-    return opened.name, body, len(shown)
-
-
-def _summed(found: Any) -> str:
-    if found.is_sound:
-        return "no findings"
-    return f"{counted(found.errors, 'error')}, {counted(found.warnings, 'warning')}"
+        made.append(Section("Health", sections.health(found), f"penstock verify --depth {depth}"))
+    return opened.name, [to_html(top), to_html(made)], len(shown)
 
 
 def chosen(seed: str, size: int, count: int) -> list[int]:
@@ -250,74 +242,42 @@ def _document(opened: Opened, index: int) -> TokenRun | None:
         return None
 
 
-def _cards_of(shown: list[_Example], facts: Overview) -> Child:
-    if not shown:
-        return tag("div", "no samples to show", class_="empty") if facts.samples.value == 0 else None
-    cards = [draw_sample(one, thumbnails=small, tokens=run, width=1 if run is None else 2) for one, small, run in shown]
-    return [token_key(run for _, _, run in shown if run is not None), tag("div", cards, class_="samples")]
+def _cards_of(shown: list[_Example]) -> Markup:
+    cards = [card(one, _name_of(one), tokens=run, thumbnails=small) for one, small, run in shown]
+    return several(token_key(run for _, _, run in shown if run is not None), tag("div", cards, class_="samples"))
+
+
+def _name_of(one: Panels) -> str:
+    return "sample" if one.index is None else f"#{count(one.index)}"
 
 
 def _of_run(run: OpenedRun, step: int, steps: int | None, examples: int) -> Iterator[Child]:
     plan = plan_of(run, steps)
-    yield tables.plan_cards(plan)
-    yield tables.warnings(plan.warnings)
-    yield _section("Sources", tables.plan_table(plan))
-    yield _section("Mix", tables.tree(tree(run)))
+    made = [sections.plan(plan, requested=steps is not None), sections.mix(tree(run)), sections.plan_sources(plan)]
     try:
-        found = curves(run, steps)
+        made += sections.over_steps(curves(run, steps))
     except ConfigError as error:
-        yield _section("Over the steps", tag("p", describe_error(error), class_="muted"))
-    else:
-        yield _section("Over the steps", _over_steps(found))
+        made.append(Section("Over the steps", [Text(describe_error(error))]))
     shown = batch(run, step, most=max(1, min(examples, 12)), bounds=_BOUNDS, strict=True)
-    yield _section(f"The batch of step {count(step)} (counted from 0)", _batch(run, shown))
-
-
-def _over_steps(found: Curves) -> Child:
-    marks = [f"{name} from step {count(step)} (counted from 0)" for step, name in found.marks]
-    rows = [
-        (one.path, count(one.samples[-1]), share(one.share[0]), share(one.share[-1]), f"{one.epochs[-1]:,.2f}")
-        for one in found.curves
-    ]
-    head = ("source", "samples", "initial share", "final share", "epochs")
-    return [
-        tag("div", pictures.share_areas(found), pictures.epoch_lines(found), class_="two"),
-        pictures.legend(found),
-        tag("p", "Stages (dashed): " + "; ".join(marks) + ".", class_="muted") if marks else None,
-        tables.folded("as a table", tables.table(head, rows, range(1, 5), names=(0,))),
-    ]
-
-
-def _batch(run: OpenedRun, shown: BatchFacts) -> Child:
-    fields = [
-        (tag("code", one.name), one.kind, one.dtype or "–", " × ".join(map(_side, one.shape))) for one in shown.fields
-    ]
+    yield to_html([one for one in made if one is not None])
     whose = "all ranks" if shown.rank is None else f"rank {shown.rank}"
-    rows = [(name, count(number), pictures.meter(number, shown.of)) for name, number in shown.shares]
+    about = f"{counted(shown.of, 'sample')} of {whose}, world size {count(shown.world)}"
+    title = f"The batch of step {count(step)}"
+    first = f"The first {counted(len(shown.samples), 'sample')}" if len(shown.samples) < shown.of else "Samples"
+    yield tag("h2", f"{title} (counted from 0) ", tag("small", about), class_="part")
+    error = Section(None, [Notes([shown.error])]) if shown.error else None
+    cards = Section(first, [Ready(_batch(run, shown))])
+    yield to_html([one for one in (error, *sections.batch(shown)) if one is not None])
+    yield to_html([cards])
+
+
+def _batch(run: OpenedRun, shown: BatchFacts) -> Markup:
     windows = [_window(run, one.origin.position) for one in shown.samples]
     cards = [
-        draw_sample(
-            one.sample,
-            title=f"position {count(one.origin.position)}",
-            origin=one.origin,
-            tokens=window,
-            width=1 if window is None else 2,
-        )
+        card(one.sample, f"position {count(one.origin.position)}", one.origin, tokens=window)
         for one, window in zip(shown.samples, windows, strict=True)
     ]
-    return [
-        tag("p", f"{counted(shown.of, 'sample')} of {whose}, world size {count(shown.world)}.", class_="muted"),
-        tag("div", tables.table(("source", "samples", "share"), rows, (1,), names=(0,)),
-            tables.table(("field", "kind", "dtype", "shape"), fields, names=(0,)) if fields else None, class_="two"),
-        tag("p", shown.error, class_="muted") if shown.error else None,
-        tag("h3", f"The first {counted(len(cards), 'sample')}") if len(cards) < shown.of else None,
-        token_key(one for one in windows if one is not None),
-        tag("div", cards, class_="samples"),
-    ]  # fmt: skip
-
-
-def _side(length: int | None) -> str:
-    return "…" if length is None else count(length)
+    return several(token_key(one for one in windows if one is not None), tag("div", cards, class_="samples"))
 
 
 def _window(run: OpenedRun, position: int) -> TokenRun | None:
@@ -327,12 +287,6 @@ def _window(run: OpenedRun, position: int) -> TokenRun | None:
         if is_of_the_disk(error):
             raise
         return None
-
-
-def _section(name: str, content: Child, told: str | None = None) -> list[Child]:
-    if content is None:
-        return []
-    return [tag("section", tag("h2", name), tag("p", told, class_="muted") if told else None, content)]
 
 
 def _refuse_others(given: Mapping[str, Any], *, of_run: bool) -> None:

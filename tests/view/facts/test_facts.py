@@ -414,14 +414,12 @@ def test_findings_by_kind(rows: list[tuple[Any, str, int]]) -> None:
     assert [one.severity for one in shown.kinds] == sorted(one.severity for one in shown.kinds)
 
 
-def test_what_find_and_diff_found(tmp_path: Path) -> None:
+def test_what_diff_found(tmp_path: Path) -> None:
     for name, last in (("a", 2), ("b", 3)):
         (tmp_path / f"{name}.jsonl").write_text(f'{{"id": 1}}\n{{"id": {last}}}\n')
-    shown = facts.compare(tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    shown = facts.compared(ps.diff(tmp_path / "a.jsonl", tmp_path / "b.jsonl"))
     assert (shown.equal, shown.num_a, shown.only_in_a) == (False, 2, 1)
     assert shown.differences[0].rows == (("id", "2", "3"),)
-    found = facts.found(ps.find(tmp_path / "a.jsonl", where="id == 2"))
-    assert ([one.index for one in found.hits], found.count, found.of) == ([1], 1, 2)
 
 
 def test_rows_of_a_block_have_no_length_of_their_own(tmp_path: Path) -> None:

@@ -14,6 +14,10 @@ _VOID = frozenset(("br", "hr", "img", "meta", "link", "rect", "line", "path", "p
 class Markup(str):
     __slots__ = ()
 
+    def __html__(self) -> Markup:
+        """Let templates insert it as it is."""
+        return self
+
 
 Child: TypeAlias = str | int | float | Iterable["Child"] | None
 """Text, which is escaped; markup; several of them; or nothing."""
@@ -37,12 +41,16 @@ def tag(name: str, /, *children: Child, **attributes: str | int | float | bool |
     return Markup(f"<{name}{text}>{joined(children)}</{name}>")
 
 
+def several(*children: Child) -> Markup:
+    return joined(children)
+
+
 def joined(children: Iterable[Child]) -> Markup:
     return Markup("".join(map(_one, children)))
 
 
 def quoted(text: str) -> str:
-    """Return text for an element or an attribute; characters that change or end its direction are spelled out."""
+    """Return text for an attribute or an element; characters that change or end its direction are spelled out."""
     return escape(printable_lines(text), quote=True)
 
 
@@ -52,5 +60,5 @@ def _one(child: Child) -> str:
     if isinstance(child, Markup):
         return child
     if isinstance(child, str | int | float):
-        return quoted(str(child))
+        return escape(printable_lines(str(child)), quote=False)
     return joined(child)

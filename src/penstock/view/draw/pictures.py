@@ -3,148 +3,110 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from penstock.view.draw.markup import Child, Markup, tag
 from penstock.view.draw.words import count, share, short
-from penstock.view.facts.disk import Shards
-from penstock.view.facts.lengths import Lengths
-from penstock.view.facts.run import Curves
 
 SERIES = 8
-"""Number of colours of a plot; further series are drawn together."""
+"""Number of series that are drawn."""
 
 _HEIGHT = 100
 
 
-def histogram(lengths: Lengths) -> Markup:
-    """Draw lengths of samples on a logarithmic axis; each bar shows its number."""
-    bins = lengths.bins
-    most = max(one.count for one in bins)
-    bars = [
-        _bar(place, _HEIGHT * one.count / most, f"{_range(one.start, one.stop)} {lengths.unit}: {count(one.count)}")
-        for place, one in enumerate(bins)
-    ]
-    every = -(-len(bins) // 6)
-    labels = [tag("span", short(one.start) if place % every == 0 else "") for place, one in enumerate(bins)]
-    shown = _svg(len(bins), bars, "plot", f"Histogram of lengths in {lengths.unit}")
-    return tag("figure", _framed(shown, (short(most), "", "0")), tag("div", labels, class_="ticks even"),
-               tag("figcaption", f"length in {lengths.unit}, each bar twice as wide as the previous one"))  # fmt: skip
+def plot(
+    kind: str, names: Sequence[str], rows: Sequence[Sequence[Any]], *, label: str, percent: bool = False,
+    marks: Sequence[tuple[int, str]] = (), odd: Sequence[int] = (),
+) -> Markup:  # fmt: skip
+    """Draw the rows of a table.
+
+    Args:
+        kind: `"bars"`, `"shards"`, `"lines"` or `"areas"`, as of `Plot`.
+        names: names of the columns.
+        rows: figures of the plot.
+        label: description of the plot.
+        percent: whether the values are shares.
+        marks: places on the axis of lines that get a dashed line.
+        odd: numbers of shards that stand out.
+    """
+    if kind in ("bars", "shards"):
+        return _bars(kind, rows, label, names[-1], odd)
+    return _lines(names, rows, label, marks, percent=percent, stacked=kind == "areas")
 
 
-def shard_bars(shards: Shards) -> Markup:
-    """Draw the samples of each shard; with many shards, the fewest and the most of several neighbours."""
+def _bars(kind: str, rows: Sequence[Sequence[Any]], label: str, unit: str, odd: Sequence[int]) -> Markup:
+    most = max((row[2] if kind == "bars" else row[3] for row in rows), default=0) or 1
     bars: list[Child] = []
-    for place, one in enumerate(shards.bars):
-        top, low = _HEIGHT * one.most / max(1, shards.most), _HEIGHT * one.fewest / max(1, shards.most)
-        which = (
-            f"shard {count(one.first)}" if one.first == one.last else f"shards {count(one.first)} to {count(one.last)}"
-        )
-        number = count(one.most) if one.fewest == one.most else f"{count(one.fewest)} to {count(one.most)}"
-        is_odd = any(one.first <= odd <= one.last for odd, _ in shards.odd)
-        bars.append(_bar(place, top, f"{which}: {number} samples", "odd" if is_odd else "bar"))
-        if one.fewest < one.most:
-            bars.append(tag("line", class_="least", x1=place, x2=place + 1, y1=_place(low), y2=_place(low)))
-    ends = (tag("span", "0"), tag("span", count(shards.count - 1)))
-    shown = _svg(len(shards.bars), bars, "plot low", "Samples per shard")
-    return tag("figure", _framed(shown, (short(shards.most), "", "0")), tag("div", ends, class_="ticks"),
-               tag("figcaption", "samples per shard"))  # fmt: skip
+    for at, (start, stop, low, *rest) in enumerate(rows):
+        high = rest[0] if kind == "shards" else low
+        number = count(high) if low == high else f"{count(low)} to {count(high)}"
+        label_of_bar = f"{_range(start, stop)}: {number} {unit}"
+        is_odd = any(start <= one <= stop for one in odd)
+        bars.append(_bar(at, _HEIGHT * high / most, label_of_bar, "odd" if is_odd else "bar"))
+        if low < high:
+            y = _place(_HEIGHT * (1 - low / most))
+            bars.append(tag("line", class_="least", x1=at, x2=at + 1, y1=y, y2=y))
+    if kind == "bars":
+        every = -(-len(rows) // 6)
+        ticks = [short(row[0]) if at % every == 0 else "" for at, row in enumerate(rows)]
+    else:
+        ticks = ["0", count(rows[-1][1] if rows else 0)]
+    class_ = "ticks even" if kind == "bars" else "ticks"
+    shown = _svg(len(rows), bars, "drawn" if kind == "bars" else "drawn low", label)
+    return _framed(shown, (short(most), "", "0"), tag("div", [tag("span", one) for one in ticks], class_=class_))
 
 
-def share_areas(curves: Curves) -> Markup:
-    """Draw each source's share of the samples over the steps as stacked areas; stages are dashed lines."""
-    last = max(1, curves.steps[-1])
-    shown = curves.curves[:SERIES]
-    places = [1000 * step / last for step in curves.steps]
+def _lines(
+    names: Sequence[str], rows: Sequence[Sequence[Any]], label: str, marks: Sequence[tuple[int, str]], *,
+    percent: bool, stacked: bool,
+) -> Markup:  # fmt: skip
+    last = max(1, rows[-1][0])
+    places = [1000 * row[0] / last for row in rows]
+    series = [[row[at] for row in rows] for at in range(1, min(len(names), SERIES + 1))]
+    top = 1.0 if percent else max(1.0, *(max(one) for one in series)) * 1.05
     floor = [0.0] * len(places)
-    areas: list[Child] = []
-    for number, one in enumerate(shown):
-        top = [min(1.0, low + part) for low, part in zip(floor, one.share, strict=True)]
-        areas.append(tag("polygon", tag("title", f"{one.path}: {share(one.share[-1])} at the end"),
-                         points=_ring(places, floor, top), class_=f"s{number + 1}"))  # fmt: skip
-        floor = top
-    marks = [
-        tag("line", class_="mark", x1=_place(x), x2=_place(x), y1=0, y2=_HEIGHT)
-        for x in (1000 * step / last for step, _ in curves.marks)
-    ]
-    ends = (tag("span", "0"), tag("span", count(last // 2)), tag("span", count(last)))
-    picture = _svg(1000, [*areas, *marks], "plot", "Shares of the sources over the steps")
-    return tag("figure", _framed(picture, ("100 %", "50 %", "0")), tag("div", ends, class_="ticks"),
-               tag("figcaption", f"share of the samples over steps of {count(curves.global_batch)}"))  # fmt: skip
+    shapes: list[Child] = []
+    for number, values in enumerate(series):
+        name = names[number + 1]
+        end = tag("title", f"{name}: {share(values[-1]) if percent else short(values[-1])} at the end")
+        if stacked:
+            high = [min(1.0, low + part) for low, part in zip(floor, values, strict=True)]
+            shapes.append(tag("polygon", end, points=_ring(places, floor, high), class_=f"s{number + 1}"))
+            floor = high
+        else:
+            points = _points(places, [value / top for value in values])
+            shapes.append(tag("polyline", end, points=points, class_=f"l{number + 1}"))
+    for step, _ in marks:
+        x = _place(1000 * step / last)
+        shapes.append(tag("line", class_="mark", x1=x, x2=x, y1=0, y2=_HEIGHT))
+    scale = ("100%", "50%", "0") if percent else (short(top), short(top / 2), "0")
+    ticks = tag("div", [tag("span", count(one)) for one in (0, last // 2, last)], class_="ticks")
+    return _framed(_svg(1000, shapes, "drawn", label), scale, ticks)
 
 
-def epoch_lines(curves: Curves) -> Markup:
-    """Draw how often each source was read over the steps; dashed lines are whole epochs."""
-    last = max(1, curves.steps[-1])
-    shown = curves.curves[:SERIES]
-    top = max([1.0, *(one.epochs[-1] for one in shown)]) * 1.05
-    places = [1000 * step / last for step in curves.steps]
-    lines: list[Child] = [
-        tag(
-            "line",
-            class_="grid",
-            x1=0,
-            x2=1000,
-            y1=_place(_HEIGHT * (1 - at / top)),
-            y2=_place(_HEIGHT * (1 - at / top)),
-        )
-        for at in range(1, int(top) + 1)
-        if at % max(1, int(top) // 5) == 0
-    ]
-    for number, one in enumerate(shown):
-        points = " ".join(
-            f"{_place(x)},{_place(_HEIGHT * (1 - y / top))}" for x, y in zip(places, one.epochs, strict=True)
-        )
-        lines.append(tag("polyline", tag("title", f"{one.path}: {one.epochs[-1]:,.2f} epochs"), points=points,
-                         class_=f"l{number + 1}"))  # fmt: skip
-    ends = (tag("span", "0"), tag("span", count(last // 2)), tag("span", count(last)))
-    picture = _svg(1000, lines, "plot", "Epochs of the sources over the steps")
-    return tag("figure", _framed(picture, (f"{top:.3g}", f"{top / 2:.2g}", "0")), tag("div", ends, class_="ticks"),
-               tag("figcaption", "passes over each source"))  # fmt: skip
-
-
-def legend(curves: Curves) -> Markup:
-    """Return the names of the sources with their colours, their shares, and how far they are read."""
-    whole = sum(one.samples[-1] for one in curves.curves) or 1
-    rows = [
-        tag(
-            "li",
-            tag("i", class_=f"s{number + 1}"),
-            tag("b", one.path),
-            tag("span", f"{share(one.samples[-1] / whole)} of the run, {one.epochs[-1]:,.2f} epochs"),
-        )
-        for number, one in enumerate(curves.curves[:SERIES])
-    ]
-    more = curves.of - len(rows)
-    rest = [tag("li", tag("span", f"and {count(more)} more, in the table"))] if more > 0 else []
-    return tag("ul", rows, rest, class_="legend")
-
-
-def meter(part: float, whole: float = 1.0, label: str = "") -> Markup:
-    width = 100 * part / whole if whole else 0.0
-    shape = tag("rect", class_="bar", x=0, y=0, width=_place(max(0.4, width) if part else 0), height=10)
-    return tag("svg", tag("title", label) if label else None, shape, viewBox="0 0 100 10", preserveAspectRatio="none",
-               class_="meter", role="img", aria_label=label or share(part / whole if whole else 0))  # fmt: skip
-
-
-def _bar(place: int, height: float, label: str, kind: str = "bar") -> Markup:
-    shown = max(height, 0.7) if height else 0.0
-    x, y, height = _place(place + 0.06), _place(_HEIGHT - shown), shown
-    return tag("rect", tag("title", label), class_=kind, x=x, y=y, width="0.88", height=_place(height))
+def _bar(place: int, height: float, label: str, kind: str) -> Markup:
+    height = max(height, 0.7) if height else 0.0
+    return tag("rect", tag("title", label), class_=kind, x=_place(place + 0.06), y=_place(_HEIGHT - height),
+               width="0.88", height=_place(height))  # fmt: skip
 
 
 def _svg(width: int, shapes: Sequence[Child], kind: str, label: str) -> Markup:
-    return tag("svg", shapes, viewBox=f"0 0 {width} {_HEIGHT}", preserveAspectRatio="none", class_=kind, role="img",
-               aria_label=label)  # fmt: skip
+    return tag("svg", shapes, viewBox=f"0 0 {max(1, width)} {_HEIGHT}", preserveAspectRatio="none", class_=kind,
+               role="img", aria_label=label)  # fmt: skip
 
 
-def _framed(picture: Markup, marks: Sequence[str]) -> Markup:
-    return tag("div", tag("div", [tag("span", mark) for mark in marks], class_="scale"), picture, class_="framed")
+def _framed(picture: Markup, scale: Sequence[str], ticks: Markup) -> Markup:
+    return tag(
+        "div", tag("div", [tag("span", mark) for mark in scale], class_="scale"), picture, ticks, class_="framed"
+    )
 
 
 def _ring(places: Sequence[float], low: Sequence[float], high: Sequence[float]) -> str:
-    up = [f"{_place(x)},{_place(_HEIGHT * (1 - y))}" for x, y in zip(places, high, strict=True)]
-    down = [f"{_place(x)},{_place(_HEIGHT * (1 - y))}" for x, y in zip(places, low, strict=True)]
-    return " ".join([*up, *reversed(down)])
+    return f"{_points(places, high)} {_points(places[::-1], low[::-1])}"
+
+
+def _points(places: Sequence[float], values: Sequence[float]) -> str:
+    return " ".join(f"{_place(x)},{_place(_HEIGHT * (1 - y))}" for x, y in zip(places, values, strict=True))
 
 
 def _range(start: int, stop: int) -> str:

@@ -20,10 +20,7 @@ if TYPE_CHECKING:
     from penstock.view.facts.bounds import Bounds as Bounds
     from penstock.view.facts.bounds import Figure as Figure
     from penstock.view.facts.comparing import Comparison as Comparison
-    from penstock.view.facts.comparing import FoundFacts as FoundFacts
-    from penstock.view.facts.comparing import compare as compare
     from penstock.view.facts.comparing import compared as compared
-    from penstock.view.facts.comparing import found as found
     from penstock.view.facts.dataset import Overview as Overview
     from penstock.view.facts.dataset import overview as overview
     from penstock.view.facts.findings import Health as Health

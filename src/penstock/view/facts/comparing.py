@@ -1,47 +1,13 @@
-"""Results of `find` and `diff`, bounded and without secrets."""
+"""Results of `diff`, bounded and without secrets."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from penstock._printable import recordable
 from penstock._secrets import redact
-from penstock.look.diff import DiffReport, diff
-from penstock.look.find import FindReport
-
-MOST_FOUND = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """Found sample: its index, its key, its file, and its location in the file."""
-
-    index: int
-    key: str | None
-    path: str
-    place: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class FoundFacts:
-    """Result of a search.
-
-    Attributes:
-        hits: the first 1,000 hits; `count`: number of all hits.
-        looked_at: number of samples read, 0 with an index of keys; `of`: number of samples in the dataset.
-    """
-
-    hits: tuple[Hit, ...]
-    count: int
-    looked_at: int
-    of: int
-
-    @property
-    def by_index(self) -> bool:
-        """Whether the result comes from an index of keys."""
-        return self.of > 0 and not self.looked_at
+from penstock.look.diff import DiffReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +42,6 @@ class Comparison:
     fields: tuple[tuple[str, str | None, str | None], ...]
     differences: tuple[SideBySide, ...]
     num_reordered: int
-
-
-def found(report: FindReport) -> FoundFacts:
-    """Return the result of `penstock.find` as plain data."""
-    hits = tuple(Hit(one.index, _text(one.key), str(_text(one.path)), one.place) for one in report.found[:MOST_FOUND])
-    return FoundFacts(hits, len(report.found), report.looked_at, report.of)
-
-
-def compare(a: Any, b: Any, **options: Any) -> Comparison:
-    """Compare two datasets; arguments and errors as of `penstock.diff`."""
-    return compared(diff(a, b, **options))
 
 
 def compared(report: DiffReport) -> Comparison:

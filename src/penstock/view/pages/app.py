@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.errors import NotFound
+from penstock.view.draw.blocks import Fault
 from penstock.view.pages import datasets, parts, runs, work
 from penstock.view.pages.jobs import Jobs
 from penstock.view.pages.site import Handler, Site, answer, handled
@@ -20,6 +21,7 @@ from penstock.view.pages.targets import Targets
 _TYPES = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
 _STATIC = {
     "colours.css": "static/colours.css",
+    "blocks.css": "static/blocks.css",
     "style.css": "pages/static/style.css",
     "page.js": "pages/static/page.js",
     "mark.svg": "pages/static/mark.svg",
@@ -85,8 +87,4 @@ async def _nowhere(request: Request, error: Any) -> Response:
     return answer(request, "fault.html", error.status_code, fault=_NOWHERE)
 
 
-_NOWHERE = {
-    **dict.fromkeys(("path", "place", "found", "expected")),
-    "what": NotFound("page not found").what,
-    "hint": "Go to Home",
-}
+_NOWHERE = Fault(NotFound("page not found").what, hint="Go to Home")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from typing import Any, Literal
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.view import facts
+from penstock.view.draw import sections
 from penstock.view.draw.words import counted
 from penstock.view.facts.by_share import lines_at
 from penstock.view.facts.dataset import NO_INDEX, count_of, numbered
@@ -24,6 +26,7 @@ from penstock.view.pages.site import (
     chosen_of,
     number_of,
     path_number_of,
+    root_of,
     site_of,
     target_of,
     text_of,
@@ -69,7 +72,11 @@ async def overview(request: Request) -> Response:
         return opened, facts.overview(opened)
 
     opened, found = await target.patience.within(WAIT_SECONDS, ("overview page", split), ask)
-    return answer(request, "overview.html", target=target, tab="overview", found=found, opened=opened, split=split)
+    query = f"?split={quote(split, safe='')}" if split else ""
+    verify = f"penstock verify {opened.shell_name}{opened.opening_without('split', 'flavor')} --depth full"
+    made = sections.overview(found, f"{root_of(request)}d/{target.name}/", query)
+    made.append(sections.terminal([f"penstock info {opened.shell_name}{opened.opening_without('flavor')}", verify]))
+    return answer(request, "overview.html", target=target, tab="overview", found=found, sections=made, split=split)
 
 
 async def samples(request: Request) -> Response:

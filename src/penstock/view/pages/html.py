@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
-import html
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
-from urllib.parse import quote
+from typing import Any, cast
 
 from penstock import __version__
 from penstock._optional import require
 from penstock._printable import printable, printable_lines
 from penstock.store.patterns import is_pattern
-from penstock.view.draw.words import count, human_bytes, seconds, share, short
+from penstock.view.draw import samples, sections
+from penstock.view.draw.blocks import Block, Fault, Section
+from penstock.view.draw.html import block_html, command, to_html, words
+from penstock.view.draw.markup import Markup
+from penstock.view.draw.words import count, counted, human_bytes, share, short
 
 
 @functools.cache
@@ -36,17 +38,32 @@ def _templates() -> Any:
     made.filters |= {
         "bytes": human_bytes,
         "count": count,
-        "short": short,
-        "share": share,
-        "plain": plain,
+        "counted": counted,
+        "failure": failure,
+        "html": html,
         "lines": lines,
+        "plain": plain,
+        "share": share,
+        "short": short,
         "words": words,
-        "part": part,
-        "seconds": seconds,
         "shell": shlex.quote,
         "is_pattern": is_pattern,
     }
-    made.globals["version"] = __version__
+    made.globals |= {
+        "about_tokens": samples.about_tokens,
+        "command": command,
+        "comparison": sections.comparison,
+        "content": samples.content,
+        "differences": sections.differences,
+        "health": sections.health,
+        "links": samples.Links,
+        "origin_of": samples.origin_of,
+        "panels": samples.panels,
+        "side_by_side": sections.side_by_side,
+        "token_key": samples.token_key,
+        "tokens_of": samples.tokens_of,
+        "version": __version__,
+    }
     return made
 
 
@@ -59,6 +76,17 @@ def render(template: str, facts: Mapping[str, Any]) -> str:
     return _templates().get_template(template).render(**facts)
 
 
+def html(value: Block | Section | Sequence[Section]) -> Markup:
+    """Return a block, or sections."""
+    if isinstance(value, list | Section):
+        return to_html(value if isinstance(value, list) else [value], has_scripts=True)
+    return block_html(cast("Block", value), has_scripts=True)
+
+
+def failure(message: str, title: str) -> Markup:
+    return block_html(Fault(plain(message), title=title))
+
+
 def plain(text: object) -> str:
     """Return a name or a key in one line: control and direction characters are escaped."""
     return printable(str(text))
@@ -67,16 +95,3 @@ def plain(text: object) -> str:
 def lines(text: object) -> str:
     """Return text of several lines, escaped like `plain`: browsers hide a NUL, and obey a U+202E."""
     return printable_lines(str(text))
-
-
-def words(text: object) -> str:
-    """Return a message in one line, escaped like `plain`; text between backticks is a command."""
-    pieces = [html.escape(one) for one in plain(text).split("`")]
-    commands = len(pieces) // 2 if len(pieces) % 2 else 0  # with an unpaired backtick, none is a command
-    made = [f"<code>{one}</code>" if commands and at % 2 else one for at, one in enumerate(pieces)]
-    return require("markupsafe", extra="view").Markup(("" if commands else "`").join(made))
-
-
-def part(name: str) -> str:
-    """Return the name of a part, for a path."""
-    return quote(name, safe="")

@@ -13,11 +13,13 @@ from penstock.errors import ConfigError, PenstockError
 from penstock.load.history import steps_until
 from penstock.load.plan import once
 from penstock.view import facts
+from penstock.view.draw import sections
+from penstock.view.draw.blocks import Fault, Section
 from penstock.view.facts.batches import sample_of, window_tokens
 from penstock.view.facts.opening import OpenedRun
 from penstock.view.facts.places import of_dataset
 from penstock.view.pages.patience import WAIT_SECONDS
-from penstock.view.pages.site import answer, fault_of, number_of, site_of, target_of, text_of
+from penstock.view.pages.site import answer, fault_of, number_of, root_of, site_of, target_of, text_of, with_query
 from penstock.view.pages.targets import Target
 
 SAMPLES = 16
@@ -36,15 +38,21 @@ async def run(request: Request) -> Response:
 
     opened, tree = await patience.within(WAIT_SECONDS, ("tree", *asked), ask_tree)
     key = (steps, *asked)
-    found: dict[str, Any] = {"curves": (None, None)}
-    known = (("plan", facts.plan_of),) if opened.global_batch is None else _OF_A_RUN
-    for name, ask in known:
+    found: dict[str, Any] = {}
+    faults: list[Fault] = []
+    for name, ask in (("plan", facts.plan_of),) if opened.global_batch is None else _OF_A_RUN:
         try:
             work = lambda ask=ask: ask(opened, steps)  # noqa: E731
-            found[name] = (await patience.within(WAIT_SECONDS, (name, *key), work), None)
+            found[name] = await patience.within(WAIT_SECONDS, (name, *key), work)
         except (PenstockError, OSError) as error:
-            found[name] = (None, fault_of(error))
-    return answer(request, "run.html", target=target, tab="run", run=opened, tree=tree, found=found, steps=steps)
+            title = "The plan of this run is unknown." if name == "plan" else None
+            faults.append(dataclasses.replace(fault_of(error), title=title))
+    plan, csv = found.get("plan"), f"{root_of(request)}r/{target.name}/curves.csv{with_query(request)}"
+    top = [Section(None, faults), *([] if plan is None else [sections.plan(plan, requested=steps is not None)])]
+    made = [sections.mix(tree), *([] if plan is None else [sections.plan_sources(plan)])]
+    made += sections.over_steps(found["curves"], csv) if "curves" in found else []
+    return answer(request, "run.html", target=target, tab="run", run=opened, plan=plan, steps=steps, top=top,
+                  sections=[one for one in made if one is not None])  # fmt: skip
 
 
 async def step(request: Request) -> Response:
@@ -62,8 +70,10 @@ async def step(request: Request) -> Response:
         return opened, batch, _last_step(opened), _strips(opened, batch, _IN_STEP)
 
     opened, batch, last, strips = await target.patience.within(WAIT_SECONDS, ("step", number, rank, start, *asked), ask)
+    error = [] if batch.error is None else [Section(None, [Fault(batch.error)])]
     return answer(request, "step.html", target=target, tab="step", run=opened, batch=batch, step=number, rank=rank,
-                  start=start, most=SAMPLES, last=last, strips=strips)  # fmt: skip
+                  start=start, most=SAMPLES, last=last, strips=strips,
+                  sections=[*error, *sections.batch(batch)])  # fmt: skip
 
 
 async def window(request: Request) -> Response:
@@ -125,7 +135,8 @@ async def compare(request: Request) -> Response:
     found, strips_a, strips_b = await target.patience.within(WAIT_SECONDS, key, ask)
     others = [one for one in site.targets if one.kind == "run"]
     return answer(request, "steps.html", target=target, tab="steps", asked=asked, found=found, steps=steps,
-                  ranks=ranks, other=other, others=others, strips_a=strips_a, strips_b=strips_b)  # fmt: skip
+                  sections=sections.two_batches(found, steps), ranks=ranks, other=other, others=others,
+                  strips_a=strips_a, strips_b=strips_b)  # fmt: skip
 
 
 def asked_of(request: Request) -> tuple[int | None, int | None]:

@@ -6,7 +6,7 @@ import functools
 import hmac
 import threading
 import weakref
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlencode
@@ -18,6 +18,7 @@ from penstock._limits import count_in
 from penstock._printable import recordable
 from penstock._secrets import redact
 from penstock.errors import ConfigError, NotFound, PenstockError
+from penstock.view.draw.blocks import Fault
 from penstock.view.facts.samples import Media
 from penstock.view.pages.html import render
 from penstock.view.pages.jobs import Jobs
@@ -92,24 +93,32 @@ def answer(request: Request, template: str, status: int = 200, **facts: Any) -> 
     return HTMLResponse(render(template, {**_common(request), **facts}), status)
 
 
+def _path(request: Request) -> str:
+    return request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+
+
+def root_of(request: Request) -> str:
+    """Return the relative address of the first page."""
+    return "../" * (_path(request).count("/") - 1) or "./"
+
+
 def _common(request: Request) -> dict[str, Any]:
     site = site_of(request)
-    path: str = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     return {
-        "root": "../" * (path.count("/") - 1) or "./",
+        "root": root_of(request),
         "query": dict(request.query_params),
-        "here": path.rpartition("/")[2] or "./",
+        "here": _path(request).rpartition("/")[2] or "./",
         "site": site,
         "targets": list(site.targets),
         "target": None,
         "tab": "",
         "refresh": False,
         "form_token": site.form_token,
-        "with_query": functools.partial(_with_query, request),
+        "with_query": functools.partial(with_query, request),
     }
 
 
-def _with_query(request: Request, **changed: Any) -> str:
+def with_query(request: Request, **changed: Any) -> str:
     """Return the query of this page with some values changed; None removes one."""
     query = {**request.query_params, **changed}
     return "?" + urlencode({name: value for name, value in query.items() if value is not None})
@@ -190,19 +199,18 @@ def failed(request: Request, error: Exception) -> HTMLResponse:
     return answer(request, template, 200 if fragment else status, fault=fault_of(error), target=_known(request))
 
 
-def fault_of(error: BaseException) -> dict[str, str | None]:
-    """Return the parts of an error, without secrets."""
+def fault_of(error: BaseException) -> Fault:
+    """Return an error for display, without secrets."""
     if not isinstance(error, PenstockError):
         what = str(error) or type(error).__name__
-        return _texts({"what": what if isinstance(error, OSError) else f"{type(error).__name__}: {what}"})
-    parts = {"found": error.found, "expected": error.expected, "hint": error.hint, "path": error.path}
+        return Fault(_text(what if isinstance(error, OSError) else f"{type(error).__name__}: {what}") or "")
     place = None if error.offset_bytes is None else f"byte {error.offset_bytes:,}"
-    return _texts({"what": error.what, "place": place, **parts})
+    return Fault(_text(error.what) or "", path=_text(error.path), place=place, found=_text(error.found),
+                 expected=_text(error.expected), hint=_text(error.hint))  # fmt: skip
 
 
-def _texts(parts: Mapping[str, object]) -> dict[str, str | None]:
-    named = dict.fromkeys(("what", "path", "place", "found", "expected", "hint")) | dict(parts)
-    return {key: None if value is None else redact(recordable(str(value)[:2000])) for key, value in named.items()}
+def _text(text: object) -> str | None:
+    return None if text is None else redact(recordable(str(text)[:2000]))
 
 
 def _known(request: Request) -> Target | None:
