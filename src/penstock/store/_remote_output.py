@@ -13,7 +13,7 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Generator, Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 import msgspec
 import xxhash
@@ -26,12 +26,10 @@ from penstock.store._leftovers import sweep
 from penstock.store.base import Store
 from penstock.store.derived import cache_folder, upload_folder
 from penstock.store.local import LocalStaged, LocalStore, output_exists
-from penstock.store.lock import Claim, hold_lock
+from penstock.store.lock import Claim, being_written, hold_lock
 from penstock.store.names import LOCK, LOCK_FILE, UPLOAD_CLAIM, object_path, staged_name
-from penstock.store.put import require_writable
+from penstock.store.put import put, require_writable
 from penstock.types import Buffer
-
-_WAIT = "Wait for it, or choose another output"
 
 
 class Owner(msgspec.Struct):
@@ -42,9 +40,40 @@ class Owner(msgspec.Struct):
         host, cache: the writer's host and cache folder, which has a lock while the writer runs.
     """
 
-    writer: str
-    host: str
-    cache: str
+    writer: str = ""
+    host: str = ""
+    cache: str = ""
+
+    @classmethod
+    def of_this_run(cls, work: str | None = None) -> Self:
+        return cls(work or secrets.token_hex(8), socket.gethostname(), cache_folder())
+
+    @classmethod
+    def read(cls, store: Store, path: str) -> Self | None:
+        """Return the writer that an object names, or None without the object; an empty one if it can't be decoded."""
+        try:
+            return msgspec.json.decode(store.get(path), type=cls)
+        except NotFound:
+            return None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return cls()
+
+    def is_dead(self, path: str) -> bool:
+        """Return whether this writer of `path` has certainly exited; the caller holds its own lock."""
+        if self.host != socket.gethostname():
+            return False
+        place = upload_lock(self.cache, path)
+        if self.cache == cache_folder() or not os.path.isabs(place) or not os.path.isfile(place):
+            return self.cache == cache_folder()
+        with contextlib.suppress(OSError), hold_lock(place, wait=False) as had:
+            return had
+        return False
+
+    def refusal(self, path: str, hint: str) -> PrepareError:
+        """Return the error for an output that this writer on another host may be writing."""
+        what = "another machine or cache folder has an unfinished write of this output"
+        hint = f"If it isn't running any more, {hint}"
+        return PrepareError(what, path=path, found=f"{self.host}, {self.cache}", hint=hint)
 
 
 class RemoteClaim(Claim):
@@ -68,22 +97,15 @@ class RemoteClaim(Claim):
         self._path = object_path(path, LOCK)
         require_writable(store, self._path)
         with contextlib.ExitStack() as stack:
-            with in_cache_folder(path):
-                had = stack.enter_context(hold_lock(upload_lock(cache_folder(), path), wait=False))
-            if not had:
-                raise PrepareError("another run is writing this output", path=path, hint=_WAIT)
-            own = Owner(work or secrets.token_hex(8), socket.gethostname(), cache_folder())
-            known = _owner(store, path)
+            if not enter_upload(stack, path):
+                raise being_written(path)
+            own = Owner.of_this_run(work)
+            known = Owner.read(store.origin, self._path)
             self._joined = known is not None and known.writer == work
-            if known is not None and not self._joined and not is_dead(known.host, known.cache, path):
-                raise PrepareError(
-                    "another machine or cache folder has an unfinished write of this output",
-                    path=path,
-                    found=f"{known.host}, {known.cache}",
-                    hint=f"If it isn't running any more, delete {self._path}",
-                )
+            if known is not None and not self._joined and not known.is_dead(path):
+                raise known.refusal(path, f"delete {self._path}")
             if not self._joined:
-                self._say(own, path, first=known is None)
+                put_owner(store, self._path, own, being_written(path), overwrite=known is not None)
             self._held = stack.pop_all()
 
     def release(self) -> None:
@@ -95,28 +117,32 @@ class RemoteClaim(Claim):
             if not self._joined or self._store.exists(self._data):  # else another worker may still be running
                 self._store.delete(self._path)
 
-    def _say(self, own: Owner, path: str, *, first: bool) -> None:
-        staged = self._store.stage(self._path, overwrite=not first)
-        try:
-            staged.write(msgspec.json.encode(own))
-            staged.commit()
-        except NoCopy:
-            raise
-        except ConfigError:  # another writer was faster
-            raise PrepareError("another run is writing this output", path=path, hint=_WAIT) from None
-        finally:
-            staged.abort()
+
+def put_owner(store: Store, path: str, owner: Owner, taken: PrepareError, *, overwrite: bool) -> None:
+    """Write the object that names a writer, or raise `taken` if another writer was faster."""
+    try:
+        put(store, path, msgspec.json.encode(owner), overwrite=overwrite)
+    except NoCopy:
+        raise
+    except ConfigError:
+        raise taken from None
+
+
+def enter_upload(stack: contextlib.ExitStack, path: str, locked: str | None = None) -> bool:
+    """Hold the lock of a running writer of `locked`, by default `path`; return False if another process holds it."""
+    with in_cache_folder(path):
+        return stack.enter_context(hold_lock(upload_lock(cache_folder(), locked or path), wait=False))
 
 
 def sweep_claim(store: Store, path: str) -> None:
     """Remove the object of a writer that was killed after its output was complete; raise like `RemoteClaim`."""
-    if _owner(store, path) is not None:
+    if Owner.read(store.origin, object_path(path, LOCK)) is not None:
         RemoteClaim(store, path).release()
 
 
 def forget_claim(store: Store, path: str, work: str) -> None:
     """Remove the object of a writer of this work on any host, after its output is complete."""
-    known = None if store.is_local else _owner(store, path)
+    known = None if store.is_local else Owner.read(store.origin, object_path(path, LOCK))
     if known is not None and known.writer == work:
         store.delete(object_path(path, LOCK))
 
@@ -134,29 +160,6 @@ def is_at_work(path: str) -> bool:
 def upload_lock(cache: str, path: str) -> str:
     """Return the file that a running writer of `path` locks in its cache folder."""
     return os.path.join(cache, "locks", f"upload-{digest(path)}{LOCK_FILE}")
-
-
-def is_dead(host: str, cache: str, path: str) -> bool:
-    """Return whether the writer with this host and cache has certainly exited; the caller holds its own lock."""
-    if host != socket.gethostname():
-        return False
-    place = upload_lock(cache, path)
-    if cache == cache_folder() or not os.path.isabs(place) or not os.path.isfile(place):
-        return cache == cache_folder()
-    with contextlib.suppress(OSError), hold_lock(place, wait=False) as had:
-        return had
-    return False
-
-
-def _owner(store: Store, path: str) -> Owner | None:
-    """Return the current writer recorded in the store; an empty `Owner` if its object can't be read."""
-    seen = store.origin
-    try:
-        return msgspec.json.decode(seen.get(object_path(path, LOCK)), type=Owner)
-    except NotFound:
-        return None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Owner("", "", "")
 
 
 ONE_PUT_BYTES = 1 << 23

@@ -115,6 +115,12 @@ def _is_file_of(fd: int, path: str) -> bool:
         raise named(error, path) from None
 
 
+def being_written(
+    path: str, *, found: str | None = None, hint: str = "Wait for it, or choose another output"
+) -> PrepareError:
+    return PrepareError("another run is writing this output", path=path, found=found, hint=hint)
+
+
 _MOST_HOLDER_BYTES = 300
 _OPEN_TRIES = 10  # the holder may give the file its second name meanwhile
 _held: weakref.WeakSet[LocalClaim] = weakref.WeakSet()
@@ -212,12 +218,7 @@ class LocalClaim(Claim):
         except BlockingIOError:
             who = os.pread(self._fd, _MOST_HOLDER_BYTES, 0).decode(errors="replace").strip() or None
             self._close()
-            raise PrepareError(
-                "another run is writing this output",
-                path=self.path,
-                found=who,
-                hint="Wait for it, or choose another output",
-            ) from None
+            raise being_written(self.path, found=who) from None
         except BaseException:
             self._close()
             raise
@@ -280,8 +281,7 @@ class MemoryClaim(Claim):
         self.path = path
         self._taken: dict[str, int] | None = None
         if path in taken and not (shared and taken[path] > 0):
-            hint = "Wait for it, or choose another output"
-            raise PrepareError("another run is writing this output", path=path, hint=hint)
+            raise being_written(path)
         taken[path] = taken.get(path, 0) + 1 if shared else -1
         self._taken = taken
 

@@ -10,8 +10,6 @@ yet, and removes files that it doesn't need.
 from __future__ import annotations
 
 import contextlib
-import secrets
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -22,12 +20,11 @@ import xxhash
 from penstock._arrays import byte_view
 from penstock.abc import Staged
 from penstock.errors import ConfigError, NotFound, PrepareError, Truncated
-from penstock.store._copies import NoCopy, in_cache_folder
-from penstock.store._remote_output import is_dead, upload_lock
+from penstock.store._copies import NoCopy
+from penstock.store._remote_output import Owner, enter_upload, put_owner
 from penstock.store.base import StagedView, Store
-from penstock.store.derived import cache_folder
 from penstock.store.local import output_exists
-from penstock.store.lock import hold_lock
+from penstock.store.lock import being_written
 from penstock.store.names import WORK, writing_path, writing_piece_path
 from penstock.store.put import put, require_writable
 from penstock.types import Buffer
@@ -44,19 +41,14 @@ _SHARED_PLAN = f"{WORK}/plan"
 T = TypeVar("T")
 
 
-class Mark(msgspec.Struct):
+class Mark(Owner):
     """Content of the mark and of its pieces.
 
     Attributes:
-        writer: name of the run.
-        host, cache: the writer's host and cache folder, which has a lock while the writer runs.
         done: name → (bytes, xxh3-128) of uploaded files.
     """
 
-    writer: str
-    host: str
-    cache: str
-    done: dict[str, tuple[int, str]]
+    done: dict[str, tuple[int, str]] = msgspec.field(default_factory=dict[str, tuple[int, str]])
 
 
 def open_objects(
@@ -128,38 +120,27 @@ class ObjectFolder:
         self._written: dict[str, int] = {}  # name → size in bytes
         self._left: set[str] = set()
         with contextlib.ExitStack() as stack:
-            with in_cache_folder(path):
-                had = stack.enter_context(hold_lock(upload_lock(cache_folder(), self._root), wait=False))
-            if not had:
-                raise PrepareError("another run is writing this output", path=path, hint="Wait for it")
+            taken = being_written(path, hint="Wait for it")
+            if not enter_upload(stack, path, self._root):
+                raise taken
             known, self._most_pieces = _read_marks(self._seen, self._mark_path)
-            self._mark = Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {})
+            self._mark = Mark.of_this_run()
             there = {name for name in self._names() if clashes is None or clashes(name)}
             if known is not None:
-                if not overwrite and not is_dead(known.host, known.cache, self._root):
-                    raise PrepareError(
-                        "another machine or cache folder has an unfinished write of this output",
-                        path=path,
-                        found=f"{known.host}, {known.cache}",
-                        hint="If it isn't running any more, take it over with overwrite=True (--overwrite)",
-                    )
+                if not overwrite and not known.is_dead(self._root):
+                    raise known.refusal(path, "take it over with overwrite=True (--overwrite)")
                 self._left = there
                 self._mark.done = {name: one for name, one in known.done.items() if name in there}
             elif there:
                 what = f"files with these names exist, but no {held[-1].rpartition('/')[2]}"
                 hint = "Choose another output, or delete them if they aren't needed"
                 raise ConfigError(what, path=path, found=", ".join(sorted(there)[:3]), hint=hint)
-            try:
-                put(store, self._mark_path, msgspec.json.encode(self._mark), overwrite=known is not None)
-            except NoCopy:
-                raise
-            except ConfigError:  # another writer was faster
-                raise PrepareError("another run is writing this output", path=path, hint="Wait for it") from None
-            if _read_mark(self._seen, f"{path}/{_SHARED_PLAN}") is not None:  # writers of a plan then check for marks
+            put_owner(store, self._mark_path, self._mark, taken, overwrite=known is not None)
+            if Mark.read(self._seen, f"{path}/{_SHARED_PLAN}") is not None:  # writers of a plan then check for marks
                 if known is None:
                     self._store.delete(self._mark_path)
                 hint = "Wait for it. If it was interrupted, re-run the command to finish it"
-                raise PrepareError("another run is writing this output", path=path, hint=hint)
+                raise being_written(path, hint=hint)
             self._held = stack.pop_all()
 
     def stage(self, name: str) -> Staged:
@@ -318,20 +299,19 @@ def require_no_writer(store: Store, last: str) -> None:
     if store.is_local:
         return
     path, mark = last.rpartition("/")[0], writing_path(last)
-    known = _read_mark(store.origin, mark)
+    known = Mark.read(store.origin, mark)
     if known is None:
         return
-    with in_cache_folder(path), hold_lock(upload_lock(cache_folder(), path), wait=False) as had:
-        if had and is_dead(known.host, known.cache, path):
+    with contextlib.ExitStack() as stack:
+        if enter_upload(stack, path) and known.is_dead(path):
             return
     hint = f"Wait for it, or choose another output. If it isn't running any more, delete {mark}"
-    raise PrepareError("another run is writing this output", path=path, found=known.host or None, hint=hint)
+    raise being_written(path, found=known.host or None, hint=hint)
 
 
 def take_back(store: Store, last: str) -> None:
     """Mark a dataset as unfinished work of this machine, so that the next writer writes it again."""
-    mark = Mark(secrets.token_hex(8), socket.gethostname(), cache_folder(), {})
-    put(store, writing_path(last), msgspec.json.encode(mark))
+    put(store, writing_path(last), msgspec.json.encode(Mark.of_this_run()))
     store.delete(last)
 
 
@@ -343,8 +323,8 @@ def sweep_mark(store: Store, last: str) -> None:
 
 def _read_marks(store: Store, path: str) -> tuple[Mark | None, int]:
     """Return the mark with the files of its pieces, and the number of pieces; ignore pieces of earlier writers."""
-    found, number = _read_mark(store, path), 0
-    while found is not None and (piece := _read_mark(store, writing_piece_path(path, number))) is not None:
+    found, number = Mark.read(store, path), 0
+    while found is not None and (piece := Mark.read(store, writing_piece_path(path, number))) is not None:
         if piece.writer == found.writer:
             found.done |= piece.done
         number += 1
@@ -358,12 +338,3 @@ def _is_of(store: Store, path: str, writer: str) -> bool:
         return store.get_ranges(path, [(0, len(start))])[0] == start
     except (NotFound, Truncated):
         return False
-
-
-def _read_mark(store: Store, path: str) -> Mark | None:
-    try:
-        return msgspec.json.decode(store.get(path), type=Mark)
-    except NotFound:
-        return None
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Mark("", "", "", {})
