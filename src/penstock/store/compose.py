@@ -23,7 +23,7 @@ from penstock.store._objects import is_expired
 from penstock.store._remote_output import publish, scratch_file
 from penstock.store.base import Store, View
 from penstock.store.local import LocalStaged, LocalStore, output_exists
-from penstock.store.put import aborting
+from penstock.store.put import aborting, chunks
 from penstock.types import Buffer
 
 LEAST_PART_BYTES = 5 << 20
@@ -33,7 +33,6 @@ _STEP_BYTES = 1 << 28
 _HERE_BYTES = 10 << 20
 """Size of a part that is uploaded from this machine."""
 _STREAM_BYTES = 1 << 26
-_COPY_BYTES = 1 << 24
 _THREADS = 8
 
 Extent: TypeAlias = tuple[str, int, int]
@@ -89,9 +88,8 @@ def _stream(store: Store, ranges: Sequence[Extent], target: str, here: str) -> N
             if path == here:
                 staged.append_file(path, start, length)
                 continue
-            for first in range(start, start + length, _STREAM_BYTES):
-                stop = min(start + length, first + _STREAM_BYTES)
-                staged.write(remote.get_ranges(path, [(first, stop)])[0])
+            for chunk in chunks(remote, path, start, length, _STREAM_BYTES):
+                staged.write(chunk)
         staged.commit()
 
 
@@ -174,8 +172,7 @@ def _chunks(store: Store, path: str, size_bytes: int) -> Iterator[bytes]:
     if size_bytes < LEAST_PART_BYTES:
         yield store.get(path)
         return
-    for start in range(0, size_bytes, _COPY_BYTES):
-        yield store.get_ranges(path, [(start, min(size_bytes, start + _COPY_BYTES))])[0]
+    yield from chunks(store, path, 0, size_bytes)
 
 
 def plan_parts(extents: Sequence[Extent], here: str | None = None) -> list[ObjectPart]:
@@ -352,9 +349,6 @@ def _no_matter() -> Generator[None]:
         yield
 
 
-_STEP_2 = 1 << 24
-
-
 @runtime_checkable
 class _TakesRanges(Protocol):
     def append_range(self, path: str, start_bytes: int, length_bytes: int) -> None: ...
@@ -372,14 +366,8 @@ def append_range(staged: Staged, store: Store, extent: Extent) -> None:
     elif store.is_local:
         staged.append_file(path, start, length)
     else:
-        for chunk in _chunks_of(store, extent):
+        for chunk in chunks(store, path, start, length):
             staged.write(chunk)
-
-
-def _chunks_of(store: Store, extent: Extent) -> Iterator[bytes]:
-    path, start, length = extent
-    for first in range(start, start + length, _STEP_2):
-        yield store.get_ranges(path, [(first, min(start + length, first + _STEP_2))])[0]
 
 
 def joining(store: Store, work: str | None) -> Store:

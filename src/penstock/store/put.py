@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TypeVar
 
 from penstock._limits import MOST_DOCUMENT_BYTES
@@ -56,9 +56,14 @@ def put(store: Store, path: str, data: Buffer, *, overwrite: bool = True) -> Non
 
 
 def put_new(store: Store, path: str, data: Buffer) -> bool:
+    """Write a file, durably; return False if it exists."""
+    return _made_new(store, path, lambda staged: staged.write(data))
+
+
+def _made_new(store: Store, path: str, fill: Callable[[Staged], object]) -> bool:
     try:
         with aborting(store.stage_new(path)) as staged:
-            staged.write(data)
+            fill(staged)
             staged.commit()
     except ConfigError:
         if not store.exists(path):
@@ -87,21 +92,9 @@ def put_local_file(store: Store, path: str, target: str) -> bool:
         return store.move_new(path, target)
     if is_folder(path):
         names = sorted(files_below(path), key=lambda name: (name.count("/"), name), reverse=True)
-        new = [_upload(store, name, target + name.removeprefix(path)) for name in names]
+        new = [put_local_file(store, name, target + name.removeprefix(path)) for name in names]
         return all(new)
-    return _upload(store, path, target)
-
-
-def _upload(store: Store, path: str, target: str) -> bool:
-    try:
-        with aborting(store.stage_new(target)) as staged:
-            staged.append_file(path)
-            staged.commit()
-    except ConfigError:
-        if not store.exists(target):
-            raise
-        return False
-    return True
+    return _made_new(store, target, lambda staged: staged.append_file(path))
 
 
 def require_writable(store: Store, path: str) -> None:
@@ -125,7 +118,25 @@ def beginning_of(store: Store, path: str, length_bytes: int) -> bytes | None:
         return None
 
 
-_STEP_BYTES = 1 << 22
+_STEP_BYTES = 1 << 24
+
+
+def chunks(
+    store: Store, path: str, start_bytes: int, length_bytes: int, step_bytes: int = _STEP_BYTES
+) -> Iterator[bytes]:
+    """Yield a range of a file in pieces of `step_bytes`."""
+    stop_bytes = start_bytes + length_bytes
+    for first in range(start_bytes, stop_bytes, step_bytes):
+        yield store.get_ranges(path, [(first, min(stop_bytes, first + step_bytes))])[0]
+
+
+def append_all(staged: Staged, store: Store, path: str) -> None:
+    """Append a file of a store; a local one is copied by the kernel."""
+    if store.is_local:
+        staged.append_file(store.real_path(path))
+        return
+    for chunk in chunks(store, path, 0, store.size(path)):
+        staged.write(chunk)
 
 
 def back_up(store: Store, path: str) -> str:
@@ -142,7 +153,7 @@ def back_up(store: Store, path: str) -> str:
         if _is_same(store, path, name):
             return name
     with aborting(store.stage(name)) as copy:
-        _copy(store, path, copy)
+        append_all(copy, store, path)
         copy.commit()
     return name
 
@@ -151,16 +162,8 @@ def _is_same(store: Store, path: str, name: str) -> bool:
     size_bytes = store.size(path)
     if store.is_folder(name) or store.size(name) != size_bytes:
         return False
-    starts = range(0, size_bytes, _STEP_BYTES)
-    return all(store.get(path, start, _STEP_BYTES) == store.get(name, start, _STEP_BYTES) for start in starts)
-
-
-def _copy(store: Store, path: str, copy: Staged) -> None:
-    if store.is_local:
-        copy.append_file(store.real_path(path))  # by the kernel
-        return
-    for start_bytes in range(0, store.size(path), _STEP_BYTES):
-        copy.write(store.get(path, start_bytes, _STEP_BYTES))
+    pairs = zip(chunks(store, path, 0, size_bytes), chunks(store, name, 0, size_bytes), strict=True)
+    return all(first == second for first, second in pairs)
 
 
 SMALL_BYTES = 1 << 20

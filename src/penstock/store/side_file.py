@@ -32,7 +32,7 @@ from penstock.errors import Corrupt, Denied, NotFound, PenstockError
 from penstock.store.base import Store
 from penstock.store.names import NEXT
 from penstock.store.outputs import require_own_side_file
-from penstock.store.put import aborting, put
+from penstock.store.put import aborting, append_all, put
 from penstock.types import Action, Manifest
 
 EDGE_BYTES = 4096
@@ -45,7 +45,6 @@ _MOST_BYTES = 1 << 28
 _END, _SEAL = b"\n}\n", b',\n "check": "%s"\n}\n'
 _SEAL_BYTES = len(_SEAL % (b"0" * 32))
 _log = logger(__name__)
-_COPY_BYTES = 1 << 24
 _FINGERPRINT = "^[0-9a-f]{32}$"
 
 
@@ -383,8 +382,7 @@ def move_file(store: Store, path: str, name: str) -> None:
         store.rename(path, name)
         return
     with aborting(store.stage(name, overwrite=True)) as copy:
-        for start_bytes in range(0, store.size(path), _COPY_BYTES):
-            copy.write(store.get(path, start_bytes, _COPY_BYTES))
+        append_all(copy, store, path)
         copy.commit()
     store.delete(path)
 

@@ -208,7 +208,7 @@ def write_index(lines: IndexedLines, store: Store, index_path: str, *, overwrite
     return size_bytes
 
 
-def encode_lines(lines: IndexedLines) -> Iterator[bytes]:
+def encode_lines(lines: Iterable[IntArray]) -> Iterator[bytes]:
     encoder = PairListEncoder()
     yield from map(encoder.encode, lines)
     yield encoder.finish()

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import penstock
-from penstock.codec.pickles import PairListEncoder
 from penstock.errors import FormatError, UnsafeData, Unsupported
 from penstock.formats._findings import Problem, by_place, limited
 from penstock.formats._manifest import DATA, file_digests, side_path
@@ -21,6 +20,7 @@ from penstock.formats.jsonl.build import (
     IndexedLines,
     current_index,
     cut,
+    encode_lines,
     index_path_for,
     require_separate_lines,
     write_index,
@@ -42,7 +42,7 @@ from penstock.formats.jsonl.text import compression_of, scan_compressed
 from penstock.formats.kit import finding_of
 from penstock.store.base import Store
 from penstock.store.place import Place
-from penstock.store.put import aborting
+from penstock.store.put import put
 from penstock.store.side_file import file_binding, file_facts, is_next, replace_side_file, sweep_next
 from penstock.types import Action, Depth, Finding, IntArray, Manifest, OpenOptions
 
@@ -214,8 +214,11 @@ def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write:
     longer = _to_line_ends(store, path, index_path) if set(wrong) == {_CHARACTERS} else None
     if longer is not None:
         what = f"convert lengths from characters to bytes: extend {len(longer)} entries to the ends of their lines"
-        make = functools.partial(_write_pairs, store, longer, index_path)
-        return [repaired(store, _CHARACTERS, index_path, what, make, write=write)]
+
+        def extend() -> None:
+            put(store, index_path, b"".join(encode_lines([longer])))
+
+        return [repaired(store, _CHARACTERS, index_path, what, extend, write=write)]
 
     def rebuild() -> str:
         lines = IndexedLines(store, path, store.size(path), skip_faulty=True)
@@ -242,14 +245,6 @@ def _to_line_ends(store: Store, path: str, index_path: str) -> IntArray | None:
     lines = np.concatenate([*IndexedLines(store, path, store.size(path), validate=False)])
     places = np.minimum(np.searchsorted(lines[:, 0], starts), len(lines) - 1)
     return lines[places] if np.array_equal(lines[places, 0], starts) else None
-
-
-def _write_pairs(store: Store, pairs: IntArray, index_path: str) -> None:
-    encoder = PairListEncoder()
-    with aborting(store.stage(index_path, overwrite=True)) as staged:
-        staged.write(encoder.encode(pairs))
-        staged.write(encoder.finish())
-        staged.commit()
 
 
 def write_jsonl_manifest(store: Store, path: str, options: OpenOptions, *, replace: bool = False) -> str:
