@@ -555,7 +555,8 @@ def _prove_new(folder: WorkFolder) -> None:
         return
     path = folder.file(f"{_PROBE}{secrets.token_hex(8)}").path
     try:
-        if not put_new(folder.store, path, b"") or put_new(folder.store, path, b""):
+        # Not the same bytes: after a lost answer, a store can only tell by them whether the object is ours.
+        if not put_new(folder.store, path, b"") or put_new(folder.store, path, b"again"):
             what = "this store can't create files exclusively, so concurrent runs wouldn't detect each other"
             raise Unsupported(what, path=path, hint="Write to a local path, and copy the output there")
     finally:
