@@ -15,7 +15,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from penstock._access import excluded_of, keys_of, place_of, prefetch_of, prefetch_parts, samples_of
-from penstock._arrays import as_index, as_indices, stack
+from penstock._arrays import as_index
 from penstock._digest import digest, kept_key
 from penstock._kinds import Derived
 from penstock._naming import function_name
@@ -24,7 +24,7 @@ from penstock.errors import ConfigError, NotFound
 from penstock.node.blocks import blocks_of, preferred_mode
 from penstock.node.over import Finder, SourceNode
 from penstock.store.derived import DerivedCache
-from penstock.types import Batch, Field, IntArray, Place, Sample, Schema
+from penstock.types import Field, IntArray, Place, Sample, Schema
 
 VERSION = "join-1"
 
@@ -158,10 +158,6 @@ class JoinedSource(SourceNode):
 
     def __getitem__(self, index: int, /) -> Sample:
         return self.get_samples(np.array([as_index(index, len(self))]))[0]
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns, in that order."""
-        return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """Return the samples at `indices` (int64[k]), in that order."""

@@ -165,10 +165,6 @@ class StreamingOrder(StreamNode):
     def __getitem__(self, position: int, /) -> Sample:
         return self._source[int(self.resolve(as_positions([position]))[0])]
 
-    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `positions` (int64[k]) as columns, in that order."""
-        return self._source.get_batch(self.resolve(as_positions(positions)))
-
     def resolve(self, positions: IntArray, /) -> IntArray:
         """Return int64[k]: the global id of the sample at each position, or of its substitute if it is excluded."""
         return with_substitutes(self._source, self._epochs.order(positions))

@@ -106,6 +106,14 @@ class SourceNode(Node):
     def __len__(self) -> int:
         raise TypeError(type(self).__name__)
 
+    def __getitem__(self, index: int, /) -> Any:
+        raise TypeError(type(self).__name__)
+
+    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
+        """Return the samples at `indices` (int64[k]) as columns, in that order."""
+        source: Any = self
+        return stack(samples_of(source, as_indices(indices, len(self))))
+
     def find(self, finder: Finder) -> IntArray | None:
         """Return the samples that are or contain a document, int64[k]; None if only the samples' keys identify it."""
         del finder
@@ -263,6 +271,12 @@ class StreamNode(Node):
     """Stream of Penstock."""
 
     expect_lanes: Any = None
+    resolve: Any
+    get_resolved: Any
+
+    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
+        """Return the samples at `positions` (int64[k]) as columns, in that order."""
+        return self.get_resolved(self.resolve(as_positions(positions)))
 
     def seeded(self, seed: int, /) -> Any:
         """Return this with `seed`, if it was made without a seed."""
@@ -304,10 +318,6 @@ class StreamOver(StreamNode, Generic[T]):
 
     def __getitem__(self, position: int, /) -> T:
         return self.stream[position]
-
-    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `positions` (int64[k]) as columns, in that order."""
-        return self.get_resolved(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
         """Return int64[k]: a number per position, for `get_resolved`."""

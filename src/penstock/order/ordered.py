@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
@@ -142,10 +142,6 @@ class OrderedStream(StreamNode, Generic[T]):
         if self._excluded is not None:
             return self.get_resolved_samples(self.resolve(as_positions([position])))[0]
         return self.source[index]
-
-    def get_batch(self, positions: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `positions` (int64[k]) as columns, in that order."""
-        return self.get_resolved(self.resolve(as_positions(positions)))
 
     def resolve(self, positions: IntArray, /) -> IntArray:
         """Return int64[k]: the index in the source, or the place in its passes if it has several.

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock._access import capability, excluded_of, prefetch_of, samples_of
-from penstock._arrays import as_index, as_indices, stack
+from penstock._arrays import as_index
 from penstock._digest import array_digest, digest, kept_key
 from penstock._kinds import Derived
 from penstock._naming import function_name
@@ -22,7 +22,7 @@ from penstock.abc import Source
 from penstock.errors import ConfigError
 from penstock.node.over import OPEN, Finder, SourceOver
 from penstock.pack.placing import RUN_PIECES, kept, new_of, place
-from penstock.types import Batch, IntArray, Sample, Schema
+from penstock.types import IntArray, Sample, Schema
 
 VERSION = "pack-by-length-1"
 
@@ -122,10 +122,6 @@ class PackByLength(SourceOver[Any]):
 
     def __getitem__(self, index: int, /) -> Sample:
         return self._merged(samples_of(self.source, self._left(as_index(index, len(self)))))
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the groups at `indices` (int64[k]) as columns, in that order."""
-        return stack(self.get_samples(as_indices(indices, len(self))))
 
     @property
     def excluded_indices(self) -> IntArray | None:

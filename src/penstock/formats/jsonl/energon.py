@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._arrays import as_index, as_indices, stack
+from penstock._arrays import as_index, as_indices
 from penstock._digest import digest
 from penstock._limits import count_in
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
@@ -37,7 +37,6 @@ from penstock.store.put import back_up, put
 from penstock.store.side_file import file_facts
 from penstock.types import (
     Action,
-    Batch,
     Depth,
     Extent,
     Field,
@@ -261,10 +260,6 @@ class EnergonJsonlSource(StoredSource):
     def __getitem__(self, index: int, /) -> Sample:
         place = as_index(index, len(self))
         return self._samples(self._read([self._range(place)]), [place])[0]
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns."""
-        return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """Return the samples at `indices` (int64[k]), in that order."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._arrays import as_index, as_indices, stack
+from penstock._arrays import as_index
 from penstock._tree import line
 from penstock.errors import ConfigError, PenstockError, Truncated, Unsupported
 from penstock.formats._sources import StoredSource
@@ -18,7 +18,7 @@ from penstock.formats.tokens.levanter.arrays import JaggedArray
 from penstock.formats.tokens.levanter.ledger import LEDGER, Ledger
 from penstock.store.base import Store
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
-from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
+from penstock.types import Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 ALONE = "value"
 """Name of the one field of a cache whose rows are arrays, not dicts of arrays."""
@@ -83,10 +83,6 @@ class LevanterRows(StoredSource):
     def __getitem__(self, index: int, /) -> Sample:
         part, row = self._find(as_index(index, len(self)))
         return {name: self.array(part, name).row(row) for name in self._wanted}
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the columns of the rows at `indices`, int64[k]."""
-        return stack([self[index] for index in as_indices(indices, len(self)).tolist()])
 
     def holds_ids(self, name: str, /) -> bool:
         """Return whether there is such a column, of lists of integers."""

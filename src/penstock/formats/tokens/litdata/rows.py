@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from penstock._arrays import as_index, as_indices, stack
+from penstock._arrays import as_index, as_indices
 from penstock._tree import line
 from penstock.errors import ConfigError, Corrupt
 from penstock.formats._sources import StoredSource
@@ -28,7 +28,7 @@ from penstock.formats.tokens.litdata.leaves import (
 )
 from penstock.store.base import Store
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
-from penstock.types import Batch, Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
+from penstock.types import Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 _HELD = 2
 
@@ -102,10 +102,6 @@ class LitdataRows(StoredSource):
 
     def __getitem__(self, index: int, /) -> Sample:
         return self.get_samples(np.array([as_index(index, len(self))]))[0]
-
-    def get_batch(self, indices: Sequence[int] | IntArray, /) -> Batch:
-        """Return the samples at `indices` (int64[k]) as columns."""
-        return stack(self.get_samples(as_indices(indices, len(self))))
 
     def get_samples(self, indices: IntArray, /) -> list[Sample]:
         """Return the samples at `indices` (int64[k]), in that order; each chunk is read once."""
