@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock import _ending
+from penstock import _threads
 from penstock._threads import Pool
 
 
@@ -90,11 +90,11 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
 def test_while_the_process_ends_it_works_in_the_calling_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = threading.Event()
     ended.set()
-    monkeypatch.setattr(_ending, "_ended", ended)
+    monkeypatch.setattr(_threads, "_ended", ended)
     seen: list[Any] = []
     assert Pool(2, "pool-of-test").submit(lambda: seen.append(threading.current_thread())).result() is None
     assert seen == [threading.main_thread()]
-    assert _ending.sleep(60)
+    assert _threads.sleep(60)
 
 
 def test_a_call_that_was_taken_is_answered() -> None:
@@ -119,5 +119,5 @@ def test_a_call_that_was_taken_is_answered() -> None:
         pool._tasks = Slow()  # type: ignore[assignment]
         future = pool.submit(time.sleep, 0.1)
         assert taken.wait(5)
-        _ending._raise_in(pool._threads[0], time.monotonic() + 5)
+        _threads._raise_in(pool._threads[0], time.monotonic() + 5)
         assert isinstance(future.exception(timeout=5), SystemExit)

@@ -29,6 +29,7 @@ import signal
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
@@ -334,14 +335,22 @@ class Pool:
             worker.start()
         return future
 
-    def map(self, fn: Callable[[T], R], items: Iterable[T], /) -> Iterator[R]:
-        """Yield `fn` of each item, in order; all are submitted at once, and dropped if the caller stops iterating."""
-        futures = [self.submit(fn, item) for item in items]
+    def map(self, fn: Callable[[T], R], items: Iterable[T], /, *, ahead: int | None = None) -> Iterator[R]:
+        """Yield `fn` of each item, in order.
+
+        All are submitted at once, or up to `ahead` before their results are needed. They are dropped if the caller
+        stops iterating.
+        """
+        pending: deque[Future[R]] = deque()
         try:
-            for future in futures:
-                yield future.result()
+            for item in items:
+                pending.append(self.submit(fn, item))
+                if ahead is not None and len(pending) > ahead:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
         finally:
-            for future in futures:
+            for future in pending:
                 future.cancel()
 
     def close(self) -> None:

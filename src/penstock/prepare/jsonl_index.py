@@ -11,15 +11,14 @@ import dataclasses
 import functools
 import itertools
 import os
-from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import msgspec
 
 from penstock._secrets import logger, redacted_repr
-from penstock._threads import thread_pool
+from penstock._threads import Pool
 from penstock.engine.options import RunOptions
 from penstock.engine.run import BaseJob, run, wait_for_writer
 from penstock.errors import ConfigError, PenstockError, PrepareError
@@ -39,7 +38,7 @@ from penstock.formats.jsonl.energon import (
     scan_energon,
 )
 from penstock.formats.jsonl.index import load_lines, require_own_index
-from penstock.formats.jsonl.scan import LineRange, Lines, scan_lines
+from penstock.formats.jsonl.scan import scan_lines
 from penstock.formats.jsonl.source import require_flavor
 from penstock.store._files import named
 from penstock.store.dry import dry_place
@@ -51,9 +50,6 @@ from penstock.store.place import Given, Place, absolute, place_of, places_of
 from penstock.store.put import HIDDEN, NamesBeside, aborting, read_small
 from penstock.store.side_file import file_binding
 from penstock.store.unfinished import Once, mark_path, remove_mark
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
 
 OnError = Literal["raise", "skip"]
 
@@ -375,23 +371,11 @@ def _workers(data: Place, size_bytes: int, lines: LineOptions, options: RunOptio
     if executor == "processes" and count is None:
         count = max(1, min(len(os.sched_getaffinity(0)), size_bytes // _WORKER_BYTES))
     if executor == "processes" and not lines.validate and count is not None and count > 1:
-        with thread_pool(count) as pool:
-            yield functools.partial(_map_ahead, pool, 2 * count)
+        with Pool(count, "penstock-index") as pool:
+            yield functools.partial(pool.map, ahead=2 * count)
     else:
         with make_executor(executor, count, [scan_lines.__module__], alone=count == 1, reads=[data]) as made:
             yield made.map
-
-
-def _map_ahead(
-    pool: ThreadPoolExecutor, most: int, fn: Callable[[LineRange], Lines], tasks: Iterable[LineRange]
-) -> Iterator[Lines]:
-    pending: deque[Future[Lines]] = deque()
-    for task in tasks:
-        pending.append(pool.submit(fn, task))
-        if len(pending) > most:
-            yield pending.popleft().result()
-    while pending:
-        yield pending.popleft().result()
 
 
 # --- the job ---------------------------------------------------------------------------------------------------------
