@@ -68,6 +68,11 @@ class OnShelf:
     splits: tuple[Split, ...] = ()
     warnings: tuple[str, ...] = ()
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Those of the warnings that are normal: nothing is broken."""
+        return tuple(one for one in self.warnings if one in (NO_SIDE_FILE, NOT_READ, "empty"))
+
 
 @dataclass(frozen=True, slots=True)
 class Shelf:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any, Literal
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -13,11 +16,13 @@ from starlette.responses import Response
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.view import facts
 from penstock.view.draw import sections
+from penstock.view.draw.blocks import Fault
 from penstock.view.draw.words import counted
 from penstock.view.facts.by_share import lines_at
 from penstock.view.facts.dataset import NO_INDEX, count_of, numbered
 from penstock.view.facts.panel import Panels
 from penstock.view.facts.samples import document_tokens, raw_sample
+from penstock.view.facts.shelves import OnShelf
 from penstock.view.pages import runs
 from penstock.view.pages.jobs import Progress
 from penstock.view.pages.patience import WAIT_SECONDS, Late
@@ -31,9 +36,14 @@ from penstock.view.pages.site import (
     target_of,
     text_of,
 )
+from penstock.view.pages.targets import Target
 
 PAGE = 50
 MOST_ON_PAGE = 200
+_PART = re.compile(r"\d{3,}(-of-\d+)?")
+LEAST_PARTS = 3
+"""Files with numbered names that a catalog shows as one row."""
+
 _WAYS = ("auto", "list", "grid", "table")
 _MOST_COLUMNS = 12
 _TOKENS = 1024
@@ -60,7 +70,42 @@ async def shelf(request: Request) -> Response:
     """Show all datasets and runs."""
     targets, jobs = site_of(request).targets, site_of(request).jobs
     rows = [(one, targets.described().get(one.name), checked(jobs.progress(("health", one.name)))) for one in targets]
-    return answer(request, "shelf.html", rows=rows, shelves=targets.shelves, tab="shelf")
+    return answer(request, "shelf.html", rows=list(_folded(rows)), shelves=targets.shelves, tab="shelf")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Files of a catalog whose names differ only in their numbers: one row."""
+
+    title: str
+    name: str
+    parts: list[Target]
+    kind: str = "dataset"
+
+
+_Row: TypeAlias = tuple[Any, OnShelf | None, str | None]
+
+
+def _folded(rows: Sequence[_Row]) -> Iterator[_Row]:
+    """Yield the rows of the catalog; files such as `part-00000.jsonl` of one format are one row."""
+
+    def alike(row: _Row) -> tuple[str, Any]:
+        return _PART.sub("*", row[0].title), row[1] and row[1].format
+
+    for (title, format), group in groupby(rows, alike):
+        files = list(group)
+        known = [told for _, told, _ in files if told is not None]
+        if "*" not in title or format is None or len(files) < LEAST_PARTS or len(known) < len(files):
+            yield from files
+            continue
+
+        def total(name: str, known: list[OnShelf] = known) -> int | None:
+            values = [getattr(one, name) for one in known]
+            return None if None in values else sum(values)
+
+        warnings = tuple(dict.fromkeys(text for one in known for text in one.warnings))
+        whole = OnShelf(title, format, total("samples"), total("tokens"), total("size_bytes"), (), warnings)
+        yield Parts(title, files[0][0].name, [one for one, _, _ in files]), whole, None
 
 
 async def overview(request: Request) -> Response:
@@ -88,7 +133,7 @@ async def samples(request: Request) -> Response:
     most = min(MOST_ON_PAGE, number_of(request, "n", PAGE, 1) or PAGE)
     asked, byte = text_of(request, "at"), number_of(request, "byte")
 
-    def begin() -> tuple[Any, int | None, int, str | None]:
+    def begin() -> tuple[Any, int | None, int, Fault | str | None]:
         opened = site.targets.dataset(target, split)
         if opened.text_files is None:
             count = numbered(opened)
@@ -103,7 +148,7 @@ async def samples(request: Request) -> Response:
             return opened, count, facts.index_of(opened, asked), None
         except (ConfigError, NotFound) as error:  # the list is shown anyway
             what = error.what if asked in error.what else f"{error.what}: {asked}"
-            return opened, count, 0, f"{what}. {error.hint or ''}"
+            return opened, count, 0, Fault(what, hint=error.hint)
 
     key = ("begin", split, asked)
     try:
