@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from urllib.parse import quote
 
 from penstock._printable import printable
+from penstock.view.draw.blocks import Fault
+from penstock.view.draw.html import block_html
 from penstock.view.draw.markup import Child, Markup, joined, several, tag
 from penstock.view.draw.words import count, counted, human_bytes, seconds
 from penstock.view.facts.batches import Origin
@@ -20,6 +23,12 @@ Thumbnails = Mapping[str, bytes | str]
 _MOST_PIXELS = _MOST_DRAWN_BYTES = 1 << 26
 _IDS, _IDS_IN_FULL = 96, 2048
 _BRIEF = 70
+_MASKS = ("loss_mask", "attention_mask", "mask")
+_CODE_NAMES = (
+    *("code", "source", "patch", "diff", "sql", "sh"),
+    *("py", "c", "cc", "cpp", "h", "js", "ts", "rs", "go", "java"),
+)  # fmt: skip
+_CODE_STARTS = ("import ", "from ", "def ", "class ", "return ", "const ", "let ", "func ", "fn ", "//", "/*", "<")
 _OPEN = 2
 
 
@@ -69,7 +78,10 @@ def panels(
     """
     made: list[Child] = []
     if shown.error is not None:
-        made.append(broken(shown.error, is_excluded=shown.is_excluded))
+        is_alone = full and not shown.is_excluded
+        made.append(block_html(Fault(shown.error, title="This sample can't be read.")) if is_alone
+                    else broken(shown.error, is_excluded=shown.is_excluded))  # fmt: skip
+    tokens = tokens or shown.tokens
     if tokens is not None:
         made.append(tag("section", strip(tokens), class_="panel long"))
     left = [one for one in shown.panels if tokens is None or not _is_of_tokens(one)]
@@ -105,7 +117,8 @@ def panel(
     """Return one part of a sample; `thumbnail` is a small JPEG of it, or the reason why there isn't one."""
     is_value = one.tree is not None and not one.tree.children
     is_brief = not full and (is_value or (one.kind == "text" and len(one.text) <= _BRIEF and "\n" not in one.text))
-    is_long = one.kind in ("text", "tokens", "bytes", "array") and not is_brief
+    is_chat = one.kind == "json" and one.tree is not None and _conversation(one.tree) is not None
+    is_long = is_chat or (one.kind in ("text", "tokens", "bytes", "array") and not is_brief)
     classes = ["panel", *(["error"] if one.kind == "error" else []), *(["brief"] if is_brief else [])]
     fields = tag("span", f"field {', '.join(one.fields)}", class_="measure") if one.fields else None
     save = None
@@ -149,7 +162,7 @@ def content(one: Panel, links: Links | None, *, full: bool = False, thumbnail: b
         case "audio" | "video" if where is not None:
             made.append(_player(one, where, full))
         case "json" if one.tree is not None:
-            made.append(_json(one.tree))
+            made.append(_conversation(one.tree) or _json(one.tree))
         case "error":
             made += [broken(one.text), tag("pre", one.note, class_="hex") if one.note else None]
         case "tokens":
@@ -157,11 +170,12 @@ def content(one: Panel, links: Links | None, *, full: bool = False, thumbnail: b
             more = " …" if (one.of or 0) > len(ids) else ""
             made += [tag("pre", one.text, class_="text") if one.text else None]
             made += [tag("pre", " ".join(map(str, ids)) + more, class_="numbers")]
+        case "array" if one.dtype == "bool" or one.name in _MASKS:
+            made.append(_mask(one))
         case "bytes" | "array":
             made.append(tag("pre", one.text + (" …" if one.is_cut else ""), class_="numbers"))
         case "text":
-            is_code = "\n  " in one.text or "\t" in one.text
-            made.append(tag("pre", one.text, class_="text code" if is_code else "text"))
+            made.append(tag("pre", one.text, class_="text code" if _is_code(one) else "text"))
         case _:
             pass
     if one.is_cut and (one.kind == "text" or (full and one.kind == "bytes")):
@@ -169,6 +183,62 @@ def content(one: Panel, links: Links | None, *, full: bool = False, thumbnail: b
     if one.note and one.kind not in ("image", "error"):
         made.append(tag("p", one.note, class_="cut"))
     return joined(made)
+
+
+def _is_code(one: Panel) -> bool:
+    """Return whether a text is code: by its name, else by its lines."""
+    if one.name.rpartition(".")[2].lower() in _CODE_NAMES:
+        return True
+    lines = [line for line in one.text.splitlines() if line.strip()]
+    marks = sum(
+        line[0] in " \t#@}" or line.rstrip()[-1] in "{};:(),=" or line.startswith(_CODE_STARTS) for line in lines
+    )
+    return len(lines) > 1 and ("\n  " in one.text or "\t" in one.text or 2 * marks > len(lines))
+
+
+def _conversation(node: JsonNode) -> Markup | None:
+    """Return the messages of a chat in turns; None for other values."""
+    if node.kind != "array" or not node.children:
+        return None
+    turns: list[Child] = []
+    for message in node.children:
+        parts = {part.name: part for part in message.children}
+        role = parts.pop("role", None) or parts.pop("from", None)
+        content = parts.pop("content", None) or parts.pop("value", None)
+        if role is None or role.kind != "string" or content is None:
+            return None
+        kind = role.text if role.text in ("system", "user", "assistant", "tool") else "other"
+        more = tag("span", f"… {count(content.more)} more characters", class_="cut") if content.more else None
+        said = _message(content.text) if content.kind == "string" else _json(content, _OPEN)
+        rest = [_json(part, _OPEN) for part in parts.values()]
+        turns.append(tag("li", tag("strong", role.text), tag("div", said, more, rest), class_=f"turn {kind}"))
+    if node.more:
+        turns.append(tag("li", f"{count(node.more)} more messages", class_="cut"))
+    return tag("ol", turns, class_="chat")
+
+
+def _message(text: str) -> Child:
+    """Return a message whose fenced blocks are code."""
+    pieces = text.split("```")
+    return [
+        tag("pre", piece.strip("\n"), class_="text code" if at % 2 else "text")
+        for at, piece in enumerate(pieces)
+        if piece.strip("\n")
+    ] or tag("pre", text, class_="text")
+
+
+def _mask(one: Panel) -> Markup:
+    """Return a mask as a bar whose filled parts are on."""
+    on = [text not in ("False", "0") for text in one.text.split()]
+    path, at = "", 0
+    for is_on, run in groupby(on):
+        length = len(list(run))
+        path += f"M{at} 0h{length}v1h-{length}z" if is_on else ""
+        at += length
+    shown = tag("svg", tag("path", d=path), viewBox=f"0 0 {max(1, len(on))} 1", preserveAspectRatio="none",
+                class_="mask", role="img", aria_label=f"{sum(on):,} of {len(on):,} are on")  # fmt: skip
+    of = f" of the first {len(on):,}" if one.is_cut else f" of {len(on):,}"
+    return several(shown, tag("p", f"{sum(on):,}{of} are on", class_="cut"))
 
 
 def _image(one: Panel, links: Links | None, full: bool, thumbnail: bytes | str | None) -> Child:

@@ -16,6 +16,7 @@ from penstock.errors import MissingExtra, PenstockError
 from penstock.types import AVMetadata, ImageMetadata
 from penstock.view.facts.bounds import IN_LIST, MOST_ERROR_CHARACTERS, MOST_NAME_CHARACTERS, Bounds
 from penstock.view.facts.media import HEAD_BYTES, read_header, sniff_media
+from penstock.view.facts.token_run import TokenRun
 
 PanelKind = Literal["text", "tokens", "image", "audio", "video", "json", "array", "bytes", "error"]
 Decode = Callable[[Sequence[int]], str]
@@ -91,6 +92,7 @@ class Panels:
         hidden: number of hidden internal fields, which begin with `__`.
         error: error of the whole sample, if it can't be read.
         of_is_least: whether there may be more than `of` fields, because counting all takes too long.
+        tokens: its tokens with their mask, if it has both.
     """
 
     index: int | None
@@ -101,6 +103,7 @@ class Panels:
     error: str | None = None
     is_excluded: bool = False
     of_is_least: bool = False
+    tokens: TokenRun | None = None
 
     @property
     def more(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import mimetypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -87,6 +88,10 @@ def sample_at(
             return _beginning(opened, index, extents_of(opened.source, index) or (), bounds)
         sample = _read(opened, index)
         found = panels(sample, index=index, show_all=show_all, decode=opened.decode, bounds=bounds)
+        if "loss_mask" in sample:
+            with contextlib.suppress(ConfigError):  # no tokens to paint it on
+                run = tokens(sample, texts=opened.vocabulary, most=bounds.items)
+                found = dataclasses.replace(found, tokens=run if run.counted is not None else None)
     except Excluded as error:
         return Panels(index, None, (), 0, error=describe_error(error), is_excluded=True)
     except MemoryError:
