@@ -33,13 +33,15 @@ class Amount:
     """A large number at the top of a page.
 
     Attributes:
-        how: how the number was determined, or what it counts.
+        how: what the number counts.
+        source: how the number was determined.
     """
 
     label: str
     value: Any
     kind: Kind = "count"
     how: str = ""
+    source: str = ""
     is_estimate: bool = False
 
 

@@ -31,6 +31,8 @@ from penstock.view.draw.markup import Child, Markup, quoted, several, tag
 from penstock.view.draw.words import count, share
 
 _OPEN_ROWS = 12
+_WIDE = 5
+"""Columns of a table whose rows become lists on narrow screens."""
 
 
 def words(text: str) -> Markup:
@@ -100,9 +102,9 @@ def block_html(block: Block, *, has_scripts: bool = False) -> Markup:
 
 
 def _amount(one: Amount) -> Markup:
-    estimate = tag("span", "≈ ", title="estimate") if one.is_estimate else None
+    estimate = tag("i", "≈ ", title="estimate") if one.is_estimate else None
     how = tag("p", one.how, class_="how") if one.how else None
-    value = tag("dd", estimate, words_of(one.value, one.kind))
+    value = tag("dd", estimate, tag("span", words_of(one.value, one.kind), title=one.source or None))
     return tag("div", tag("dt", one.label), value, how, class_="figure")
 
 
@@ -116,7 +118,7 @@ def _value(value: Any, kind: Kind, whole: float = 1) -> Child:
         label = f"{share((value or 0) / whole)}"
         return None if value is None else tag("meter", label, min=0, max=whole, value=value)
     text = words_of(value, kind)
-    return tag("bdi", printable(text)) if isinstance(value, str) else text
+    return tag("bdi", printable(text)) if text and isinstance(value, str) else text
 
 
 def _table(one: Table) -> Markup:
@@ -124,7 +126,7 @@ def _table(one: Table) -> Markup:
     wholes = [_whole(column, [row[at] for row in one.rows]) for at, column in enumerate(one.columns)]
     depths = one.depths or [0] * len(one.rows)
     rows = [
-        tag("tr", [tag("td", _value(value, column.kind, whole), class_=_class(column))
+        tag("tr", [tag("td", _value(value, column.kind, whole), class_=_class(column), data_label=column.title or None)
                    for value, column, whole in zip(row, one.columns, wholes, strict=True)],
             class_=f"deep{min(depth, 6)}" if depth else None)
         for row, depth in zip(one.rows, depths, strict=True)
@@ -132,7 +134,7 @@ def _table(one: Table) -> Markup:
     has_head = any(column.title for column in one.columns)
 
     def part(some: Sequence[Markup]) -> Markup:
-        kind = "data tree" if one.depths else "data"
+        kind = f"data{' tree' if one.depths else ''}{' wide' if len(one.columns) >= _WIDE else ''}"
         return tag("div", tag("table", head if has_head else None, tag("tbody", some), class_=kind), class_="scroll")
 
     folded = rows[_OPEN_ROWS:] if one.fold else []

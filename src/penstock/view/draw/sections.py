@@ -52,7 +52,8 @@ def overview(one: Overview, base: str | None = None, query: str = "") -> list[Se
     def csv(name: str) -> str | None:
         return None if base is None else f"{base}{name}.csv{query}"
 
-    unknown = Notes(one.unknown, "unknown", _by_position(one, base, query)) if one.unknown else None
+    to_do = [text for text in one.unknown if "`" in text]  # what a command finds out
+    unknown = Notes(to_do, "unknown", _by_position(one, base, query)) if to_do else None
     return [
         Section(None, [figures(one), unknown]),
         *([] if one.lengths is None else [lengths(one, one.lengths, csv("lengths"))]),
@@ -86,18 +87,18 @@ def figures(one: Overview) -> Figures:
 
 
 def _amount(label: str, figure: Figure, kind: Any = "count") -> Amount:
-    how = f"unknown: {figure.how}" if figure.value is None else found(figure)
-    return Amount(label, figure.value, kind, how, figure.is_estimate)
+    how = f"unknown: {figure.how}" if figure.value is None else found(figure) if figure.is_estimate else ""
+    return Amount(label, figure.value, kind, how, f"from: {figure.how}", figure.is_estimate)
 
 
 def lengths(one: Overview, of: Lengths, csv: str | None = None) -> Section:
     """Return the histogram of lengths with percentiles."""
-    unit = "bytes" if of.unit == "bytes" else "count"
+    unit: Kind = "bytes" if of.unit == "bytes" else "count"
     columns = [Column("from"), Column("to"), Column("samples", "count")]
     rows = [(each.start, each.stop, each.count) for each in of.bins]
     plot = Plot("bars", "Lengths", "samples", Table(columns, rows), csv=csv)
-    names = ["mean", *(_QUANTILES.get(at, f"{at * 100:g}%") for at, _ in of.quantiles)]
-    quantiles = Table([Column(name, unit) for name in names], [[round(of.mean), *(value for _, value in of.quantiles)]])
+    named = [("mean", round(of.mean)), *((_QUANTILES.get(at, f"{at * 100:g}%"), value) for at, value in of.quantiles)]
+    quantiles = Figures([Amount(name, value, unit) for name, value in named])
     how = f"from the {of.how}" if of.estimated_from is None else (
         f"estimated from {count(of.estimated_from)} of {short(of.of)}, evenly spaced"
     )  # fmt: skip
@@ -263,10 +264,10 @@ def plan_figures(one: Plan, *, requested: bool = False) -> Figures:
     made.append(Amount("steps", one.steps, how=each))
     made += [Amount("tokens", one.tokens, "short", "without padding")] if one.tokens is not None else []
     is_estimate, how = bool(one.estimated), one.estimated or "of all samples"
-    made += [Amount("padding", one.padding, "share", how, is_estimate)] if one.padding is not None else []
+    made += [Amount("padding", one.padding, "share", how, is_estimate=is_estimate)] if one.padding is not None else []
     if one.size_bytes is not None:
         how = f"{short(one.requests)} requests{f', {one.estimated}' if one.estimated else ''}"
-        made.append(Amount("bytes", one.size_bytes, "bytes", how, is_estimate))
+        made.append(Amount("bytes", one.size_bytes, "bytes", how, is_estimate=is_estimate))
     return Figures(made)
 
 

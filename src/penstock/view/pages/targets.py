@@ -21,6 +21,7 @@ from penstock.store.derived import NotAtHand, at_hand_only, require_long_work
 from penstock.store.place import Place, place_of
 from penstock.store.telling import told_to
 from penstock.view.facts.opening import Opened, OpenedRun, first_files_of, is_recipe, open_run, open_target
+from penstock.view.facts.panel import TOKEN_FIELDS
 from penstock.view.facts.shelves import OnShelf, Shelf, shelf
 from penstock.view.pages.patience import SOON_SECONDS, WAIT_SECONDS, Late, Patience
 
@@ -64,7 +65,7 @@ class Settings:
         return were_given(given)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Target:
     """A dataset or a run.
 
@@ -74,6 +75,7 @@ class Target:
         kind: dataset or run.
         patience: threads for its pages.
         aside: threads for use while all of these wait for it to be opened.
+        has_tokens: whether its samples may be tokens; assumed until it is opened.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Target:
     kind: Kind
     patience: Patience = field(repr=False)
     aside: Patience = field(repr=False)
+    has_tokens: bool = True
 
 
 @dataclass(slots=True)
@@ -163,7 +166,10 @@ class Targets:
     def dataset(self, target: Target, split: str | None = None) -> Opened:
         """Return an open dataset. Raises as `penstock.open`, and `Late` while it is being opened."""
         asked = self.settings.split if split is None else split
-        return self._open(target, split, lambda: self._open_dataset(target.place, asked))
+        opened = self._open(target, split, lambda: self._open_dataset(target.place, asked))
+        schema = opened.source.schema
+        target.has_tokens = opened.is_tokens or schema.open or any(one.name in TOKEN_FIELDS for one in schema.fields)
+        return opened
 
     def far(self, target: Target, split: str | None) -> dict[str, tuple[int, int | None]] | None:
         """Return activity → (amount, total) of a dataset that is being opened; None if it isn't."""
@@ -332,8 +338,8 @@ class Targets:
         while name in self._targets:
             number += 1
             name = f"{plain}-{number}"
-        threads = [Patience(f"penstock-view-{name[:12]}{more}") for more in ("", "-aside")]
-        self._targets[name] = Target(name, place, title, kind, *threads)
+        pages, aside = (Patience(f"penstock-view-{name[:12]}{more}") for more in ("", "-aside"))
+        self._targets[name] = Target(name, place, title, kind, pages, aside)
         return name
 
 
