@@ -30,10 +30,17 @@ def side_path(path: str) -> str:
 
 
 def data_fingerprint(store: Store, format_name: str, index: bytes, path: str, manifest: Manifest | None) -> str:
-    """32 hex digits over a format's own index bytes and a sample of its file, or a side file's block digests."""
+    """Return `files_fingerprint` of a dataset of one data file."""
+    return files_fingerprint(store, format_name, index, [(DATA, path)], manifest)
+
+
+def files_fingerprint(
+    store: Store, format_name: str, index: bytes, files: Sequence[tuple[str, str]], manifest: Manifest | None
+) -> str:
+    """32 hex digits over a format's own index bytes, and a side file's block digests or a sample of the files."""
     if manifest is None or not manifest.block_digests:
-        name = f"{format_name} {xxhash.xxh3_128_hexdigest(index)}"
-        return once_a_host(store, [path], name, lambda: sample_fingerprint(store, format_name, index, [(DATA, path)]))
+        paths, name = [path for _, path in files], f"{format_name} {xxhash.xxh3_128_hexdigest(index)}"
+        return once_a_host(store, paths, name, lambda: sample_fingerprint(store, format_name, index, files))
     hasher = xxhash.xxh3_128(format_name.encode())
     hasher.update(xxhash.xxh3_128_digest(index))
     for name in sorted(manifest.block_digests):

@@ -16,7 +16,8 @@ from penstock._secrets import logger
 from penstock._tokens import borders_of, flags_of_starts
 from penstock.abc import Source
 from penstock.errors import ConfigError
-from penstock.formats._manifest import DATA
+from penstock.formats._manifest import DATA, files_fingerprint, side_path
+from penstock.formats._proof import AnyProof, Proof, known_manifest
 from penstock.formats._sources import StoredSource, no_such_mark
 from penstock.formats.tokens.common import (
     document,
@@ -25,10 +26,12 @@ from penstock.formats.tokens.common import (
     require_vocabulary,
     token_schema,
 )
+from penstock.formats.tokens.proof import token_proof
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
-from penstock.store.fingerprint import files_key, once_a_host, sample_fingerprint
+from penstock.store.fingerprint import files_key
 from penstock.store.mapped import Held
+from penstock.store.side_file import Facts, fitting_manifest
 from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
 
 _SMALL_BYTES = 1 << 16  # scanned in less time than a lock and a new file take
@@ -173,6 +176,7 @@ class TokenLayout:
         more_files: `(name, path)` of further files of the dataset.
         params: of the recipe, besides format, path and `eos_id`.
         is_folder: the path is a folder, and the tokens are in `more_files`.
+        facts: returns the facts to compare with the side file next to the path; None if the format has no side files.
     """
 
     format: str
@@ -184,13 +188,23 @@ class TokenLayout:
     more_files: tuple[tuple[str, str], ...] = ()
     params: tuple[tuple[str, Any], ...] = ()
     is_folder: bool = False
+    facts: Callable[[], Facts] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideFile:
+    """Side file of a dataset: its path, the facts to compare with it, and the part of it that describes the dataset."""
+
+    path: str
+    facts: Callable[[], Facts]
+    part: str | None = None
 
 
 class StoredTokens(StoredSource):
     """Documents and tokens of one dataset on disk; see `penstock.abc.TokenSource`.
 
-    A format sets `title` and `reopen`, and defines `ids`, `_find_starts`, `_find_fingerprint` and `_read_files`; with a
-    side file also `_find_manifest`. Everything else follows. It may override members that its index answers faster.
+    A format sets `title` and `reopen`, and defines `ids`, `_find_starts` and `_head`; `_named_files` for more than
+    one file, `_side` if it has a side file. It may override members that its index answers faster.
     """
 
     reopen: Callable[..., Source[Sample]]
@@ -205,7 +219,6 @@ class StoredTokens(StoredSource):
     borders_at: Any = None
     borders_around: Any = None
     token_run: Any = None
-    proof: Any = None
 
     def __init__(self, store: Store, path: str, options: OpenOptions) -> None:
         super().__init__(store, path, options)
@@ -225,9 +238,29 @@ class StoredTokens(StoredSource):
         """Return int64[n_docs + 1]: first token of each document, and the number of tokens; may read everything."""
         raise TypeError(type(self).__name__)
 
-    def _find_manifest(self) -> Manifest | None:
-        """Return the side file; None if there is none that belongs to this data."""
+    def _head(self) -> bytes:
+        """Return the format's own index or header, for the fingerprint."""
+        raise TypeError(type(self).__name__)
+
+    @property
+    def _data_path(self) -> str:
+        """Path of the tokens."""
+        return self._path
+
+    def _named_files(self) -> Sequence[tuple[str, str]]:
+        """Return `(name in the side file, path)` of the files of the dataset, the tokens first."""
+        return [(DATA, self._data_path)]
+
+    def _side(self) -> SideFile | None:
+        """Return the side file; None if the format has none."""
         return None
+
+    def _proof_by(self, manifest: Manifest) -> Proof:
+        """Return the proof of the tokens by a side file that belongs to them."""
+        num_tokens, ids = self.num_tokens, self.ids.extent(0, self.num_tokens)
+        width = ids.length_bytes // num_tokens if num_tokens else self.dtype.itemsize
+        indexes = dict(self._named_files()[1:])
+        return token_proof(self, manifest, self._store, self._data_path, ids.offset_bytes, num_tokens, width, indexes)
 
     def _read_document(self, index: int) -> TokenArray:
         """Return one document without `doc_starts`, if `reads_alone`."""
@@ -252,6 +285,24 @@ class StoredTokens(StoredSource):
     def manifest(self) -> Manifest | None:
         """Side file; None if there is none, or it doesn't belong to this data."""
         return self._find_manifest()
+
+    def _find_manifest(self) -> Manifest | None:
+        side = self._side()
+        return None if side is None else fitting_manifest(self._store, side.path, side.facts, side.part)
+
+    def proof(self) -> AnyProof | None:
+        """Return the proof by the side file; see `penstock.formats._proof`."""
+        side = self._side()
+        if side is None:
+            return None
+        manifest = known_manifest(self.title, self._store, self._data_path, side.path, side.facts, side.part)
+        return None if manifest is None else self._proof_by(manifest)
+
+    def _read_files(self) -> tuple[Store, list[str]]:
+        return self._store, [path for _, path in self._named_files()]
+
+    def _find_fingerprint(self) -> str:
+        return files_fingerprint(self._store, self.title, self._head(), self._named_files(), self.manifest)
 
     @property
     def tokenizer_digest(self) -> str | None:
@@ -372,6 +423,9 @@ class RunSource(StoredTokens):
         self.reopen = layout.reopen
         self.ids = layout.ids
         self._layout = layout
+        if layout.facts is not None:
+            self._require_options(self.dtype)
+            return
         require_eos(path, self.dtype, options.eos_id)
         if options.vocab_size is not None and options.vocab_size < 1 << 8 * self.dtype.itemsize:
             _log.warning(
@@ -389,27 +443,22 @@ class RunSource(StoredTokens):
         own = [] if self._layout.is_folder else [(DATA, self._path)]
         return [*own, *self._layout.more_files]
 
-    def _read_files(self) -> tuple[Store, list[str]]:
-        return self._store, [path for _, path in self._named_files()]
+    def _side(self) -> SideFile | None:
+        facts = self._layout.facts
+        return None if facts is None else SideFile(side_path(self._path), facts)
 
-    def _find_fingerprint(self) -> str:
-        """Return a digest of the header or index, of a sample of the files, and of how they are read."""
+    def _head(self) -> bytes:
+        """Return the header or index, and how it is read."""
         layout, options = self._layout, self._options
         head = layout.head + repr((layout.params, options.eos_id)).encode()
         if options.one_document and options.eos_id is None:
             head += b" one document"
-        name = f"{layout.format} {head.hex()}"
-        return once_a_host(
-            self._store,
-            self._read_files()[1],
-            name,
-            lambda: sample_fingerprint(self._store, layout.format, head, self._named_files()),
-        )
+        return head
 
     @property
     def eos_id(self) -> int | None:
         """Id that ends every document; None if there is none, or it is unknown."""
-        return self._layout.eos_id
+        return super().eos_id if self._layout.facts is not None else self._layout.eos_id
 
     @property
     def is_marked(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import xxhash
@@ -13,6 +14,7 @@ from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, TooLa
 from penstock.formats._findings import Problem
 from penstock.formats._folders import choose_default_split, require_default_split
 from penstock.formats._manifest import file_digest
+from penstock.formats.tokens.source import SideFile
 from penstock.formats.tokens.zarr.meta import (
     ARRAY_FILE,
     ATTRIBUTES_FILE,
@@ -356,10 +358,10 @@ def group_facts(store: Store, group: Group) -> Facts:
     return Facts("flat-tokens", binding, num_samples=num_samples, num_tokens=num_tokens, block_digest=digest)
 
 
-def read_manifest(store: Store, group: Group) -> Manifest | None:
-    """Return the record of the group in its side file; None if there is none, or if it belongs to other data."""
-    side_path, part = side_place(store, group.path)
-    return fitting_manifest(store, side_path, lambda: group_facts(store, group), part)
+def group_side(store: Store, group: Group) -> SideFile:
+    """Return the side file of a single array group."""
+    path, part = side_place(store, group.path)
+    return SideFile(path, partial(group_facts, store, group), part)
 
 
 def group_binding(index: bytes, bindings: Sequence[str]) -> str:

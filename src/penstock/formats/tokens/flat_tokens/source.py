@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import count, repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,18 +16,19 @@ from penstock._arrays import as_index, byte_view
 from penstock._tokens import checked_starts
 from penstock.errors import Corrupt, TooLarge, Truncated
 from penstock.formats._findings import Problem
-from penstock.formats._proof import Proof
+from penstock.formats._manifest import file_digest
+from penstock.formats._proof import Proof, ProvedRun, beside, require_none
+from penstock.formats._side_checks import RESTORE
 from penstock.formats.tokens.common import require_eos
-from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, Group, find_group, read_group, read_manifest
-from penstock.formats.tokens.flat_tokens.proof import group_proof
-from penstock.formats.tokens.source import StoredTokens
+from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, TOKENS, Group, find_group, group_side, read_group
+from penstock.formats.tokens.source import SideFile, StoredTokens
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.foreign import ForeignArray
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ATTRIBUTES_FILE, ArrayMeta
 from penstock.formats.tokens.zarr.problems import REBUILD, fault
 from penstock.store.base import Readable, Store
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
-from penstock.types import Extent, IntArray, Manifest, OpenOptions, Place, ReadMode, TokenArray
+from penstock.types import Extent, Finding, IntArray, Manifest, OpenOptions, Place, ReadMode, TokenArray
 
 TOKENS_BUDGET_BYTES = 1 << 26
 """Decoded tokens that a source keeps if chunks are compressed."""
@@ -140,6 +142,10 @@ class FlatTokensSource(StoredTokens):
                 hint="They come from a different tokenizer",
             )
 
+    @property
+    def _data_path(self) -> str:
+        return self._group.path
+
     def _read_files(self) -> tuple[Store, list[str]]:
         return self._store, sorted(self._store.list(self._group.path))
 
@@ -148,8 +154,8 @@ class FlatTokensSource(StoredTokens):
         """Name of the split; None if the group has no splits."""
         return self._split
 
-    def _find_manifest(self) -> Manifest | None:
-        return read_manifest(self._store, self._group)
+    def _side(self) -> SideFile:
+        return group_side(self._store, self._group)
 
     @property
     def max_token_id(self) -> int:
@@ -182,9 +188,24 @@ class FlatTokensSource(StoredTokens):
         start, stop = self.doc_starts[(index := as_index(index, len(self))) : index + 2].tolist()
         return Place(extents=self.token_extent(start, stop))
 
-    def proof(self) -> Proof | None:
-        """Return the proof by the side file; see `penstock.formats._proof`."""
-        return group_proof(self._store, self._group, self._tokens.meta, self._starts.meta)
+    def _proof_by(self, manifest: Manifest) -> Proof:
+        return Proof(self._proved_files(manifest))
+
+    def _proved_files(self, manifest: Manifest) -> Iterator[ProvedRun]:
+        """Yield the files of the group that have recorded digests: those of tokens by their content."""
+        arrays = {TOKENS: (self._group.tokens_name, self._tokens.meta), STARTS: (STARTS, self._starts.meta)}
+        for name, digests in manifest.block_digests.items():
+            path, names = f"{self._group.path}/{name}", repeat("")
+            if name in arrays:
+                folder, meta = arrays[name]
+                path, names = f"{self._group.path}/{folder}/", map(meta.file_name, count())
+            checks = [_FileProof(self._store, path + one, digest) for one, digest in zip(names, digests, strict=False)]
+            if name != TOKENS:
+                yield from beside(checks, self.num_tokens)
+                continue
+            items = self._tokens.meta.chunk_items
+            for number, one in enumerate(checks):
+                yield ProvedRun(number * items, (number + 1) * items, one)
 
     def _stated(self) -> dict[str, Any]:
         return {**({} if self._split is None else {"split": self._split}), **super()._stated()}
@@ -253,6 +274,21 @@ class FlatTokensSource(StoredTokens):
         for name, digests in sorted(manifest.block_digests.items()):
             hasher.update("\n".join(("", name, *digests)).encode())
         return hasher.hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class _FileProof:
+    """File of a group; a call verifies its digest."""
+
+    store: Store
+    path: str
+    digest: str
+
+    def __call__(self) -> None:
+        found = file_digest(self.store, self.path)
+        if found != self.digest:
+            what = "no such file" if found == "" else f"a file with the digest {found}"
+            require_none([Finding("digest", "error", self.path, None, what, self.digest, RESTORE)])
 
 
 def sampled_names(arrays: Mapping[str, ArrayMeta], index: bytes) -> list[str]:

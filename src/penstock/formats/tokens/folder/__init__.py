@@ -13,8 +13,8 @@ it alone decides what is read. A folder without it that holds such names, or `.w
 
 Token files of other tools, in a folder, by a pattern or in a list, are one dataset too: see `found`.
 
-Files: `index` · `files` what a token file is on disk, and the open ones · `listed` and `found` which they are ·
-`unfinished` · `side` · `source` · `check` · `repair` · `manifest`. Made by `penstock pack … -o FOLDER/`.
+Files: `index` · `files` names on disk, and open files · `side` listed files and their side file · `found` other files ·
+`source` · `check` · `repair` · `manifest`. Made by `penstock pack … -o FOLDER/`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ from collections.abc import Sequence
 
 from penstock.formats._registry import refuse_to_create
 from penstock.formats.tokens.folder.check import check_token_files
-from penstock.formats.tokens.folder.files import folder_of, own_files
+from penstock.formats.tokens.folder.files import find_unfinished, first_token_file, folder_of, own_files
 from penstock.formats.tokens.folder.found import sniff_found
 from penstock.formats.tokens.folder.index import INDEX_NAME, SUFFIXES
 from penstock.formats.tokens.folder.manifest import write_folder_manifest
 from penstock.formats.tokens.folder.repair import repair_token_files
 from penstock.formats.tokens.folder.side import NAME
 from penstock.formats.tokens.folder.source import TokenFilesSource, open_token_files
-from penstock.formats.tokens.folder.unfinished import find_unfinished, first_token_file
 from penstock.store.base import Store
 from penstock.store.find import one_store
 from penstock.store.place import place_of

@@ -18,7 +18,14 @@ from penstock.formats import get_format
 from penstock.formats._findings import Run
 from penstock.formats._side_checks import RESTORE, check_bytes, check_names, check_side_file
 from penstock.formats.tokens.common import document_runs
-from penstock.formats.tokens.folder.files import SIDE_NAME, data_names, folder_of, manifest_of, size_of_files
+from penstock.formats.tokens.folder.files import (
+    SIDE_NAME,
+    data_names,
+    folder_of,
+    manifest_of,
+    read_finished_index,
+    size_of_files,
+)
 from penstock.formats.tokens.folder.found import find_token_files
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
@@ -28,7 +35,6 @@ from penstock.formats.tokens.folder.index import (
     decode_index,
 )
 from penstock.formats.tokens.folder.side import NAME, folder_digest, folder_facts
-from penstock.formats.tokens.folder.unfinished import read_finished_index
 from penstock.store.base import Store
 from penstock.store.names import WORK
 from penstock.types import Depth, Finding, Manifest, OpenOptions

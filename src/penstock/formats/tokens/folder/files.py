@@ -1,16 +1,23 @@
-"""Files of a folder of token files: their names on disk, and the open ones."""
+"""Files of a folder of token files: their names on disk, unfinished ones, and the open ones.
+
+A folder with an unfinished run of `pack` is never read as if it were complete.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import threading
+from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any, Protocol, cast
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any, cast
 
+from penstock._secrets import redact
 from penstock.abc import TokenSource
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, NotFound, PrepareError
 from penstock.formats import get_format, owned_by
 from penstock.formats.tokens.folder.index import (
     INDEX_NAME,
@@ -20,18 +27,24 @@ from penstock.formats.tokens.folder.index import (
     TokenFileIndex,
     decode_index,
 )
-from penstock.store._files import is_link
+from penstock.store._files import is_folder, is_link
 from penstock.store.base import Store
 from penstock.store.names import NEXT, WORK
 from penstock.types import IntArray, Manifest, OpenOptions
 
 SIDE_NAME = ".penstock"
-"""Folder of unfinished work in a folder of token files."""
 _IN_FILES = ("pbin", "megatron")
 _PLANES = (f"{INDEX_NAME}.planes", f"{INDEX_NAME}.plane.")
 _MOST_IN_GROUP = 1000
 MOST_OPEN = 128
 """Token files that one source keeps open; a Megatron pair counts as one."""
+
+_COMMIT_FILES = (
+    *(INDEX_NAME, ".nv-meta/.info.json", ".nv-meta/.info.yaml", ".zgroup", ".zarray", "zarr.json"),
+    *("state.json", "dataset_dict.json"),
+)
+"""Files that each make a folder a dataset, even with unfinished work in it."""
+_MOST_LOOKED_AT = 1000
 
 COPY_AGAIN = "Copy it again; `penstock verify` finds all files that differ"
 _DIFFERENT = "Its files come from different runs; `penstock verify` lists those that differ"
@@ -127,63 +140,134 @@ def unlisted_names(store: Store, folder: str, name: str) -> list[str]:
     return [f"{name}/{one}" for file in store.list(path) if _IN_GROUP.fullmatch(one := file[len(path) + 1 :])]
 
 
+# --- unfinished work -------------------------------------------------------------------------------------------------
+
+
+def find_unfinished(store: Store, root: str) -> str | None:
+    """Return the evidence that a folder without an index holds unfinished work; None without any.
+
+    This takes a few lookups, and a listing of the first 1,000 names.
+    """
+    if store.exists(f"{root}/{WORK}"):
+        return None if any(store.exists(f"{root}/{name}") for name in _COMMIT_FILES) else f"{WORK}/ and no commit file"
+    if store.exists(f"{root}/{INDEX_NAME}"):
+        return None
+    first = first_token_file(store, root)
+    return None if first is None else f"{first} and no {INDEX_NAME}"
+
+
+def first_token_file(store: Store, root: str) -> str | None:
+    """Return a token file of Penstock among the first 1,000 names in a folder; None if there is none."""
+    return next((name for name in _names(store, root) if TOKEN_FILE_NAME.fullmatch(name)), None)
+
+
+def read_finished_index(store: Store, root: str) -> bytes:
+    """Return the bytes of the index of a folder.
+
+    Raises:
+        NotFound: there is no index, nor unfinished work that would make one.
+        PrepareError: the run that makes it is unfinished.
+    """
+    try:
+        return read_index_bytes(store, root)
+    except NotFound:
+        found = find_unfinished(store, root)
+        if found is None:
+            raise
+        raise unfinished(root, found) from None
+
+
+def unfinished(root: str, found: str) -> PrepareError:
+    """Return the error for reading such a folder."""
+    return PrepareError(
+        "the dataset is unfinished",
+        path=root,
+        found=found,
+        expected=INDEX_NAME,
+        hint=f"`penstock status {redact(root)}` shows what is missing; re-run the command that began it to finish",
+    )
+
+
+def _names(store: Store, root: str) -> Iterator[str]:
+    if store.is_local and is_folder(root):
+        with os.scandir(root) as entries:
+            yield from (entry.name for entry in itertools.islice(entries, _MOST_LOOKED_AT))
+    first_names = getattr(store, "first_names", None)  # of a remote store: by one request
+    for path in first_names(root) if first_names is not None else ():
+        yield path.partition("/")[0]
+
+
+# --- open files ------------------------------------------------------------------------------------------------------
+
+
 def manifest_of(source: object) -> Manifest | None:
     """Return the side file of an opened token file; None if there is none, or it belongs to other data."""
     manifest = getattr(source, "manifest", None)
     return manifest if isinstance(manifest, Manifest) else None
 
 
-class FileList(Protocol):
-    """Files of a source of token files, in order, and the counts of each."""
+class FileList(ABC):
+    """Files of a source of token files, in order, and the counts of each.
 
-    @property
-    def format(self) -> str:
-        """Format of all files."""
-        ...
+    Attributes:
+        format: format of all files.
+        paths: paths of the files; empty if an index lists them.
+    """
 
-    @property
-    def manifest(self) -> Manifest | None:
-        """Record of how all files were made."""
-        ...
+    format: str
+    paths: tuple[str, ...] = ()
+    _changed: tuple[str, str]
+    """Problem of a file that isn't the listed one, and a hint."""
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def path(self, number: int, /) -> str:
         """Return the path of file `number`."""
-        ...
 
-    @property
+    @cached_property
     def tokens(self) -> IntArray:
         """Number of tokens of each file, int64[n_files]."""
-        ...
+        raise TypeError(type(self).__name__)
 
-    @property
+    @cached_property
     def documents(self) -> IntArray:
         """Number of documents of each file, int64[n_files]."""
-        ...
+        raise TypeError(type(self).__name__)
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """Record of how all files were made."""
+        return None
 
     @property
+    @abstractmethod
     def max_token_id(self) -> int | None:
         """Largest id; None if unknown, or without tokens."""
-        ...
 
     @property
+    @abstractmethod
     def size_bytes(self) -> int | None:
         """Size of all files in bytes; None if unknown."""
-        ...
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Fingerprint of 32 hex digits."""
-        ...
+        return self._find_fingerprint()
+
+    @abstractmethod
+    def _find_fingerprint(self) -> str: ...
 
     def require(self, number: int, source: TokenSource, /) -> None:
-        """Raise `Corrupt` if an opened file isn't the listed one."""
-        ...
+        """Raise `Corrupt` if an opened file doesn't have the listed number of tokens."""
+        if source.num_tokens != int(self.tokens[number]):
+            raise self.contradiction(number, f"{source.num_tokens} tokens", str(self.tokens[number]))
 
     def contradiction(self, number: int, found: str, expected: str, /) -> Corrupt:
         """Return the error for a file that isn't the listed one."""
-        ...
+        what, hint = self._changed
+        return Corrupt(what, path=self.path(number), found=found, expected=expected, hint=hint)
 
 
 class OpenFiles:

@@ -42,9 +42,15 @@ from penstock.formats._folders import other_data
 from penstock.formats._planed import mask_path
 from penstock.formats._planes import recorded_planes
 from penstock.formats.tokens.csv_borders import table_path
-from penstock.formats.tokens.folder.files import data_names, manifest_of, read_index
+from penstock.formats.tokens.folder.files import (
+    FileList,
+    data_names,
+    find_unfinished,
+    manifest_of,
+    read_index,
+    unfinished,
+)
 from penstock.formats.tokens.folder.index import INDEX_NAME, TOKEN_FILE_NAME
-from penstock.formats.tokens.folder.unfinished import find_unfinished, unfinished
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.find import find_files, peek_names, survey, warn_of_links
@@ -52,7 +58,7 @@ from penstock.store.fingerprint import FileState, files_key, states_at_opening
 from penstock.store.patterns import is_pattern
 from penstock.store.place import Place
 from penstock.store.put import beginning_of
-from penstock.types import IntArray, Manifest, OpenOptions, Sniff
+from penstock.types import IntArray, OpenOptions, Sniff
 
 GROUPS = (".zarr",)
 _PBIN = (".pbin", ".packed.bin")
@@ -66,6 +72,7 @@ _MOST_LOOKED_AT = 1000
 _FEW = 64  # files of this machine that are scanned in less time than a file in the cache folder takes
 _AT_ONCE = 16
 _SAMPLED = 16
+_REOPEN = "Don't change data while it is being read; open it again"
 _UNKNOWN = -2
 _DIGITS = re.compile(rb"\d+")
 _MOST_DIGITS = 20
@@ -159,8 +166,8 @@ def _planes_left_behind(plane: str) -> ConfigError:
     return ConfigError(what, path=plane, hint=hint)
 
 
-class FoundFiles:
-    """Files of a source of token files as they were found; see `penstock.formats.tokens.folder.files.FileList`.
+class FoundFiles(FileList):
+    """Files of a source of token files as they were found; see `FileList`.
 
     Picklable. Memory: 24 bytes per file, and its path.
 
@@ -171,7 +178,10 @@ class FoundFiles:
         options: options for opening each file.
     """
 
-    manifest: Manifest | None = None
+    _changed = (
+        "a token file changed while it was being read",
+        "Don't change data while it is being read; open it again",
+    )
 
     def __init__(self, store: Store, format: str, paths: tuple[str, ...], options: OpenOptions) -> None:
         self._args = (store, format, paths, options)
@@ -187,22 +197,16 @@ class FoundFiles:
     def __len__(self) -> int:
         return len(self.paths)
 
-    def path(self, number: int) -> str:
-        """Return the path of file `number`."""
+    def path(self, number: int, /) -> str:
         return self.paths[number]
 
-    @property
+    @cached_property
     def tokens(self) -> IntArray:
-        """Number of tokens of each file, int64[n_files]."""
         return self._counts[: len(self)]
 
-    @property
+    @cached_property
     def documents(self) -> IntArray:
         """Number of documents of each file, int64[n_files]; decodes the document index of each file, once per host."""
-        return self._documents
-
-    @cached_property
-    def _documents(self) -> IntArray:
         return self._once_a_host("documents", lambda: self._of_each(lambda source: (len(source),)))
 
     @property
@@ -213,7 +217,6 @@ class FoundFiles:
 
     @property
     def size_bytes(self) -> int:
-        """Size of all files in bytes."""
         store = self._store
         names = (name for path in self.paths for name in data_names(self.format, path))
         folders = {name: store.is_folder(name) for name in names}
@@ -232,29 +235,9 @@ class FoundFiles:
     def _is_there(self, file: str | None) -> TypeGuard[str]:
         return file is not None and self._store.exists(file)
 
-    @property
-    def fingerprint(self) -> str:
-        """Digest of the counts, and of the fingerprints of at most 16 files."""
-        return self._fingerprint
-
-    @cached_property
-    def _fingerprint(self) -> str:
+    def _find_fingerprint(self) -> str:
+        """Return a digest of the counts, and of the fingerprints of at most 16 files."""
         return self._once_a_host("fingerprint", self._sample, "uint8").tobytes().hex()
-
-    def require(self, number: int, source: TokenSource) -> None:
-        """Raise `Corrupt` if a file no longer has the counted content."""
-        if source.num_tokens != int(self.tokens[number]):
-            raise self.contradiction(number, f"{source.num_tokens} tokens", str(self.tokens[number]))
-
-    def contradiction(self, number: int, found: str, expected: str) -> Corrupt:
-        """Return the error for a file with other content."""
-        return Corrupt(
-            "a token file changed while it was being read",
-            path=self.path(number),
-            found=found,
-            expected=expected,
-            hint="Don't change data while it is being read; open it again",
-        )
 
     def require_vocabulary(self) -> None:
         """Raise `TooLarge` if a file has an id beyond `vocab_size=`, according to side files."""

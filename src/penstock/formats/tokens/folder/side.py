@@ -1,14 +1,18 @@
-"""Side file of a folder of token files, `.penstock` in it: its binding to the index, and its content."""
+"""Folder of token files with an `index.json`: its files, and its side file `.penstock`."""
 
 from __future__ import annotations
 
 import functools
+from functools import cached_property
+
+import numpy as np
+import xxhash
 
 import penstock
 from penstock.codec.joined_digest import is_joinable, join_digests
 from penstock.formats._manifest import Provenance
-from penstock.formats.tokens.folder.files import SIDE_NAME
-from penstock.formats.tokens.folder.index import TokenFileIndex
+from penstock.formats.tokens.folder.files import COPY_AGAIN, SIDE_NAME, FileList
+from penstock.formats.tokens.folder.index import INDEX_NAME, TokenFileIndex, decode_index
 from penstock.store.base import Store
 from penstock.store.side_file import EDGE_BYTES, Facts, edge_binding, fitting_manifest
 from penstock.types import Manifest
@@ -62,3 +66,49 @@ def folder_digest(index: TokenFileIndex) -> str | None:
 def read_manifest(store: Store, root: str, data: bytes, index: TokenFileIndex) -> Manifest | None:
     """Return the side file of a folder; None if there is none, or if it doesn't belong to this index."""
     return fitting_manifest(store, f"{root}/{SIDE_NAME}", functools.partial(folder_facts, data, index))
+
+
+class ListedFiles(FileList):
+    """Files listed in the index of a folder.
+
+    Args:
+        store: store of the folder.
+        root: the folder.
+        data: content of `index.json`.
+    """
+
+    _changed = (f"a token file differs from the one listed in {INDEX_NAME}", COPY_AGAIN)
+
+    def __init__(self, store: Store, root: str, data: bytes) -> None:
+        self._store = store
+        self.root = root
+        self.data = data
+        self.index = decode_index(data, f"{root}/{INDEX_NAME}")
+        self.format = self.index.format
+        self.tokens = np.array([one.tokens for one in self.index.files], np.int64)
+        self.documents = np.array([one.documents for one in self.index.files], np.int64)
+
+    def __len__(self) -> int:
+        return len(self.index.files)
+
+    def path(self, number: int, /) -> str:
+        return f"{self.root}/{self.index.files[number].path}"
+
+    @property
+    def max_token_id(self) -> int | None:
+        """Largest id in the index; None without tokens."""
+        return max((one.max_token_id for one in self.index.files if one.tokens), default=None)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """Size of all files in bytes, if recorded in the side file."""
+        return None if self.manifest is None else self.manifest.size_bytes
+
+    @cached_property
+    def manifest(self) -> Manifest | None:
+        """Side file of the folder; None if there is none, or if it doesn't belong to this index."""
+        return read_manifest(self._store, self.root, self.data, self.index)
+
+    def _find_fingerprint(self) -> str:
+        """Return a digest of the index, which has the digest of each file's documents."""
+        return xxhash.xxh3_128_hexdigest(NAME.encode() + b"\n" + self.data)

@@ -17,23 +17,31 @@ from penstock._arrays import as_index, as_indices, scatter
 from penstock._tokens import checked_starts, document_flags, fill_windows, pieces, running
 from penstock._tree import line
 from penstock.abc import TokenSource
+from penstock.codec.joined_digest import is_joinable
 from penstock.errors import ConfigError, Corrupt, NotFound
-from penstock.formats._proof import AnyProof
+from penstock.formats._proof import AnyProof, Proof, Provable, known_manifest, require_none
+from penstock.formats._side_checks import RESTORE
 from penstock.formats._sources import redacted, require_recorded_eos
 from penstock.formats.tokens.common import document, document_batch, require_vocabulary
-from penstock.formats.tokens.folder.files import FileList, OpenFiles, folder_of, require_alike
+from penstock.formats.tokens.folder.files import (
+    SIDE_NAME,
+    FileList,
+    OpenFiles,
+    folder_of,
+    manifest_of,
+    read_finished_index,
+    require_alike,
+)
 from penstock.formats.tokens.folder.found import FoundFiles, find_token_files
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.formats.tokens.folder.listed import ListedFiles
-from penstock.formats.tokens.folder.proof import folder_proof
-from penstock.formats.tokens.folder.side import NAME
-from penstock.formats.tokens.folder.unfinished import read_finished_index
+from penstock.formats.tokens.folder.side import NAME, ListedFiles, folder_digest, folder_facts
 from penstock.formats.tokens.ids import JoinedIds
+from penstock.formats.tokens.proof import all_documents
 from penstock.formats.tokens.source import StoredTokens
 from penstock.store.base import Store
 from penstock.store.derived import Put
 from penstock.store.fingerprint import files_key
-from penstock.types import Batch, Extent, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
+from penstock.types import Batch, Extent, Finding, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
 
 _SMALL_DOCUMENTS = 1 << 13  # put together in less time than a lock and a new file take
 
@@ -252,8 +260,12 @@ class TokenFilesSource(StoredTokens):
             return place_of(self.file(file), within)
 
     def proof(self) -> AnyProof | None:
-        """Return the proof by the files' side files and the index; see `penstock.formats._proof`."""
-        return folder_proof(self._store, self.listed, self.file, partial(pieces, self.ids.begins))
+        """Return the proof by the files' side files and the index; raise `Corrupt` if the index contradicts its own."""
+        if isinstance(self.listed, ListedFiles):
+            _require_index(self._store, self.listed)
+            if not self._store.is_local:  # its digests are of documents, which would be fetched twice
+                return None
+        return _FolderProof(self)
 
     def recipe(self) -> dict[str, Any]:
         return super().recipe() | {"path": redacted(self._given)}
@@ -263,7 +275,7 @@ class TokenFilesSource(StoredTokens):
         return {"path": self._path, **counts}
 
     def summary(self) -> str:
-        return line(NAME, self.shown(), vars(self.listed).get("_fingerprint"))
+        return line(NAME, self.shown(), vars(self.listed).get("fingerprint"))
 
     def file(self, number: int) -> TokenSource:
         """Return file `number`, known to agree with the first one."""
@@ -322,3 +334,41 @@ class TokenFilesSource(StoredTokens):
 
 def _tokenizer_of(source: object) -> str | None:
     return getattr(source, "tokenizer_digest", None)
+
+
+def _require_index(store: Store, listed: ListedFiles) -> None:
+    where, side = f"{listed.root}/{INDEX_NAME}", f"{listed.root}/{SIDE_NAME}"
+    manifest = known_manifest(NAME, store, where, side, partial(folder_facts, listed.data, listed.index))
+    found = folder_digest(listed.index)
+    if manifest is not None and None not in (found, manifest.digest) and found != manifest.digest:
+        stated = f"{manifest.digest}, as recorded in the side file"
+        require_none([Finding(f"{NAME}.changed", "error", where, None, f"digest {found}", stated, RESTORE)])
+
+
+class _FolderProof:
+    """Proof of many files: each by its own side file, and all by the index."""
+
+    def __init__(self, source: TokenFilesSource) -> None:
+        self._source = source
+        self._files: dict[int, AnyProof | None] = {}
+
+    def require(self, start: int, stop: int) -> None:
+        for number, low, high in pieces(self._source.ids.begins, start, stop) if start < stop else ():
+            if number not in self._files:
+                self._files[number] = self._proof_of(number)
+            found = self._files[number]
+            if found is not None:
+                found.require(low, high)
+
+    def _proof_of(self, number: int) -> AnyProof | None:
+        source, listed = self._source.file(number), self._source.listed
+        own = source.proof() if isinstance(source, Provable) else None
+        if not isinstance(listed, ListedFiles):
+            return own
+        stated, manifest = listed.index.files[number].digest, manifest_of(source)
+        known = None if manifest is None else manifest.digest
+        if own is None or known is None or is_joinable(known) != is_joinable(stated):
+            return Proof([all_documents(source, listed.path(number), stated)])
+        if known != stated:
+            raise listed.contradiction(number, f"documents with the digest {known}", stated)
+        return own

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from penstock._arrays import as_index
 from penstock.errors import Truncated
 from penstock.formats._findings import Problem
-from penstock.formats._manifest import DATA, data_fingerprint
-from penstock.formats._proof import Proof, known_manifest
+from penstock.formats._manifest import DATA
+from penstock.formats._proof import Proof
 from penstock.formats.tokens.ids import FileIds, PickedIds, id_limit
 from penstock.formats.tokens.megatron.index import (
     IndexArrays,
@@ -36,9 +36,9 @@ from penstock.formats.tokens.megatron.layout import (
     side_file_path,
 )
 from penstock.formats.tokens.proof import token_proof
-from penstock.formats.tokens.source import Ids, StoredTokens
+from penstock.formats.tokens.source import Ids, SideFile, StoredTokens
 from penstock.store.base import Store
-from penstock.store.fingerprint import once_a_host, opened_file, sample_fingerprint
+from penstock.store.fingerprint import opened_file
 from penstock.types import Extent, IntArray, Manifest, OpenOptions, Place, TokenArray
 
 _STARTS_VERSION = "megatron-starts-1"
@@ -131,23 +131,20 @@ class MegatronSource(StoredTokens):
         # Tokens may trail: whatever rule it was opened by, it was opened.
         return (partial(open_megatron, may_trail=True), (self._store, self._path, self._options))
 
-    def _find_fingerprint(self) -> str:
-        """Return a digest of the index's header and size, and a sample of both files or the side file's digests."""
-        path, index_path = bin_path(self._path), idx_path(self._path)
-        head = self._store.get(index_path, 0, HEADER_BYTES) + self.size_bytes.to_bytes(16, "little")
-        if self.manifest is not None:
-            return data_fingerprint(self._store, "megatron", head, path, self.manifest)
-        files = [(DATA, path), (INDEX, index_path)]
-        name = f"megatron {head.hex()}"
-        return once_a_host(
-            self._store, [index_path], name, lambda: sample_fingerprint(self._store, "megatron", head, files)
-        )
+    def _head(self) -> bytes:
+        """Return the index's header, and the size of both files."""
+        return self._store.get(idx_path(self._path), 0, HEADER_BYTES) + self.size_bytes.to_bytes(16, "little")
 
-    def _find_manifest(self) -> Manifest | None:
-        return read_manifest(self._store, self._path, self.header.num_documents)
+    @property
+    def _data_path(self) -> str:
+        return bin_path(self._path)
 
-    def _read_files(self) -> tuple[Store, list[str]]:
-        return self._store, [idx_path(self._path), bin_path(self._path)]
+    def _named_files(self) -> list[tuple[str, str]]:
+        return [(DATA, self._data_path), (INDEX, idx_path(self._path))]
+
+    def _side(self) -> SideFile:
+        facts = partial(megatron_facts, self._store, self._path, self.header.num_documents)
+        return SideFile(side_file_path(self._path), facts)
 
     @property
     def size_bytes(self) -> int:
@@ -206,25 +203,19 @@ class MegatronSource(StoredTokens):
         unsigned = kind.stored.kind == "u" or (kind.stored == f"<i{kind.ids.itemsize}" and self._is_trusted)
         if not unsigned or isinstance(self.ids, PickedIds):
             return None
-        return Extent(self._store.current_path(bin_path(self._path)), 0, self.num_tokens * kind.itemsize)
+        return Extent(self._store.current_path(self._data_path), 0, self.num_tokens * kind.itemsize)
 
-    def proof(self) -> Proof | None:
-        """Return the proof by the side file; see `penstock.formats._proof`."""
-        store, prefix, path = self._store, self._path, bin_path(self._path)
-        facts = partial(megatron_facts, store, prefix, len(self))
-        manifest = known_manifest("megatron", store, path, side_file_path(prefix), facts)
-        if manifest is None:
-            return None
+    def _proof_by(self, manifest: Manifest) -> Proof:
+        tokens = (self._store, self._data_path, 0, self.most_tokens, self.header.kind.itemsize)
         in_order = not isinstance(self.ids, PickedIds)
-        indexes, width = {INDEX: idx_path(prefix)}, self.header.kind.itemsize
-        return token_proof(self, manifest, store, path, 0, self.most_tokens, width, indexes, in_order=in_order)
+        return token_proof(self, manifest, *tokens, {INDEX: idx_path(self._path)}, in_order=in_order)
 
     def place_of(self, index: int, /) -> Place:
         """Return the file ranges of document `index`, one per sequence."""
         places, lengths = self._index.document(as_index(index, len(self)))
         width = self.header.kind.itemsize
         extents = (
-            Extent(self._store.current_path(bin_path(self._path)), place * width, length * width)
+            Extent(self._store.current_path(self._data_path), place * width, length * width)
             for place, length in zip(places.tolist(), lengths.tolist(), strict=True)
         )
         return Place(extents=tuple(extents))

@@ -14,19 +14,17 @@ from penstock._tokens import checked_starts, flags_between, flags_of_starts
 from penstock.codec.pickles import MARKED_PAIRS
 from penstock.codec.tokens import dtype_for
 from penstock.errors import Corrupt, FormatError
-from penstock.formats._manifest import data_fingerprint, side_path
-from penstock.formats._proof import Proof, known_manifest
+from penstock.formats._manifest import side_path
 from penstock.formats.tokens.common import TokenFile
 from penstock.formats.tokens.pbin.index import NotStraight, doc_starts, feed_starts, read_index
 from penstock.formats.tokens.pbin.layout import HEADER_BYTES, Geometry, Problem, find_layout
 from penstock.formats.tokens.pbin.starts import Starts, contradicted, stated_starts
-from penstock.formats.tokens.proof import token_proof
-from penstock.formats.tokens.source import StoredTokens
+from penstock.formats.tokens.source import SideFile, StoredTokens
 from penstock.store.base import Store
 from penstock.store.derived import Put
 from penstock.store.local import LocalStore
-from penstock.store.side_file import REPLACE, Facts, file_facts, fitting_manifest
-from penstock.types import Extent, IntArray, Manifest, OpenOptions
+from penstock.store.side_file import REPLACE, Facts, file_facts
+from penstock.types import Extent, IntArray, OpenOptions
 
 _STARTS_VERSION = "pbin-doc-starts-1"
 _TAIL_BYTES = 4096
@@ -79,12 +77,11 @@ class PbinSource(StoredTokens):
         self._pieces_read = 0
         self._require_options(self.dtype)
 
-    def _find_fingerprint(self) -> str:
-        """Return a digest of header, length, last 4 KiB, and a sample of the file or its side file's digests."""
+    def _head(self) -> bytes:
+        """Return header, size, and last 4 KiB."""
         size_bytes = self._geometry.size_bytes
-        index = self._store.get(self._path, 0, HEADER_BYTES) + size_bytes.to_bytes(8, "little")
-        index += self._store.get(self._path, max(0, size_bytes - _TAIL_BYTES), _TAIL_BYTES)
-        return data_fingerprint(self._store, "pbin", index, self._path, self.manifest)
+        head = self._store.get(self._path, 0, HEADER_BYTES) + size_bytes.to_bytes(8, "little")
+        return head + self._store.get(self._path, max(0, size_bytes - _TAIL_BYTES), _TAIL_BYTES)
 
     @property
     def geometry(self) -> Geometry:
@@ -96,9 +93,9 @@ class PbinSource(StoredTokens):
         """Name of the file's layout; the current one is `"h12le"`."""
         return self._geometry.layout.name
 
-    def _find_manifest(self) -> Manifest | None:
+    def _side(self) -> SideFile:
         facts = functools.partial(pbin_facts, self._store, self._path, self._geometry)
-        return fitting_manifest(self._store, side_path(self._path), facts)
+        return SideFile(side_path(self._path), facts)
 
     @property
     def is_large(self) -> bool:
@@ -146,7 +143,6 @@ class PbinSource(StoredTokens):
         return stated_starts(self.manifest, self._geometry)
 
     def borders_of(self, first: int, stop: int, /) -> IntArray:
-        """See `penstock._tokens.SparseBorders`; raises `FormatError` as `doc_starts`."""
         last = max(0, stop - 1) // MARKED_PAIRS
         low = min(first // MARKED_PAIRS, last)  # after the last document there is no piece
         found = self._sparse(range(low, last + 1))
@@ -156,7 +152,6 @@ class PbinSource(StoredTokens):
         return _joined(found)[first - begin : stop + 1 - begin]
 
     def borders_at(self, indices: IntArray, /) -> tuple[IntArray, IntArray]:
-        """See `penstock._tokens.SparseBorders`; raises `FormatError` as `doc_starts`."""
         pieces, which = np.unique(indices // MARKED_PAIRS, return_inverse=True)
         found = self._sparse(pieces.tolist())
         if found is None:
@@ -168,7 +163,6 @@ class PbinSource(StoredTokens):
         return both[:, 0], both[:, 1]
 
     def borders_around(self, start: int, stop: int, /) -> tuple[int, IntArray]:
-        """See `penstock._tokens.SparseBorders`; raises `FormatError` as `doc_starts`."""
         if self._table is not None:
             first = int(np.searchsorted(self._table.tokens[:-1], start, side="right")) - 1
             last = max(first, int(np.searchsorted(self._table.tokens[:-1], stop, side="left")) - 1)
@@ -201,7 +195,6 @@ class PbinSource(StoredTokens):
         return len(self.doc_starts) - 1
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """bool[len(starts), length]: whether each token of each window is the first of a document, by the index."""
         if self._doc_starts.held() is None and self._table is not None:
             starts = checked_starts(starts, length, self.num_tokens)
             borders = self._borders_in(self._table, starts, length)
@@ -229,15 +222,6 @@ class PbinSource(StoredTokens):
         """Return the file range of all tokens; None for a big-endian layout."""
         layout = self._geometry.layout
         return self.ids.extent(0, self.num_tokens) if layout.byte_order == "<" else None
-
-    def proof(self) -> Proof | None:
-        """Return the proof by the side file; see `penstock.formats._proof`."""
-        facts = functools.partial(pbin_facts, self._store, self._path, self._geometry)
-        manifest = known_manifest("pbin", self._store, self._path, side_path(self._path), facts)
-        if manifest is None:
-            return None
-        header_bytes, token_bytes = self._geometry.layout.header_bytes, self.dtype.itemsize
-        return token_proof(self, manifest, self._store, self._path, header_bytes, self.num_tokens, token_bytes)
 
     def _require_recorded(self, starts: IntArray) -> None:
         """Refuse an index that the side file, by which `len` and documents may have gone, contradicts."""
