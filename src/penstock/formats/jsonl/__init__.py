@@ -30,7 +30,6 @@ from penstock.errors import NotFound, Unsupported
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.check import (
     NO_INDEX,
-    check_file,
     check_jsonl,
     repair_jsonl,
     sweep_jsonl,
@@ -38,7 +37,6 @@ from penstock.formats.jsonl.check import (
 )
 from penstock.formats.jsonl.energon import (
     EnergonJsonlSource,
-    check_energon,
     check_energon_index,
     energon_index_path,
     repair_energon,
@@ -101,14 +99,11 @@ class _Jsonl:
     create = staticmethod(create_jsonl)
 
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
-        """Return the findings of `check_jsonl` or `check_energon`; also check Energon's index if it exists."""
+        """Return the findings of `check_jsonl`; also check Energon's index if it exists."""
         lines_path = _lines_path(store, path)
-        if compression_of(lines_path) is not None:
-            return check_file(store, lines_path, options, depth)
-        if options.flavor == "energon":
-            return check_energon(store, lines_path, depth)
         findings = check_jsonl(store, lines_path, options, depth)
-        if store.exists(energon_index_path(lines_path)):
+        plain = options.flavor != "energon" and compression_of(lines_path) is None
+        if plain and store.exists(energon_index_path(lines_path)):
             # A file prepared for Energon doesn't need an index of Modalities.
             findings = [one for one in findings if one.code != NO_INDEX]
             findings += check_energon_index(store, lines_path, depth)

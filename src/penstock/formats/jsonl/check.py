@@ -26,6 +26,7 @@ from penstock.formats.jsonl.build import (
     write_index,
 )
 from penstock.formats.jsonl.decompress import reader_of
+from penstock.formats.jsonl.energon import check_energon_index
 from penstock.formats.jsonl.index import (
     decode_index,
     is_megatrons,
@@ -54,23 +55,30 @@ def check_jsonl(store: Store, path: str, options: OpenOptions, depth: Depth) -> 
     """Return the findings by place. Memory: 64 bytes per line of the index, and a few times the longest line.
 
     `quick` checks the structure of the index and the borders of 1,024 of its lines, `sample` also parses these lines,
-    `full` parses every line and compares it with the index.
+    `full` parses every line and compares it with the index. A compressed file is read whole at `full`, and at `sample`
+    if it is small; otherwise only its first bytes are read.
 
     Raises:
         NotFound: the file doesn't exist.
         ConfigError: the flavor is unknown.
     """
     require_flavor(path, options.flavor)
-    size_bytes = store.size(path)
-    try:
-        _require_separate(store, path, size_bytes)
-    except Unsupported as error:
-        return [finding_of("jsonl", error)]
-    lines, problems = _check_index(store, path, size_bytes)
-    findings = list(limited(problems, path))
-    if depth != "quick":
-        check_lines = _check_every_line if depth == "full" else _check_some_lines
-        findings += limited(check_lines(store, path, size_bytes, lines), path)
+    compression, size_bytes = compression_of(path), store.size(path)
+    if compression is not None:
+        return _check_compressed(Place(store, path), compression, size_bytes, depth)
+    lines: IntArray | None = None
+    if options.flavor == "energon":
+        findings = check_energon_index(store, path, depth)
+    else:
+        try:
+            _require_separate(store, path, size_bytes)
+        except Unsupported as error:
+            return [finding_of("jsonl", error)]
+        lines, problems = _check_index(store, path, size_bytes)
+        findings = list(limited(problems, path))
+        if depth != "quick":
+            check_lines = _check_every_line if depth == "full" else _check_some_lines
+            findings += limited(check_lines(store, path, size_bytes, lines), path)
     count = None if lines is None else len(lines)
     facts = functools.partial(file_facts, store, path, "jsonl", num_samples=count)
     manifest, side_findings = check_side_file("jsonl", store, path, side_path(path), facts)
@@ -84,25 +92,12 @@ _SMALL_BYTES = 1 << 20
 """Size up to which a compressed file is read completely at depth `sample`."""
 
 
-def check_file(store: Store, path: str, options: OpenOptions, depth: Depth) -> list[Finding]:
-    """Return the findings of a file. A compressed file is read whole at `full`, and at `sample` if it is small.
-
-    Otherwise only its first bytes are read.
-
-    Raises:
-        NotFound: the file doesn't exist.
-        ConfigError: the flavor is unknown.
-    """
-    compression = compression_of(path)
-    if compression is None:
-        return check_jsonl(store, path, options, depth)
-    require_flavor(path, options.flavor)
-    size_bytes = store.size(path)
+def _check_compressed(file: Place, compression: str, size_bytes: int, depth: Depth) -> list[Finding]:
     try:
         if depth == "full" or (depth == "sample" and size_bytes <= _SMALL_BYTES):
-            scan_compressed(Place(store, path), compression)
+            scan_compressed(file, compression)
         else:
-            next(reader_of(Place(store, path), compression), None)
+            next(reader_of(file, compression), None)
     except FormatError as error:
         return [finding_of("jsonl", error)]
     return []

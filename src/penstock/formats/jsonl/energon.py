@@ -8,7 +8,6 @@ those at the beginning of the file to the first one. Checked against megatron-en
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
@@ -22,9 +21,8 @@ from penstock._arrays import as_index, as_indices
 from penstock._digest import digest
 from penstock._limits import count_in
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
-from penstock.formats._manifest import DATA, data_fingerprint, side_path
+from penstock.formats._manifest import data_fingerprint
 from penstock.formats._proof import Proof, file_proof
-from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats._sources import StoredSource, map_least, way_to_read
 from penstock.formats._unrecognised import LINES_OF_A_LIST
 from penstock.formats.jsonl.build import current_index
@@ -34,7 +32,6 @@ from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key
 from penstock.store.mapped import Held
 from penstock.store.put import back_up, put
-from penstock.store.side_file import file_facts
 from penstock.types import (
     Action,
     Depth,
@@ -362,21 +359,6 @@ class EnergonJsonlSource(StoredSource):
 
 
 # --- check and repair ----------------------------------------------------------------------------------------------
-
-
-def check_energon(store: Store, path: str, depth: Depth) -> list[Finding]:
-    """Compare the index with the size of the file; at `sample` check some lines, at `full` all of them.
-
-    Raises:
-        NotFound: the file doesn't exist.
-    """
-    store.size(path)
-    facts = functools.partial(file_facts, store, path, "jsonl")
-    manifest, findings = check_side_file("jsonl", store, path, side_path(path), facts)
-    findings += check_energon_index(store, path, depth)
-    if depth == "full" and manifest is not None:
-        findings += check_files(store, "jsonl", side_path(path), manifest, {DATA: path})
-    return findings
 
 
 def check_energon_index(store: Store, path: str, depth: Depth) -> list[Finding]:

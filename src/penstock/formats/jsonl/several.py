@@ -17,7 +17,7 @@ from penstock.formats._folders import other_data
 from penstock.formats._manifest import side_path
 from penstock.formats._registry import refuse_to_create, repair_nothing
 from penstock.formats.jsonl.build import index_path_for
-from penstock.formats.jsonl.check import NO_INDEX, check_file
+from penstock.formats.jsonl.check import NO_INDEX, check_jsonl
 from penstock.formats.jsonl.source import JsonlSource, open_text
 from penstock.formats.jsonl.text import COMPRESSED, Text, compression_of
 from penstock.store.base import Store
@@ -86,7 +86,7 @@ class _JsonlFiles:
     def check(self, store: Store, path: str, options: OpenOptions, depth: Depth, /) -> list[Finding]:
         files = sorted(_files(path, follow_links=options.follow_links), key=os.fsencode)
         names = NamesBeside(files, (".idx", ".penstock", NEXT))
-        found = (one for file in files for one in check_file(_seen(store, file, names), file, options, depth))
+        found = (one for file in files for one in check_jsonl(_seen(store, file, names), file, options, depth))
         return [finding for finding in found if finding.code != NO_INDEX]  # an index isn't needed
 
     repair = repair_nothing
