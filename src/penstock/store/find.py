@@ -24,8 +24,8 @@ from penstock.store.exclude_list import SIDE
 from penstock.store.fingerprint import by_store, folder_above, is_worth_a_listing, most_listed
 from penstock.store.patterns import alternatives
 from penstock.store.place import Place, absolute, is_url, local_path, place_of
+from penstock.store.progress import counted
 from penstock.store.remote import base_of
-from penstock.store.telling import told
 
 _log = logger()
 _MANY_FILES = 20_000
@@ -171,7 +171,7 @@ def peek_names(store: Store, root: str, most: int, folders: tuple[str, ...] = ()
 
 def _listed(paths: Iterable[str]) -> Iterator[str]:
     """Yield the paths and report their number; raise `NotAtHand` for many paths in a block of `at_hand_only`."""
-    for count, path in enumerate(told("files listed", paths)):
+    for count, path in enumerate(counted("files listed", paths)):
         if count == _MANY_FILES:
             require_long_work(path)
         yield path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -238,7 +239,7 @@ def test_two_writers(url: str) -> None:
 def test_a_writer_on_another_machine(url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     first = ps.create(url, format="mds", columns={"n": "int"})
     first.write({"n": 1})
-    monkeypatch.setattr(object_folder.socket, "gethostname", lambda: "elsewhere")
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
     monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "elsewhere"))
     with pytest.raises(PrepareError, match=r"another machine.*overwrite"):
         ps.create(url, format="mds", columns={"n": "int"})

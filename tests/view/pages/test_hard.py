@@ -26,7 +26,7 @@ from penstock.errors import NotFound, Unsupported
 from penstock.formats.jsonl import text
 from penstock.formats.shards import index_table
 from penstock.formats.tokens.megatron.source import MegatronSource
-from penstock.store import find, telling
+from penstock.store import find, progress
 from penstock.store.local import LocalStore
 from penstock.store.place import place_of
 from penstock.view import facts
@@ -390,7 +390,7 @@ def test_a_folder_of_very_many_files_is_looked_at_while_it_is_listed(
     for number in range(60):
         (tmp_path / f"part-{number:04}.jsonl").write_text(f'{{"text": "line {number:04}"}}\n')
     monkeypatch.setattr(find, "_MANY_FILES", 20)
-    monkeypatch.setattr(telling, "_EVERY", 10)
+    monkeypatch.setattr(progress, "_EVERY", 10)
     monkeypatch.setattr(opening, "MOST_FILES", 30)
     monkeypatch.setattr(targets, "MOST_AT_ONCE", 10)
     monkeypatch.setattr(bounds, "MOST_SCANNED_BYTES", 10)

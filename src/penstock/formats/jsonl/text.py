@@ -43,8 +43,8 @@ from penstock.store.fingerprint import OpenedFile, file_key
 from penstock.store.memory import MemoryStore
 from penstock.store.names import NEXT
 from penstock.store.place import Place, absolute
+from penstock.store.progress import counted
 from penstock.store.put import NamesBeside, read_small
-from penstock.store.telling import told
 from penstock.types import Extent, IntArray
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
@@ -196,7 +196,7 @@ class Text(Store):
             return self._seen
         total = len(self.files)
         sizes, mtimes, found = np.empty(total, np.int64), np.zeros(total, np.int64), hashlib.blake2b(digest_size=16)
-        for number, (size_bytes, mtime_ns, state) in enumerate(told("sizes of files", self._each_state(), total)):
+        for number, (size_bytes, mtime_ns, state) in enumerate(counted("sizes of files", self._each_state(), total)):
             sizes[number], mtimes[number] = size_bytes, mtime_ns
             found.update(f"{len(state)} {state}".encode(errors="surrogateescape"))
         self._seen = found.hexdigest(), sizes, mtimes

@@ -42,7 +42,7 @@ from penstock.formats.shards.index_json import (
 from penstock.store.base import Store
 from penstock.store.derived import DerivedCache, Put
 from penstock.store.fingerprint import OpenedFile, file_key, opened_file
-from penstock.store.telling import tell
+from penstock.store.progress import report
 from penstock.types import IntArray
 
 FINGERPRINT_FILES = 16
@@ -132,13 +132,13 @@ def _pieces(store: Store, path: str) -> Iterator[bytes]:
     while piece := store.get(path, start, _RUN_BYTES):
         yield piece
         start += len(piece)
-        tell("bytes of the index", start, size_bytes)
+        report("bytes of the index", start, size_bytes)
 
 
 def _cut(data: memoryview) -> Iterator[bytes]:
     for start in range(0, len(data), _RUN_BYTES):
         yield bytes(data[start : start + _RUN_BYTES])
-        tell("bytes of the index", start, len(data))
+        report("bytes of the index", start, len(data))
 
 
 def _kept(key: str, read: Callable[[], Iterator[bytes]], path: str) -> NDArray[np.uint8]:

@@ -19,7 +19,7 @@ from penstock._keywords import were_given
 from penstock.errors import ConfigError, FormatError, NotFound, Unsupported
 from penstock.store.derived import NotAtHand, at_hand_only, require_long_work
 from penstock.store.place import Place, place_of
-from penstock.store.telling import told_to
+from penstock.store.progress import reporting_to
 from penstock.view.facts.opening import Opened, OpenedRun, first_files_of, is_recipe, open_run, open_target
 from penstock.view.facts.panel import TOKEN_FIELDS
 from penstock.view.facts.shelves import OnShelf, Shelf, shelf
@@ -229,7 +229,7 @@ class Targets:
                     raise Late from None
                 return going.made.result()  # opened just now; or a store's own error
         try:
-            with told_to(own.hear):
+            with reporting_to(own.hear):
                 made = opening()
         except BaseException as error:
             own.made.set_exception(error)
