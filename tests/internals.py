@@ -52,7 +52,7 @@ codec.parts: DecodeOptions decode_image decode_part
 codec.pickles: EMPTY_LIST decode_pairs
 compat.energon: ENERGON_INSTEAD=_INSTEAD
 compat.energon.batching: batch_pad_stack batch_stack generic_batch
-compat.energon.loader: join_states
+compat.energon.states: join_states
 compat.energon.passes: Shares turns
 compat.energon.source_info: get_source_info
 compat.modalities.commands.config: load_config

@@ -140,7 +140,7 @@ MAY_IMPORT_BY_NAME: dict[str, str] = {
     "penstock.recipe.code": "code of others, by the name in a recipe",
     "penstock.compat.namespace": "the table of re-exported names",
     "penstock.compat.modalities.registry": "Modalities' own registry, where it is installed",
-    "penstock.compat.streaming.packages": "packages of others",
+    "penstock.compat.streaming.checks": "packages of others",
     "penstock.cli.main": "the table of commands",
     "penstock.cli.energon": "the table of Energon's commands",
     "penstock.executors.worker": "what a worker process is told to import before its first task",

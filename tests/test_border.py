@@ -168,7 +168,7 @@ ALLOWED: dict[str, str] = {
     "compat/modalities/commands/data:merge_packed_data_files": "a link that leads nowhere is there too",
     "compat/modalities/filters:_places": "compares two local paths",
     **dict.fromkeys(
-        (f"compat/streaming/stale:{one}" for one in ("_mapped_elsewhere", "remove_stale")),
+        (f"compat/streaming/util:{one}" for one in ("_mapped_elsewhere", "remove_stale")),
         "shared memory of this machine, and which processes have it",
     ),
     "compat/streaming/writers:Writer.__init__": "a local folder with anything in it is not written to",

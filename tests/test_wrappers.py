@@ -33,7 +33,7 @@ from penstock._tokens import (
     stored_tokens,
 )
 from penstock.compat.energon.encoded import Encoded
-from penstock.compat.streaming.places import OwnSamples
+from penstock.compat.streaming.local import OwnSamples
 from penstock.cook import Crude, cook
 from penstock.errors import NotFound
 from penstock.load.inverse import OneOf, Search

@@ -66,8 +66,8 @@ UNREAD = {
     "energon/worker.py:reraise_exception:sources": "as of the sample",
     "streaming/encodings.py:Encoding.decode:data": "abstract: an encoding of the program's own has it",
     "streaming/encodings.py:Encoding.encode:obj": "abstract, too",
-    "streaming/places.py:Indexed.get_item:sample_id": "a Protocol",
-    "streaming/places.py:Indexed.__getitem__:at": "a Protocol",
+    "streaming/local.py:Indexed.get_item:sample_id": "a Protocol",
+    "streaming/local.py:Indexed.__getitem__:at": "a Protocol",
 }
 """`file:function:parameter` → why it changes nothing."""
 

@@ -341,7 +341,7 @@ def checkpoint(context: click.Context) -> None:
 @click.option("--new-world-size", type=click.IntRange(1), help="Number of ranks of the resumed run.")
 def redist(input_files: tuple[str, ...], output_path: str, new_world_size: int | None) -> None:
     """Merge the states of all ranks, and write one state to OUTPUT_PATH for each rank of the resumed run."""
-    from penstock.compat.energon.redistributed import redistribute
+    from penstock.compat.energon.states import redistribute
     from penstock.store.place import place_of
 
     if new_world_size is None:

@@ -39,7 +39,7 @@ from penstock.compat.streaming.base.util import (
     retry,
     wait_for_file_to_exist,
 )
-from penstock.compat.streaming.stale import remove_stale
+from penstock.compat.streaming.util import remove_stale
 from penstock.errors import ConfigError, Corrupt, FormatError, NotFound, Truncated, UnsafeData
 from penstock.testing import FileServer
 
@@ -689,9 +689,9 @@ def test_waiting_for_a_file(tmp_path: Path) -> None:
 
 
 def test_shared_memory_of_killed_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.compat.streaming import stale
+    from penstock.compat.streaming import util
 
-    monkeypatch.setattr(stale, "_FOLDER", str(tmp_path))
+    monkeypatch.setattr(util, "_FOLDER", str(tmp_path))
     for name in ("000000_resume", "000003_epoch_data", "000001_barrier", "000000_other", "resume"):
         (tmp_path / name).write_bytes(bytes(8))
     alive = "import mmap, sys; f = open(sys.argv[1], 'r+'); m = mmap.mmap(f.fileno(), 8); print(flush=True); input()"

@@ -9,8 +9,7 @@ from typing import Any, cast
 from penstock._digest import derive_key
 from penstock._kinds import is_stream
 from penstock.abc import Source, Stream
-from penstock.compat.energon.encoded import Encoded, Filled
-from penstock.compat.energon.leaf import Samples
+from penstock.compat.energon.encoded import Encoded, Filled, Samples
 from penstock.compat.energon.opening import Opening, open_node
 from penstock.compat.energon.passes import Shares
 from penstock.compat.energon.stages import Lanes

@@ -21,6 +21,8 @@ from penstock.compat.energon.batching import generic_batch
 from penstock.compat.energon.cookers import Cooker, SampleDecoder
 from penstock.compat.energon.samples import BASE_FIELDS
 from penstock.compat.energon.worker import current, seed_now
+from penstock.compat.energon.wrapper_batches import BatchDataset, GroupBatchDataset, PackingDataset
+from penstock.compat.energon.wrapper_samples import MapDataset
 from penstock.errors import ConfigError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -218,9 +220,11 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
 
     def build_encode_sample(self, dataset: Any, *, worker_config: Any) -> Any:
         """Wrap the dataset of cooked samples to encode them. An override is called once, and may add wrappers."""
-        from penstock.compat.energon.hooks import encoded
-
-        return encoded(self, dataset, worker_config)
+        if self.is_overridden("preencode_sample"):
+            return _mapped(self, dataset, self.preencode_sample, worker_config)
+        if self.is_overridden("encode_sample") and not self.leaves_samples:
+            return _mapped(self, dataset, self.encode_sample, worker_config)
+        return dataset
 
     def build_batch(
         self,
@@ -235,9 +239,22 @@ class TaskEncoder(Generic[T_sample, T_encoded_sample, T_raw_batch, T_batch]):
 
         May be overridden.
         """
-        from penstock.compat.energon.hooks import batched
-
-        return batched(self, dataset, batch_size, batch_drop_last, packing_buffer_size, worker_config)
+        tolerance = self.__default_failure_tolerance__ or 0
+        if packing_buffer_size is not None:
+            dataset = _packed(self, dataset, packing_buffer_size, worker_config, tolerance)
+        elif self.is_overridden("postencode_sample"):
+            dataset = _mapped(self, dataset, self.postencode_sample, worker_config)
+        batching: dict[str, Any] = {"batcher_stateless": get_stateless(self.batch), "drop_last": batch_drop_last}
+        batching |= {"failure_tolerance": tolerance, "worker_config": worker_config}
+        if self.is_overridden("batch_group_criterion"):
+            made: Any = GroupBatchDataset(dataset, batch_size, self.batch_group_criterion, self.batch, **batching)
+        elif batch_size is None:
+            return dataset
+        else:
+            made = BatchDataset(dataset, batch_size, self.batch, **batching)
+        if not self.is_overridden("encode_batch"):
+            return made
+        return _mapped(self, made, self.encode_batch, worker_config)
 
     def build_train_datasets(self, *, datasets: Any, worker_config: Any, batch_size: int | None, **options: Any) -> Any:
         """Combine the datasets of a path to one of batches. An override may change the list, or add wrappers."""
@@ -369,6 +386,34 @@ class AugmentTaskEncoder(TaskEncoder[Any, Any, Any, Any]):
     @cache.setter
     def cache(self, pool: Any) -> None:
         self._inner.cache = pool
+
+
+def _packed(encoder: Any, dataset: Any, buffer: int, config: Any, tolerance: int) -> PackingDataset[Any]:
+    for name in ("select_samples_to_pack", "pack_selected_samples"):
+        if not encoder.is_overridden(name):
+            hint = "Define both select_samples_to_pack and pack_selected_samples, or omit packing_buffer_size"
+            raise ConfigError(f"packing needs {name}", found=type(encoder).__name__, hint=hint)
+    encode = encoder.postencode_sample if encoder.is_overridden("postencode_sample") else None
+    return PackingDataset(
+        dataset,
+        buffer,
+        encoder.select_samples_to_pack,
+        encoder.pack_selected_samples,
+        final_packer_stateless=get_stateless(encoder.pack_selected_samples),
+        sample_encoder=encode,
+        sample_encoder_stateless=get_stateless(encode),
+        pre_packer_failure_tolerance=tolerance,
+        final_packer_failure_tolerance=tolerance,
+        sample_encoder_failure_tolerance=tolerance,
+        worker_config=config,
+    )
+
+
+def _mapped(encoder: Any, dataset: Any, function: Callable[[Any], Any], config: Any) -> MapDataset[Any]:
+    tolerance = encoder.__default_failure_tolerance__ or 0
+    return MapDataset(
+        dataset, function, stateless_map_fn=get_stateless(function), failure_tolerance=tolerance, worker_config=config
+    )
 
 
 def _builder(datasets: Any) -> Any:

@@ -11,10 +11,9 @@ from typing import Any, cast
 from penstock.abc import Source
 from penstock.compat.energon.build import EnergonDataset, Shape, order_of, train, validation
 from penstock.compat.energon.cookers import Cooker, SampleDecoder
-from penstock.compat.energon.encoded import Encoded
+from penstock.compat.energon.encoded import Encoded, Samples
 from penstock.compat.energon.encoder import DefaultTaskEncoder
 from penstock.compat.energon.epathlib import EPath
-from penstock.compat.energon.leaf import Samples
 from penstock.compat.energon.opening import Opening, open_node, opened_by, text_of, typed_below
 from penstock.compat.energon.samples import (
     TYPES,

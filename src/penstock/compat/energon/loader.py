@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
+import tempfile
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -20,15 +23,14 @@ from penstock.compat.energon.failures import Failures
 from penstock.compat.energon.passes import BatchMaker, read_key
 from penstock.compat.energon.reading import Ahead, Reading
 from penstock.compat.energon.stages import Group, Lanes
-from penstock.compat.energon.taken_over import originals_of, samples_read, unknown_place
-from penstock.compat.energon.walked import Walked, join_walks
+from penstock.compat.energon.states import join_states, originals_of, samples_read, unknown_place
+from penstock.compat.energon.walked import Walked
 from penstock.compat.energon.walks import SavableDataset
-from penstock.compat.energon.watchdog import Watchdog
 from penstock.compat.energon.worker import WorkerConfig, batch_index
 from penstock.compat.energon.wrapper_samples import EpochizeDataset, GcDataset, LimitDataset, LogSampleDataset
 from penstock.compat.unused import say_unused
 from penstock.errors import ConfigError, ResumeMismatch
-from penstock.load import Loader, merge_states
+from penstock.load import Loader
 
 _log = logger("penstock.energon")
 
@@ -405,14 +407,6 @@ _NOT_NEEDED: dict[str, Any] = {
 """Options without effect → what the original does by default."""
 
 
-def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Join the states of all ranks to one for any world size."""
-    first = dict(states[0])
-    if "walk" in first:
-        return {**first, "walk": join_walks([state["walk"] for state in states])}
-    return {**first, "loader": merge_states([state["loader"] for state in states])}
-
-
 def _pinning(pin_memory: bool | None) -> Callable[[Any], Any] | None:
     """Return the function that pins a batch, or None without a device."""
     if not pin_memory:
@@ -422,3 +416,34 @@ def _pinning(pin_memory: bool | None) -> Callable[[Any], Any] | None:
     from penstock.compat.energon.samples import pinned
 
     return pinned
+
+
+class Watchdog:
+    """Runs calls however long they take, and logs those that are slow.
+
+    Args:
+        timeout_seconds: a call that takes longer is slow.
+        initial_timeout_seconds: the same for the first call; None for no difference.
+    """
+
+    def __init__(self, timeout_seconds: float, initial_timeout_seconds: float | None) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._next = timeout_seconds if initial_timeout_seconds is None else initial_timeout_seconds
+
+    def __call__(self, call: Callable[[], Any]) -> Any:
+        timer = threading.Timer(self._next, _log_stacks, (self._next,))
+        timer.daemon = True
+        timer.start()
+        self._next = self._timeout_seconds
+        try:
+            return call()
+        finally:
+            timer.cancel()
+
+
+def _log_stacks(seconds: float) -> None:
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file)
+        file.seek(0)
+        stacks = file.read()
+    _log.warning("no batch for %g s; still waiting. Threads are at:\n%s", seconds, stacks)

@@ -15,7 +15,7 @@ from penstock.compat.energon.build import EnergonDataset
 from penstock.compat.energon.opening import typed_below
 from penstock.compat.energon.passes import BatchMaker, CutPass, Pass
 from penstock.compat.energon.stages import Lanes
-from penstock.compat.energon.taken_over import unknown_place
+from penstock.compat.energon.states import unknown_place
 from penstock.cook import Crude
 from penstock.errors import ResumeMismatch
 from penstock.load import Loader

@@ -241,13 +241,6 @@ class Walked:
             running.close()
 
 
-def join_walks(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    first = states[0]
-    if any(one["lanes"] != first["lanes"] or one["data"] != first["data"] for one in states):
-        raise ResumeMismatch("the states come from different runs")
-    return {**first, "places": sorted(place for one in states for place in one["places"])}
-
-
 def _samples(batch: Any) -> int:
     keys = batch.get("__key__") if isinstance(batch, dict) else getattr(batch, "__key__", None)
     return len(keys) if isinstance(keys, (list, tuple)) else 1

@@ -1,17 +1,20 @@
-"""Errors and warnings of a StreamingDataset before it is read, with the original's texts."""
+"""Errors and warnings with the original's texts and types, so that code that catches those catches these."""
 
 from __future__ import annotations
 
+import importlib
+import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from penstock._limits import count_in
 from penstock._secrets import redact
-from penstock.compat.streaming.faults import EmptyStream
 from penstock.compat.streaming.shards import Shards
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, Corrupt, MissingExtra, NotFound, PenstockError, Truncated
 from penstock.formats._exclusions import stored
+from penstock.formats.shards.index_json import INDEX_NAME
 
 _SHARDS_IN_CACHE = 4
 """The original rejects a `cache_limit` below this multiple of the largest shard's size."""
@@ -100,3 +103,71 @@ def _is_number(text: str) -> bool:
         return abs(float(text)) < 1e30
     except ValueError:
         return False
+
+
+class NoIndex(NotFound, RuntimeError):
+    """A dataset on this machine without its index: the original's `RuntimeError`."""
+
+
+class NoPlace(ConfigError, FileExistsError):
+    """A stream of nothing: the original's `FileExistsError`."""
+
+
+class EmptyStream(ConfigError, RuntimeError):
+    """A stream without samples: the original's `RuntimeError`."""
+
+
+class NoPlaceOfASample(ConfigError, TypeError):
+    """Not an index: the original's `ValueError`, of which `ConfigError` is a subclass."""
+
+
+class _Undecodable(json.JSONDecodeError):
+    def __init__(self, what: str) -> None:
+        super().__init__(what, "", 0)
+
+
+class DamagedIndex(Corrupt, _Undecodable):
+    """An index of invalid JSON: the original's `JSONDecodeError`."""
+
+
+class CutIndex(Truncated, _Undecodable):
+    """An index that is empty or cut off: the original's `JSONDecodeError`."""
+
+
+@contextmanager
+def as_the_original(*, is_remote: bool) -> Generator[None]:
+    """Raise what opening a dataset raises as the original's types, too."""
+    try:
+        yield
+    except (Truncated, Corrupt) as error:
+        if not str(error.path).endswith(INDEX_NAME):
+            raise
+        kind = CutIndex if isinstance(error, Truncated) else DamagedIndex
+        raise _again(error, kind, f"Index file at {error.path} is empty or corrupted: {error.what}") from error
+    except NotFound as error:
+        if is_remote:
+            raise _again(error, type(error), f"No such file or directory: {error.what}") from error
+        what = f"No `remote` provided, but local file does not exist (No such file or directory): {error.what}"
+        raise _again(error, NoIndex, what) from error
+
+
+def _again(error: PenstockError, kind: type[PenstockError], what: str) -> PenstockError:
+    return kind(what, path=error.path, found=error.found, expected=error.expected, hint=error.hint)
+
+
+def package(module: str, instead: str | None = None) -> Any:
+    """Import a module.
+
+    Args:
+        module: dotted name.
+        instead: alternative to the installation, for the hint.
+
+    Raises:
+        MissingExtra: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        name = module.partition(".")[0]
+        hint = f"pip install {name}" + (f", or {instead}" if instead else "")
+        raise MissingExtra(f"the package {name!r} is needed but not installed", hint=hint) from error

@@ -15,7 +15,7 @@ from penstock._access import samples_of
 from penstock._threads import Pool
 from penstock.compat.streaming.checks import check_cache_limit, check_sampling, check_streams, warn_of_blocks
 from penstock.compat.streaming.epochs import Epochs, Worker
-from penstock.compat.streaming.places import OwnSamples, at_places
+from penstock.compat.streaming.local import OwnSamples, at_places
 from penstock.compat.streaming.shards import Shards
 from penstock.compat.streaming.streams import Stream, made_stream, say_unused_fetching
 from penstock.compat.streaming.world import get_local_world_size, get_rank, get_world_size

@@ -11,7 +11,7 @@ from typing import Any
 
 from penstock._secrets import logger
 from penstock.codec.fields import mds_field
-from penstock.compat.streaming.packages import package
+from penstock.compat.streaming.checks import package
 from penstock.compat.streaming.util import merge_index as merge_indexes
 from penstock.compat.streaming.writers import MDSWriter
 from penstock.errors import ConfigError

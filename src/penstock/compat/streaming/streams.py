@@ -10,7 +10,7 @@ from typing import Any, TypeVar, overload
 
 from penstock._optional import imported, plug_ins
 from penstock._secrets import logger, redact
-from penstock.compat.streaming.faults import NoPlace, as_the_original
+from penstock.compat.streaming.checks import NoPlace, as_the_original
 from penstock.compat.unused import refuse_overrides, say_unused
 from penstock.errors import ConfigError
 from penstock.formats import open_source

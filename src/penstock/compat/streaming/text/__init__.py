@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from penstock._facade import modules_of
+from penstock.compat.streaming.checks import package
 from penstock.compat.streaming.dataset import StreamingDataset
-from penstock.compat.streaming.packages import package
 from penstock.errors import ConfigError
 
 __getattr__ = modules_of(__name__)

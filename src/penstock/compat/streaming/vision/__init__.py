@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from penstock._facade import modules_of
+from penstock.compat.streaming.checks import package
 from penstock.compat.streaming.dataset import StreamingDataset
-from penstock.compat.streaming.packages import package
 from penstock.compat.streaming.text import AS_THERE
 from penstock.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""`energon checkpoint redist`: the states of a run's ranks, in as many files as another run has ranks."""
+"""Saved states: those of all ranks, of files for another number of ranks, and of Megatron-Energon's own loader."""
 
 from __future__ import annotations
 
@@ -12,36 +12,99 @@ from typing import Any, cast
 from penstock._limits import MOST_UNPACKED_BYTES
 from penstock._optional import require
 from penstock.codec.tensor_files import decode_tensor_file
-from penstock.compat.energon.loader import join_states
-from penstock.errors import ConfigError, FormatError, TooLarge, UnsafeData
+from penstock.errors import ConfigError, FormatError, ResumeMismatch, TooLarge, UnsafeData
+from penstock.load import merge_states
 from penstock.store.outputs import claimed, output_path, require_other
 from penstock.store.place import Place
 from penstock.store.put import put
 
+_CLASS = "SavableDataLoaderState"
+
+
+def join_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Join the states of all ranks to one for any world size."""
+    first = states[0]
+    if "walk" not in first:
+        return {**first, "loader": merge_states([state["loader"] for state in states])}
+    walks = [state["walk"] for state in states]
+    if any(one["lanes"] != walks[0]["lanes"] or one["data"] != walks[0]["data"] for one in walks):
+        raise ResumeMismatch("the states come from different runs")
+    return {**first, "walk": {**walks[0], "places": sorted(place for one in walks for place in one["places"])}}
+
+
+def originals_of(state: Any) -> list[Any]:
+    """Return the rank states in a state of the original, for one rank or all; none if it isn't the original's."""
+    ranks = list(cast(Sequence[Any], state)) if isinstance(state, (list, tuple)) else [state]
+    ours = any(type(one).__name__ != _CLASS or not hasattr(one, "worker_states") for one in ranks)
+    return [] if ours else ranks
+
+
+def samples_read(ranks: Sequence[Any], accept: Sequence[str]) -> int:
+    """Return the number of samples that all ranks of the original's run had read.
+
+    Args:
+        ranks: the state of each rank.
+        accept: must include `"order"`, because the original's order differs, and only the number of samples is known.
+
+    Raises:
+        ResumeMismatch: `"order"` isn't accepted, or the number of samples is unknown.
+    """
+    sizes = {one.micro_batch_size for one in ranks}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if not isinstance(size, int) or size < 1:
+        what = "a state of Megatron-Energon without a fixed batch size: it doesn't record how many samples were read"
+        raise ResumeMismatch(what, hint="Start again; its samples will be repeated")
+    batches = sum(_batches(worker) for one in ranks for worker in one.worker_states)
+    read = batches * size
+    if "order" not in accept:
+        raise ResumeMismatch(
+            "a state of Megatron-Energon's own loader, which reads in a different order",
+            found=f"{batches:,} batches of {size}",
+            hint=f"accept=['order'] resumes after {read:,} samples: in the current pass some samples are repeated and "
+            "others skipped, and random numbers differ; no whole pass is lost",
+        )
+    return read
+
+
+def unknown_place() -> ResumeMismatch:
+    what = "a state of Megatron-Energon's own loader: its position in a finite pass, in packs, groups or wrappers"
+    return ResumeMismatch(f"{what} is unknown here", hint="Start again; its samples will be repeated")
+
+
+def _batches(worker: Any) -> int:
+    """Return the batches of a worker: its own, or the last snapshot's and those since then."""
+    inside: Any = worker if isinstance(worker, Mapping) else worker.state
+    if isinstance(inside, Mapping):
+        numbers = [cast(Mapping[str, Any], inside).get("_sample_index")]
+    else:
+        numbers = [0 if inside is None else inside.sample_index, cast(Any, worker).offset]
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        raise ResumeMismatch("a state of Megatron-Energon without a position", found=repr(numbers)[:80])
+    return sum(cast("list[int]", numbers))
+
+
 _INSIDE = "dataloader_state_dict"
-"""Under which key Megatron's own files hold the state."""
+"""Key of the state in Megatron's own files."""
 
 
 def redistribute(files: Sequence[Place], folder: Place, ranks: int) -> list[str]:
-    """Write a state of the whole run for each rank of another run.
+    """Write a state of the whole run for each rank of another run: `energon checkpoint redist`.
 
-    States fit any world size once those of all ranks are joined, so each file holds the same. Files are named as those
-    given are: by the one number in which their names differ.
-
-    Existing states are replaced, as in the original.
+    A joined state fits any world size, so all files are the same. Their names differ from those of `files` only in the
+    number of the rank. Existing states are replaced, as in the original.
 
     Args:
         files: files of `torch.save`: one per rank, or one for all ranks.
-        folder: another one than that of the files.
+        folder: a folder without any of the files.
         ranks: number of ranks of the other run.
 
     Returns:
         The names of the files.
 
     Raises:
-        FormatError: a file holds no state of this package's loader.
-        ResumeMismatch: states of several runs.
-        ConfigError: names without one number that counts the ranks, or an output that is an input or another file.
+        FormatError: a file isn't a state of this package's loader.
+        ResumeMismatch: the states come from several runs.
+        ConfigError: the files aren't numbered by rank, or an output is an input or another file.
     """
     if ranks < 1:
         raise ConfigError("a run needs at least one rank", found=ranks)
