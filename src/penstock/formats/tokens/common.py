@@ -50,7 +50,7 @@ class TokenFile:
         opened: the local file when the dataset was opened, by default as it is now; another one isn't read.
 
     Raises:
-        Unsupported: `"mmap"` in a store whose files can't be mapped.
+        Unsupported: `"mmap"` in a store that can't map files.
     """
 
     __slots__ = (

@@ -62,7 +62,7 @@ def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Pro
 
     Raises:
         NotFound: the file or its index doesn't exist.
-        ConfigError: the width is unknown, or there is no such layout.
+        ConfigError: the width or the layout is unknown.
     """
     size_bytes, index_bytes = store.size(path), store.size(index_path(path))
     if index_bytes % 8:
@@ -137,7 +137,7 @@ def check_datatrove(store: Store, path: str, options: OpenOptions, depth: Depth)
     """Check sizes and the whole index; at `sample` and `full` also ids and document ends, if options name them.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: the file doesn't exist.
         ConfigError: the width of the tokens is unknown.
     """
     if store.exists(path) and not store.exists(index_path(path)):

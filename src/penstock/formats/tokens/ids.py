@@ -33,8 +33,8 @@ def id_limit(stored: np.dtype[Any]) -> int:
 class FileIds:
     """Run of numbers in one file, as ids.
 
-    Unsigned numbers of up to 4 bytes are the file's own bytes. So are int8, int16 and int32 without negative values,
-    whose bits are the same. 8-byte integers and floats are converted to uint32 if that is exact.
+    Unsigned numbers of up to 4 bytes are the file's own bytes. So are int8, int16 and int32 without negative values.
+    8-byte integers and floats are converted to uint32 if that is exact.
 
     Args:
         store: store of the file.
@@ -105,7 +105,6 @@ class FileIds:
         return self._file.extent(start, stop)
 
     def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
-        """Return the file range of the tokens `[start, stop)`, as a tuple."""
         return (self._file.extent(start, stop),)
 
     def _as_ids(self, values: NDArray[Any]) -> TokenArray:

@@ -56,7 +56,7 @@ class JoinedTokens:
 
 @runtime_checkable
 class JoinsTokens(Protocol):
-    """Format whose files contain the tokens of parts unchanged."""
+    """Format that stores the tokens of parts unchanged."""
 
     def join(self, options: Mapping[str, Any], tokens: JoinedTokens, path: str, /) -> Frame | None:
         """Return the bytes around the tokens; None if this dataset stores tokens otherwise. Options as in `create`."""
@@ -173,12 +173,12 @@ def run_digest(task: DocumentsTask) -> str:
 def check_documents(
     tokens: TokenRun, starts: IntArray, manifest: Manifest, advice: str, run: Run, *, is_told: bool
 ) -> Iterator[Finding]:
-    """Yield findings of runs of documents whose digest differs from the side file; each run is a task.
+    """Yield findings of runs of documents that differ from the side file; each run is a task.
 
     Args:
         tokens: the tokens.
         starts: first token of each document, and the number of tokens: int64[n_docs + 1].
-        manifest: the side file; without such digests, its digest of all documents is compared.
+        manifest: the side file; its digest of all documents is compared if it has none of runs.
         advice: what to do.
         run: runs the tasks.
         is_told: blocks of the files differ, so differing documents aren't reported again.
@@ -213,7 +213,7 @@ def _other_documents(format: str, path: str, found: str, manifest: Manifest, adv
 
 @dataclass(frozen=True, slots=True)
 class StatedTask:
-    """Tokens `[start, stop)` whose digest and largest id are computed; with `lengths`, whole documents."""
+    """Tokens `[start, stop)` to digest, and to search for the largest id; with `lengths`, whole documents."""
 
     file: ReadTokens
     path: str
@@ -241,16 +241,16 @@ def stated_facts(task: StatedTask) -> list[Any]:
 def check_digest(
     format: str, path: str, file: ReadTokens, starts: IntArray, manifest: Manifest, advice: str, run: Run
 ) -> Iterator[Finding]:
-    """Whether documents have the digest, and the largest id, that a side file states; runs of 2^24 tokens are tasks.
+    """Yield findings of documents that differ from the side file in digest or largest id; by tasks of 2^24 tokens.
 
     Args:
-        format: the first part of codes.
+        format: first part of codes.
         path: name of the tokens.
-        file: they.
+        file: the tokens.
         starts: int64[n_docs + 1]: first token of each document, and the number of tokens.
-        manifest: the side file; one without a digest gives no finding.
+        manifest: the side file; without a digest, nothing is compared.
         advice: what to do.
-        run: does the tasks.
+        run: runs the tasks.
     """
     if manifest.digest is None:
         return

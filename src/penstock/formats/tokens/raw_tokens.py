@@ -7,13 +7,12 @@
 | `npy` | that of NumPy, versions 1 to 3 | any integer dtype, one dimension | `numpy.save` |
 
 The header of llm.c is 256 int32: a magic, a version, the number of tokens, zeros. 20240520 with version 1 means uint16,
-20240801 with version 7 uint32. Files with a header are known by it; of others nothing can be known, so `layout=` names
-the width.
+20240801 with version 7 uint32. Files with a header are detected by it. For others, `layout=` gives the width.
 
-Where `<stem>.csv.gz` stands beside a `<stem>.npy`, as OLMo's tools leave it, it says where documents are: lines
-`start,end[,…]` in tokens. Else nothing does. With `eos_id=` they end after each such token; in llm.c's files, which put
-that token first, they begin at it. A last document without its token, or tokens before the first, are a document too.
-With `one_document` and no `eos_id` all tokens are one document.
+Documents are listed in `<stem>.csv.gz` next to a `<stem>.npy`, as OLMo's tools write it: lines `start,end[,…]` in
+tokens. Otherwise, with `eos_id=`, they end after each such token. In llm.c's files they begin with it. A last document
+without its token, and tokens before the first one, are documents too. With `one_document` and no `eos_id`, all tokens
+are one document.
 
 Limits: ids below 2^32. Checked against files made as nanoGPT 3adf61e, llm.c f1e2ace and OLMo-core fa6c501 make them.
 """
@@ -75,7 +74,7 @@ def find_geometry(store: Store, path: str, layout: str | None) -> Geometry | Pro
     """Return the location of the tokens, by the header or else by `layout`; one read.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: the file doesn't exist.
         ConfigError: no layout is given and none can be detected, or the header contradicts it.
         Unsupported: the file is compressed, by its name and its first bytes.
     """
@@ -100,7 +99,7 @@ def open_raw(store: Store, path: str, options: OpenOptions) -> RunSource:
     """Open a file of tokens, by one read for any size.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: the file doesn't exist.
         ConfigError: the width of the tokens is unknown: pass `layout=`.
         FormatError: header and size contradict each other.
     """
@@ -127,7 +126,7 @@ def check_raw(store: Store, path: str, options: OpenOptions, depth: Depth) -> li
     """Check header and size; at `sample` and `full` also ids against `vocab_size`.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: the file doesn't exist.
         ConfigError: the width of the tokens is unknown.
     """
     found = find_geometry(store, path, options.layout)
@@ -168,7 +167,7 @@ def _check_table(store: Store, path: str, num_tokens: int) -> list[Finding]:
 
 
 def _headed(path: str, size_bytes: int, head: bytes) -> Geometry | Problem | None:
-    """Return the facts in a header; None if there is none."""
+    """Return the facts in a header, or None without one."""
     if head.startswith(_NPY_MAGIC):
         return _npy(path, size_bytes, head)
     if len(head) >= 12:

@@ -81,11 +81,9 @@ class IndexBorders:
     read: Callable[[], IntArray]
 
     def find(self) -> IntArray:
-        """Return the borders as `Borders` does."""
         return self.read()
 
     def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """Return the flags as `Borders` does."""
         return flags_of_starts(doc_starts(), starts, length)
 
 
@@ -121,7 +119,6 @@ class MarkedBorders:
         return borders[np.append(True, np.diff(borders) > 0)]
 
     def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """Return the flags as `Borders` does."""
         mark = self._mark()
         if self.before:
             flags = self.ids.gather(starts, length) == mark
@@ -154,11 +151,9 @@ class OneDocument:
     num_tokens: int
 
     def find(self) -> IntArray:
-        """Return the borders as `Borders` does."""
         return np.array([0, self.num_tokens] if self.num_tokens else [0], np.int64)
 
     def flags(self, doc_starts: Callable[[], IntArray], starts: IntArray, length: int) -> NDArray[np.bool_]:
-        """Return the flags as `Borders` does."""
         return flags_of_starts(self.find(), starts, length)
 
 
@@ -171,7 +166,7 @@ class TokenLayout:
         reopen: opens the source again, in another process too.
         ids: the tokens.
         borders: where documents begin.
-        eos_id: id that ends every document; None if there is none, or it is unknown.
+        eos_id: id that ends every document; None if unknown.
         head: the format's own index or header, for the fingerprint.
         more_files: `(name, path)` of further files of the dataset.
         params: of the recipe, besides format, path and `eos_id`.
@@ -227,7 +222,7 @@ class StoredTokens(StoredSource):
     def __reduce__(self) -> tuple[object, ...]:
         return (self.reopen, (self._store, self._path, self._options))
 
-    # --- what a format defines ---------------------------------------------------------------------------------------
+    # --- defined by a format -----------------------------------------------------------------------------------------
 
     @cached_property
     def ids(self) -> Ids:
@@ -271,7 +266,7 @@ class StoredTokens(StoredSource):
         """Whether finding document starts takes longer than a lock and a new file."""
         return self.num_tokens * self.dtype.itemsize >= _SMALL_BYTES
 
-    # --- what follows ------------------------------------------------------------------------------------------------
+    # --- derived -----------------------------------------------------------------------------------------------------
 
     schema = token_schema
 
@@ -283,7 +278,7 @@ class StoredTokens(StoredSource):
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """Side file; None if there is none, or it doesn't belong to this data."""
+        """Side file that belongs to this data, or None."""
         return self._find_manifest()
 
     def _find_manifest(self) -> Manifest | None:
@@ -457,7 +452,7 @@ class RunSource(StoredTokens):
 
     @property
     def eos_id(self) -> int | None:
-        """Id that ends every document; None if there is none, or it is unknown."""
+        """Id that ends every document; None if unknown."""
         return super().eos_id if self._layout.facts is not None else self._layout.eos_id
 
     @property

@@ -74,7 +74,7 @@ class Frame:
     Attributes:
         head: bytes before the tokens, in their file; their number is fixed.
         tail: bytes after them.
-        index: content of a separate index file, which can be iterated again; None if there is none.
+        index: content of a separate index file, which can be iterated again, or None.
         options: the writer's own options, for the side file.
         given: provenance of the data, for the side file.
         index_name: name of the index file in the side file's block digests.
@@ -120,7 +120,7 @@ class TokenTally:
         self.add_lengths(doc_lengths, max_token_id)
 
     def add_tokens(self, tokens: NDArray[Any]) -> None:
-        """Add only tokens, of documents whose lengths are added by `add_lengths`."""
+        """Add only tokens; `add_lengths` adds the lengths of their documents."""
         if self.expected is None:
             self._digest.update(tokens, np.empty(0, np.int64))
 
@@ -317,7 +317,7 @@ class TokenWriter(BaseWriter):
 
 
 class TokenFileWriter(TokenWriter):
-    """Writer of a dataset whose tokens are one file, in the order of the documents.
+    """Writer of a dataset with its tokens in one file, in the order of the documents.
 
     A format sets `format` and defines `_frame`. If it has more files than its side file, it also overrides `_claim`.
     Memory: 8 bytes per document, and about 64 MiB.

@@ -6,7 +6,7 @@
 | `seq_starts` | uint64[S + 1]: index of each sequence's first token, not falling, and T at the end |
 | attribute `max_token_id` | JSON integer from 0 to 2^31 - 1: no id is larger |
 
-A dataset is a group with two such groups, `train` and `validation`. There is no padding, BOS or EOS. An empty sequence
+A dataset is a group with two such groups, `train` and `validation`. Padding, BOS and EOS aren't used. An empty sequence
 repeats an entry of `seq_starts` and has no start bit. Read: zarr versions 2 and 3, with and without shards, raw, blosc,
 zstd, lz4, gzip and zlib chunks, delta filters, both byte orders; everything else through zarr-python. Written: version
 2 or 3, by default version 2 with raw chunks of 2^20 tokens.

@@ -62,7 +62,7 @@ class ChunkWork:
             self._wait()
         if self._pool is None:
             # Even one chunk is compressed in a thread: in the main thread Blosc would divide the work among
-            # threads of its own, whose order shows in the bytes.
+            # threads of its own, and their order affects the bytes.
             self._pool = thread_pool(_THREADS)
         self._queue.append((self._pool.submit(self._write_chunk, name, meta, items), items.nbytes))
         self._queued_bytes += items.nbytes

@@ -149,7 +149,7 @@ def find_group(store: Store, path: str, split: str | None) -> tuple[str, str | N
     """Return `(folder, split)` of the single array group that a path and a split mean.
 
     Raises:
-        NotFound: there is no such split, or `train` is to be read by default and isn't a group.
+        NotFound: the split doesn't exist, or `train` is to be read by default and isn't a group.
         ConfigError: the group has no splits.
     """
     if split is not None and (not split or split.startswith(".") or "/" in split or "\\" in split):

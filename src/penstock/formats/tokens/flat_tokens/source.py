@@ -50,7 +50,7 @@ def open_flat_tokens(store: Store, path: str, options: OpenOptions) -> FlatToken
     """Open a single array group, or one split of a dataset, by reading a few small metadata files.
 
     Raises:
-        NotFound: there is nothing at the path, or no such split.
+        NotFound: the path or the split doesn't exist.
         Unsupported: another kind of zarr group, or an unsupported codec.
         Corrupt: metadata is damaged or violates the format.
         ConfigError: a split is named and the group has none, or the reverse.
@@ -75,7 +75,7 @@ def open_array(
 
 
 class EncodedIds:
-    """Ids of an array whose lowest bit marks the start of a sequence; reading always copies."""
+    """Ids of an array with a lowest bit that marks the start of a sequence; reading always copies."""
 
     dtype = np.dtype(np.uint32)
 

@@ -256,7 +256,7 @@ class FlatTokensWriter(TokenWriter):
 
 
 def _dataset_format(store: Store, path: str) -> int | None:
-    """Return the zarr version of the dataset at `path` that a split can join; None if there is none."""
+    """Return the zarr version of the dataset at `path` that a split can join, or None."""
     if not holds_group(store, path) or holds_array(store, path):
         return None
     zarr_format = 3 if store.exists(f"{path}/{GROUP_FILE[3]}") else 2

@@ -2,14 +2,14 @@
 
 | name | content |
 |---|---|
-| `index.json` | which files, in which order, and what each holds: see `index` |
+| `index.json` | files, their order, and their counts: see `index` |
 | `part-NNNNN-<8 hex digits>.pbin` | a packed file of Modalities, and its side file |
 | `part-NNNNN-<8 hex digits>.bin`, `.idx` | or a pair of Megatron-LM, and its side file |
 | `part-NNNNN-<8 hex digits>.zarr` | or a flat-tokens group, and its side file |
 | `.penstock` | the side file of the whole |
 
-All documents are one run, in the order of the index; no document goes over a border of files. Where `index.json` stands
-it alone decides what is read. A folder without it that holds such names, or `.work/`, is unfinished, and refused.
+All documents are one run, in the order of the index. No document spans two files. If `index.json` exists, only the
+files in it are read. A folder without it, but with such names or `.work/`, is unfinished and raises `PrepareError`.
 
 Token files of other tools, in a folder, by a pattern or in a list, are one dataset too: see `found`.
 

@@ -157,7 +157,7 @@ def find_unfinished(store: Store, root: str) -> str | None:
 
 
 def first_token_file(store: Store, root: str) -> str | None:
-    """Return a token file of Penstock among the first 1,000 names in a folder; None if there is none."""
+    """Return a token file of Penstock among the first 1,000 names in a folder, or None."""
     return next((name for name in _names(store, root) if TOKEN_FILE_NAME.fullmatch(name)), None)
 
 
@@ -165,7 +165,7 @@ def read_finished_index(store: Store, root: str) -> bytes:
     """Return the bytes of the index of a folder.
 
     Raises:
-        NotFound: there is no index, nor unfinished work that would make one.
+        NotFound: neither an index nor unfinished work exists.
         PrepareError: the run that makes it is unfinished.
     """
     try:
@@ -201,7 +201,7 @@ def _names(store: Store, root: str) -> Iterator[str]:
 
 
 def manifest_of(source: object) -> Manifest | None:
-    """Return the side file of an opened token file; None if there is none, or it belongs to other data."""
+    """Return the side file of an opened token file, or None."""
     manifest = getattr(source, "manifest", None)
     return manifest if isinstance(manifest, Manifest) else None
 

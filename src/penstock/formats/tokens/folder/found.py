@@ -11,10 +11,9 @@
 In natural order, numbers in names count as numbers: `part-2` comes before `part-10`.
 
 Folders are searched at any depth; hidden names are left out, and so is an `.idx` that is one of a JSONL. All files are
-of one format. Names that `pack` gives are only taken where the `index.json` beside them lists them.
+of one format. Files with names as `pack` gives them are only used if the `index.json` next to them lists them.
 
-What the files hold is counted once a host, and kept in the cache folder under what each file is now; nothing is written
-beside them.
+Counts are cached per host in the cache folder until a file changes. Nothing is written next to the files.
 """
 
 from __future__ import annotations
@@ -82,7 +81,7 @@ _BESIDE: dict[str, Callable[[str], str | None]] = {"raw-tokens": table_path, "da
 
 
 def sniff_found(store: Store, path: str) -> Sniff:
-    """Accept a folder whose first 1,000 names are only of token files, or a pattern of such files."""
+    """Accept a folder with only token files among its first 1,000 names, or a pattern of token files."""
     if not store.is_folder(path):
         if not is_pattern(path) or store.exists(path):
             return Sniff(False, "neither a folder nor a pattern")
@@ -107,7 +106,7 @@ def sniff_found(store: Store, path: str) -> Sniff:
 
 
 def _media_of_arrays(names: Sequence[str]) -> str | None:
-    """Return a media file whose name is that of an array but for the suffix: both are parts of one sample."""
+    """Return a media file with the name of an array except for the suffix: both are parts of one sample."""
     from penstock.codec.parts import AV_SUFFIXES, IMAGE_SUFFIXES
 
     stems = {name.removesuffix(".npy") for name in names if name.endswith(".npy")}

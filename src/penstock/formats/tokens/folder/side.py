@@ -64,7 +64,7 @@ def folder_digest(index: TokenFileIndex) -> str | None:
 
 
 def read_manifest(store: Store, root: str, data: bytes, index: TokenFileIndex) -> Manifest | None:
-    """Return the side file of a folder; None if there is none, or if it doesn't belong to this index."""
+    """Return the side file of a folder if it belongs to this index, else None."""
     return fitting_manifest(store, f"{root}/{SIDE_NAME}", functools.partial(folder_facts, data, index))
 
 
@@ -106,7 +106,7 @@ class ListedFiles(FileList):
 
     @cached_property
     def manifest(self) -> Manifest | None:
-        """Side file of the folder; None if there is none, or if it doesn't belong to this index."""
+        """Side file of the folder if it belongs to this index, else None."""
         return read_manifest(self._store, self.root, self.data, self.index)
 
     def _find_fingerprint(self) -> str:

@@ -52,7 +52,7 @@ def open_token_files(store: Store, given: str | Sequence[str], options: OpenOpti
     Without such an index, the files of the folder, pattern or list are listed.
 
     Raises:
-        NotFound: there is no index, and no token file.
+        NotFound: neither an index nor a token file exists.
         PrepareError: the run that makes them is unfinished.
         FormatError: the index is damaged, or of another kind.
         ConfigError: the files aren't token files of one format.
@@ -98,7 +98,7 @@ class TokenFilesSource(StoredTokens):
         given: folder, pattern or paths that were opened.
         options: options of opening.
         listed: list of the files.
-        index: the `index.json`, which records the largest id; None if there is none.
+        index: the `index.json`, which records the largest id, or None.
     """
 
     title = NAME
@@ -178,7 +178,7 @@ class TokenFilesSource(StoredTokens):
 
     @property
     def max_token_id(self) -> int | None:
-        """Largest id in the index or the side files; None if it is unknown, or there is no token."""
+        """Largest id in the index or the side files; None if unknown."""
         return self.listed.max_token_id
 
     @property

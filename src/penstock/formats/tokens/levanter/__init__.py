@@ -2,18 +2,18 @@
 
 | file | content |
 |---|---|
-| `shard_ledger.json` | rows, and whether they are all there; shards; how many values each field has; what made them |
+| `shard_ledger.json` | number of rows, whether it is finished, shards, number of values per field, and origin |
 | `<field>/offsets` | int64: number of rows, then where each row ends in the values |
 | `<field>/data` | the values of all rows, back to back |
 | `<field>/shapes` | int64[rows, axes - 1]: the shape of each row but for its last axis; of rows of more than one axis |
 
 These are zarr arrays, version 3, of 2^54 items in chunks of 2^27, each a shard of Blosc chunks of 2^18 items; items
-that are zero need not be stored. The layout `sharded` has a folder of fields for each shard; a ledger of a cache
-inside of it is not looked at.
+that are zero need not be stored. The layout `sharded` has a folder of fields for each shard; ledgers inside of it are
+ignored.
 
 Files: `ledger` the content of the ledger · `arrays` a field · `rows`.
 
-Limits: dtypes of numpy's alone. Checked against marin-levanter 0.2.20.
+Limits: only dtypes of NumPy. Checked against marin-levanter 0.2.20.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def open_levanter(store: Store, path: str, options: OpenOptions) -> Source[Sampl
     """Open a cache, by one read of its ledger.
 
     Raises:
-        NotFound: there is no ledger.
+        NotFound: the ledger doesn't exist.
         FormatError: the ledger is damaged, of an unknown version, or of an unfinished cache.
     """
     root = path.rstrip("/") or path
@@ -49,8 +49,8 @@ def check_levanter(store: Store, path: str, options: OpenOptions, depth: Depth) 
     """Check ledger, metadata and offsets; `full`: every row, and ids if options name a column of them.
 
     Raises:
-        NotFound: there is no ledger.
-        ConfigError: there is no such column.
+        NotFound: the ledger doesn't exist.
+        ConfigError: unknown column.
     """
     root = path.rstrip("/") or path
     require_ledger(store, root)

@@ -26,7 +26,7 @@ _INDEX_BUDGET_BYTES = 1 << 22
 _STEP = 1 << 20
 _KINDS = "iufb"
 _IDS = ("input_ids", "tokens")
-"""Fields of token ids. Levanter writes no file of zeros alone, but such a file of ids doesn't occur."""
+"""Fields of token ids. Levanter leaves out files of only zeros, but no file of ids has only zeros."""
 
 
 class JaggedArray:

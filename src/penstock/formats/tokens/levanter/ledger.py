@@ -69,7 +69,7 @@ def read_ledger(store: Store, folder: str) -> Ledger:
     """Return the content of the ledger of a finished cache.
 
     Raises:
-        NotFound: there is no ledger.
+        NotFound: the ledger doesn't exist.
         Corrupt: it is damaged, or the cache is unfinished.
         Unsupported: an unknown layout or version.
         UnsafeData: the name of a shard leads out of the folder.

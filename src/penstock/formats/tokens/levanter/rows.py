@@ -21,7 +21,7 @@ from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.types import Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
 
 ALONE = "value"
-"""Name of the one field of a cache whose rows are arrays, not dicts of arrays."""
+"""Name of the only field of a cache of arrays instead of dicts of arrays."""
 
 _ROWS = 1 << 12
 _DATA = "/data/zarr.json"

@@ -5,8 +5,8 @@
 | `index.json` | chunks: file, bytes, items, tokens; config: compression, formats of values, tree of a sample |
 | `chunk-<rank>-<number>[.zstd].bin` | items, see `chunks` |
 
-With `item_loader` `TokensLoader` items are documents of tokens, of any integer dtype; litdata itself reads blocks of a
-length that it is told, and does not look at documents. Else items are samples, see `leaves`.
+With `item_loader` `TokensLoader`, items are documents of tokens of any integer dtype. litdata itself reads blocks of a
+requested length, across documents. Otherwise, items are samples; see `leaves`.
 
 Files: `index` the content of `index.json` · `chunks` items · `leaves` values · `rows` samples · `ids` tokens.
 
@@ -41,7 +41,7 @@ def open_litdata(store: Store, path: str, options: OpenOptions) -> Source[Sample
     """Open a dataset, by one read of its index.
 
     Raises:
-        NotFound: there is no index.
+        NotFound: the index doesn't exist.
         FormatError: the index is damaged, or of an unknown version.
         ConfigError: options for tokens are used for samples.
     """
@@ -78,7 +78,7 @@ def check_litdata(store: Store, path: str, options: OpenOptions, depth: Depth) -
     """Check index and sizes; `sample`: the first and the last chunk; `full`: all, and ids if options name them.
 
     Raises:
-        NotFound: there is no index.
+        NotFound: the index doesn't exist.
     """
     root = path.rstrip("/") or path
     require_index(store, root)
@@ -106,7 +106,7 @@ def check_litdata(store: Store, path: str, options: OpenOptions, depth: Depth) -
 
 
 def _check_sizes(store: Store, index: Index) -> list[Finding]:
-    """Return findings of chunks that are missing, or whose size differs from the index."""
+    """Return findings of chunks that are missing, or differ from the index in size."""
     found: list[Finding] = []
     for chunk in index.chunks:
         try:

@@ -65,7 +65,7 @@ def read_items(store: Store, chunk: Chunk, level: str | None) -> Items:
     """Return the items of a chunk: mapped if it is uncompressed and on this machine, else read whole.
 
     Raises:
-        NotFound: no such file.
+        NotFound: the file doesn't exist.
         Corrupt: it contradicts the index or itself.
         Unsupported: a version that is not known.
     """
@@ -148,7 +148,7 @@ def _framed(chunk: Chunk, data: memoryview) -> Items:
 
 
 def arrow_rows(items: Items) -> list[Any]:
-    """Return the rows of a chunk whose items are a table; raise `Corrupt` if it is damaged."""
+    """Return the rows of a chunk of which the items are a table; raise `Corrupt` if it is damaged."""
     from penstock._optional import require
 
     pyarrow = require("pyarrow", extra="parquet")

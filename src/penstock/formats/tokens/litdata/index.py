@@ -59,7 +59,7 @@ class Index:
         is_tokens: items are runs of tokens, else samples.
         level: unit of zstd compression: `"chunk"`, each whole file; `"batch"` or `"sample"` in it; None: uncompressed.
         leaves: formats of the values of an item, such as `"int"` or `"no_header_numpy:5"`.
-        spec: tree whose leaves are these values.
+        spec: tree with these values as its leaves.
         fingerprint: digest of all that.
     """
 
@@ -76,7 +76,7 @@ def read_index(store: Store, folder: str) -> Index:
     """Return the content of `index.json`.
 
     Raises:
-        NotFound: there is no index.
+        NotFound: the index doesn't exist.
         Corrupt: it is damaged.
         Unsupported: encrypted chunks, or an unknown version.
         UnsafeData: a name leads out of the folder.
@@ -120,7 +120,7 @@ def damaged(path: str, what: str, found: Any, expected: Any = None, offset_bytes
 
 
 def size_problem(chunk: Chunk, found_bytes: int) -> Problem:
-    """Return the problem of a chunk whose file size differs from the index."""
+    """Return the problem of a chunk with another file size than in the index."""
     what, expected = "the chunk has a different size than recorded in the index", f"{chunk.size_bytes} bytes"
     return Problem("litdata.size", Corrupt, chunk.path, what, AGAIN, None, f"{found_bytes} bytes", expected)
 

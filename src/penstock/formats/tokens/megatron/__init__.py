@@ -16,7 +16,7 @@ documents:
 | … + S | i8: mode of each sequence; multimodal data only |
 
 A document is one or more sequences, or none. Only the size of the file shows whether it has modes. Read:
-every dtype code, whose values must be whole numbers from 0 that fit uint32, and sequences in any order, with gaps.
+every dtype code, if its values are whole numbers from 0 that fit uint32, and sequences in any order, with gaps.
 Written: one sequence a document, back to back, byte for byte as `IndexedDatasetBuilder` does.
 
 Limits: ids below 2^32 (of int32 2^31, of float32 2^24), sequences below 2^31 tokens. Checked against megatron-core

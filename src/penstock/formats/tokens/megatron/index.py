@@ -132,7 +132,7 @@ def filling_kind(index: IndexArrays) -> Kind | None:
 
     Pointers of sequences that were left out or moved on purpose follow neither width: that index is read as it is. If
     the side file records the stated dtype, the `.bin` was cut, or has grown. All lengths are read only if the last
-    sequence ends where it would with another width.
+    sequence ends at its place with another width.
     """
     if not any(_may_fill(index, width) for width in KIND_OF_WIDTH if width != index.header.kind.itemsize):
         return None
@@ -205,7 +205,7 @@ def index_problems(index: IndexArrays) -> Iterator[Problem]:
     yield from _border_problems(index)
 
 
-# --- what is wrong ---------------------------------------------------------------------------------------------------
+# --- problems --------------------------------------------------------------------------------------------------------
 
 
 def _sequences(index: IndexArrays) -> Iterator[tuple[int, IntArray, IntArray]]:

@@ -1,13 +1,13 @@
 """The old dataset during its replacement: second names of its files, hidden next to them.
 
-Two files can't change in one step. So before the old index goes, `.<name>.replaced.idx`, `.bin` and side file are made
-as second names of the old files, which costs no copy; they go once the new index exists. A writer that is killed in
-between leaves `<prefix>.idx` missing and these in place: readers of ours then open the old dataset by them, the next
-writer replaces it, and `repair` puts it back.
+Two files can't change in one step. So version 0.2 gave the old files the second names `.<name>.replaced.idx`, `.bin`
+and side file before it removed the old index, and dropped them once the new index existed. If its writer was killed in
+between, `<prefix>.idx` is missing. Readers then open the old dataset by the second names, the next writer replaces it,
+and `repair` restores it.
 
-Where files have no second names, the tokens change in one step, and both indexes wait under hidden names at that
-moment: the old one, which was renamed, and the new one, whose side file waits as `.next`. Which of them the tokens
-belong to, the side files tell.
+In stores without second names, the tokens change in one step. At that moment both indexes have hidden names: the old
+one, which was renamed, and the new one, with a side file called `.next`. The side files show which index the tokens
+belong to.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def reading_commit(store: Store, path: str) -> Store:
 
 
 def staged_names(store: Store, path: str) -> list[str] | None:
-    """Return the staged files of an interrupted commit; None if there is none."""
+    """Return the staged files of an interrupted commit, or None."""
     if not store.is_local:
         return None
     files = output_files(output_of(path))

@@ -210,7 +210,7 @@ def read_header(store: Store, prefix: str) -> Header | Problem:
     """Return the header of an index, checked against the size of its file, by two cheap reads.
 
     Raises:
-        NotFound: there is no index.
+        NotFound: the index doesn't exist.
     """
     path = idx_path(prefix)
     size_bytes = store.size(path)
@@ -262,7 +262,7 @@ def joint_binding(data_binding: str, index_binding: str) -> str:
 
 
 def read_manifest(store: Store, prefix: str, num_docs: int) -> Manifest | None:
-    """Return the side file of these files, whose index has this number of documents; None if there is none."""
+    """Return the side file of these files, if their index has this number of documents, else None."""
     return fitting_manifest(store, side_file_path(prefix), lambda: megatron_facts(store, prefix, num_docs))
 
 

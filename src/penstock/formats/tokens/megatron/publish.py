@@ -1,9 +1,9 @@
-"""Making two files visible as one dataset: at no moment does an index exist next to tokens that are not its own.
+"""Making two files visible as one dataset: an index never exists next to other tokens than its own.
 
-On this machine that is a `penstock.store.transaction`. In other stores, in place of another dataset: the new index and
-side file come under names that wait, the old index gets one too, then tokens come, and these names become final, or go.
-A new dataset there is side file, tokens, index. Killed in between, it leaves tokens without an index, and a side file
-by which the next writer knows them as ours and replaces them.
+On this machine, this is a `penstock.store.transaction`. In other stores, a new dataset is committed as side file,
+tokens, index. A writer that is killed in between leaves tokens without an index. The next writer recognizes them by the
+side file, and replaces them. To replace a dataset, the new index and side file are written under temporary names, and
+the old index gets a temporary name. Then the tokens are replaced, and the temporary names become final or are removed.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LocalPair(Pair):
 
 
 class StoredPair(Pair):
-    """Pair whose files a store stages one by one."""
+    """Pair of files that a store stages one by one."""
 
     _index: Staged | None = None
     _side: Staged | None = None

@@ -28,14 +28,14 @@ def read_index(store: Store, path: str, geometry: Geometry) -> IntArray:
 
 
 def read_marked(store: Store, path: str, geometry: Geometry) -> tuple[IntArray, IntArray | None]:
-    """`read_index`, and int64[k]: where each `MARKED_PAIRS`th document begins in the list, if known.
+    """Return `read_index`, and the place of each `MARKED_PAIRS`th document in the list, int64[k], if known.
 
     After an 8-byte header a length may omit the EOS id after its document; here it counts.
 
     Memory: 3 times the index's size in the file at most.
 
     Raises:
-        FormatError: the index is no plain pickled list.
+        FormatError: the index isn't a plain pickled list.
     """
     start_bytes = geometry.index_start_bytes
     buffer = store.view(path, start_bytes, geometry.size_bytes - start_bytes)
@@ -60,15 +60,15 @@ def _with_separators(pairs: IntArray, geometry: Geometry) -> IntArray:
 
 
 class NotStraight(Exception):
-    """Documents that aren't plainly back to back: `doc_starts` reads what is readable, or describes the problem."""
+    """Documents that aren't simply back to back: `doc_starts` reads them, or describes the problem."""
 
 
 def feed_starts(store: LocalStore, path: str, geometry: Geometry, put: Callable[[IntArray], None]) -> None:
-    """Put what `doc_starts` gives in runs, as the index is decoded. Memory: a few MB.
+    """Put the result of `doc_starts` in runs, as the index is decoded. Memory: a few MB.
 
     Raises:
         NotStraight: entries that need a closer look.
-        FormatError: the index is no plain pickled list.
+        FormatError: the index isn't a plain pickled list.
     """
     mapped = MappedFile(path)
     end = 0
@@ -127,7 +127,7 @@ def index_problems(pairs: IntArray, geometry: Geometry) -> Iterator[Problem]:
     if is_merged(pairs, geometry):
         yield _merged(pairs, geometry)
         return
-    # The sums below stay in int64 only where each entry lies inside the data.
+    # The sums below fit int64 only if each entry is inside the data.
     too_far = offsets > geometry.data_bytes - lengths
     outside = np.flatnonzero((offsets < 0) | (lengths > geometry.data_bytes) | too_far)
     if len(outside):

@@ -25,14 +25,14 @@ _RECREATE = "Copy the file again, or pack it again; `penstock repair PATH --eos-
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How one generation of writers laid a file out.
+    """Layout of one generation of writers.
 
     Attributes:
-        name: what `layout=` takes.
-        header_bytes: 4 or 8 hold the data length alone, 12 also a token width.
-        byte_order: of header and tokens, `"<"` or `">"`.
+        name: value of `layout=`.
+        header_bytes: 4 or 8 bytes have only the data length, 12 also a token width.
+        byte_order: byte order of header and tokens, `"<"` or `">"`.
         token_bytes: the fixed width, or None if it is in the header.
-        first_offsets: offsets that the first document may have; offsets count from that place.
+        first_offsets: possible offsets of the first document, from which the others count.
     """
 
     name: str
@@ -58,14 +58,14 @@ LAYOUTS = {
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where everything in one file is.
+    """Places in one file.
 
     Attributes:
-        layout: its layout.
+        layout: layout of the file.
         size_bytes: size of the file.
         data_bytes: length of its tokens, which begin after the header.
-        token_bytes: width of one.
-        offset_base_bytes: what offsets in the index count from, as an offset of the first token.
+        token_bytes: width of a token.
+        offset_base_bytes: offset of the first token in the index.
     """
 
     layout: Layout
@@ -125,7 +125,7 @@ def find_layout(store: Store, path: str, name: str | None = None) -> Geometry | 
         name: layout to use without reading the index; detected if None.
 
     Raises:
-        NotFound: no such file.
+        NotFound: the file doesn't exist.
         ConfigError: no layout has this name.
     """
     size_bytes = store.size(path)
@@ -161,7 +161,7 @@ def width_field(header: bytes, layout: Layout) -> int:
 
 
 def layout_named(name: str) -> Layout:
-    """Return the layout called `name`, in any case; raise `ConfigError` if there is none."""
+    """Return the layout called `name`, in any case; raise `ConfigError` for another name."""
     if name.lower() not in LAYOUTS:
         raise ConfigError("unknown layout", found=name, expected=", ".join(LAYOUTS))
     return LAYOUTS[name.lower()]
@@ -182,7 +182,7 @@ _HeadAt = Callable[[int], tuple[int, int] | None]
 
 
 def _index_head(store: Store, path: str, start_bytes: int) -> tuple[int, int] | None:
-    """Return the first entry of the index at `start_bytes`: `(-1, -1)` if it is empty, None if there is no index."""
+    """Return the first entry of the index at `start_bytes`: `(-1, -1)` if it is empty, None without an index."""
     head = store.get(path, start_bytes, _HEAD_BYTES)
     first = first_pair(head)
     if first is None and len(head) < _HEAD_BYTES and _is_empty_list(head):
@@ -193,7 +193,7 @@ def _index_head(store: Store, path: str, start_bytes: int) -> tuple[int, int] | 
 def _index_fits(head_at: _HeadAt, geometry: Geometry) -> bool:
     first = head_at(geometry.index_start_bytes)
     if first == (-1, -1):
-        # No entry tells offsets, and no token a byte order: of two that are alike, the first is as good.
+        # Without entries and tokens, offsets and byte order are unknown: take the first of two equal layouts.
         return geometry.layout.name not in ("h12le-abs", "h8le")
     return first is not None and first[0] in geometry.layout.first_offsets and first[1] <= geometry.data_bytes
 
@@ -218,7 +218,7 @@ def _based(head_at: _HeadAt, geometry: Geometry) -> Geometry:
 
 
 def _is_swapped(store: Store, path: str, geometry: Geometry) -> bool:
-    """Whether the first tokens are no ids but would be in the other byte order; only 8-byte headers leave it open."""
+    """Return whether the first tokens are ids only in the other byte order, which 8-byte headers don't record."""
     layout = geometry.layout
     if layout.header_bytes != 8:
         return False
@@ -235,7 +235,7 @@ def _is_empty_list(head: bytes) -> bool:
         return False
 
 
-# --- what is wrong, where nothing fits -----------------------------------------------------------------------------
+# --- problems if no layout fits ------------------------------------------------------------------------------------
 
 
 def _ambiguous(fitting: list[Geometry]) -> Problem:

@@ -33,7 +33,7 @@ _log = logger()
 _SLOW_INDEX_BYTES = 1 << 26
 _SMALL_INDEX_BYTES = 1 << 16  # decoded in less time than a lock and a new file take
 _MOST_PIECES = 64
-"""Pieces of the index that are read alone: who asks for documents all over the file needs all of it."""
+"""Most pieces of the index that are read individually; for more, the whole index is read."""
 _KEPT_PIECES = 16
 _LEAST_ENTRY_BYTES = 5  # a pickled tuple of two integers
 
@@ -42,7 +42,7 @@ def open_pbin(store: Store, path: str, options: OpenOptions) -> PbinSource:
     """Open a packed file: a few reads of header, first index entry and tail, and the side file if needed.
 
     Raises:
-        NotFound: no such file.
+        NotFound: the file doesn't exist.
         Truncated: the file ends early, or its writer was killed.
         Corrupt: header and index contradict each other.
         ConfigError: more than one layout fits, or an option can't hold.
@@ -130,7 +130,7 @@ class PbinSource(StoredTokens):
 
     @contextlib.contextmanager
     def _of_opened_file(self) -> Generator[None]:
-        """Raise `FormatError` if what is read here, by path, may be of a file that replaced the opened one."""
+        """Raise `FormatError` if the opened file was replaced while something was read by its path."""
         try:
             yield
         except FormatError:
@@ -144,7 +144,7 @@ class PbinSource(StoredTokens):
 
     def borders_of(self, first: int, stop: int, /) -> IntArray:
         last = max(0, stop - 1) // MARKED_PAIRS
-        low = min(first // MARKED_PAIRS, last)  # after the last document there is no piece
+        low = min(first // MARKED_PAIRS, last)  # the last document ends the last piece
         found = self._sparse(range(low, last + 1))
         if found is None:
             return self.doc_starts[first : stop + 1]
@@ -203,7 +203,7 @@ class PbinSource(StoredTokens):
         return flags_of_starts(self.doc_starts, starts, length)
 
     def _borders_in(self, table: Starts, starts: IntArray, length: int) -> IntArray | None:
-        """int64[k]: the borders of the pieces that hold these windows; None if all of the index is needed."""
+        """Return the borders in the pieces with these windows, int64[k]; None if the whole index is needed."""
         begins = table.tokens[:-1]
         if len(begins) <= _KEPT_PIECES:  # the whole index is read as fast
             return None
@@ -213,7 +213,7 @@ class PbinSource(StoredTokens):
             return None
         pieces = {piece for low, high in zip(first.tolist(), stop.tolist(), strict=True) for piece in range(low, high)}
         found = self._sparse(sorted(pieces))
-        # Each piece ends with the border that the next one begins with: that one twice is as good as once.
+        # Each piece ends with the first border of the next one; duplicates do no harm.
         if found is None or len(found) == 1:
             return None if found is None else found[0]
         return np.concatenate([np.empty(0, np.int64), *found])
@@ -224,7 +224,7 @@ class PbinSource(StoredTokens):
         return self.ids.extent(0, self.num_tokens) if layout.byte_order == "<" else None
 
     def _require_recorded(self, starts: IntArray) -> None:
-        """Refuse an index that the side file, by which `len` and documents may have gone, contradicts."""
+        """Raise `Corrupt` if the index contradicts the side file, which `len` and documents may have come from."""
         recorded, num_docs = vars(self).get("manifest"), len(starts) - 1
         table = None if recorded is None else self._table
         if table is not None and table.num_docs == num_docs:

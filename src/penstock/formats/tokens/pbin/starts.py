@@ -1,11 +1,11 @@
-"""A sparse table of the document index: where each 4,096th document begins, in the pickled list and in the tokens.
+"""A sparse table of the document index: the place of each 4,096th document in the pickled list and in the tokens.
 
-The list can't be asked for one document: entries have no fixed width. With the table, which the side file holds, a
-document costs a read of some 80 KB of the list instead of all of it. As text it is two columns, the steps from one
-place in the list to the next, and from one first token to the next: in base64, little-endian, as wide as needed.
+Entries of the list have no fixed width, so one document can't be looked up in it. With the table in the side file, a
+document takes a read of some 80 KB instead of the whole list. As text, the table is two columns: the steps between
+places in the list, and the steps between first tokens, in base64, little-endian, as wide as needed.
 
-A piece of the list is believed where it holds as many documents as the table says, back to back from the token that the
-table says to the one where the next piece begins. `penstock verify` holds the table against the whole list.
+A piece of the list is used if it has the number of documents in the table, back to back from the token in the table to
+the first token of the next piece. `penstock verify` compares the table with the whole list.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Starts:
     """The table of one file.
 
     Attributes:
-        places: int64[k + 1]: where each piece begins in the list, in bytes, and the list's length.
+        places: int64[k + 1]: start of each piece in the list, in bytes, and the list's length.
         tokens: int64[k + 1]: first token of each piece, and the number of tokens.
         num_docs: documents in all.
     """
@@ -44,10 +44,10 @@ class Starts:
     num_docs: int
 
     def read(self, store: Store, path: str, geometry: Geometry, pieces: Sequence[int]) -> list[IntArray]:
-        """Yield per piece the first token of each of its documents, and of the one after them: int64[n_docs + 1].
+        """Return, for each piece, the first token of its documents and of the next one: int64[n_docs + 1].
 
         Raises:
-            FormatError: the list does not hold these documents there.
+            FormatError: the list has other documents there.
         """
         begin = geometry.index_start_bytes
         ranges = [(begin + int(self.places[one]), begin + int(self.places[one + 1])) for one in pieces]
@@ -57,7 +57,7 @@ class Starts:
     def _decoded(self, path: str, geometry: Geometry, piece: int, start: int, data: bytes) -> IntArray:
         try:
             pairs = decode_piece(np.frombuffer(data, np.uint8), path=path, offset_bytes=start)
-        except (FormatError, UnsafeData) as error:  # which is wrong, the list or the table, is not known here
+        except (FormatError, UnsafeData) as error:  # either the list or the table is wrong
             raise contradicted(path, error.what, error.offset_bytes) from None
         width = geometry.token_bytes
         first, end = (int(token) * width for token in self.tokens[piece : piece + 2])
@@ -115,7 +115,7 @@ def _unpacked(text: str, count: int) -> IntArray | None:
 
 
 def stated_starts(manifest: Manifest | None, geometry: Geometry) -> Starts | None:
-    """Return the table of a side file that fits its data; None if there is none, or if it can't be of this file."""
+    """Return the table in a side file that fits its data, or None if it can't be of this file."""
     if manifest is None or manifest.starts is None or geometry.layout is not TODAY or geometry.offset_base_bytes:
         return None
     count = -(-manifest.num_samples // MARKED_PAIRS)

@@ -1,8 +1,8 @@
 """Reading a one-dimensional zarr array by its chunk files, without zarr.
 
-Three ways, chosen a file: items that stand in the file as they are get mapped, or read with one `pread`; Blosc frames
-are decoded block by block; everything else is decoded chunk by chunk. Decoded pieces go through a bounded cache, and
-windows are read in the order of their chunks, so that a batch decodes each piece once.
+Each file is read in one of three ways. Unchanged items are mapped, or read with one `pread`. Blosc frames are decoded
+block by block, and everything else chunk by chunk. Decoded pieces are kept in a bounded cache. Windows are read in the
+order of their chunks, so that a batch decodes each piece once.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class ChunkArray:
         return (ChunkArray, self._args)
 
     def read(self, start: int, stop: int, shift: int = 0) -> NDArray[Any]:
-        """[stop - start]: items `[start, stop)`, shifted right by so many bits; the caller checks the range.
+        """Return items `[start, stop)`, shifted right by `shift` bits; the caller checks the range.
 
         A view, if they are in one mapped file and not shifted.
 
@@ -126,7 +126,7 @@ class ChunkArray:
         return np.right_shift(out, self._dtype.type(shift), out=out) if shift else out
 
     def gather(self, starts: IntArray, length: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """[len(starts), length]: windows, in the rows of `out` where given; the caller checks the ranges.
+        """Return windows, [len(starts), length], in `out` if given; the caller checks the ranges.
 
         Raises:
             FormatError: a chunk is missing, short or damaged.
@@ -140,7 +140,7 @@ class ChunkArray:
         return out
 
     def scan(self, number: int) -> Iterator[NDArray[Any] | Problem]:
-        """All items of a chunk file that is there, in pieces, checked as far as the file allows; or what is wrong.
+        """Yield all items of an existing chunk file in pieces, checked as far as possible, or its problem.
 
         Nothing is kept: memory is one piece, which is a chunk if it is compressed.
         """
@@ -152,7 +152,7 @@ class ChunkArray:
             yield self._missing(number)
 
     def extents(self, start: int, stop: int) -> Iterator[Extent]:
-        """File ranges that hold items: of uncompressed ones exactly, else whole files; none for missing files."""
+        """Yield the file ranges of items: exact ones if uncompressed, else whole files; none for missing files."""
         for number, low, high, _ in self._pieces(start, stop):
             path = self.files.path(number)
             if not self.files.store.exists(path):
@@ -195,7 +195,7 @@ class ChunkArray:
                 self._ask(flat, offset, offset + length)
 
     def _copy_mapped(self, starts: IntArray, length: int, out: NDArray[Any] | None) -> NDArray[Any]:
-        """Windows inside one mapped file in one copy for all; the others, which are few, one by one."""
+        """Copy all windows inside one mapped file at once, and the few others one by one."""
         numbers, offsets = np.divmod(starts, self._chunk_items)
         windows = self._places_of(numbers.tolist())
         split = (offsets > self._chunk_items - length) | (windows == 0)
@@ -456,7 +456,7 @@ class ChunkArray:
             raise self._problem(number, damage).error() from None
 
     def _require_content(self, start: int, stop: int) -> None:
-        """Raise an error unless files hold the items, before memory is allocated: metadata alone may claim anything."""
+        """Raise an error unless files hold the items, before memory is allocated: metadata may be wrong."""
         missing = self._count_missing_files(start, stop)
         if missing > _MOST_FILL_FILES or missing * self._chunk_items > _MOST_FILL_ITEMS + 2 * self._chunk_items:
             raise self._too_many_missing(start, stop, start // self._chunk_items)
@@ -474,7 +474,7 @@ class ChunkArray:
                 raise self._too_many_missing(start, stop, number)
 
     def _count_missing_files(self, start: int, stop: int) -> int:
-        """Return a lower bound, from names alone: 0 if the range may be complete or the store can't list."""
+        """Return a lower bound, by names: 0 if the range may be complete or the store can't list."""
         num_files = -(-stop // self._chunk_items) - start // self._chunk_items
         most_present = num_files - min(_MOST_FILL_FILES, _MOST_FILL_ITEMS // self._chunk_items + 2)
         if most_present <= 0:
@@ -496,7 +496,7 @@ class ChunkArray:
             hint="Read smaller ranges",
         )
 
-    # --- what is wrong -------------------------------------------------------------------------------------------
+    # --- problems ------------------------------------------------------------------------------------------------
 
     def _scan(self, number: int) -> Iterator[NDArray[Any]]:
         meta = self.meta

@@ -1,7 +1,7 @@
 """From stored bytes to items: whole chunks, and single blocks of Blosc-1 frames. No files here.
 
 Sizes in the bytes are compared with the metadata before anything is allocated, so a chunk never takes more memory than
-the metadata say. zlib and gzip are Python's own; blosc, lz4 and zstd are decoded by numcodecs.
+recorded there. zlib and gzip are Python's own; blosc, lz4 and zstd are decoded by numcodecs.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Damage(Exception):
 
 
 def decode(chain: Chain, data: Buffer, num_items: int) -> NDArray[Any]:
-    """[num_items], in the stored byte order if there is no delta.
+    """Return the items, [num_items], in the stored byte order unless they are differences.
 
     Args:
         chain: how the items became bytes.
@@ -250,7 +250,7 @@ def parse_blosc_head(data: Buffer, num_bytes: int, stored_bytes: int) -> BloscHe
 
 
 def parse_blosc_blocks(head: BloscHead, data: Buffer) -> IntArray:
-    """int64[n_blocks, 2]: stored `(start, stop)` of each block, from the start of the frame; raises `Damage`.
+    """Return `(start, stop)` of each block in the frame, int64[n_blocks, 2]; raise `Damage`.
 
     Args:
         head: the header.
@@ -269,7 +269,7 @@ def parse_blosc_blocks(head: BloscHead, data: Buffer) -> IntArray:
 
 
 def decode_blosc_block(head: BloscHead, block: int, data: Buffer) -> Bytes:
-    """uint8[n_bytes]: one block, decoded through a frame that holds it alone; raises `Damage`.
+    """Return one block, uint8[n_bytes], decoded through a frame of its own; raise `Damage`.
 
     Args:
         head: header of the whole frame.

@@ -37,8 +37,7 @@ class ShardIndex:
 
     Attributes:
         places: int64[n_cells, 2]: first byte and length of each; -1 and 0 for one that is not stored.
-        flat_cells: the first so many lie back to back from the first one on, uncompressed, and no other is stored;
-            None where that is not so.
+        flat_cells: number of stored chunks, if they are the first ones, back to back and uncompressed; else None.
     """
 
     places: IntArray
@@ -140,10 +139,10 @@ class ChunkFiles:
             self._meta_file.require_same()
 
     def run(self, number: int) -> tuple[int, int]:
-        """`(first byte, items)`: where the items of an uncompressed file stand back to back; no items: nowhere.
+        """Return `(first byte, items)` of the items that an uncompressed file holds back to back; `(0, 0)` without any.
 
         Raises:
-            NotFound: a shard is missing; files without shards are not looked at.
+            NotFound: a shard is missing; files without shards aren't checked.
             Damage: a shard's index is damaged.
         """
         if self.meta.shard is None:
@@ -155,7 +154,7 @@ class ChunkFiles:
         return int(index.places[0, 0]), index.flat_cells * self.meta.cell_items
 
     def _state_size(self, number: int) -> None:
-        """Say how large a file of items that stand as they are must be, where that would be asked for."""
+        """Announce the size of a file of unchanged items to a store that would request it."""
         if self._far is not None and number not in self._stated:
             if len(self._stated) >= _MOST_STATED:
                 self._stated.clear()

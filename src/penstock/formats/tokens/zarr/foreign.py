@@ -22,7 +22,7 @@ _SCAN_ITEMS = 1 << 20
 
 
 class ForeignArray:
-    """As `ChunkArray`, at zarr-python's speed and with its memory: a few chunks at a time. Local files only."""
+    """`ChunkArray` by zarr-python, with its speed and memory: a few chunks at a time. Local files only."""
 
     __slots__ = ("_args", "_array", "_folder", "_store", "meta")
 
@@ -37,7 +37,7 @@ class ForeignArray:
         return (ForeignArray, self._args)
 
     def read(self, start: int, stop: int, shift: int = 0) -> NDArray[Any]:
-        """[stop - start]: items `[start, stop)`, shifted right by so many bits.
+        """Return items `[start, stop)`, shifted right by `shift` bits.
 
         Raises:
             Unsupported: zarr-python can't open it.
@@ -71,7 +71,7 @@ class ForeignArray:
             yield fault("chunk.decode", Corrupt, self._folder, error.what, AGAIN, None, str(error.found))
 
     def extents(self, start: int, stop: int) -> Iterator[Extent]:
-        """Yield no ranges: only zarr-python knows them."""
+        """Yield no ranges: zarr-python doesn't report them."""
         yield from ()
 
     def problem(self) -> Problem | None:

@@ -1,4 +1,4 @@
-"""Zarr metadata, versions 2 and 3: what one-dimensional arrays of numbers and their groups need. No files here."""
+"""Zarr metadata of one-dimensional arrays of numbers and their groups, versions 2 and 3. No files here."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ class ArrayMeta:
 
     Attributes:
         zarr_format: 2 or 3.
-        num_items: its length.
+        num_items: length of the array.
         chunk_items: items of a chunk, which is one file.
-        dtype: of the items, in the machine's byte order.
-        fill: the item that missing chunks hold; None if they may not be missing.
+        dtype: dtype of the items, in the machine's byte order.
+        fill: item of missing chunks; None if they may not be missing.
         chain: chain of a chunk, or of an inner chunk if there are shards.
-        shard: how chunks are cut further.
-        key_start, key_end: what file names begin with, before the number, and what follows it.
-        foreign: what only zarr-python can read, in words; None where everything is read here.
+        shard: inner chunks of a chunk.
+        key_start, key_end: parts of file names before and after the number.
+        foreign: the part that only zarr-python can read, in words; None if everything is read here.
     """
 
     zarr_format: int
@@ -126,7 +126,7 @@ class ArrayMeta:
         return f"{self.key_start}{number}{self.key_end}"
 
 
-# --- what the files hold -------------------------------------------------------------------------------------------
+# --- content of files ----------------------------------------------------------------------------------------------
 
 
 class _Named(msgspec.Struct):

@@ -1,7 +1,7 @@
 """Many mapped files as one array, so that a batch of windows is one copy, whatever files contain them.
 
-Mappings stand anywhere in memory. A view that begins at the lowest one and ends behind the highest one holds them all,
-and whatever else lies in between. Only windows that lie within one mapping may be taken from it.
+Mappings can be anywhere in memory. One view, from the lowest to the highest mapping, includes them all, and the memory
+between them. Only windows inside one mapping may be taken from it.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class MappedSpan:
     """Windows over mapped arrays of one dtype and one length; thread-safe, as arrays are only ever added.
 
     Args:
-        dtype: of all arrays.
-        items: length of each.
+        dtype: dtype of all arrays.
+        items: length of each array.
 
     Attributes:
-        places: number of an array → where it begins, counted in items from address 0.
+        places: number of an array → its start, in items from address 0.
     """
 
     __slots__ = ("_arrays", "_dtype", "_items", "_view", "places")
@@ -45,12 +45,12 @@ class MappedSpan:
         self.places[number] = place
 
     def gather(self, places: IntArray, length: int, out: NDArray[Any] | None) -> NDArray[Any] | None:
-        """[len(places), length]: the window at each place; None if one copy isn't possible.
+        """Return the window at each place, [len(places), length]; None if one copy isn't possible.
 
         Args:
-            places: of each window's first item; all `length` items lie in an array that was added.
+            places: place of each window's first item; each window is inside one added array.
             length: at least 1.
-            out: where to; a new array by default.
+            out: array to fill; a new one by default.
         """
         count = len(self._arrays)
         view = self._view
@@ -61,7 +61,7 @@ class MappedSpan:
             return None
         if out is None:
             return view[3][index]
-        # In slices, so that what lies between the files and `out` stays in the processor's cache.
+        # In slices, so that intermediate data stays in the processor's cache.
         for first in range(0, len(index), _ROWS):
             out[first : first + _ROWS] = view[3][index[first : first + _ROWS]]
         return out
