@@ -162,8 +162,8 @@ def pieces(begins: IntArray, start: int, stop: int) -> list[tuple[int, int, int]
         start: first of the range.
         stop: its end.
     """
-    first = int(np.searchsorted(begins, start, side="right")) - 1
-    last = int(np.searchsorted(begins, stop, side="left"))
+    first = int(begins.searchsorted(start, "right")) - 1
+    last = int(begins.searchsorted(stop))
     bounds = begins[first : last + 1].tolist()
     return [
         (first + place, max(start - low, 0), min(stop, high) - low)

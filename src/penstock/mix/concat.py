@@ -19,7 +19,6 @@ from penstock._access import (
     prefetch_of,
     prefetch_parts,
     samples_of,
-    token_extents,
 )
 from penstock._arrays import as_index, as_indices, groups, scatter
 from penstock._digest import digest, kept_key
@@ -29,7 +28,6 @@ from penstock._tokens import (
     Hidden,
     Plane,
     document_flags,
-    fill_windows,
     had_eos_borders,
     join_hidden,
     pieces,
@@ -42,8 +40,9 @@ from penstock.errors import ConfigError, NotFound
 from penstock.mix._branches import Widths, common, widened
 from penstock.node.blocks import Blocks, blocks_of, joined, preferred_mode
 from penstock.node.over import Finder, SourceNode
+from penstock.node.tokens import JoinedSources
 from penstock.store.derived import DerivedCache, Put
-from penstock.types import Batch, Extent, IntArray, MediaMetadata, Place, Sample, Schema, TokenArray
+from penstock.types import Batch, IntArray, MediaMetadata, Place, Sample, Schema, TokenArray
 
 _STARTS_VERSION = "concat-starts-1"
 _DERIVED_DOCS = 1 << 22
@@ -329,10 +328,10 @@ class ConcatTokens(ConcatSource):
 
     def __init__(self, sources: tuple[TokenSource, ...]) -> None:
         super().__init__(sources)
-        self._token_starts = running([source.num_tokens for source in sources])
+        self.ids = JoinedSources(running([source.num_tokens for source in sources]), sources)
         self._doc_starts: IntArray | None = None
         extents = all(capability(source, "token_extent") is not None for source in sources)
-        self.token_extent = self._token_extent if extents else None
+        self.token_extent = self.ids.extents if extents else None
         masked = any(capability(source, "stored_tokens") is not None for source in sources)
         self.stored_tokens = self._stored_tokens if masked else None
 
@@ -357,7 +356,7 @@ class ConcatTokens(ConcatSource):
     @property
     def num_tokens(self) -> int:
         """Tokens in all."""
-        return int(self._token_starts[-1])
+        return self.ids.num_tokens
 
     @property
     def doc_starts(self) -> IntArray:
@@ -395,23 +394,16 @@ class ConcatTokens(ConcatSource):
 
     def tokens(self, start: int, stop: int) -> TokenArray:
         """Return the tokens `[start, stop)`, uint[stop - start]; a copy only if they span sources."""
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
-        runs = [self.sources[child].tokens(low, high) for child, low, high in pieces(self._token_starts, start, stop)]
-        if len(runs) == 1:
-            return runs[0]
-        return _read_only(np.concatenate([np.empty(0, dtype=self.dtype), *runs]))
+        return self.ids.tokens(start, stop)
 
     def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
         """Return one window per row, uint[len(starts), length], written into `out` if given; one call per source."""
-        if out is None:
-            out = np.empty((len(starts), length), dtype=self.dtype)
-        return self.gather_by(lambda child: self.sources[child].gather, starts, out)
+        return self.ids.gather(starts, length, out)
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         """Return bool[len(starts), length]: whether each token of the windows starts a document."""
         flags = np.empty((len(starts), length), np.bool_)
-        return self.gather_by(lambda child: partial(document_flags, self.sources[child]), starts, flags)
+        return self.ids.fill(lambda source: partial(document_flags, source), starts, flags)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_doc_starts": None}
@@ -422,15 +414,15 @@ class ConcatTokens(ConcatSource):
 
     def _own_starts(self) -> Iterator[IntArray]:
         """Yield `doc_starts` in runs."""
-        for source, begin in zip(self.sources, self._token_starts.tolist(), strict=False):
+        for source, begin in zip(self.sources, self.ids.begins.tolist(), strict=False):
             for first in range(0, len(source), _RUN_DOCS):
                 yield source.doc_starts[first : min(len(source), first + _RUN_DOCS)] + begin
-        yield self._token_starts[-1:]
+        yield self.ids.begins[-1:]
 
     @cached_property
     def _as_stored(self) -> tuple[ConcatTokens, Hidden]:
         pairs = [stored_tokens(source) for source in self.sources]
-        begins = self._token_starts.tolist()
+        begins = self.ids.begins.tolist()
         hidden = [
             (NO_RUNS if one is None else one).shifted(begin) for (_, one), begin in zip(pairs, begins, strict=False)
         ]
@@ -440,24 +432,6 @@ class ConcatTokens(ConcatSource):
         """Return the stored tokens, only for borders, and which of them are hidden."""
         return self._as_stored
 
-    def _token_extent(self, start: int, stop: int, /) -> tuple[Extent, ...]:
-        """Return the file ranges of the tokens `[start, stop)`."""
-        runs = pieces(self._token_starts, start, stop)
-        return tuple(chain(*(token_extents(self.sources[child], low, high) or () for child, low, high in runs)))
-
-    def gather_by(
-        self, reader: Callable[[int], Callable[[IntArray, int], NDArray[V]]], starts: IntArray, out: NDArray[V]
-    ) -> NDArray[V]:
-        """Fill `out` with each source's own reader; rows that span sources are read piecewise."""
-        length = out.shape[1]
-        starts = as_indices(starts, self.num_tokens - length + 1)
-
-        def read(child: int, first: IntArray, length: int) -> tuple[NDArray[V]]:
-            return (reader(child)(first, length),)
-
-        fill_windows(self._token_starts, read, starts, (out,))
-        return out
-
 
 @dataclass(frozen=True, slots=True)
 class _JoinedPlane:
@@ -466,17 +440,14 @@ class _JoinedPlane:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return self._of(0).dtype
+        return planes_of(self.source.sources[0])[self.name].dtype
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         return self.gather(np.array([start]), stop - start)[0]
 
     def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
         values = np.empty((len(starts), length), self.dtype)
-        return self.source.gather_by(lambda child: self._of(child).gather, starts, values)
-
-    def _of(self, child: int) -> Plane:
-        return planes_of(self.source.sources[child])[self.name]
+        return self.source.ids.fill(lambda source: planes_of(source)[self.name].gather, starts, values)
 
 
 def _planes_said(source: Any) -> str | None:

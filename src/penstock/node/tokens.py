@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._access import capability
+from penstock._access import capability, token_extents
 from penstock._arrays import as_indices
-from penstock._tokens import Plane, checked_starts, document_flags, flags_of_starts, had_eos_borders, pieces, planes_of
+from penstock._tokens import (
+    Plane,
+    checked_starts,
+    document_flags,
+    fill_windows,
+    flags_of_starts,
+    had_eos_borders,
+    pieces,
+    planes_of,
+)
+from penstock.abc import TokenSource
 from penstock.node.over import SourceNode, SourceOver
-from penstock.types import IntArray, Sample, Schema, TokenArray
+from penstock.types import Extent, IntArray, Sample, Schema, TokenArray
+
+T = TypeVar("T", bound=np.generic)
 
 Read = Callable[[int, int], NDArray[Any]]
 """Function that returns the values of the tokens `[start, stop)`."""
@@ -116,6 +128,95 @@ class PlaneOver:
 
     def gather(self, starts: IntArray, length: int) -> NDArray[Any]:
         return self.overlay.gather(self.plane.gather, starts, length)
+
+
+class JoinedIds:
+    """Ids of several pieces, one after another.
+
+    Args:
+        begins: first token of each piece, and the number of tokens: int64[n + 1].
+    """
+
+    def __init__(self, begins: IntArray) -> None:
+        self.begins = begins
+        self.num_tokens = int(begins[-1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Dtype of the ids: uint8, uint16 or uint32."""
+        raise TypeError(type(self).__name__)
+
+    def piece(self, number: int) -> tuple[Any, int]:
+        """Return the ids that contain a piece, and the start of the piece in them."""
+        raise TypeError(type(self).__name__)
+
+    def tokens(self, start: int, stop: int) -> TokenArray:
+        """Return uint[stop - start], read-only; a copy only if they span pieces."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        found = [ids.tokens(low, high) for ids, low, high in self.runs(start, stop)]
+        joined = found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
+        joined.flags.writeable = False
+        return joined
+
+    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
+        """Return one window per row, uint[len(starts), length], by one call per piece."""
+        starts = checked_starts(starts, length, self.num_tokens)
+        if out is not None and out.shape != (len(starts), length):
+            raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
+        if len(starts):
+            first = int(np.searchsorted(self.begins, int(starts.min()), side="right")) - 1
+            if first < len(self.begins) - 1 and int(starts.max()) + length <= self.begins[first + 1]:
+                ids, place = self.piece(first)
+                return ids.gather(starts + (place - self.begins[first]), length, out)
+        rows = np.empty((len(starts), length), self.dtype) if out is None else out
+        return self._fill(lambda ids: ids.gather, starts, rows)
+
+    def fill(self, gather_of: Callable[[Any], Gather], starts: IntArray, out: NDArray[T]) -> NDArray[T]:
+        """Fill windows, [k, length], by one call per piece of the function that `gather_of` returns for its ids."""
+        return self._fill(gather_of, checked_starts(starts, out.shape[1], self.num_tokens), out)
+
+    def _fill(self, gather_of: Callable[[Any], Gather], starts: IntArray, out: NDArray[T]) -> NDArray[T]:
+        def read(number: int, starts: IntArray, length: int) -> tuple[NDArray[Any]]:
+            ids, place = self.piece(number)
+            return (gather_of(ids)(starts + place, length),)
+
+        fill_windows(self.begins, read, starts, (out,))
+        return out
+
+    def extent(self, start: int, stop: int) -> Extent:
+        """Return the first file range of tokens `[start, stop)`."""
+        return self.extents(start, stop)[0]
+
+    def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
+        """Return the file ranges of tokens `[start, stop)`."""
+        if not 0 <= start <= stop <= self.num_tokens:
+            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
+        return tuple(one for ids, low, high in self.runs(start, stop) for one in ids.extents(low, high))
+
+    def runs(self, start: int, stop: int) -> Iterator[tuple[Any, int, int]]:
+        """Yield the ids of each piece with a part of `[start, stop)`, and the part's range in them."""
+        for number, low, high in pieces(self.begins, start, stop):
+            ids, place = self.piece(number)
+            yield ids, place + low, place + high
+
+
+class JoinedSources(JoinedIds):
+    """Tokens of several sources, one after another."""
+
+    def __init__(self, begins: IntArray, sources: Sequence[TokenSource]) -> None:
+        super().__init__(begins)
+        self._sources = sources
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self._sources[0].dtype
+
+    def piece(self, number: int) -> tuple[TokenSource, int]:
+        return self._sources[number], 0
+
+    def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
+        return tuple(one for source, *run in self.runs(start, stop) for one in token_extents(source, *run) or ())
 
 
 class TokenNode(SourceNode):

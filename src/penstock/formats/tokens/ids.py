@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._tokens import checked_starts, fill_windows, pieces
+from penstock._tokens import checked_starts
 from penstock.errors import Corrupt
 from penstock.formats.tokens.common import TokenFile
+from penstock.node.tokens import JoinedIds
 from penstock.store.base import Store
 from penstock.store.fingerprint import OpenedFile
 from penstock.types import Extent, IntArray, ReadMode, TokenArray
@@ -144,69 +144,6 @@ def _to_uint32(values: NDArray[Any], limit: int) -> NDArray[np.uint32] | None:
     return ids if values.dtype.kind in "iu" or bool((ids == values).all()) else None
 
 
-class JoinedIds:
-    """Ids of several pieces, one after another.
-
-    Args:
-        begins: first token of each piece, and the number of tokens: int64[n + 1].
-    """
-
-    def __init__(self, begins: IntArray) -> None:
-        self.begins = begins
-        self.num_tokens = int(begins[-1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the ids: uint8, uint16 or uint32."""
-        raise TypeError(type(self).__name__)
-
-    def piece(self, number: int) -> tuple[Any, int]:
-        """Return the ids that contain a piece, and the start of the piece in them."""
-        raise TypeError(type(self).__name__)
-
-    def tokens(self, start: int, stop: int) -> TokenArray:
-        """Return uint[stop - start], read-only; a copy only if they span pieces."""
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
-        found = [ids.tokens(low, high) for ids, low, high in self._runs(start, stop)]
-        joined = found[0] if len(found) == 1 else np.concatenate([np.empty(0, self.dtype), *found])
-        joined.flags.writeable = False
-        return joined
-
-    def gather(self, starts: IntArray, length: int, out: TokenArray | None = None) -> TokenArray:
-        """Return one window per row, uint[len(starts), length], by one call per piece."""
-        starts = checked_starts(starts, length, self.num_tokens)
-        if out is not None and out.shape != (len(starts), length):
-            raise ValueError(f"out has shape {out.shape}, expected {(len(starts), length)}")
-        if len(starts):
-            first = int(np.searchsorted(self.begins, int(starts.min()), side="right")) - 1
-            if first < len(self.begins) - 1 and int(starts.max()) + length <= self.begins[first + 1]:
-                ids, place = self.piece(first)
-                return ids.gather(starts + (place - self.begins[first]), length, out)
-        rows = np.empty((len(starts), length), self.dtype) if out is None else out
-        fill_windows(self.begins, self._read_windows, starts, (rows,))
-        return rows
-
-    def extent(self, start: int, stop: int) -> Extent:
-        """Return the first file range of tokens `[start, stop)`."""
-        return self.extents(start, stop)[0]
-
-    def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
-        """Return the file ranges of tokens `[start, stop)`."""
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens [{start}, {stop}) are not all in [0, {self.num_tokens})")
-        return tuple(one for ids, low, high in self._runs(start, stop) for one in ids.extents(low, high))
-
-    def _runs(self, start: int, stop: int) -> Iterator[tuple[Any, int, int]]:
-        for number, low, high in pieces(self.begins, start, stop):
-            ids, place = self.piece(number)
-            yield ids, place + low, place + high
-
-    def _read_windows(self, number: int, starts: IntArray, length: int) -> tuple[TokenArray]:
-        ids, place = self.piece(number)
-        return (ids.gather(starts + place, length),)
-
-
 class PickedIds(JoinedIds):
     """Runs of other ids, in any order.
 
@@ -243,6 +180,6 @@ class PickedIds(JoinedIds):
 
     def extent(self, start: int, stop: int) -> Extent:
         """Return the file range of tokens `[start, stop)`, up to the end of the first run."""
-        runs = self._runs(start, max(stop, min(start + 1, self.num_tokens)))
+        runs = self.runs(start, max(stop, min(start + 1, self.num_tokens)))
         _, first, last = next(runs, (None, 0, 0))
         return self._ids.extent(first, min(last, first + stop - start))

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock._access import place_of, token_extents
+from penstock._access import place_of
 from penstock._arrays import as_index, as_indices, scatter
 from penstock._tokens import checked_starts, document_flags, fill_windows, pieces, running
 from penstock._tree import line
@@ -35,13 +35,13 @@ from penstock.formats.tokens.folder.files import (
 from penstock.formats.tokens.folder.found import FoundFiles, find_token_files
 from penstock.formats.tokens.folder.index import INDEX_NAME
 from penstock.formats.tokens.folder.side import NAME, ListedFiles, folder_digest, folder_facts
-from penstock.formats.tokens.ids import JoinedIds
 from penstock.formats.tokens.proof import all_documents
 from penstock.formats.tokens.source import StoredTokens
+from penstock.node.tokens import JoinedIds, JoinedSources
 from penstock.store.base import Store
 from penstock.store.derived import Put
 from penstock.store.fingerprint import files_key
-from penstock.types import Batch, Extent, Finding, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
+from penstock.types import Batch, Finding, IntArray, Manifest, OpenOptions, Place, Sample, TokenArray
 
 _SMALL_DOCUMENTS = 1 << 13  # put together in less time than a lock and a new file take
 
@@ -70,11 +70,11 @@ def _open_listed(store: Store, path: str, options: OpenOptions) -> TokenFilesSou
     return TokenFilesSource(store, path, options, listed, f"{root}/{INDEX_NAME}")
 
 
-class _FolderIds(JoinedIds):
+class _FolderIds(JoinedSources):
     """Tokens of all files, which must have the dtype of the first one."""
 
     def __init__(self, source: TokenFilesSource) -> None:
-        super().__init__(running(source.listed.tokens))
+        super().__init__(running(source.listed.tokens), ())
         self._source = weakref.proxy(source)
 
     @property
@@ -83,9 +83,6 @@ class _FolderIds(JoinedIds):
 
     def piece(self, number: int) -> tuple[TokenSource, int]:
         return self._source.file(number), 0
-
-    def extents(self, start: int, stop: int) -> tuple[Extent, ...]:
-        return tuple(one for file, low, high in self._runs(start, stop) for one in token_extents(file, low, high) or ())
 
 
 class TokenFilesSource(StoredTokens):
@@ -248,10 +245,8 @@ class TokenFilesSource(StoredTokens):
 
     def gather_starts(self, starts: IntArray, length: int) -> NDArray[np.bool_]:
         """Return bool[len(starts), length]: whether each token of the windows starts a document."""
-        starts = checked_starts(starts, length, self.num_tokens)
         flags = np.empty((len(starts), length), np.bool_)
-        fill_windows(self.ids.begins, self._read_flags, starts, (flags,))
-        return flags
+        return self.ids.fill(lambda file: partial(document_flags, file), starts, flags)
 
     def place_of(self, index: int, /) -> Place:
         """Return the place of the document in its file."""
@@ -323,9 +318,6 @@ class TokenFilesSource(StoredTokens):
         flags = np.empty((len(starts), length), np.bool_)
         fill_windows(self.ids.begins, self._read_flagged, starts, (rows, flags))
         return rows, flags
-
-    def _read_flags(self, file: int, starts: IntArray, length: int) -> tuple[NDArray[Any], ...]:
-        return (document_flags(self.file(file), starts, length),)
 
     def _read_flagged(self, file: int, starts: IntArray, length: int) -> tuple[NDArray[Any], ...]:
         source: Any = self.file(file)

@@ -9,10 +9,11 @@ import numpy as np
 
 from penstock._tokens import running
 from penstock.errors import Unsupported
-from penstock.formats.tokens.ids import FileIds, JoinedIds, ids_dtype
+from penstock.formats.tokens.ids import FileIds, ids_dtype
 from penstock.formats.tokens.litdata.chunks import read_items, read_offsets
 from penstock.formats.tokens.litdata.index import Chunk, Index, damaged
 from penstock.formats.tokens.litdata.leaves import stored_dtype
+from penstock.node.tokens import JoinedIds
 from penstock.store.base import Store
 from penstock.store.memory import MemoryStore
 from penstock.types import Extent, IntArray, ReadMode
