@@ -66,6 +66,9 @@ class Column:
     whole: float | None = None
     """Value of a full meter."""
 
+    is_drawn: bool = True
+    """Whether a plot shows it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Table:

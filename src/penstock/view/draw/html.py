@@ -160,7 +160,8 @@ def _plot(one: Plot, has_scripts: bool) -> Markup:
     columns = one.table.columns
     head = tag("tr", [tag("th", column.title, class_="num") for column in columns])
     rows = [
-        tag("tr", [tag("td", words_of(value, column.kind), class_="num", data_v=value if has_scripts else None)
+        tag("tr", [tag("td", words_of(value, column.kind), class_="num",
+                       data_v=value if has_scripts and column.is_drawn else None)
                    for value, column in zip(row, columns, strict=True)])
         for row in one.table.rows
     ]  # fmt: skip

@@ -30,17 +30,17 @@ def plot(
         odd: numbers of shards that stand out.
     """
     if kind in ("bars", "shards"):
-        return _bars(kind, rows, label, names[-1], odd)
+        return _bars(kind, rows, label, odd)
     return _lines(names, rows, label, marks, percent=percent, stacked=kind == "areas")
 
 
-def _bars(kind: str, rows: Sequence[Sequence[Any]], label: str, unit: str, odd: Sequence[int]) -> Markup:
+def _bars(kind: str, rows: Sequence[Sequence[Any]], label: str, odd: Sequence[int]) -> Markup:
     most = max((row[2] if kind == "bars" else row[3] for row in rows), default=0) or 1
     bars: list[Child] = []
     for at, (start, stop, low, *rest) in enumerate(rows):
-        high = rest[0] if kind == "shards" else low
+        high: int = rest[0] if kind == "shards" else low
         number = count(high) if low == high else f"{count(low)} to {count(high)}"
-        label_of_bar = f"{_range(start, stop)}: {number} {unit}"
+        label_of_bar = f"{_range(start, stop)}: {number} samples"
         is_odd = any(start <= one <= stop for one in odd)
         bars.append(_bar(at, _HEIGHT * high / most, label_of_bar, "odd" if is_odd else "bar"))
         if low < high:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 from urllib.parse import quote
 
@@ -94,8 +95,9 @@ def _amount(label: str, figure: Figure, kind: Any = "count") -> Amount:
 def lengths(one: Overview, of: Lengths, csv: str | None = None) -> Section:
     """Return the histogram of lengths with percentiles."""
     unit: Kind = "bytes" if of.unit == "bytes" else "count"
-    columns = [Column("from"), Column("to"), Column("samples", "count")]
-    rows = [(each.start, each.stop, each.count) for each in of.bins]
+    columns = [Column("from"), Column("to"), Column("samples", "count"), Column("cumulative", "share", is_drawn=False)]
+    so_far = list(accumulate(each.count for each in of.bins))
+    rows = [(each.start, each.stop, each.count, sum_ / so_far[-1]) for each, sum_ in zip(of.bins, so_far, strict=True)]
     plot = Plot("bars", "Lengths", "samples", Table(columns, rows), csv=csv)
     named = [("mean", round(of.mean)), *((_QUANTILES.get(at, f"{at * 100:g}%"), value) for at, value in of.quantiles)]
     quantiles = Figures([Amount(name, value, unit) for name, value in named])

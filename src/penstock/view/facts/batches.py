@@ -318,5 +318,7 @@ def _fields(run: OpenedRun, origins: list[Origin], count: int) -> tuple[BatchFie
         is_array = dtype is not None and hasattr(column, "shape")
         shape = (count, *(int(size) for size in column.shape[1:])) if is_array else (count, None)
         kind = "array" if is_array else type(column[0]).__name__ if len(column) else "list"
-        made.append(BatchField(recordable(str(name)), kind, str(dtype) if is_array else None, shape))
+        if not is_array and len(column):  # arrays of different lengths, such as cu_seqlens
+            dtype = getattr(column[0], "dtype", None)
+        made.append(BatchField(recordable(str(name)), kind, None if dtype is None else str(dtype), shape))
     return tuple(made)

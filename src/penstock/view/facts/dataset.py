@@ -98,7 +98,7 @@ def overview(opened: Opened, *, fingerprint: bool = True) -> Overview:
     samples = samples_of(opened, size_bytes)
     known = samples.value is not None
     is_local = opened.place is None or opened.place.is_local
-    lengths = lengths_of(source, samples.value, size_bytes=size_bytes, is_local=is_local) if known else None
+    lengths = lengths_of(source, samples.value, size_bytes=size_bytes, is_local=is_local, fine=True) if known else None
     return Overview(
         name=opened.name,
         format=opened.format,
