@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from urllib.parse import quote
@@ -30,6 +32,7 @@ _CODE_NAMES = (
 )  # fmt: skip
 _CODE_STARTS = ("import ", "from ", "def ", "class ", "return ", "const ", "let ", "func ", "fn ", "//", "/*", "<")
 _OPEN = 2
+_CELL, _VALUE, _MOST_VALUES, _LEAST_ROWS, _BARS = 200, 16, 3, 8, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +283,60 @@ def _json(node: JsonNode, depth: int = 0) -> Markup:
     more = tag("span", f" … {count(node.more)} more characters", class_="n") if node.more and not empty else None
     kind = "n" if empty else "s" if node.kind == "string" else f"v {node.kind}"
     return tag("div", name, tag("span", empty or node.text, class_=kind), more, class_="leaf")
+
+
+# --- rows of a table ---------------------------------------------------------------------------------------------
+
+
+def cell_of(one: Panel) -> str:
+    """Return a part as the text of a cell, with `…` if it is cut."""
+    node = one.tree
+    text = one.text if node is None else node.text if not node.children else f"{node.kind} of {node.of:,}"
+    is_cut = len(text) > _CELL or one.is_cut or (node is not None and not node.children and node.more > 0)
+    return text[:_CELL] + (" …" if is_cut else "")
+
+
+def summary_of(rows: Sequence[Panels], name: str, find: str) -> Markup | None:
+    """Return a small histogram of a column of numbers, or the most frequent values of other columns.
+
+    Args:
+        rows: the shown samples.
+        name: name of the column.
+        find: address of the search, to which frequent values lead.
+    """
+    parts = [part for row in rows for part in row.panels if part.name == name and part.kind in ("text", "json")]
+    texts = [cell_of(part) for part in parts]
+    if len(texts) < _LEAST_ROWS:
+        return None
+    if all(part.tree is not None and part.tree.kind == "number" for part in parts):
+        values = [float(text) for text in texts if text[:1] in "-0123456789"]
+        return _small_histogram([value for value in values if math.isfinite(value)])
+    common = [(text, number) for text, number in Counter(texts).most_common(_MOST_VALUES) if number > 1]
+    if 2 * len(set(texts)) > len(texts) or not common:
+        return None
+    links: list[Child] = []
+    for text, number in common:
+        where = f"{name} == {text!r}"
+        is_exact = name.isidentifier() and not text.endswith("…") and all(part.kind == "text" for part in parts)
+        href = f"{find}{'&' if '?' in find else '?'}where={quote(where, safe='')}" if is_exact else None
+        label = (tag("bdi", printable(text[:_VALUE] + ("…" if len(text) > _VALUE else ""))), f" {number:,}")
+        links.append(tag("a", label, href=href, title=f"Find all samples with {where}") if href else tag("span", label))
+    return tag("span", links, class_="values")
+
+
+def _small_histogram(values: Sequence[float]) -> Markup | None:
+    low, high = min(values, default=0.0), max(values, default=0.0)
+    if low == high or not math.isfinite(high - low):
+        return None
+    counts = [0] * _BARS
+    for value in values:
+        counts[min(_BARS - 1, int(_BARS * ((value - low) / (high - low))))] += 1
+    top = max(counts)
+    path = "".join(f"M{at} {top}v-{number}h.9v{number}z" for at, number in enumerate(counts) if number)
+    label = f"{low:g} to {high:g} in these {len(values):,} rows"
+    shown = tag("svg", tag("path", d=path), viewBox=f"0 0 {_BARS} {top}", preserveAspectRatio="none",
+                class_="spark", role="img", aria_label=label)  # fmt: skip
+    return tag("span", shown, title=label)
 
 
 # --- tokens ------------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ def _templates() -> Any:
     }
     made.globals |= {
         "about_tokens": samples.about_tokens,
+        "cell_of": samples.cell_of,
         "command": command,
         "comparison": sections.comparison,
         "content": samples.content,
@@ -60,6 +61,7 @@ def _templates() -> Any:
         "origin_of": samples.origin_of,
         "panels": samples.panels,
         "side_by_side": sections.side_by_side,
+        "summary_of": samples.summary_of,
         "token_key": samples.token_key,
         "tokens_of": samples.tokens_of,
         "version": __version__,

@@ -184,6 +184,22 @@
     window.scrollTo(0, top - (before - document.documentElement.scrollHeight));
   }
 
+  // --- tables: sort the rows that are shown ---
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest?.("[data-sort]");
+    if (!button) return;
+    const cell = button.closest("th"), head = [...cell.parentElement.children], at = head.indexOf(cell);
+    const body = one("tbody", cell.closest("table")), falls = cell.getAttribute("aria-sort") === "ascending";
+    head.forEach((other) => other.removeAttribute("aria-sort"));
+    cell.setAttribute("aria-sort", falls ? "descending" : "ascending");
+    const value = (row) => {
+      const text = row.children[at]?.textContent.trim() ?? "", number = Number(text.replaceAll(",", ""));
+      return text !== "" && Number.isFinite(number) ? number : text;
+    };
+    const order = (a, b) => typeof a !== typeof b ? (typeof a === "number" ? -1 : 1) : a < b ? -1 : a > b ? 1 : 0;
+    body.append(...[...body.rows].sort((a, b) => order(value(a), value(b)) * (falls ? -1 : 1)));
+  });
+
   // --- the rail ---
   for (const rail of all("[data-rail]")) {
     const output = one("output", rail.form);
