@@ -42,7 +42,7 @@ TOKEN_FILE = re.compile(r"part-\d{5,}-[0-9a-f]+\.")
 
 @runtime_checkable
 class _KnowsSide(Protocol):
-    """Format whose side file isn't where the path and its kind suggest."""
+    """Format with its own rule for the path of side files."""
 
     def side_of(self, store: Store, path: str, options: OpenOptions, /) -> str: ...
 

@@ -50,7 +50,7 @@ class Exclusions:
 
     Attributes:
         indices: int64[k] ascending.
-        entries: the entry of each, whose index may be that in another split.
+        entries: the entry of each; its index may be that in another split.
         listed: the exclude list.
         mask_id: id that replaces excluded tokens; by default the EOS id, else 0.
         named: the list if it was passed instead of found next to the data; recipes name it too.
@@ -90,7 +90,7 @@ def exclusions(entries: Mapping[int, Entry], listed: ExcludeList, options: OpenO
 
 
 def nothing_excluded() -> Exclusions:
-    """Return the exclusions of data opened with `excludes=False`, so that its recipe says so."""
+    """Return the exclusions of data opened with `excludes=False`, for its recipe."""
     return Exclusions(np.empty(0, np.int64), (), NO_LIST, named=False)
 
 

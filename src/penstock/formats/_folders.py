@@ -19,7 +19,7 @@ LAST_FILES: dict[str, tuple[str, ...]] = {
     "folder": (".penstock",),
     "flat-tokens": (".zgroup", "zarr.json"),
 }
-"""Format whose dataset is a folder → files, one of which makes it visible in a store without folders."""
+"""Format of datasets in folders → files; one of them makes a dataset visible in a store without folders."""
 
 _MOST_LOOKED_AT = 1000
 _INDEXES = ("index.json", ".zgroup", "zarr.json", "state.json", "dataset_dict.json")
@@ -31,7 +31,7 @@ _DATA = (
 
 
 def last_file(name: str, store: Store, path: str) -> str | None:
-    """Return the file that makes the dataset of the format `name` at `path` visible; None if there is none."""
+    """Return the file that makes the dataset of the format `name` at `path` visible; None if it doesn't exist."""
     names = (f"{path.rstrip('/')}/{one}" for one in LAST_FILES.get(name, ()))
     return next((one for one in names if store.exists(one)), None)
 
@@ -96,7 +96,7 @@ def choose_default_split(path: str, names: Sequence[str]) -> str:
 def lacks_default_split(store: Store, path: str, names: Sequence[str]) -> bool:
     """Return whether the folder `train` exists but isn't one of the readable splits `names`.
 
-    Costs nothing if it is one of them or there are none, else one look or one request. Web servers can't tell.
+    Takes at most one look or one request. False for web servers, which can't list folders.
     """
     if not names or DEFAULT_SPLIT in names:
         return False

@@ -131,7 +131,7 @@ def _require_planes_read(chosen: Format, path: str, options: OpenOptions) -> Non
 
 
 def _require_arrays(path: str, options: OpenOptions) -> None:
-    from penstock.codec.parts import array_options  # with what it imports, only where it is asked for
+    from penstock.codec.parts import array_options  # imports image code, which most commands don't need
 
     array_options(options.decode)
     if options.raw:

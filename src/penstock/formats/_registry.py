@@ -27,10 +27,10 @@ class ByName(MetaPathFinder):
     """Finder of format modules by the name of the format, without that of its family.
 
     `import penstock.formats.pbin` returns the module `penstock.formats.tokens.pbin` itself, and likewise for its
-    submodules, so no module exists twice. Programs and pickled sources needn't know the families.
+    submodules, so no module exists twice, and pickles don't depend on the families.
 
     Args:
-        modules: format name → module; one that is there by its name alone needs no other.
+        modules: format name → module.
     """
 
     def __init__(self, modules: Mapping[str, str]) -> None:

@@ -65,7 +65,7 @@ class IdColumn(Protocol):
 
 @runtime_checkable
 class _HasIdColumns(Protocol):
-    """Source that knows its columns of lists of integers."""
+    """Source with columns of lists of integers."""
 
     def holds_ids(self, name: str, /) -> bool: ...
 
@@ -162,7 +162,7 @@ class ColumnTokens(TokenNode):
 
     Args:
         rows: the source.
-        only: the same with this column alone.
+        only: the same with only this column.
         shown: the dataset in errors.
         options: with `tokens_column, tokens_dtype, one_document, documents, eos_id, vocab_size, mask_column`.
         whole: with all columns, to name those that are dropped; by default `rows`.
@@ -497,7 +497,7 @@ class ColumnTokens(TokenNode):
 
 
 class ValueColumn:
-    """Column whose values are Python objects: arrays, lists of numbers, or bytes of a named dtype."""
+    """Column of Python objects: arrays, lists of numbers, or bytes of a named dtype."""
 
     def __init__(self, rows: Any, name: str, shown: str, dtype: str | None) -> None:
         self._rows = rows

@@ -76,7 +76,7 @@ class Marking:
         """Drop the padding of rows from `first` on, and find out which ids count.
 
         Raises:
-            Corrupt: values that can't be what their column says, or that aren't one per id.
+            Corrupt: values that contradict the name of their column, or aren't one per id.
             ConfigError: a column that isn't used would change something.
         """
         keep = np.ones(len(ids), np.bool_)
@@ -241,7 +241,7 @@ def require_mask_column(mask_column: str | None, tokens_column: str, path: str) 
 
 
 class _MaskedTokens(Protocol):
-    """Tokens whose mask is read row by row."""
+    """Tokens with a mask that is read row by row."""
 
     def read_mask(self, start: int, stop: int) -> NDArray[np.bool_]: ...
 

@@ -1,9 +1,8 @@
 """Starts of storage blocks: an array, or arithmetic if nearly all blocks have one size.
 
 A source without blocks is cut into even ones. At 10^12 samples these are 2.4·10^8, and an array of their starts would
-be
-2 GB in every process. So sources built on others pass on `storage_blocks()`, from which `block_starts`, the array of
-`SupportsBlocks`, is made on request.
+take 2 GB in every process. So sources built on others pass on `storage_blocks()`. `block_starts`, the array of
+`SupportsBlocks`, is made from it on request.
 """
 
 from __future__ import annotations

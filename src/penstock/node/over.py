@@ -1,9 +1,8 @@
 """Bases of sources and streams built on others: a class adds its kind, its parameters and its changes.
 
-Fingerprint, recipe, summary, printing and capabilities follow from the bases. A capability that is None is not
-supported, which makes isinstance() of its Protocol false. Optional attributes of foreign objects, which only implement
-a
-Protocol of `penstock.abc`, are read by `capability`, and nowhere else.
+Fingerprint, recipe, summary, printing and capabilities follow from the bases. A capability of None is unsupported, and
+makes isinstance() of its Protocol false. Optional attributes of foreign objects, which only implement a Protocol of
+`penstock.abc`, are read by `capability`, and nowhere else.
 """
 
 from __future__ import annotations
