@@ -370,10 +370,10 @@ def require_dataset(dataset: Any) -> None:
         raise ConfigError("not a dataset", found=type(dataset).__name__, expected=what)
 
 
-def use_cache(dataset: Any, cache_pool: Any) -> None:
+def use_cache(dataset: SavableDataset[Any], cache_pool: Any) -> None:
     if isinstance(dataset, EnergonDataset):
         dataset.encoder.cache = cache_pool
-    for one in getattr(dataset, "datasets", ()):
+    for one in dataset.datasets:
         use_cache(one, cache_pool)
 
 
@@ -404,7 +404,7 @@ _NOT_NEEDED: dict[str, Any] = {
     "checkpoint_every_sec": 60, "checkpoint_every_min_n_samples": None, "n_checkpoints": None,
     "gc_collect_every_n_steps": 10, "gc_freeze_at_start": True,
 }  # fmt: skip
-"""Options without effect → what the original does by default."""
+"""Options without effect → their default in the original."""
 
 
 def _pinning(pin_memory: bool | None) -> Callable[[Any], Any] | None:

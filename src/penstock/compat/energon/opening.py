@@ -120,7 +120,7 @@ def open_node(
 
     def crude(source: Source[Any], below: Any) -> Crude:
         kind, sample_class = _kind_of_join(source, below) if isinstance(below, Joined) else _kind_of(source)
-        _require_type(opening.sample_type, kind, sample_class, getattr(below, "path", None))
+        _require_type(opening.sample_type, kind, sample_class, below.path if isinstance(below, Leaf) else None)
         # The only part of a JSONL file is already parsed, and a dataset.yaml defines how parts are decoded.
         typed = typed_below(source)
         parsed = typed is not None or (isinstance(below, Leaf) and below.path.endswith(JSONL))

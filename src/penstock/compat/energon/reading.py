@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -19,6 +19,7 @@ from penstock.compat.energon.states import unknown_place
 from penstock.cook import Crude
 from penstock.errors import ResumeMismatch
 from penstock.load import Loader
+from penstock.load.batches import Batches
 from penstock.load.describe import describe
 from penstock.load.state import decode
 from penstock.load.workers import WorkerKind
@@ -54,7 +55,7 @@ class Reading:
         self._maker = maker
         self._ahead = ahead
         self._closed = False
-        self._iterator: Iterator[Any] | None = None
+        self._iterator: Batches | None = None
         self._accepted: list[Any] = []
         self.begin(0)
 
@@ -187,9 +188,8 @@ class Reading:
 
     def _stop(self) -> None:
         iterator, self._iterator = self._iterator, None
-        close: Callable[[], object] | None = getattr(iterator, "close", None)
-        if close is not None:
-            close()
+        if iterator is not None:
+            iterator.close()
 
 
 def _stored(source: Any) -> str:

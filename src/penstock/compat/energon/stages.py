@@ -70,7 +70,7 @@ class Window:
         fills: fill levels while the packs of the previous window were taken; their `given` counts from its end.
 
     Attributes:
-        work: what is done with each sample.
+        work: the functions that make the outputs of a sample.
         given: number of outputs of the lane so far, counted by the consumer.
         fills: fill levels while the packs of this window are taken.
     """

@@ -52,6 +52,7 @@ class SavableDataset(ABC, Generic[T_sample]):
 
     Attributes:
         worker_config: rank, world size and workers.
+        datasets: the inner datasets of a wrapper.
 
     Examples:
         >>> from penstock.compat.energon import SavableDataset, WorkerConfig, get_val_dataset
@@ -62,6 +63,7 @@ class SavableDataset(ABC, Generic[T_sample]):
     """
 
     worker_config: WorkerConfig
+    datasets: tuple[SavableDataset[Any], ...] = ()
 
     def __init__(self, worker_config: WorkerConfig) -> None:
         self.worker_config = worker_config

@@ -23,9 +23,6 @@ class BaseWrapperDataset(SavableDataset[T_sample]):
         datasets: one dataset, or several.
         worker_config: config of the datasets.
 
-    Attributes:
-        datasets: the inner datasets.
-
     Raises:
         ConfigError: an inner dataset isn't a dataset of this package, or has another worker config.
     """
@@ -40,7 +37,7 @@ class BaseWrapperDataset(SavableDataset[T_sample]):
 
     def __init__(self, datasets: Any, *, worker_config: WorkerConfig) -> None:
         super().__init__(worker_config)
-        self.datasets: tuple[SavableDataset[Any], ...] = _all(datasets)
+        self.datasets = _all(datasets)
         for one in self.datasets:
             if one.worker_config != worker_config:
                 found, expected = str(one.worker_config.config()), str(worker_config.config())
