@@ -300,13 +300,18 @@ def plan_samples(request: Any) -> Any:
 
 
 def write_samples(job: Any, output: Any, progress: Any) -> Any:
-    """Write the output of a conversion of samples with one writer."""
+    """Write the output of a conversion of samples, and verify it."""
+    from penstock.store.unfinished import Replaced
+
+    job._replaced = Replaced(job.output, ())
     return job.write_alone()
 
 
 def verify_samples(job: Any, output: Any, written: Any, progress: Any) -> Any:
     """Read the output of a conversion of samples back."""
-    return job.check(written)
+    from penstock.convert.job import Written
+
+    return job.check(Written(written.digest, None, written.samples))
 
 
 LOADER_MODULES = ("penstock.load.loader", "penstock.load.processes")
@@ -402,7 +407,7 @@ _REPLACED: dict[str, tuple[str, ...]] = {
     "convert_verify_samples": ("convert.samples:SampleJob.check",),
     "verify_tokens": ("convert.tokens:TokenJob.check",),
     "convert_verify_tokens": ("convert.tokens:TokenJob.check",),
-    "write_tokens": ("convert.tokens:TokenJob.write_alone",),
+    "write_tokens": ("convert.tokens:TokenJob.commit_alone",),
     "clear_work": ("engine.work:Work.clear",),
     "wait_for_others": ("engine.run:sleep",),
     "plan_status": ("engine.status:status_of",),

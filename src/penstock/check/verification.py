@@ -257,9 +257,6 @@ class VerifyJob(Job[VerifyReport]):
         options = {"path": self.dataset.shown, "--format": self.format.name, "--depth": self.depth, **self.planned}
         return Plan(options, (), 0, CHECK)
 
-    def finished(self) -> None:
-        return None
-
     def part_fn(self, work: Work) -> Callable[[Any], object]:
         return id
 

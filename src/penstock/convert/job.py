@@ -34,9 +34,9 @@ from penstock.formats._planed_writer import create_planed
 from penstock.formats._proof import require_as_recorded
 from penstock.store.dry import dry_place
 from penstock.store.exclude_list import Entry, ExcludeList
-from penstock.store.outputs import claimed, sweep_killed
+from penstock.store.outputs import claimed
 from penstock.store.place import Place
-from penstock.store.unfinished import FAILED, Replaced, has_mark, keeping, remove_mark, restoring, set_mark
+from penstock.store.unfinished import Once, Replaced, keeping, remove_mark, restoring
 from penstock.types import Manifest, OpenOptions, Sample
 
 
@@ -240,8 +240,8 @@ class ConvertJob(Job[ConvertReport]):
         """Return the expected output for a dry run; its size is estimated."""
 
     @abstractmethod
-    def write_alone(self) -> Written:
-        """Write the output with one writer."""
+    def write_alone(self) -> ConvertReport:
+        """Write the output with one writer, and verify it."""
 
     @abstractmethod
     def check(self, written: Written) -> ReadBack:
@@ -282,9 +282,7 @@ class ConvertJob(Job[ConvertReport]):
             self._started = time.monotonic()
             if self.in_parts:
                 return super().write_in_parts()
-            report = self.report(self.write_alone())
-            self._remove_mark()
-            return report
+            return self.write_alone()
 
     @contextlib.contextmanager
     def _waiting_list(self) -> Generator[None]:
@@ -315,12 +313,8 @@ class ConvertJob(Job[ConvertReport]):
             width = None if known is None else self.token_bytes
             found = ReadBack(written.samples or 0, written.digest, size_bytes, tokens, width)
             return self.make_report(written, found)
-        try:
-            with restoring(self._replaced, drop=written.was_complete or known is None):
-                found = self.check(written)
-        except FAILED:
-            self._remove_mark()
-            raise
+        with restoring(self._replaced, drop=written.was_complete or known is None):
+            found = self.check(written)
         if self.carried:  # before the work is discarded: a killed run is recognised by it
             settle_waiting(get_format(self.target.format), self.output, self.target.options.split)
         return self.make_report(written, found)
@@ -352,20 +346,29 @@ class ConvertJob(Job[ConvertReport]):
 
     # --- one writer
 
-    def is_made(self) -> bool:
-        """Return whether a killed run of the same conversion published the output; remove its other files."""
-        replaces = self.options.overwrite and not self.planes  # an output with planes replaced one without them
-        if replaces or self.identity is None or not has_mark(self.output.store, self.output.path, self.identity):
-            return False
+    @property
+    def once(self) -> Once[Any] | None:
+        """This conversion, by which a run that was killed before it had verified the output is recognised."""
+        if self.identity is None:
+            return None
+        files = files_at(self.target.format, self.output.path)
+        return Once(self.output.store, self.output.path, self.identity, files, self._published_source)
+
+    def _published_source(self, _told: Any) -> Source[Sample] | None:
+        if self.options.overwrite and not self.planes:
+            return None  # it may be the data to replace
         try:
             source = self.target.open()
         except NotFound:
-            return False
+            return None
         if self.options.overwrite and not planes_of(source):
-            return False
+            return None  # an output with planes replaced one without them
         finish_planes(self.target.format, self.output.store, self.output.path)
-        sweep_killed(self.output.store, files_at(self.target.format, self.output.path))
-        return True
+        return source
+
+    def is_made(self) -> bool:
+        """Return whether a killed run of the same conversion published the output; remove its other files."""
+        return self.once is not None and self.once.is_begun() and self.once.swept(None) is not None
 
     def create(self) -> Writer:
         """Return the writer of the output."""
@@ -375,20 +378,13 @@ class ConvertJob(Job[ConvertReport]):
             return create_planed(chosen, place.store, place.path, self.writer_options, self.planes, overwrite=overwrite)
         return chosen.create(place.store, place.path, self.writer_options, overwrite=overwrite)
 
-    def publish(self, commit: Callable[[], Manifest]) -> Manifest:
+    def publish(self, commit: Callable[[], Written]) -> ConvertReport:
         """Make the output visible, with a mark next to it until it is verified."""
-        if self.identity is None:
-            return commit()
-        set_mark(self.output.store, self.output.path, self.identity)
-        try:
-            return commit()
-        except BaseException:
-            remove_mark(self.output.store, self.output.path)
-            raise
-
-    def _remove_mark(self) -> None:
-        if self.output.is_local or self.identity is not None:
-            remove_mark(self.output.store, self.output.path)
+        if self.once is not None:
+            return self.once.commit(lambda: self.report(commit()))
+        if self.output.is_local:
+            remove_mark(self.output.store, self.output.path)  # of a killed run of another conversion
+        return self.report(commit())
 
 
 def runs_elsewhere(options: RunOptions) -> bool:

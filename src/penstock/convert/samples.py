@@ -203,7 +203,7 @@ class SampleJob(ConvertJob):
 
     # --- one writer
 
-    def write_alone(self) -> Written:
+    def write_alone(self) -> ConvertReport:
         made = self.is_made() and self.input.rows is not None
         groups = (_read(group, self.input.rows, self.batch_rows) for group in self.tasks)
         samples = self._counted(itertools.chain.from_iterable(groups))
@@ -213,8 +213,7 @@ class SampleJob(ConvertJob):
             if isinstance(writer, _Notes):
                 options = {**self.recorded["options"], "digest": digest, "samples": count}
                 writer.note(Provenance(inputs=self.recorded["inputs"], options=options))
-            manifest = None if writer is None else self.publish(writer.commit)
-        return Written(digest, manifest, count)
+            return self.publish(lambda: Written(digest, None if writer is None else writer.commit(), count))
 
     def _counted(self, samples: Iterable[tuple[int, Sample]]) -> Iterator[tuple[int, Sample]]:
         """Report the progress after each batch."""
@@ -286,23 +285,24 @@ class SampleJob(ConvertJob):
     def first_files(self) -> list[Place]:
         return [self.output]
 
-    def finished(self) -> ConvertReport | None:
-        place = self.output
-        if not place.child(self.last).exists():
+    def published(self) -> Manifest | None:
+        if not self.output.child(self.last).exists():
             return None
-        manifest = load_manifest(place.store, place.child(SIDE_NAME).path)
-        if manifest is None or manifest.options.get("plan") != self.recorded["options"]["plan"]:
-            return None
-        samples = manifest.options.get("samples", manifest.num_samples)  # of a folder, which counts files
-        count = -(-samples // self.group_rows)
+        manifest = load_manifest(self.output.store, self.output.child(SIDE_NAME).path)
+        is_ours = manifest is not None and manifest.options.get("plan") == self.recorded["options"]["plan"]
+        return manifest if is_ours else None
+
+    def settle(self, made: Manifest) -> None:
         if self.options.is_distributed:
-            sweep_made(place, self.target.format)
+            sweep_made(self.output, self.target.format)
         else:
-            sweep_killed(place.store, [place.path])
-        digest = str(manifest.options.get("digest"))
-        report = self.report(Written(digest, manifest, samples, count, count, was_complete=True))
-        self.discard_work()
-        return report
+            sweep_killed(self.output.store, [self.output.path])
+
+    def report_complete(self, made: Manifest) -> ConvertReport:
+        samples = made.options.get("samples", made.num_samples)  # of a folder, which counts files
+        count = -(-samples // self.group_rows)
+        digest = str(made.options.get("digest"))
+        return self.report(Written(digest, made, samples, count, count, was_complete=True))
 
     def require_free(self) -> None:
         if not self.options.overwrite and not is_free_place(self.output, self.last):

@@ -28,23 +28,11 @@ from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.codec.tokens import TOKEN_BYTES, check_ids, dtype_for, token_bytes_for_id, token_bytes_for_vocab
 from penstock.convert.job import ConvertJob, ConvertReport, Dataset, ReadBack, Written, runs_elsewhere
 from penstock.convert.request import EosRule, Request
-from penstock.engine.folder import WorkFolder
 from penstock.engine.parts import DocumentRuns, PartMeta, PartName, encode_end, made_of
 from penstock.engine.plan import Plan
-from penstock.engine.run import Wave
-from penstock.engine.token_blocks import BlockWave, OneFile, joined_file
-from penstock.engine.token_files import (
-    FileJob,
-    FileWave,
-    PartRange,
-    TokenFiles,
-    append_range,
-    as_parts,
-    end_killed_commit,
-    held_folder,
-    sweep_killed_tokens,
-)
-from penstock.engine.work import SCRATCH, Work, is_complete, work_folder
+from penstock.engine.token_blocks import BlockWave, OneFile
+from penstock.engine.token_files import FileJob, PartRange, TokenFiles, TokenOutputJob, append_range, as_parts
+from penstock.engine.work import SCRATCH, Work, work_folder
 from penstock.errors import ConfigError, Corrupt, PenstockError, Unsupported
 from penstock.formats import files_at, finish_planes, get_format
 from penstock.formats._exclusions import carried_list, excluded_count, excluded_list, kept, left_out, stored, whole_of
@@ -55,9 +43,7 @@ from penstock.formats._proof import DocumentsProof
 from penstock.formats._sources import certain_eos
 from penstock.formats._token_column import ColumnTokens, usual_column
 from penstock.formats.tokens.common import document_runs
-from penstock.formats.tokens.folder.files import read_index, read_index_bytes
 from penstock.formats.tokens.folder.side import NAME as FOLDER
-from penstock.formats.tokens.folder.side import read_manifest
 from penstock.store.dry import dry_place
 from penstock.store.exclude_list import NO_LIST
 from penstock.store.local import LocalStore, output_exists
@@ -121,7 +107,7 @@ def runs_of(
 
 
 @dataclass(kw_only=True)
-class TokenJob(ConvertJob):
+class TokenJob(ConvertJob, TokenOutputJob[ConvertReport]):
     """A conversion of token documents.
 
     Attributes:
@@ -130,7 +116,6 @@ class TokenJob(ConvertJob):
         dataset: the dataset of the source.
         part_bytes: width in which the writer takes parts; 0 if it takes none or isn't needed.
         recorded: what the side file records of the options.
-        pool: executor of the tasks; known once they start.
     """
 
     source: TokenSource
@@ -138,7 +123,6 @@ class TokenJob(ConvertJob):
     dataset: Dataset
     part_bytes: int
     recorded: Mapping[str, Any]
-    pool: Executor = field(init=False)
     preload = (__name__,)
 
     @property
@@ -156,8 +140,15 @@ class TokenJob(ConvertJob):
 
     @property
     def is_folder(self) -> bool:
-        """Whether the output is a folder of token files, which are written independently."""
         return self.request.file_tokens is not None
+
+    @property
+    def to(self) -> str:
+        return self.request.to.name
+
+    @property
+    def width(self) -> int:
+        return self.part_bytes
 
     def expect(self) -> ReadBack:
         width = int(self.writer_options.get("token_bytes") or self.source.dtype.itemsize)
@@ -170,7 +161,7 @@ class TokenJob(ConvertJob):
             with super().dry_writer() as writer:
                 yield writer
             return
-        with held_folder(dry_place(self.output), overwrite=self.options.overwrite, shared=False):
+        with self.held(dry_place(self.output)):
             yield None
 
     @property
@@ -179,9 +170,9 @@ class TokenJob(ConvertJob):
 
     # --- one writer
 
-    def write_alone(self) -> Written:
+    def write_alone(self) -> ConvertReport:
         if self.is_made():
-            return Written(None, None)
+            return self.publish(lambda: Written(None, None))
         recorded = self._recorded_digest()
         digest = JoinedDigest() if recorded is not None and is_joinable(recorded) else DocumentDigest()
         with self.create() as writer:
@@ -207,7 +198,10 @@ class TokenJob(ConvertJob):
                 what = "the documents differ from the side file"
                 hint = "`penstock verify --depth full` finds the first difference"
                 raise Corrupt(what, path=self.shown, found=found, expected=recorded, hint=hint)
-            manifest = self.publish(writer.commit)
+            return self.publish(lambda: self.commit_alone(writer))
+
+    def commit_alone(self, writer: Writer) -> Written:
+        manifest = writer.commit()
         return Written(manifest.digest, manifest)
 
     def _plane_values(self, start: int, stop: int) -> dict[str, Any]:
@@ -240,10 +234,6 @@ class TokenJob(ConvertJob):
     # --- in parts
 
     @property
-    def folder(self) -> WorkFolder:
-        return work_folder(self.output, inside=self.is_folder)
-
-    @property
     def reads(self) -> list[Place]:
         return [self.dataset.place]
 
@@ -255,43 +245,30 @@ class TokenJob(ConvertJob):
     def _tasks(self) -> list[Documents]:
         return cut_documents(self.source, self.shared.task_bytes)
 
-    def first_files(self) -> list[Place]:
-        files = files_at(self.target.format, self.output.path)
-        return [] if self.is_folder else [Place(self.output.store, files[0])]
-
     def hold(self) -> contextlib.AbstractContextManager[object]:
-        if not self.is_folder:
-            return contextlib.nullcontext()
-        return held_folder(self.output, overwrite=self.options.overwrite, shared=self.options.is_distributed)
+        return self.held()
 
-    def finished(self) -> ConvertReport | None:
-        manifest = self._published()
-        if manifest is None:
+    def open_output(self) -> Any:
+        return self.target.open()
+
+    @property
+    def file_options(self) -> dict[str, Any]:
+        return dict(self.writer_options)
+
+    def published(self) -> Manifest | None:
+        found, options = self.manifest(), self.writer_options
+        if found is None or dict(found.inputs) != options["inputs"]:
             return None
-        sweep_killed_tokens(self.output, self.target.format, is_folder=self.is_folder)
+        known = (found.eos_id, found.tokenizer_digest, dict(found.options))
+        return found if known == (options["eos_id"], options["tokenizer_digest"], self._side_options()) else None
+
+    def settle(self, made: Manifest) -> None:
+        super().settle(made)
         if self.planes:  # the writer may have been killed before they counted
             settle_planes(get_format(self.target.format), self.output.store, self.output.path)
-        report = self.report(Written(manifest.digest, manifest, manifest.num_samples, was_complete=True))
-        self.discard_work()
-        return report
 
-    def end_killed_commit(self, work: Work) -> None:
-        end_killed_commit(work, self.target.format, is_folder=self.is_folder)
-
-    def _published(self) -> Manifest | None:
-        """Return the side file of the output if it exists and is exactly this job's."""
-        place, options = self.output, self.writer_options
-        with contextlib.suppress(PenstockError, OSError):
-            if self.is_folder:
-                index = read_index_bytes(place.store, place.path)
-                found = read_manifest(place.store, place.path, index, read_index(place.store, place.path))
-            else:
-                found = getattr(self.target.open(), "manifest", None)
-            if not isinstance(found, Manifest) or dict(found.inputs) != options["inputs"]:
-                return None
-            known = (found.eos_id, found.tokenizer_digest, dict(found.options))
-            return found if known == (options["eos_id"], options["tokenizer_digest"], self._side_options()) else None
-        return None
+    def report_complete(self, made: Manifest) -> ConvertReport:
+        return self.report(Written(made.digest, made, made.num_samples, was_complete=True))
 
     def require_free(self) -> None:
         place = self.output
@@ -307,28 +284,18 @@ class TokenJob(ConvertJob):
         if self.is_folder:
             require_no_writer(self.output.store, self.output.child("index.json").path)
 
-    def sent(self, number: int, task: Documents, parts: Sequence[PartName]) -> Documents | None:
-        return None if is_complete(parts) else task
-
     def part_fn(self, work: Work) -> Callable[[Any], object]:
         limit = min(1 << 8 * self.part_bytes, self.writer_options.get("vocab_size") or 1 << 32)
         about = (self.dataset, self.rule, self.shown, self.output.path)
         return functools.partial(write_part, PartJob(*about, work.parts, self.part_bytes, limit))
 
-    def wave(self, work: Work) -> Wave:
-        if self.is_folder:
-            return FileWave(self._files(work), self._parts(work))
-        joined = self._joined(work)
-        # With no_work, the digests that are missing are still computed, by the commit.
-        return Wave() if joined is None else joined.wave(self._parts(work), self.pool if self.options.no_work else None)
-
     def commit(self, work: Work, wave: Any) -> ConvertReport:
-        names = self._parts(work)
+        names = self.all_parts(work)
         if not self.is_folder:
             manifest = self._publish_one(work, wave, names)
         elif names:
             with self._planes_written():
-                manifest = self._files(work).commit(names)
+                manifest = self.files(work).commit(names)
         else:
             hint = "A folder needs at least one token file"
             raise ConfigError("the source has no documents", path=self.shown, hint=hint)
@@ -337,7 +304,7 @@ class TokenJob(ConvertJob):
 
     def _publish_one(self, work: Work, wave: Any, names: Sequence[PartName]) -> Manifest:
         """Make one dataset of all parts visible."""
-        joined = self._joined(work)
+        joined = self.joined(work)
         place = self.output if joined is None else joined.output
         options, overwrite = self.writer_options, self.options.overwrite
         with get_format(self.target.format).create(place.store, place.path, options, overwrite=overwrite) as writer:
@@ -367,18 +334,15 @@ class TokenJob(ConvertJob):
             files.publish(total, self.source.tokens(0, edge), self.source.tokens(total - edge, total))
             yield
 
-    def _parts(self, work: Work) -> list[PartName]:
+    def all_parts(self, work: Work) -> list[PartName]:
         """Return all parts in order."""
         listed = work.all_parts()
         return [made_of(listed, task.number, self.output)[0] for task in self.tasks]
 
-    def _joined(self, work: Work) -> OneFile | None:
-        if self.split is not None:
-            return None
-        about = (dict(self.writer_options), self.part_bytes, work)
-        return joined_file(self.request.to.name, self.output, *about, overwrite=self.options.overwrite)
+    def joined(self, work: Work) -> OneFile | None:
+        return None if self.split is not None else super().joined(work)
 
-    def _files(self, work: Work) -> TokenFiles:
+    def files(self, work: Work) -> TokenFiles:
         options = dict(self.writer_options)
         recorded = {name: options[name] for name in ("eos_id", "tokenizer", "tokenizer_digest", "inputs")}
         provenance = Provenance(**recorded, options=self._side_options())

@@ -166,9 +166,26 @@ class Job(BaseJob[ReportT]):
         """Whether `finished` is worth a look before the job starts."""
         return self.options.is_distributed or (self.folder.is_there() and not self.options.overwrite)
 
-    @abstractmethod
+    def published(self) -> Any:
+        """Return what is recorded with the output if it exists and is exactly this job's; None otherwise."""
+        return None
+
+    def settle(self, made: Any) -> None:
+        """Complete what a killed run left undone next to an output that it made visible; remove its files."""
+
+    def report_complete(self, made: Any) -> ReportT:
+        """Return the report on an output that exists; by default what `published` returned."""
+        return made
+
     def finished(self) -> ReportT | None:
         """Return the report if this job's output exists; remove the rest of its work."""
+        made = self.published()
+        if made is None:
+            return None
+        self.settle(made)
+        report = self.report_complete(made)  # before the work is discarded, by which a killed run is recognised
+        self.discard_work()
+        return report
 
     def discard_work(self) -> None:
         """Remove this job's work, as its output exists; other runs may still work on their parts."""
@@ -177,9 +194,12 @@ class Job(BaseJob[ReportT]):
         if self.folder.is_there():
             opened = open_work(self.output, self.folder, restart=False, shared=False)
             with contextlib.suppress(PrepareError), opened as work:
-                if work.head is None or work.head.digest == self.plan().digest():
+                if work.head is None or self.is_own_work(work.head.digest):
                     self.end_killed_commit(work)
                     work.clear()
+
+    def is_own_work(self, digest: str) -> bool:
+        return digest == self.plan().digest()
 
     def end_killed_commit(self, work: Work) -> None:
         """Complete a killed commit of this job."""
@@ -227,7 +247,7 @@ class Job(BaseJob[ReportT]):
         """Return the argument for a worker, or None if the task is finished. `parts`: its existing parts."""
         from penstock.engine.work import is_complete
 
-        return None if is_complete(parts) else (number, task)
+        return None if is_complete(parts) else task
 
     @abstractmethod
     def part_fn(self, work: Work) -> Callable[[Any], object]:

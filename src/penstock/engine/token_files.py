@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,12 +23,14 @@ from penstock.abc import Executor, Writer
 from penstock.codec.hashes import BlockHasher
 from penstock.codec.joined_digest import JoinedDigest, documents_digest_v2, join_digests
 from penstock.codec.tokens import dtype_for
+from penstock.engine.folder import WorkFolder
 from penstock.engine.parts import PartMeta, PartName, Probe, read_part, require_intact
 from penstock.engine.plan import RESTART
-from penstock.engine.run import Wave, end_made, sweep_made
-from penstock.engine.work import Work, scratch
+from penstock.engine.run import Job, ReportT, Wave, end_made, sweep_made
+from penstock.engine.token_blocks import OneFile, joined_file
+from penstock.engine.work import Work, scratch, work_folder
 from penstock.errors import ConfigError, Corrupt, NotFound, PenstockError, PrepareError, Unsupported
-from penstock.formats import get_format
+from penstock.formats import files_at, get_format
 from penstock.formats._manifest import Provenance
 from penstock.formats.tokens.folder.files import (
     SIDE_NAME,
@@ -36,6 +39,7 @@ from penstock.formats.tokens.folder.files import (
     is_unfinished_name,
     listed_files,
     own_files,
+    read_index,
     read_index_bytes,
     side_name,
 )
@@ -47,7 +51,7 @@ from penstock.formats.tokens.folder.index import (
     encode_index,
     token_file_name,
 )
-from penstock.formats.tokens.folder.side import NAME, folder_facts, folder_manifest
+from penstock.formats.tokens.folder.side import NAME, folder_facts, folder_manifest, read_manifest
 from penstock.formats.tokens.joined import DOCUMENTS, JoinedTokens, JoinsTokens, RunDigests
 from penstock.formats.tokens.writer import token_manifest
 from penstock.store.base import Store
@@ -67,7 +71,7 @@ from penstock.store.side_file import (
     stage_side_file,
     sweep_next,
 )
-from penstock.types import Buffer, IntArray, Manifest
+from penstock.types import Buffer, IntArray, Manifest, OpenOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,22 +427,6 @@ def held_folder(output: Place, *, overwrite: bool, shared: bool) -> Generator[No
         yield
 
 
-def sweep_killed_tokens(output: Place, format: str, *, is_folder: bool) -> None:
-    """Like `sweep_made`, also for a directory of token files."""
-    if is_folder:
-        sweep_complete(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
-    else:
-        sweep_made(output, format)
-
-
-def end_killed_commit(work: Work, format: str, *, is_folder: bool) -> None:
-    """Like `end_made`, also for a directory of token files."""
-    if is_folder:
-        _end_folder(work)
-    else:
-        end_made(work.output, format, work.head and work.head.digest)
-
-
 def _end_folder(work: Work) -> None:
     output = work.output
     store, side, index = output.store, output.child(SIDE_NAME).path, output.child(INDEX_NAME).path
@@ -601,3 +589,95 @@ class FileWave(Wave):
 
     def run(self, pool: Executor, tasks: Sequence[FileTask]) -> None:
         self.files.assemble(pool, tasks)
+
+
+class TokenOutputJob(Job[ReportT]):
+    """A job whose parts hold tokens, which become one dataset or a directory of token files.
+
+    Attributes:
+        pool: executor of the tasks; known once they start.
+    """
+
+    pool: Executor
+
+    @property
+    @abstractmethod
+    def to(self) -> str:
+        """Format of the dataset or of the token files."""
+
+    @property
+    @abstractmethod
+    def is_folder(self) -> bool:
+        """Whether the output is a directory of token files, which are written independently."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Bytes of each token in parts."""
+
+    @property
+    @abstractmethod
+    def file_options(self) -> dict[str, Any]:
+        """Writer options of one dataset."""
+
+    @abstractmethod
+    def files(self, work: Work) -> TokenFiles:
+        """Return the token files of a directory."""
+
+    @abstractmethod
+    def all_parts(self, work: Work) -> Sequence[PartName]:
+        """Return all parts in order."""
+
+    def open_output(self) -> Any:
+        return get_format(self.to).open(self.output.store, self.output.path, OpenOptions())
+
+    @property
+    def folder(self) -> WorkFolder:
+        return work_folder(self.output, inside=self.is_folder)
+
+    def first_files(self) -> list[Place]:
+        # All runs make token files at once, and none waits for another one.
+        return [] if self.is_folder else [Place(self.output.store, files_at(self.to, self.output.path)[0])]
+
+    def held(self, output: Place | None = None) -> contextlib.AbstractContextManager[None]:
+        """Return the lock of a directory, by default of the output; one dataset is held by its writer."""
+        if not self.is_folder:
+            return contextlib.nullcontext()
+        return held_folder(output or self.output, overwrite=self.options.overwrite, shared=self.options.is_distributed)
+
+    def manifest(self) -> Manifest | None:
+        """Return the side file of the output if it exists and can be read."""
+        store, path = self.output.store, self.output.path
+        with contextlib.suppress(PenstockError, OSError):
+            if self.is_folder:
+                return read_manifest(store, path, read_index_bytes(store, path), read_index(store, path))
+            found = getattr(self.open_output(), "manifest", None)
+            return found if isinstance(found, Manifest) else None
+        return None
+
+    def settle(self, made: Manifest) -> None:
+        output = self.output
+        if self.is_folder:
+            sweep_complete(output.store, [output.path, *(output.child(name).path for name in (INDEX_NAME, SIDE_NAME))])
+        else:
+            sweep_made(output, self.to)
+
+    def end_killed_commit(self, work: Work) -> None:
+        if self.is_folder:
+            _end_folder(work)
+        else:
+            end_made(work.output, self.to, work.head and work.head.digest)
+
+    def joined(self, work: Work) -> OneFile | None:
+        """Return the dataset if its store can join it from parts; None if a writer must encode each part."""
+        options, overwrite = self.file_options, self.options.overwrite
+        return joined_file(self.to, self.output, options, self.width, work, overwrite=overwrite)
+
+    def wave(self, work: Work) -> Wave:
+        if self.is_folder:
+            return FileWave(self.files(work), self.all_parts(work))
+        joined = self.joined(work)
+        if joined is None:
+            return Wave()
+        # With no_work, the digests that are missing are still computed, by the commit.
+        return joined.wave(self.all_parts(work), self.pool if self.options.no_work else None)

@@ -112,7 +112,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
         """Return the work that makes an output, by which a run that was killed is known again."""
 
     @abstractmethod
-    def published(self, output: Output) -> Manifest | None:
+    def published_output(self, output: Output) -> Manifest | None:
         """Return the side file of an output if it exists and is exactly this job's."""
 
     @abstractmethod
@@ -126,7 +126,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
     def parts_done(self, work: Work) -> list[PartName]:
         return [name for task, names in work.listed().items() if self.options.takes(task) for name in names]
 
-    def settle(self, output: Output, made: Manifest) -> None:
+    def settle_output(self, output: Output, made: Manifest) -> None:
         """Complete the row map, exclude list and planes of an output that a killed run made visible."""
 
     # --- in this process
@@ -158,7 +158,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
         known = [self.once(output) for output in self.outputs]
         several, overwrites = len(known) > 1, self.options.overwrite
         once: Once[Any] = once_parts(self.output, self.what_of_all, known) if several else known[0]
-        there = [self.published(output) if once.is_begun() else None for output in self.outputs]
+        there = [self.published_output(output) if once.is_begun() else None for output in self.outputs]
         if overwrites:
             there = [
                 made if made is not None and one.is_of(made) else None for one, made in zip(along, there, strict=True)
@@ -233,14 +233,16 @@ class DatasetJob(Job[tuple[Written, ...]]):
     def first_files(self) -> list[Place]:
         return [Place(output.place.store, self.once(output).files[0]) for output in self.outputs]
 
-    def finished(self) -> tuple[Written, ...] | None:
-        made = [one for one in map(self.published, self.outputs) if one is not None]
-        if len(made) < len(self.outputs):
-            return None
+    def published(self) -> Sequence[Manifest] | None:
+        made = [one for one in map(self.published_output, self.outputs) if one is not None]
+        return made if len(made) == len(self.outputs) else None
+
+    def settle(self, made: Sequence[Manifest]) -> None:
         for output, one in zip(self.outputs, made, strict=True):
             self._sweep(output, one)
         remove_mark(self.output.store, self.output.path)
-        self.discard_work()
+
+    def report_complete(self, made: Sequence[Manifest]) -> tuple[Written, ...]:
         found = (
             Written.of(output.place, one, self.num_excluded) for output, one in zip(self.outputs, made, strict=True)
         )
@@ -248,14 +250,14 @@ class DatasetJob(Job[tuple[Written, ...]]):
 
     def end_killed_commit(self, work: Work) -> None:
         for output in self.outputs:
-            made = self.published(output)
+            made = self.published_output(output)
             if made is not None:
                 end_made(output.place, made.format, self.plan().digest())
 
     def require_free(self) -> None:
         may_be_ours = self.options.is_distributed or self.folder.is_there()
         for output in self.outputs:
-            if not self.options.overwrite and not (may_be_ours and self.published(output) is not None):
+            if not self.options.overwrite and not (may_be_ours and self.published_output(output) is not None):
                 self.require_free_place(output)
 
     def commit(self, work: Work, wave: Any) -> tuple[Written, ...]:
@@ -263,7 +265,7 @@ class DatasetJob(Job[tuple[Written, ...]]):
 
         def commit_one(group: int) -> Manifest:
             output = self.outputs[group]
-            made = None if self.options.overwrite else self.published(output)
+            made = None if self.options.overwrite else self.published_output(output)
             if made is None:
                 return self.commit_output(work, wave, group, parts[group])
             self._sweep(output, made)
@@ -290,4 +292,4 @@ class DatasetJob(Job[tuple[Written, ...]]):
         """Remove temporary files of a killed run next to an output that it made visible."""
         sweep_made(output.place, made.format)
         remove_mark(output.place.store, output.place.path)
-        self.settle(output, made)
+        self.settle_output(output, made)

@@ -36,7 +36,7 @@ from penstock.engine.plan import Plan
 from penstock.engine.rows import InPlace, StoredRows, read_run, runs, total_units
 from penstock.engine.run import Wave
 from penstock.engine.token_blocks import BlockWave, Layout
-from penstock.engine.work import Work
+from penstock.engine.work import Work, is_complete
 from penstock.errors import Unsupported
 from penstock.formats import files_at, get_format, owned_by
 from penstock.formats._folders import last_file
@@ -331,10 +331,10 @@ class RowJob(DatasetJob):
     def once(self, output: Output) -> Once[Manifest]:
         return once_of(output, self.sources, self.made_by)
 
-    def published(self, output: Output) -> Manifest | None:
+    def published_output(self, output: Output) -> Manifest | None:
         return published(output, self.sources, self.made_by, self.once(output))
 
-    def settle(self, output: Output, made: Manifest) -> None:
+    def settle_output(self, output: Output, made: Manifest) -> None:
         along = self.along(output)
         along.stands()
         along.settled(made)
@@ -363,6 +363,9 @@ class RowJob(DatasetJob):
                 require_no_object(place, left=left)
             elif not place.is_local and last_file(to, place.store, place.path) is not None:
                 raise not_replaceable(place.path)
+
+    def sent(self, number: int, task: RowRange, parts: Sequence[PartName]) -> tuple[int, RowRange] | None:
+        return None if is_complete(parts) else (number, task)
 
     def part_fn(self, work: Work) -> Callable[[Any], object]:
         at = tuple(opener_of(rows, self.opened_with) for rows in self.sources)

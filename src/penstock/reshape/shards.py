@@ -315,7 +315,7 @@ class ShardCopyJob(DatasetJob):
     def once(self, output: Output) -> Once[Manifest]:
         return once_of(output, self.sources, self.command, sum(map(len, self.sources)))
 
-    def published(self, output: Output) -> Manifest | None:
+    def published_output(self, output: Output) -> Manifest | None:
         return published(output, self.sources, self.command, self.once(output))
 
     def require_free_place(self, output: Output) -> None:

@@ -293,7 +293,7 @@ class TarJob(DatasetJob):
         inputs = (PlannedInput(one.name, 0, self.noted.inputs.get(one.name, "")) for one in self.sources)
         return Plan(options, tuple(inputs), TASK_BYTES, "")
 
-    def published(self, output: Output) -> Manifest | None:
+    def published_output(self, output: Output) -> Manifest | None:
         known, given = self.once(output).published(None), self.writer_options
         asked = {name: given[name] for name in ("maxcount", "maxsize", "pattern") if name in given}
         if known is None or dict(known.inputs) != dict(self.noted.inputs):

@@ -27,6 +27,8 @@ from penstock.store.place import Place, absolute
 from penstock.store.put import put
 
 _MOST_BYTES = 1 << 20
+FAILED = (PenstockError, OSError)
+"""Errors of a verification that finds damage, or can't read the output."""
 
 ResultT = TypeVar("ResultT")
 
@@ -122,10 +124,13 @@ class Once(Generic[ResultT]):
         try:
             set_mark(self.store, self.path, self.what, told)
             result = commit()
-        except BaseException as error:
-            # After an interrupt during the cleanup the output exists, and the same command must recognize it.
-            interrupted = not isinstance(error, Exception)
-            if not goes_on and not (interrupted and self._is_visible(told)):
+        except FAILED:
+            if not goes_on:
+                remove_mark(self.store, self.path)
+            raise
+        except BaseException:
+            # After an interrupt the output may exist, and the same command must recognize it.
+            if not goes_on and not self._is_visible(told):
                 remove_mark(self.store, self.path)
             raise
         remove_mark(self.store, self.path)
@@ -137,8 +142,6 @@ class Once(Generic[ResultT]):
         return False
 
 
-FAILED = (PenstockError, OSError)
-"""Errors of a verification that finds damage, or can't read the output."""
 _BESIDE = (".penstock", ".planes", ".planes.penstock")
 """Suffixes of files that belong to a file of a dataset."""
 

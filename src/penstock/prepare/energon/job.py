@@ -25,7 +25,7 @@ from penstock.engine.options import NumberCounter, RunOptions
 from penstock.engine.parts import PartName, made_of
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Job
-from penstock.engine.work import HEAD_NAME, SCRATCH, Work, is_complete, open_work, scratch, work_folder
+from penstock.engine.work import HEAD_NAME, SCRATCH, Work, open_work, scratch, work_folder
 from penstock.errors import ConfigError, NotFound, PenstockError, PrepareError
 from penstock.formats.samples.webdataset.find import are_as_indexed, require_random_access
 from penstock.formats.samples.webdataset.key_index import KEYS
@@ -247,9 +247,6 @@ class PrepareJob(Job[PrepareSummary]):
             if listed[task.number][0] != name:
                 what, hint = "a shard changed after it was scanned", "Discard the finished work: restart (--restart)"
                 raise PrepareError(what, path=self.output.child(task.shard).path, hint=hint)
-
-    def sent(self, number: int, task: ShardTask, parts: Sequence[PartName]) -> ShardTask | None:
-        return None if is_complete(parts) else task
 
     def part_fn(self, work: Work) -> Callable[[ShardTask], PartName]:
         return functools.partial(scan_task, work.parts)

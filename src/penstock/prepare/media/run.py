@@ -27,7 +27,7 @@ from penstock.engine.options import NumberCounter, RunOptions
 from penstock.engine.parts import PartName, get_part, made_of, put_part
 from penstock.engine.plan import Plan, PlannedInput
 from penstock.engine.run import Job, run
-from penstock.engine.work import Work, is_complete, open_work, peek, work_folder
+from penstock.engine.work import Work, open_work, peek, work_folder
 from penstock.errors import ConfigError, NotFound, PrepareError
 from penstock.executors import AnyExecutor
 from penstock.formats.samples.folder.files import INDEX
@@ -354,9 +354,6 @@ class MediaJob(Job[MediaSummary]):
         sizes = list(pool.map(_measure_task, tasks))
         if num_files := sum(count for count, _ in sizes):
             self.before_counting(num_files, sum(size_bytes for _, size_bytes in sizes))
-
-    def sent(self, number: int, task: MediaTask, parts: Sequence[PartName]) -> MediaTask | None:
-        return None if is_complete(parts) else task
 
     def part_fn(self, work: Work) -> Callable[[MediaTask], PartName]:
         return functools.partial(run_task, work.parts)

@@ -14,32 +14,18 @@ from typing import Any
 
 from penstock._kinds import JoinsRows
 from penstock.abc import Executor, Writer
-from penstock.engine.folder import WorkFolder
 from penstock.engine.parts import PartMeta, PartName, Probe
 from penstock.engine.plan import Plan, require_same
-from penstock.engine.run import Job, Wave
-from penstock.engine.token_blocks import BlockWave, OneFile, joined_file
-from penstock.engine.token_files import (
-    FileJob,
-    FileWave,
-    PartRange,
-    TokenFiles,
-    append_range,
-    as_parts,
-    end_killed_commit,
-    held_folder,
-    sweep_killed_tokens,
-)
+from penstock.engine.run import Wave
+from penstock.engine.token_blocks import BlockWave, OneFile
+from penstock.engine.token_files import FileJob, PartRange, TokenFiles, TokenOutputJob, append_range, as_parts
 from penstock.engine.token_shuffle import shuffled_parts
-from penstock.engine.work import SCRATCH, Work, is_complete, open_work, peek, work_folder
+from penstock.engine.work import SCRATCH, Work, is_complete, open_work, peek
 from penstock.errors import PenstockError, PrepareError
 from penstock.executors import make_executor
-from penstock.formats import get_format
 from penstock.formats._manifest import Provenance
 from penstock.formats._planes import base_at, side_path_of
-from penstock.formats.tokens.folder.files import read_index
 from penstock.formats.tokens.folder.index import INDEX_NAME
-from penstock.formats.tokens.folder.side import read_manifest
 from penstock.order.permutation import GlobalOrder
 from penstock.prepare.tokens.encode import Encoding, PackReport
 from penstock.prepare.tokens.engine_choice import choose, disagreed, estimate, find_disagreement
@@ -67,26 +53,26 @@ from penstock.store.object_folder import require_no_writer
 from penstock.store.outputs import output_path, sweep_killed
 from penstock.store.place import Place
 from penstock.store.side_file import record_in_side_file
-from penstock.types import Manifest, OpenOptions
+from penstock.types import Manifest
 
 
 @dataclass
-class PackJob(Job[PackReport]):
+class PackJob(TokenOutputJob[PackReport]):
     """Tokenizes text to parts, and makes an output of them.
 
-    `pool` and `material` are known once the output is held; `engine`, `engine_note` (why it isn't gigatoken) and the
+    `material` is known once the output is held; `engine`, `engine_note` (why it isn't gigatoken) and the
     plan once the work is open. `times` are the ends of the stages.
     """
 
     request: Request
     started: float = field(default_factory=time.perf_counter)
-    pool: Executor = field(init=False)
     material: Material = field(init=False)
     engine: EngineName = field(init=False)
     engine_note: str | None = None
     encoding: Encoding = field(init=False)
     times: list[float] = field(default_factory=list[float])
     _plan: Plan = field(init=False)
+    _described: Material = field(init=False)
     _other: Manifest | None = None
     _pools: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
     _writers: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
@@ -98,13 +84,21 @@ class PackJob(Job[PackReport]):
 
     # --- what differs between one dataset and a folder of token files
 
-    @abstractmethod
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        """Return what keeps other writers of the output out."""
+    @property
+    def is_folder(self) -> bool:
+        return self.request.is_folder
 
-    @abstractmethod
-    def published(self) -> Manifest | None:
-        """Return the side file of the output if it exists; raises if it can't be read."""
+    @property
+    def to(self) -> str:
+        return self.request.to
+
+    @property
+    def width(self) -> int:
+        return self.material.spec.token_bytes
+
+    @property
+    def file_options(self) -> dict[str, Any]:
+        return writer_options(self.to, self.material.spec, self.material.recorded())
 
     @abstractmethod
     def rehearse_output(self, place: Place, material: Material) -> None:
@@ -175,7 +169,7 @@ class PackJob(Job[PackReport]):
     def is_current(self, work: Work) -> bool:
         if not self.options.is_distributed or self.options.restart:
             return True
-        manifest = self._manifest()
+        manifest = self.manifest()
         return manifest is None or not _is_requested(self.material, manifest)
 
     # --- parts
@@ -183,7 +177,7 @@ class PackJob(Job[PackReport]):
     def new_encoding(self, work: Work) -> Encoding:
         return Encoding(self.material, self.engine, self._plan, work)
 
-    def parts_of_all(self, work: Work) -> list[PartName]:
+    def all_parts(self, work: Work) -> Sequence[PartName]:
         listed, found = work.listed(), list[PartName]()
         for task in self.tasks:
             parts = listed.get(task.number, [])
@@ -218,6 +212,24 @@ class PackJob(Job[PackReport]):
         order = GlobalOrder(sum(part.documents for part in parts), seed).order  # as in `penstock.shuffle`
         return shuffled_parts(work.parts, parts, shuffled_place(self.request, work), order, width, self.pool)
 
+    def files(self, work: Work) -> TokenFiles:
+        """Return the token files that are made of parts. Of these, only parts of other runs are compared again."""
+        request, material, spec = self.request, self.material, self.material.spec
+        of_file, of_folder = material.recorded(), material.recorded(whole=True)
+        options = writer_options(request.to, spec, of_file | {"inputs": {}})  # the folder's own side file names them
+        has_others = self.options.is_distributed or self.encoding.counts.reused_tasks > 0
+        compare = functools.partial(_compare, spec) if self.engine == "gigatoken" and has_others else None
+        parts, scratch = shuffled_place(request, work), work.place.child(SCRATCH)
+        job = FileJob(self.output, parts, scratch, request.to, spec.token_bytes, options, compare)
+        digests, recorded = (of_folder["tokenizer_digest"], of_folder["inputs"]), of_folder["options"] | bos_of(spec)
+        provenance = Provenance(spec.eos_id, spec.name, *digests, recorded)
+
+        def refuse(file: int, difference: str) -> PrepareError:
+            return disagreed(material.inputs[file].path, difference)
+
+        file_tokens = request.file_tokens or 1
+        return TokenFiles(job, file_tokens, self.options.overwrite, provenance, work, refuse)
+
     # --- commit
 
     def commit(self, work: Work, wave: Any) -> PackReport:
@@ -249,39 +261,39 @@ class PackJob(Job[PackReport]):
 
     # --- an output that exists
 
-    def finished(self) -> PackReport | None:
-        manifest = self._manifest()
-        if manifest is None:
+    def published(self) -> Manifest | None:
+        found = self.manifest()
+        if found is None:
             return None
-        request, output = self.request, self.output
-        sweep_killed_tokens(output, request.to, is_folder=request.is_folder)
-        material = load_material(request, *name_inputs(request), is_done=True)
-        if not _is_requested(material, manifest):
-            self._other = manifest
+        super().settle(found)
+        material = load_material(self.request, *name_inputs(self.request), is_done=True)
+        if not _is_requested(material, found):
+            self._other = found
             return None
-        settle_rows(request, manifest)
-        settle_mask(request)
-        engine = ""
-        with (
-            contextlib.suppress(PrepareError),
-            open_work(output, self.folder, restart=False, shared=False) as work,
-        ):
-            engine = "" if work.plan is None else work.plan.engine
-            end_killed_commit(work, request.to, is_folder=request.is_folder)
-            work.clear()
-        unknown = manifest.unknown_text or {}
+        self._described = material
+        return found
+
+    def settle(self, made: Manifest) -> None:
+        settle_rows(self.request, made)
+        settle_mask(self.request)
+
+    def report_complete(self, made: Manifest) -> PackReport:
+        before, unknown = peek(self.folder), made.unknown_text or {}
         return self._report_on(
-            material,
-            engine,
+            self._described,
+            "" if before is None else before.engine,
             unknown_tokens=unknown.get("unknown_tokens", 0),
             dropped_characters=unknown.get("dropped_characters", 0),
-            documents=manifest.num_samples,
-            tokens=manifest.num_tokens,
-            manifest=manifest,
-            excluded=sum(len(one.excluded) for one in material.inputs),
+            documents=made.num_samples,
+            tokens=made.num_tokens,
+            manifest=made,
+            excluded=sum(len(one.excluded) for one in self._described.inputs),
             part=self.options.part,
             was_complete=True,
         )
+
+    def is_own_work(self, digest: str) -> bool:
+        return True
 
     def require_free(self) -> None:
         request = self.request
@@ -293,11 +305,6 @@ class PackJob(Job[PackReport]):
         if not request.is_folder and self.output.exists():
             sweep_killed(self.output.store, request.outputs)
             raise output_exists(self.output.path)
-
-    def _manifest(self) -> Manifest | None:
-        with contextlib.suppress(PenstockError, OSError):
-            return self.published()
-        return None
 
     def _discard_work_of(self, manifest: Manifest) -> None:
         """Remove the rest of the work by which an output was made that isn't the requested one."""
@@ -375,19 +382,10 @@ class PackDatasetJob(PackJob):
     _writer: Writer = field(init=False)
     _joined: OneFile | None = None
 
-    def first_files(self) -> list[Place]:
-        return [Place(self.output.store, self.request.outputs[0])]
-
-    @contextlib.contextmanager
-    def held(self) -> Generator[None]:
+    def held(self, output: Place | None = None) -> contextlib.AbstractContextManager[None]:
         for path in self.request.outputs if self.options.overwrite and self.output.is_local else ():
             require_movable(path)
-        yield  # the writer holds it
-
-    def published(self) -> Manifest | None:
-        source = get_format(self.request.to).open(self.output.store, self.output.path, OpenOptions())
-        manifest = getattr(source, "manifest", None)
-        return manifest if isinstance(manifest, Manifest) else None
+        return super().held()
 
     def rehearse_output(self, place: Place, material: Material) -> None:
         writer = self._create_writer(place, material)
@@ -399,7 +397,7 @@ class PackDatasetJob(PackJob):
         if self.options.part is not None:
             collections.deque(self.encoding.run(pool), maxlen=0)
             return
-        self._joined = None if self.request.shuffle is not None else self._joined_file(work)
+        self._joined = self.joined(work)
         place = self.output if self._joined is None else self._joined.output
         self._writer = self._writers.enter_context(self._create_writer(place, self.material))
         self._parts = self._take_parts(pool)
@@ -422,14 +420,11 @@ class PackDatasetJob(PackJob):
                 encoding.compare(meta or encoding.meta(name))
         return parts
 
-    def wave(self, work: Work) -> Wave:
-        if self.options.part is None:
-            joined, parts = self._joined, self._parts
-        else:
-            joined = None if self.request.shuffle is not None else self._joined_file(work)
-            parts = [] if joined is None else self.parts_of_all(work)
-        # With no_work, the digests that are missing are still computed, by the commit.
-        return Wave() if joined is None else joined.wave(parts, self.pool if self.options.no_work else None)
+    def all_parts(self, work: Work) -> Sequence[PartName]:
+        return self._parts if self.options.part is None else super().all_parts(work)
+
+    def joined(self, work: Work) -> OneFile | None:
+        return None if self.request.shuffle is not None else super().joined(work)
 
     def publish(self, work: Work, wave: Any) -> Manifest:
         writer, width = self._writer, self.material.spec.token_bytes
@@ -448,32 +443,13 @@ class PackDatasetJob(PackJob):
         to, overwrite = self.request.to, self.options.overwrite
         return create_writer(to, place, material.spec, material.recorded(), overwrite=overwrite)
 
-    def _joined_file(self, work: Work) -> OneFile | None:
-        to, spec = self.request.to, self.material.spec
-        options = writer_options(to, spec, self.material.recorded())
-        return joined_file(to, self.output, options, spec.token_bytes, work, overwrite=self.options.overwrite)
-
 
 @dataclass
 class PackFolderJob(PackJob):
     """Makes a folder of token files, which are assembled side by side when all parts exist."""
 
-    @property
-    def folder(self) -> WorkFolder:
-        return work_folder(self.output, inside=True)
-
-    def first_files(self) -> list[Place]:
-        return []  # token files are made by all runs at once, and none waits
-
-    def held(self) -> contextlib.AbstractContextManager[None]:
-        return held_folder(self.output, overwrite=self.options.overwrite, shared=self.options.is_distributed)
-
-    def published(self) -> Manifest | None:
-        store, path = self.output.store, self.output.path
-        return read_manifest(store, path, store.get(f"{path}/{INDEX_NAME}"), read_index(store, path))
-
     def rehearse_output(self, place: Place, material: Material) -> None:
-        with held_folder(place, overwrite=self.options.overwrite, shared=False):
+        with self.held(place):
             pass
 
     def make_parts(self, work: Work, pool: Executor) -> None:
@@ -486,34 +462,16 @@ class PackFolderJob(PackJob):
 
     def wave(self, work: Work) -> Wave:
         # Files of shuffled documents are made by the commit.
-        return Wave() if self.request.shuffle is not None else FileWave(self._files(work), self.parts_of_all(work))
+        return Wave() if self.request.shuffle is not None else super().wave(work)
 
     def publish(self, work: Work, wave: Any) -> Manifest:
-        parts, files = self.parts_of_all(work), self._files(work)
+        parts, files = self.all_parts(work), self.files(work)
         in_order = self.in_order(work, parts)
         if self.request.shuffle is not None:
             files.make(self.pool, in_order)
         self.times.append(time.perf_counter())
         with self.sidecars(work, parts):
             return files.commit(in_order)
-
-    def _files(self, work: Work) -> TokenFiles:
-        """Return the token files that are made of parts. Of these, only parts of other runs are compared again."""
-        request, material, spec = self.request, self.material, self.material.spec
-        of_file, of_folder = material.recorded(), material.recorded(whole=True)
-        options = writer_options(request.to, spec, of_file | {"inputs": {}})  # the folder's own side file names them
-        has_others = self.options.is_distributed or self.encoding.counts.reused_tasks > 0
-        compare = functools.partial(_compare, spec) if self.engine == "gigatoken" and has_others else None
-        parts, scratch = shuffled_place(request, work), work.place.child(SCRATCH)
-        job = FileJob(self.output, parts, scratch, request.to, spec.token_bytes, options, compare)
-        digests, recorded = (of_folder["tokenizer_digest"], of_folder["inputs"]), of_folder["options"] | bos_of(spec)
-        provenance = Provenance(spec.eos_id, spec.name, *digests, recorded)
-
-        def refuse(file: int, difference: str) -> PrepareError:
-            return disagreed(material.inputs[file].path, difference)
-
-        file_tokens = request.file_tokens or 1
-        return TokenFiles(job, file_tokens, self.options.overwrite, provenance, work, refuse)
 
 
 def _compare(spec: TokenizerSpec, probes: Sequence[Probe]) -> tuple[int, str] | None:
