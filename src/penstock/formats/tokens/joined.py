@@ -129,7 +129,6 @@ class RunDigests:
             first, place = stop, place + count
 
     def finish(self) -> tuple[str, ...]:
-        """Return all digests."""
         self._close()
         return tuple(self._done)
 

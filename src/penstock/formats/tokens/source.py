@@ -226,7 +226,6 @@ class StoredTokens(StoredSource):
 
     @cached_property
     def ids(self) -> Ids:
-        """The tokens."""
         raise TypeError(type(self).__name__)
 
     def _find_starts(self) -> IntArray:
@@ -239,7 +238,6 @@ class StoredTokens(StoredSource):
 
     @property
     def _data_path(self) -> str:
-        """Path of the tokens."""
         return self._path
 
     def _named_files(self) -> Sequence[tuple[str, str]]:
@@ -323,7 +321,6 @@ class StoredTokens(StoredSource):
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens."""
         return self.ids.num_tokens
 
     @property

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 import zarr
 from penstock.errors import Corrupt, FormatError, TooLarge, Truncated
 from penstock.formats.tokens.flat_tokens.source import open_array
-from penstock.formats.tokens.zarr.cache import PieceCache
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.foreign import ForeignArray
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ArrayMeta, parse_array
+from penstock.formats.tokens.zarr.span import PieceCache
 from penstock.store import mapped
 from penstock.store.local import LocalStore
 from penstock.testing.counting import CountingStore
@@ -247,7 +247,7 @@ def test_the_cache_is_bounded_and_keeps_what_was_used_last() -> None:
 def test_a_fork_while_the_cache_is_held_does_not_hang() -> None:
     script = """
 import os, sys, numpy as np
-from penstock.formats.tokens.zarr.cache import PieceCache
+from penstock.formats.tokens.zarr.span import PieceCache
 cache = PieceCache(100)
 cache.put((0, 0), np.zeros(10, np.uint8))
 with cache._held():

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from penstock.formats._findings import Problem
 from penstock.formats.tokens.flat_tokens.encode import COMPRESSIONS, make_layout
 from penstock.formats.tokens.zarr.meta import (
     ArrayMeta,
@@ -17,7 +18,6 @@ from penstock.formats.tokens.zarr.meta import (
     parse_array,
     parse_json,
 )
-from penstock.formats.tokens.zarr.problems import Problem
 
 V2: dict[str, Any] = {
     "zarr_format": 2,

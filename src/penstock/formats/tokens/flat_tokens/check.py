@@ -31,8 +31,16 @@ from penstock.formats.tokens.flat_tokens.source import AnyArray, open_array, sta
 from penstock.formats.tokens.joined import check_digest
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.foreign import ForeignArray
-from penstock.formats.tokens.zarr.meta import ATTRIBUTES_FILE, CONSOLIDATED_FILE, GROUP_FILE, ArrayMeta, parse_json
-from penstock.formats.tokens.zarr.problems import AGAIN, REBUILD, fault
+from penstock.formats.tokens.zarr.meta import (
+    AGAIN,
+    ATTRIBUTES_FILE,
+    CONSOLIDATED_FILE,
+    GROUP_FILE,
+    REBUILD,
+    ArrayMeta,
+    fault,
+    parse_json,
+)
 from penstock.store.base import Store
 from penstock.types import Depth, Finding, IntArray, Manifest, OpenOptions, TokenArray
 

@@ -16,17 +16,19 @@ from penstock.formats._folders import choose_default_split, require_default_spli
 from penstock.formats._manifest import file_digest
 from penstock.formats.tokens.source import SideFile
 from penstock.formats.tokens.zarr.meta import (
+    AGAIN,
     ARRAY_FILE,
     ATTRIBUTES_FILE,
     CONSOLIDATED_FILE,
     GROUP_FILE,
+    REBUILD,
     ArrayMeta,
     Json,
+    fault,
     is_array,
     parse_array,
     parse_json,
 )
-from penstock.formats.tokens.zarr.problems import AGAIN, REBUILD, fault
 from penstock.store.base import Store
 from penstock.store.object_folder import require_finished
 from penstock.store.side_file import Facts, file_binding, fitting_manifest, load_manifest

@@ -24,8 +24,7 @@ from penstock.formats.tokens.flat_tokens.group import LIMIT, STARTS, TOKENS, Gro
 from penstock.formats.tokens.source import SideFile, StoredTokens
 from penstock.formats.tokens.zarr.chunks import ChunkArray
 from penstock.formats.tokens.zarr.foreign import ForeignArray
-from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ATTRIBUTES_FILE, ArrayMeta
-from penstock.formats.tokens.zarr.problems import REBUILD, fault
+from penstock.formats.tokens.zarr.meta import ARRAY_FILE, ATTRIBUTES_FILE, REBUILD, ArrayMeta, fault
 from penstock.store.base import Readable, Store
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.types import Extent, Finding, IntArray, Manifest, OpenOptions, Place, ReadMode, TokenArray

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from penstock._arrays import as_index
 from penstock._tree import line
-from penstock.errors import ConfigError, PenstockError, Truncated, Unsupported
-from penstock.formats._sources import StoredSource
+from penstock.errors import PenstockError, Truncated, Unsupported
 from penstock.formats.tokens.levanter.arrays import JaggedArray
 from penstock.formats.tokens.levanter.ledger import LEDGER, Ledger
+from penstock.formats.tokens.rows import PartedRows
 from penstock.store.base import Store
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.types import Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
@@ -27,7 +27,7 @@ _ROWS = 1 << 12
 _DATA = "/data/zarr.json"
 
 
-class LevanterRows(StoredSource):
+class LevanterRows(PartedRows):
     """Rows of a cache; see `penstock.abc.Source`. Made by `penstock.open`.
 
     Memory: that of `arrays.JaggedArray` for each field and part. A row is a dict of arrays; the names of nested fields
@@ -35,21 +35,12 @@ class LevanterRows(StoredSource):
     """
 
     title = "levanter"
-    stated = ("columns", "eos_id", "follow_links", "planes")
 
     def __init__(self, store: Store, path: str, options: OpenOptions, ledger: Ledger, again: Any) -> None:
-        super().__init__(store, path, options)
-        self._again = again
-        self.path = path
+        super().__init__(store, path, options, (part.rows for part in ledger.parts), again)
         self.ledger = ledger
-        self._starts: IntArray = np.cumsum([0, *(part.rows for part in ledger.parts)], dtype=np.int64)
         self._opened: dict[tuple[int, str], JaggedArray] = {}
-        missing = [name for name in options.columns or () if name not in self.names]
-        if missing:
-            raise ConfigError(f"no column {missing[0]!r}", path=path, expected=", ".join(self.names))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (self._again, (self._store, self.path, self._options))
+        self._require_columns(self.names)
 
     @property
     def schema(self) -> Schema:
@@ -76,9 +67,6 @@ class LevanterRows(StoredSource):
         """Return parts, fields, and the source of the rows."""
         made = {"preprocessor": self.ledger.preprocessor} if self.ledger.preprocessor else {}
         return {"parts": len(self.ledger.parts), "columns": list(self.names), **made}
-
-    def __len__(self) -> int:
-        return int(self._starts[-1])
 
     def __getitem__(self, index: int, /) -> Sample:
         part, row = self._find(as_index(index, len(self)))
@@ -165,10 +153,6 @@ class LevanterRows(StoredSource):
         except Unsupported:  # reading this field raises the error; the others can be read
             return Field(name, "ndarray")
         return Field(name, "ndarray", array.dtype.name, (None,) * array.rank)
-
-    def _find(self, index: int) -> tuple[int, int]:
-        part = int(np.searchsorted(self._starts, index, side="right")) - 1
-        return part, index - int(self._starts[part])
 
     def _data_files(self) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []

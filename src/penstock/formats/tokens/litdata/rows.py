@@ -12,8 +12,7 @@ import numpy as np
 
 from penstock._arrays import as_index, as_indices
 from penstock._tree import line
-from penstock.errors import ConfigError, Corrupt
-from penstock.formats._sources import StoredSource
+from penstock.errors import Corrupt
 from penstock.formats.tokens.litdata.chunks import Items, arrow_rows, read_items
 from penstock.formats.tokens.litdata.index import Index, damaged
 from penstock.formats.tokens.litdata.leaves import (
@@ -26,6 +25,7 @@ from penstock.formats.tokens.litdata.leaves import (
     names_of,
     unflatten,
 )
+from penstock.formats.tokens.rows import PartedRows
 from penstock.store.base import Store
 from penstock.store.fingerprint import once_a_host, sample_fingerprint
 from penstock.types import Extent, Field, IntArray, OpenOptions, Place, Sample, Schema
@@ -33,7 +33,7 @@ from penstock.types import Extent, Field, IntArray, OpenOptions, Place, Sample, 
 _HELD = 2
 
 
-class LitdataRows(StoredSource):
+class LitdataRows(PartedRows):
     """Samples of litdata's chunks; see `penstock.abc.Source`. Made by `penstock.open`.
 
     Memory: two chunks, unless they are mapped. A sample is a dict; of a tuple or a list the names are "0", "1", and of
@@ -41,23 +41,13 @@ class LitdataRows(StoredSource):
     """
 
     title = "litdata"
-    stated = ("columns", "eos_id", "follow_links", "planes")
 
     def __init__(self, store: Store, path: str, options: OpenOptions, index: Index, again: Any) -> None:
-        super().__init__(store, path, options)
-        self._again = again
-        self.path = path
+        super().__init__(store, path, options, (one.items for one in index.chunks), again)
         self.index = index
         self._is_compressed = index.level in ("chunk", "batch")  # chunks are decompressed whole
-        self._starts: IntArray = np.cumsum([0, *(one.items for one in index.chunks)], dtype=np.int64)
         self._held: tuple[tuple[int, Items, list[Any] | None], ...] = ()  # replaced as a whole: threads need no lock
-        missing = [name for name in options.columns or () if name not in self._names]
-        if missing:
-            expected = ", ".join(self._names)
-            raise ConfigError(f"no column {missing[0]!r}", path=path, expected=expected)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (self._again, (self._store, self.path, self._options))
+        self._require_columns(self._names)
 
     @property
     def schema(self) -> Schema:
@@ -97,9 +87,6 @@ class LitdataRows(StoredSource):
         """Return the number of chunks, and their compression."""
         return {"chunks": len(self.index.chunks), "compressed": self.index.level, "columns": list(self._names)}
 
-    def __len__(self) -> int:
-        return int(self._starts[-1])
-
     def __getitem__(self, index: int, /) -> Sample:
         return self.get_samples(np.array([as_index(index, len(self))]))[0]
 
@@ -117,7 +104,7 @@ class LitdataRows(StoredSource):
 
     def place_of(self, index: int, /) -> Place:
         """Return the location of sample `index`: its chunk."""
-        chunk = self.index.chunks[int(np.searchsorted(self._starts, as_index(index, len(self)), side="right")) - 1]
+        chunk = self.index.chunks[self._find(as_index(index, len(self)))[0]]
         return Place(extents=(Extent(chunk.path, 0, self._store.size(chunk.path)),))
 
     def summary(self) -> str:

@@ -252,7 +252,6 @@ def _problem(
 
 
 def side_file_path(prefix: str) -> str:
-    """Return the path of the side file."""
     return side_path(idx_path(final_prefix(prefix)))
 
 

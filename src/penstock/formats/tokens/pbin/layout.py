@@ -86,7 +86,6 @@ class Geometry:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens."""
         return self.data_bytes // self.token_bytes
 
 
@@ -108,7 +107,6 @@ class Problem:
         return self._at(path).error()
 
     def finding(self, path: str) -> Finding:
-        """Return the problem as a finding."""
         return self._at(path).finding()
 
     def _at(self, path: str) -> _findings.Problem:

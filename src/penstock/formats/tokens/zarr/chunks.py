@@ -20,7 +20,6 @@ from penstock._arrays import byte_view
 from penstock._threads import Pool
 from penstock.errors import Corrupt, FormatError, NotFound, TooLarge, Truncated, Unsupported
 from penstock.formats._findings import Problem
-from penstock.formats.tokens.zarr.cache import PieceCache
 from penstock.formats.tokens.zarr.decode import (
     BLOSC_HEAD_BYTES,
     MOST_BYTES,
@@ -33,9 +32,8 @@ from penstock.formats.tokens.zarr.decode import (
     parse_blosc_head,
 )
 from penstock.formats.tokens.zarr.files import ChunkFiles
-from penstock.formats.tokens.zarr.meta import ArrayMeta
-from penstock.formats.tokens.zarr.problems import AGAIN, fault
-from penstock.formats.tokens.zarr.span import MappedSpan
+from penstock.formats.tokens.zarr.meta import AGAIN, ArrayMeta, fault
+from penstock.formats.tokens.zarr.span import MappedSpan, PieceCache
 from penstock.store.base import Store
 from penstock.store.mapped import Advice, Readahead, disk_faults
 from penstock.types import Extent, IntArray, ReadMode

@@ -78,7 +78,6 @@ class ChunkFiles:
         self._is_one_piece = meta.shard is None and bool(codecs) and "blosc" not in codecs
 
     def path(self, number: int) -> str:
-        """Return the path of a file."""
         return f"{self.folder}/{self.meta.file_name(number)}"
 
     def require_missing(self, number: int) -> None:

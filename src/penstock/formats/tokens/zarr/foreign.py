@@ -12,8 +12,7 @@ from penstock._optional import require
 from penstock._regular import require_regular_tree
 from penstock.errors import Corrupt, PenstockError, Truncated, Unsupported
 from penstock.formats._findings import Problem
-from penstock.formats.tokens.zarr.meta import ArrayMeta
-from penstock.formats.tokens.zarr.problems import AGAIN, fault
+from penstock.formats.tokens.zarr.meta import AGAIN, ArrayMeta, fault
 from penstock.store._links import walk_files
 from penstock.store.base import Store
 from penstock.types import Extent, IntArray

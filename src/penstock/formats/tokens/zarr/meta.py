@@ -11,12 +11,15 @@ from typing import Annotated, Any, Literal, TypeAlias, cast
 import msgspec
 import numpy as np
 
-from penstock.errors import Corrupt
+from penstock.errors import Corrupt, PenstockError
 from penstock.formats._findings import Problem
-from penstock.formats.tokens.zarr.problems import AGAIN, fault
+from penstock.types import Severity
 
 Json: TypeAlias = dict[str, Any]
 DType: TypeAlias = np.dtype[Any]
+
+REBUILD = "`penstock repair --write` rebuilds it"
+AGAIN = "Copy the group again, or recreate it"
 
 GROUP_FILE = {2: ".zgroup", 3: "zarr.json"}
 ARRAY_FILE = {2: ".zarray", 3: "zarr.json"}
@@ -29,6 +32,24 @@ COMPRESSORS = ("blosc", "gzip", "lz4", "zlib", "zstd")
 _V3_COMPRESSORS = ("blosc", "crc32c", "gzip", "zstd")
 _V2_DTYPE = re.compile(r"[<>]?(u[48])")
 _DELTA_DTYPE = re.compile(r"[<>|]?[iu][1248]")
+
+
+def fault(
+    code: str,
+    kind: type[PenstockError],
+    path: str,
+    what: str,
+    fix: str,
+    offset_bytes: int | None = None,
+    found: str | None = None,
+    expected: str | None = None,
+    severity: Severity = "error",
+) -> Problem:
+    """Return a problem; `code` is the check that finds it, such as `"seq_starts.monotone"`.
+
+    The finding is one of flat-tokens; other formats that read zarr arrays make theirs of the error.
+    """
+    return Problem(f"flat-tokens.{code}", kind, path, what, fix, offset_bytes, found, expected, severity)
 
 
 @dataclass(frozen=True, slots=True)

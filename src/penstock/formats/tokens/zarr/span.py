@@ -1,11 +1,14 @@
-"""Many mapped files as one array, so that a batch of windows is one copy, whatever files contain them.
+"""Pieces of chunks in memory: a cache of decoded ones, and many mapped files as one array.
 
-Mappings can be anywhere in memory. One view, from the lowest to the highest mapping, includes them all, and the memory
-between them. Only windows inside one mapping may be taken from it.
+A batch of windows is one copy from this array. Mappings can be anywhere in memory. One view, from the lowest to the
+highest mapping, includes them all, and the memory between them. Only windows inside one mapping may be taken from it.
 """
 
 from __future__ import annotations
 
+import os
+import threading
+from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -75,3 +78,48 @@ class MappedSpan:
         if shape[0] * length * width >= _MOST_BYTES:
             return count, length, low, np.empty((0, length), self._dtype)
         return count, length, low, as_strided(arrays[low], shape, (width, width), writeable=False)
+
+
+class PieceCache:
+    """Cache of the pieces used last, up to `budget_bytes` in all, or one piece if that is larger.
+
+    Thread-safe. A pickled copy starts empty; a forked child starts with the pieces of its parent.
+    """
+
+    __slots__ = ("_bytes", "_lock", "_pid", "_pieces", "budget_bytes")
+
+    def __init__(self, budget_bytes: int) -> None:
+        self.budget_bytes = budget_bytes
+        self._pieces: OrderedDict[tuple[int, int], NDArray[Any]] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (PieceCache, (self.budget_bytes,))
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def get(self, key: tuple[int, int]) -> NDArray[Any] | None:
+        """Return the piece under `key`, and mark it as the one used last."""
+        with self._held():
+            piece = self._pieces.get(key)
+            if piece is not None:
+                self._pieces.move_to_end(key)
+            return piece
+
+    def put(self, key: tuple[int, int], piece: NDArray[Any]) -> None:
+        """Keep a piece, and drop those used longest ago until all fit."""
+        with self._held():
+            if key not in self._pieces:
+                self._pieces[key] = piece
+                self._bytes += piece.nbytes
+            while self._bytes > self.budget_bytes and len(self._pieces) > 1:
+                self._bytes -= self._pieces.popitem(last=False)[1].nbytes
+
+    def _held(self) -> threading.Lock:
+        if self._pid != os.getpid():
+            # A thread of the parent may have held the lock during the fork; it doesn't exist here.
+            self._lock, self._pid = threading.Lock(), os.getpid()
+        return self._lock
