@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
+from penstock._printable import recordable
 from penstock.view.draw.markup import Markup
 from penstock.view.draw.words import count, human_bytes, share, short
 
@@ -204,6 +205,6 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Link):
         return to_json(value.value)
     if not dataclasses.is_dataclass(value) or isinstance(value, type):
-        return value if value is None or isinstance(value, bool | int | float) else str(value)
+        return value if value is None or isinstance(value, bool | int | float) else recordable(str(value))
     kind = {} if isinstance(value, Section) else {"block": type(value).__name__.lower()}
     return kind | {one.name: to_json(getattr(value, one.name)) for one in dataclasses.fields(value)}

@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeAlias
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from penstock.errors import ConfigError, NotFound, PenstockError
 from penstock.view import facts
 from penstock.view.draw import sections
-from penstock.view.draw.blocks import Fault
+from penstock.view.draw.blocks import Fault, to_json
 from penstock.view.draw.words import counted
 from penstock.view.facts.by_share import lines_at
 from penstock.view.facts.dataset import NO_INDEX, count_of, numbered
@@ -120,6 +120,8 @@ async def overview(request: Request) -> Response:
     query = f"?split={quote(split, safe='')}" if split else ""
     verify = f"penstock verify {opened.shell_name}{opened.opening_without('split', 'flavor')} --depth full"
     made = sections.overview(found, f"{root_of(request)}d/{target.name}/", query)
+    if text_of(request, "part") == "json":
+        return JSONResponse(to_json(made))
     made.append(sections.terminal([f"penstock info {opened.shell_name}{opened.opening_without('flavor')}", verify]))
     return answer(request, "overview.html", target=target, tab="overview", found=found, sections=made, split=split)
 

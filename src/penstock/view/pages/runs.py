@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from penstock._kinds import is_stream
 from penstock.errors import ConfigError, PenstockError
@@ -14,7 +14,7 @@ from penstock.load.history import steps_until
 from penstock.load.plan import once
 from penstock.view import facts
 from penstock.view.draw import sections
-from penstock.view.draw.blocks import Fault, Section
+from penstock.view.draw.blocks import Fault, Section, to_json
 from penstock.view.facts.batches import sample_of, window_tokens
 from penstock.view.facts.opening import OpenedRun
 from penstock.view.facts.places import of_dataset
@@ -51,6 +51,8 @@ async def run(request: Request) -> Response:
     top = [Section(None, faults), *([] if plan is None else [sections.plan(plan, requested=steps is not None)])]
     made = [sections.mix(tree), *([] if plan is None else [sections.plan_sources(plan)])]
     made += sections.over_steps(found["curves"], csv) if "curves" in found else []
+    if text_of(request, "part") == "json":
+        return JSONResponse(to_json([*top, *(one for one in made if one is not None)]))
     return answer(request, "run.html", target=target, tab="run", run=opened, plan=plan, steps=steps, top=top,
                   sections=[one for one in made if one is not None])  # fmt: skip
 
