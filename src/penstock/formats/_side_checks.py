@@ -1,4 +1,4 @@
-"""Checks of data against its side file, and repairs that replace files: shared by all formats."""
+"""Checks of data against its side file, shared by all formats."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from penstock.codec.hashes import BLOCK_BYTES, hash_blocks
 from penstock.formats._findings import MOST_FINDINGS, Run
 from penstock.store.base import Store
 from penstock.store.names import NEXT
-from penstock.store.put import back_up
 from penstock.store.side_file import REPLACE, Facts, is_damaged, judged_manifest
-from penstock.types import Action, Finding, Manifest
+from penstock.types import Finding, Manifest
 
 RESTORE = f"Restore the data; if the change was intended, {REPLACE}"
 """Fix for data that contradicts its side file."""
@@ -49,75 +48,6 @@ def check_side_file(
     return manifest, [
         Finding(f"{format_name}.changed", "error", data_path, None, differs.found, differs.stated, RESTORE)
     ]
-
-
-def not_mended(format_name: str, path: str, side_path: str) -> Action:
-    """Return the action for data that differs from its side file, which proves nothing about a repair then."""
-    what = f"not repaired: the data differs from {side_path}. Restore the data, or move that file away first"
-    return Action(f"{format_name}.changed", path, what, possible=False)
-
-
-def repaired(
-    store: Store,
-    code: str,
-    path: str,
-    what: str,
-    make: Callable[[], str | None],
-    *,
-    write: bool,
-    old: str = "the old one",
-    more: str = "",
-) -> Action:
-    """Describe the repair of a file, or make it and keep a copy of the old file.
-
-    Args:
-        store: where the file is.
-        code: of the finding that is repaired.
-        path: the file.
-        what: what is done.
-        make: writes the file; may return a replacement for `what`.
-        write: make the repair.
-        old: name of the old file in the text.
-        more: end of the text.
-    """
-    if not write:
-        return Action(code, path, what + more)
-    kept = f"; {old} is kept as {back_up(store, path)}" if store.exists(path) else ""
-    return Action(code, path, f"{make() or what}{kept}{more}", done=True)
-
-
-def side_file_replaced(
-    store: Store,
-    side_path: str,
-    known: Manifest | None,
-    samples: str,
-    num_samples: int,
-    num_tokens: int | None = None,
-    *,
-    write: bool,
-) -> str:
-    """Return the end of a repair's text if the old side file counts other data; keep a copy of it if `write`.
-
-    Only the old side file tells then what was lost.
-
-    Args:
-        store: where it is.
-        side_path: the side file.
-        known: its content, even if the data differs; None if it can't be read or belongs to other data.
-        samples: name of the samples, such as "documents".
-        num_samples: of the repaired data.
-        num_tokens: of the repaired data; None if they aren't counted.
-        write: keep a copy.
-    """
-    if not store.exists(side_path):
-        return ""
-    stated = "belongs to other data"
-    if known is not None:
-        if known.num_samples == num_samples and num_tokens in (None, known.num_tokens):
-            return ""
-        tokens = "" if num_tokens is None or known.num_tokens is None else f" with {known.num_tokens:,} tokens"
-        stated = f"counts {known.num_samples:,} {samples}{tokens}"
-    return f"; the old side file {stated}" + (f", and is kept as {back_up(store, side_path)}" if write else "")
 
 
 def begins_otherwise(

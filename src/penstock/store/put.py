@@ -55,6 +55,13 @@ def put(store: Store, path: str, data: Buffer, *, overwrite: bool = True) -> Non
         staged.commit()
 
 
+def put_file(store: Store, path: str, local_path: str) -> None:
+    """Replace a file by a copy of a local one, durably."""
+    with aborting(store.stage(path, overwrite=True)) as staged:
+        staged.append_file(local_path)
+        staged.commit()
+
+
 def put_new(store: Store, path: str, data: Buffer) -> bool:
     """Write a file, durably; return False if it exists."""
     return _made_new(store, path, lambda staged: staged.write(data))

@@ -27,19 +27,18 @@ import json
 from collections.abc import Sequence
 
 from penstock.errors import NotFound, Unsupported
+from penstock.formats._repairs import repaired_by
 from penstock.formats.jsonl.build import index_path_for
 from penstock.formats.jsonl.check import (
     NO_INDEX,
+    REPAIRS,
     check_jsonl,
-    repair_jsonl,
-    sweep_jsonl,
     write_jsonl_manifest,
 )
 from penstock.formats.jsonl.energon import (
     EnergonJsonlSource,
     check_energon_index,
     energon_index_path,
-    repair_energon,
 )
 from penstock.formats.jsonl.source import JsonlSource, open_jsonl
 from penstock.formats.jsonl.text import COMPRESSED, compression_of
@@ -113,14 +112,8 @@ class _Jsonl:
         self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
     ) -> list[Action]:
         lines_path = _lines_path(store, path)
-        if compression_of(lines_path) is not None:
-            return []
-        for_energon = options.flavor == "energon"
-        index_path = energon_index_path(lines_path) if for_energon else index_path_for(lines_path)
-        done = sweep_jsonl(store, lines_path, index_path, write=write)
-        if not for_energon:
-            done += repair_jsonl(store, lines_path, findings, write=write)
-        return done + repair_energon(store, lines_path, findings, write=write)
+        repairs = () if compression_of(lines_path) is not None else REPAIRS
+        return repaired_by(*repairs)(store, lines_path, options, findings, write=write)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         if compression_of(path) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -14,7 +14,8 @@ import penstock
 from penstock.errors import FormatError, UnsafeData, Unsupported
 from penstock.formats._findings import Problem, by_place, limited
 from penstock.formats._manifest import DATA, file_digests, side_path
-from penstock.formats._side_checks import check_files, check_side_file, repaired
+from penstock.formats._repairs import Damaged, Repair, Rewrite
+from penstock.formats._side_checks import check_files, check_side_file
 from penstock.formats.jsonl.build import (
     RANGE_BYTES,
     IndexedLines,
@@ -26,7 +27,7 @@ from penstock.formats.jsonl.build import (
     write_index,
 )
 from penstock.formats.jsonl.decompress import reader_of
-from penstock.formats.jsonl.energon import check_energon_index
+from penstock.formats.jsonl.energon import INDEX_CODE, check_energon_index, energon_index_path, plan_energon_index
 from penstock.formats.jsonl.index import (
     decode_index,
     is_megatrons,
@@ -192,19 +193,19 @@ def _invalid(path: str, fault: Fault) -> Problem:
     return problem("invalid-line", "a line that is not valid JSON", path, fault.offset_bytes, fault.reason, fix)
 
 
-_INDEX_CODES = ("jsonl.index", "jsonl.unsafe-index")
 _CHARACTERS = "jsonl.index-counts-characters"
 
 
-def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
-    """Rebuild a wrong index; the old one is kept as `<index>.bak`. Invalid lines are skipped and counted.
+def _plan_index(damaged: Damaged) -> Iterator[Rewrite]:
+    """Yield a new index in place of a wrong one. Invalid lines are skipped and counted.
 
     If the only fault is lengths in characters, the entries are kept in their order, and extended to the ends of their
     lines. Memory: 32 bytes per line.
     """
-    wrong = [one.code for one in findings if one.severity == "error" and one.code.startswith(_INDEX_CODES)]
+    store, path = damaged.store, damaged.path
+    wrong = [one.code for one in damaged.findings if one.code.startswith(("jsonl.index", "jsonl.unsafe-index"))]
     if not wrong:
-        return []
+        return
     index_path = index_path_for(path)
     longer = _to_line_ends(store, path, index_path) if set(wrong) == {_CHARACTERS} else None
     if longer is not None:
@@ -213,7 +214,8 @@ def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write:
         def extend() -> None:
             put(store, index_path, b"".join(encode_lines([longer])))
 
-        return [repaired(store, _CHARACTERS, index_path, what, extend, write=write)]
+        yield Rewrite(_CHARACTERS, index_path, what, extend)
+        return
 
     def rebuild() -> str:
         lines = IndexedLines(store, path, store.size(path), skip_faulty=True)
@@ -223,15 +225,18 @@ def repair_jsonl(store: Store, path: str, findings: Sequence[Finding], *, write:
             what += f", {lines.num_dropped} invalid lines skipped (first: line {lines.dropped[0].line})"
         return what
 
-    what = "rebuild the index from the lines of the file"
-    return [repaired(store, wrong[0], index_path, what, rebuild, write=write)]
+    yield Rewrite(wrong[0], index_path, "rebuild the index from the lines of the file", rebuild)
 
 
-def sweep_jsonl(store: Store, path: str, index_path: str, *, write: bool) -> list[Action]:
-    """Complete or remove the output of a writer that was killed while it replaced a file."""
-    side = side_path(path)
+def _settle(damaged: Damaged) -> list[Action]:
+    store, path = damaged.store, damaged.path
+    side, for_energon = side_path(path), damaged.options.flavor == "energon"
+    index_path = energon_index_path(path) if for_energon else index_path_for(path)
     belongs = is_next(store, side, lambda: file_facts(store, path, "jsonl"))
-    return sweep_next(store, "jsonl.next", [index_path, side], belongs, write=write)
+    return sweep_next(store, "jsonl.next", [index_path, side], belongs, write=damaged.write)
+
+
+REPAIRS = (Repair(_settle, always=True), Repair(_plan_index), Repair(plan_energon_index, (INDEX_CODE,)))
 
 
 def _to_line_ends(store: Store, path: str, index_path: str) -> IntArray | None:

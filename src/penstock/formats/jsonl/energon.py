@@ -23,6 +23,7 @@ from penstock._limits import count_in
 from penstock.errors import Corrupt, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import data_fingerprint
 from penstock.formats._proof import Proof, file_proof
+from penstock.formats._repairs import Damaged, Rewrite
 from penstock.formats._sources import StoredSource, map_least, way_to_read
 from penstock.formats._unrecognised import LINES_OF_A_LIST
 from penstock.formats.jsonl.build import current_index
@@ -31,9 +32,8 @@ from penstock.store.base import Store
 from penstock.store.derived import DerivedCache
 from penstock.store.fingerprint import file_key
 from penstock.store.mapped import Held
-from penstock.store.put import back_up, put
+from penstock.store.put import put
 from penstock.types import (
-    Action,
     Depth,
     Extent,
     Field,
@@ -397,13 +397,10 @@ def _compare(path: str, known: IntArray, found: IntArray) -> list[Finding]:
     return [Finding(INDEX_CODE, "error", energon_index_path(path), place * _ENTRY_BYTES, what, None, fix)]
 
 
-def repair_energon(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
-    """Rebuild a wrong index; the old one is kept as `<index>.bak`."""
-    if not any(one.code == INDEX_CODE for one in findings):
-        return []
+def plan_energon_index(damaged: Damaged) -> Iterator[Rewrite]:
+    """Yield a new index in place of a wrong one."""
+    store, path = damaged.store, damaged.path
     index_path = energon_index_path(path)
-    if write:
-        starts = scan_energon(store, path)
-        back_up(store, index_path)
-        put(store, index_path, encode_energon_index(starts))
-    return [Action(INDEX_CODE, index_path, "rebuild the index; the old one is kept next to it", write)]
+    starts = scan_energon(store, path) if damaged.write else np.empty(0, np.int64)
+    make = functools.partial(put, store, index_path, encode_energon_index(starts))
+    yield Rewrite(INDEX_CODE, index_path, "rebuild the index; the old one is kept next to it", make, old=None)

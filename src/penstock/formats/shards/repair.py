@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -13,9 +13,10 @@ from penstock.codec.compress import decompress
 from penstock.codec.hashes import ALGORITHMS, hex_digest
 from penstock.errors import Corrupt, MissingExtra, NotFound, PenstockError, Truncated
 from penstock.formats._manifest import file_digests
-from penstock.formats._side_checks import not_mended, repaired, side_file_replaced
+from penstock.formats._repairs import Damaged, Recorded, Repair, Rewrite, not_repaired, repaired_by
+from penstock.formats.shards.checks import dataset_folders
 from penstock.formats.shards.files import offset_table
-from penstock.formats.shards.find_index import folder_of, numeric_order, parse_shard_name, shards_in, split_folders
+from penstock.formats.shards.find_index import folder_of, numeric_order, parse_shard_name, shards_in
 from penstock.formats.shards.index_json import (
     INDEX_NAME,
     SEPARATORS,
@@ -31,7 +32,7 @@ from penstock.formats.shards.side import SIDE_NAME, write_shards_manifest
 from penstock.store.base import Store
 from penstock.store.put import put
 from penstock.store.side_file import load_manifest
-from penstock.types import Action, Finding, OpenOptions
+from penstock.types import Action
 
 _FIXED = {"shards.no-index", "shards.index", "shards.size", "shards.shard", "shards.config", "shards.unlisted"}
 _LARGEST_BYTES = 1 << 32  # offsets are u32
@@ -48,10 +49,8 @@ class _Found:
     files: dict[tuple[bool, str | None], str] = field(default_factory=dict[tuple[bool, "str | None"], str])
 
 
-def repair_shards(
-    store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-) -> list[Action]:
-    """Rebuild an index that is lost, damaged, or contradicts its shards; the old one is kept as `index.json.bak`.
+def _plan_indexes(damaged: Damaged) -> Iterator[Rewrite | Action]:
+    """Yield the index of each folder whose index is lost, damaged, or contradicts its shards.
 
     Shards below the folder are listed in numeric order of their paths. Shards are never changed; if one is damaged,
     nothing is done, and the action names it. Memory: one shard, and 1 KiB for each other one.
@@ -59,28 +58,26 @@ def repair_shards(
     Raises:
         MissingExtra: compressed shards need a package that isn't installed.
     """
-    root = folder_of(path)
-    folders = [f"{root}/{options.split}"] if options.split else [root]
-    if not options.split and not store.exists(f"{root}/{INDEX_NAME}"):
-        folders = split_folders(store, root) or folders
-    return [action for folder in folders for action in _repair_folder(store, folder, findings, write=write)]
+    store, root = damaged.store, folder_of(damaged.path)
+    for folder in dataset_folders(store, root, damaged.options.split):
+        codes = [one.code for one in damaged.findings if one.path.startswith(f"{folder}/")]
+        if codes:
+            yield from _plan_index(store, folder, codes[0], write=damaged.write)
 
 
-def _repair_folder(store: Store, folder: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
+def _plan_index(store: Store, folder: str, code: str, *, write: bool) -> Iterator[Rewrite | Action]:
     where = f"{folder}/{INDEX_NAME}"
-    codes = [one.code for one in findings if one.code in _FIXED and one.path.startswith(f"{folder}/")]
-    if not codes:
-        return []
     try:
         shards = rebuilt_shards(store, folder)
     except MissingExtra:
         raise
     except PenstockError as error:
-        return [Action(error.code, error.path or where, f"the index is not rebuilt: {error}", possible=False)]
+        yield Action(error.code, error.path or where, f"the index is not rebuilt: {error}", possible=False)
+        return
     nested = any("/" in shard.raw_data.basename for shard in shards)
     data = (encode_merged if nested else encode_index)(shards)  # like `merge_index` for shards in several folders
     if store.exists(where) and store.get(where) == data:
-        return []
+        return
     num_samples = sum(one.samples for one in shards)
     what = f"list {len(shards)} shards with {num_samples:,} samples, according to their headers"
     side_path = f"{folder}/{SIDE_NAME}"
@@ -89,19 +86,22 @@ def _repair_folder(store: Store, folder: str, findings: Sequence[Finding], *, wr
     names = {file.basename for shard in shards for file in shard.files()}
     for name in sorted(names & digests.keys()):
         if file_digests(store, f"{folder}/{name}") != digests[name]:
-            return [not_mended("shards", f"{folder}/{name}", side_path)]
+            yield not_repaired("shards.changed", f"{folder}/{name}", side_path)
+            return
     gaps = list(dict.fromkeys([*_gaps(shards), *sorted(digests.keys() - names)]))
     what += f"; missing, with their samples: {', '.join(gaps[:10])}" if gaps else ""
     if write:
         parse_index(data, where)
-    more = side_file_replaced(store, side_path, known, "samples", num_samples, write=write)
 
     def make() -> None:
         put(store, where, data)
         if store.exists(side_path):
             write_shards_manifest(store, folder, shards[0].layout.format, replace=True)
 
-    return [repaired(store, codes[0], where, what, make, write=write, old="the old index", more=more)]
+    yield Rewrite(code, where, what, make, "the old index", Recorded(side_path, known, "samples", num_samples))
+
+
+repair_shards = repaired_by(Repair(_plan_indexes, _FIXED))
 
 
 def rebuilt_shards(store: Store, folder: str) -> list[Shard]:

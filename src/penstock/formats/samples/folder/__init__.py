@@ -12,7 +12,6 @@ folder as auxiliary data, by name. Checked against megatron-energon 7.4.1.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import penstock
 from penstock._digest import digest
@@ -24,7 +23,7 @@ from penstock.formats.samples.folder.source import open_folder
 from penstock.formats.samples.folder.writer import create_folder, own_files
 from penstock.store.base import Store
 from penstock.store.side_file import replace_side_file
-from penstock.types import Action, Finding, Manifest, OpenOptions, Sniff, Traits
+from penstock.types import Manifest, OpenOptions, Sniff, Traits
 
 _TAIL_BYTES = 1 << 12
 
@@ -59,11 +58,7 @@ class _Folder:
     create = staticmethod(create_folder)
     own_files = staticmethod(own_files)
     check = staticmethod(check_folder)
-
-    def repair(
-        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-    ) -> list[Action]:
-        return repair_folder(store, path, findings, write=write)
+    repair = staticmethod(repair_folder)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         root = require_folder(store, path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import sqlite3
@@ -15,14 +16,15 @@ from penstock.errors import NotFound, PenstockError
 from penstock.formats._findings import limited
 from penstock.formats._manifest import file_digests
 from penstock.formats._proof import require_none, require_size
+from penstock.formats._repairs import Damaged, Repair, Rewrite, as_folder, repaired_by
 from penstock.formats._side_checks import RESTORE, check_bytes, check_side_file, differing_block
 from penstock.formats.samples.folder.files import INDEX, SIDE_SUFFIX, is_text, list_files
 from penstock.formats.samples.media_index import MediaRow, other_header, read_rows
 from penstock.formats.samples.sqlite import connect, connect_to_write, damage, system_errors
 from penstock.store.base import Store
-from penstock.store.put import aborting, back_up
+from penstock.store.put import put_file
 from penstock.store.side_file import Facts, load_manifest
-from penstock.types import Action, Depth, Finding, Manifest, OpenOptions
+from penstock.types import Depth, Finding, Manifest, OpenOptions
 
 STALE = "folder.media-stale"
 _SAMPLE_FILES = 256
@@ -128,28 +130,29 @@ def _differing(store: Store, root: str, rows: Iterable[MediaRow]) -> Iterator[Fi
             yield Finding("folder.media-differs", "warning", path, None, found, str(row.metadata), fix)
 
 
-def repair_folder(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
-    """Drop rows of deleted files from the media index; the old index is kept as `index.sqlite.bak`."""
-    if not any(finding.code == STALE for finding in findings) or not store.is_local:
-        return []
-    root = path.rstrip("/") or path
-    index = f"{root}/{INDEX}"
-    if write:
-        there = set(list_files(store, root))
-        with tempfile.TemporaryDirectory() as scratch:
-            local = os.path.join(scratch, "index.sqlite")
-            shutil.copyfile(store.real_path(index), local)
-            with system_errors(local), closing(connect_to_write(local)) as connection:
-                connection.execute("BEGIN")
-                rows = connection.execute("SELECT entry_key FROM media_metadata").fetchall()
-                gone = [row for row in rows if row[0] not in there]
-                connection.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
-                connection.execute("COMMIT")
-            back_up(store, index)
-            with aborting(store.stage(index, overwrite=True)) as mended:
-                mended.append_file(local)
-                mended.commit()
-    return [Action(STALE, index, "rows of deleted files are dropped; the old index is kept next to it", write)]
+def _plan_media_index(damaged: Damaged) -> Iterator[Rewrite]:
+    if damaged.store.is_local:
+        index = f"{damaged.path}/{INDEX}"
+        what = "rows of deleted files are dropped; the old index is kept next to it"
+        yield Rewrite(STALE, index, what, functools.partial(_drop_rows, damaged.store, damaged.path, index), old=None)
+
+
+def _drop_rows(store: Store, root: str, index: str) -> None:
+    """Drop rows of deleted files from a media index."""
+    there = set(list_files(store, root))
+    with tempfile.TemporaryDirectory() as scratch:
+        local = os.path.join(scratch, "index.sqlite")
+        shutil.copyfile(store.real_path(index), local)
+        with system_errors(local), closing(connect_to_write(local)) as connection:
+            connection.execute("BEGIN")
+            rows = connection.execute("SELECT entry_key FROM media_metadata").fetchall()
+            gone = [row for row in rows if row[0] not in there]
+            connection.executemany("DELETE FROM media_metadata WHERE entry_key = ?", gone)
+            connection.execute("COMMIT")
+        put_file(store, index, local)
+
+
+repair_folder = repaired_by(Repair(_plan_media_index, (STALE,)), at=as_folder)
 
 
 def require_folder(store: Store, path: str) -> str:

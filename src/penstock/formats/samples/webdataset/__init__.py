@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
 
 from penstock.abc import Source
 from penstock.errors import ConfigError, Unsupported
@@ -35,7 +34,7 @@ from penstock.formats.samples.webdataset.repair import repair_webdataset
 from penstock.formats.samples.webdataset.source import open_raw
 from penstock.formats.samples.webdataset.writer import create_webdataset, rehearse_webdataset
 from penstock.store.base import Store
-from penstock.types import Action, Finding, OpenOptions, Sample, Sniff, Traits
+from penstock.types import OpenOptions, Sample, Sniff, Traits
 
 
 def open_webdataset(store: Store, path: str, options: OpenOptions) -> Source[Sample]:
@@ -98,12 +97,7 @@ class _Webdataset:
     rehearse = staticmethod(rehearse_webdataset)
     check = check_by_tasks = staticmethod(check_webdataset)
     task_depths = share_depths = ("full",)
-
-    def repair(
-        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-    ) -> list[Action]:
-        return repair_webdataset(store, path, findings, write=write)
-
+    repair = staticmethod(repair_webdataset)
     write_manifest = staticmethod(write_webdataset_manifest)
 
 

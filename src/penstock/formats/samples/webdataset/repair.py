@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 
 from penstock.errors import Corrupt, PenstockError
 from penstock.formats._manifest import file_digests
-from penstock.formats._side_checks import repaired
+from penstock.formats._repairs import Damaged, Repair, Rewrite, as_folder, repaired_by
 from penstock.formats.samples import media_index
 from penstock.formats.samples.sqlite import connect, system_errors
 from penstock.formats.samples.webdataset.check import codes_by_headers
@@ -38,27 +38,25 @@ from penstock.formats.samples.webdataset.sqlite_index import IndexDigest, Sqlite
 from penstock.store._files import naming
 from penstock.store.base import Store
 from penstock.store.local import LocalStore
-from penstock.store.put import aborting, put
-from penstock.types import Action, Finding
+from penstock.store.put import aborting, put, put_file
 
 _INDEX, _SQLITE, _COUNT = "webdataset.index", "webdataset.sqlite", "webdataset.count"
 _INFO = "webdataset.info"
+_KNOWN = {_INDEX, _SQLITE, _KEYS, _COUNT, _INFO}
 
 
-def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, write: bool) -> list[Action]:
-    """Rebuild damaged or outdated metadata from the shards; the old files are kept as `<file>.bak`.
+def _plan(damaged: Damaged) -> Iterator[Rewrite]:
+    """Yield damaged or outdated metadata, made from the shards.
 
     If a shard is damaged, only the indexes of the others are rebuilt. Reads the headers of all shards.
     """
-    root = path.rstrip("/") or path
-    known = {_INDEX, _SQLITE, _KEYS, _COUNT, _INFO}
-    wrong = {one.code for one in findings if one.severity == "error" or one.code == _KEYS} & known
+    store, root, write = damaged.store, damaged.path, damaged.write
+    wrong = {one.code for one in damaged.findings if one.severity == "error" or one.code == _KEYS}
     counts = _listed(store, root, lost=_INFO in wrong)
     if not wrong:
-        wrong = codes_by_headers(store, root, read_info(store, root)) & (known - {_INFO})
+        wrong = codes_by_headers(store, root, read_info(store, root)) & (_KNOWN - {_INFO})
     if not wrong or not counts:
-        return []
-    actions: list[Action] = []
+        return
     digest = IndexDigest()
     found: dict[str, int] = {}
     with (
@@ -78,21 +76,22 @@ def repair_webdataset(store: Store, path: str, findings: Sequence[Finding], *, w
             runs.add(table)
             path, content = index_path(f"{root}/{name}"), encode_index(table.offsets)
             if not store.exists(path) or store.get(path) != content:
-                what, make = f"rebuild the index of {table.num_samples} samples", partial(put, store, path, content)
-                actions.append(repaired(store, _INDEX, path, what, make, write=write))
+                what = f"rebuild the index of {table.num_samples} samples"
+                yield Rewrite(_INDEX, path, what, partial(put, store, path, content))
         if len(found) < len(counts):
-            return actions
+            return
         if store.exists(meta_path(root, SQLITE)):
-            actions += _repair_sqlite(store, root, builder, digest.uuid(), list(counts), write=write)
+            yield from _plan_sqlite(store, root, builder, digest.uuid(), list(counts), write=write)
         if store.exists(meta_path(root, KEYS)):
-            actions += _repair_keys(store, root, runs, digest.uuid(), scratch, write=write)
+            yield from _plan_keys(store, root, runs, digest.uuid(), scratch, write=write)
     if found != counts:
         what = f"write the sample counts of the shards: {sum(found.values())} in all"
         code = _INFO if _INFO in wrong else _COUNT
         path = meta_path(root, INFO_JSON)
-        make = partial(put, store, path, encode_info(found))
-        actions.append(repaired(store, code, path, what, make, write=write))
-    return actions
+        yield Rewrite(code, path, what, partial(put, store, path, encode_info(found)))
+
+
+repair_webdataset = repaired_by(Repair(_plan, _KNOWN, always=True), at=as_folder)
 
 
 def _listed(store: Store, root: str, *, lost: bool) -> dict[str, int]:
@@ -113,26 +112,26 @@ def _table(store: Store, shard: str) -> ShardTable | None:
     return table
 
 
-def _repair_sqlite(
+def _plan_sqlite(
     store: Store, root: str, builder: SqliteBuilder, uuid: str, shards: list[str], *, write: bool
-) -> list[Action]:
+) -> Iterator[Rewrite]:
     path = meta_path(root, SQLITE)
     if write:
         _keep_media(store, path, builder)
         try:
             builder.finish([f"{root}/{name}" for name in shards])
         except Corrupt:
-            return []  # a key is repeated, which `index.sqlite` can't hold
+            return  # a key is repeated, which `index.sqlite` can't hold
 
     def make() -> None:
         put(store, meta_path(root, UUID), uuid.encode())  # first: if killed here, the next run finds the damage again
-        _put_file(store, path, builder.path)
+        put_file(store, path, builder.path)
 
     what = "rebuild the index of samples and parts, keeping media metadata that can be read"
-    return [repaired(store, _SQLITE, path, what, make, write=write)]
+    yield Rewrite(_SQLITE, path, what, make)
 
 
-def _repair_keys(store: Store, root: str, runs: KeyRuns, uuid: str, scratch: str, *, write: bool) -> list[Action]:
+def _plan_keys(store: Store, root: str, runs: KeyRuns, uuid: str, scratch: str, *, write: bool) -> Iterator[Rewrite]:
     path, rebuilt = meta_path(root, KEYS), f"{scratch}/{KEYS}"
     if write:
         if not store.exists(meta_path(root, UUID)):
@@ -141,15 +140,8 @@ def _repair_keys(store: Store, root: str, runs: KeyRuns, uuid: str, scratch: str
             runs.write(staged.write, read_uuid(store, root))
             staged.commit()
         if file_digests(store, path) == file_digests(LocalStore(), rebuilt):
-            return []  # it is right, or was made by a killed repair
-    make = partial(_put_file, store, path, rebuilt)
-    return [repaired(store, _KEYS, path, "rebuild the key index", make, write=write)]
-
-
-def _put_file(store: Store, path: str, local: str) -> None:
-    with aborting(store.stage(path, overwrite=True)) as staged:
-        staged.append_file(local)
-        staged.commit()
+            return  # it is right, or was made by a killed repair
+    yield Rewrite(_KEYS, path, "rebuild the key index", partial(put_file, store, path, rebuilt))
 
 
 def _keep_media(store: Store, path: str, builder: SqliteBuilder) -> None:

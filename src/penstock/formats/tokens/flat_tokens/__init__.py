@@ -19,8 +19,6 @@ Files: `encode` the bytes of a chunk · `group` the content of a group · `sourc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from penstock.formats.tokens.flat_tokens.check import check_flat_tokens
 from penstock.formats.tokens.flat_tokens.group import holds_array, holds_group, opened_zip, own_files, splits_in
 from penstock.formats.tokens.flat_tokens.repair import repair_flat_tokens
@@ -28,7 +26,7 @@ from penstock.formats.tokens.flat_tokens.source import FlatTokensSource, open_fl
 from penstock.formats.tokens.flat_tokens.writer import create_flat_tokens, write_flat_manifest
 from penstock.formats.tokens.zarr.meta import ARRAY_FILE, is_array
 from penstock.store.base import Store
-from penstock.types import Action, Depth, Finding, OpenOptions, Sniff, Traits
+from penstock.types import Depth, Finding, OpenOptions, Sniff, Traits
 
 _SNIFF_BYTES = 1 << 16
 
@@ -78,11 +76,7 @@ class _FlatTokens:
         """Check a group; see `check.check_flat_tokens`."""
         return check_flat_tokens(opened_zip(store, path.rstrip("/")), path, options, depth)
 
-    def repair(
-        self, store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-    ) -> list[Action]:
-        """Repair a group; see `repair.repair_flat_tokens`."""
-        return repair_flat_tokens(opened_zip(store, path.rstrip("/")), path, options, write=write)
+    repair = staticmethod(repair_flat_tokens)
 
     def write_manifest(self, store: Store, path: str, options: OpenOptions, /, *, replace: bool = False) -> str:
         """Write the side file of a foreign group; see `writer.write_flat_manifest`."""

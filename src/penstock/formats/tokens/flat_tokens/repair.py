@@ -8,15 +8,15 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from penstock.errors import PenstockError, Unsupported
 from penstock.formats._findings import Problem
 from penstock.formats._manifest import file_digest
-from penstock.formats._side_checks import not_mended, side_file_replaced
+from penstock.formats._repairs import Damaged, Recorded, Repair, Rewrite, not_repaired, repaired_by
 from penstock.formats.tokens.flat_tokens.check import groups_at, present_files
 from penstock.formats.tokens.flat_tokens.chunk_writer import ArrayWriter, ChunkWork
 from penstock.formats.tokens.flat_tokens.encode import make_layout
@@ -26,6 +26,7 @@ from penstock.formats.tokens.flat_tokens.group import (
     TOKENS,
     Group,
     group_facts,
+    opened_zip,
     read_group,
     side_part,
     side_place,
@@ -46,7 +47,7 @@ from penstock.store._files import raised
 from penstock.store.base import Store
 from penstock.store.put import aborting, put
 from penstock.store.side_file import is_next, sweep_next
-from penstock.types import Action, IntArray, OpenOptions
+from penstock.types import Action, IntArray
 
 _BUDGET_BYTES = 1 << 24
 
@@ -60,18 +61,16 @@ class _Plan:
         starts: int64[n + 1], the new `seq_starts`; None to keep them.
         lost: number of sequences that are lost, if known.
         limit: the new `max_token_id`; None to keep it.
-        more: end of the text of the action.
     """
 
     group: Group
     starts: IntArray | None
     lost: int
     limit: int | None
-    more: str = ""
 
 
-def repair_flat_tokens(store: Store, path: str, options: OpenOptions, *, write: bool) -> list[Action]:
-    """List the repairs, or make them if `write`. Reads every token; memory: 8 bytes per sequence.
+def _plan_groups(damaged: Damaged) -> Iterator[Rewrite | Action]:
+    """Yield new metadata. Reads every token; memory: 8 bytes per sequence.
 
     - `seq_starts` that are missing, damaged, or differ from the start bits are rebuilt from the bits. Empty sequences
       have no bit, so they are lost then.
@@ -80,28 +79,34 @@ def repair_flat_tokens(store: Store, path: str, options: OpenOptions, *, write: 
     A group with tokens that can't be read isn't changed: they must be restored first.
 
     Raises:
-        NotFound: there is nothing at `path`.
+        NotFound: there is nothing at the path.
     """
-    path = path.rstrip("/") or path
-    folders = groups_at(store, path, options.split)
+    store, path, write = damaged.store, damaged.path, damaged.write
+    folders = groups_at(store, path, damaged.options.split)
     plans = [plan for folder in folders if (plan := _plan(store, read_group(store, folder))) is not None]
-    swept = _sweep(store, folders, write=write)
+    yield from _settle(store, folders, write=write)
     for plan in plans:
         if _are_others(store, plan.group):
             where = f"{plan.group.path}/{plan.group.tokens_name}"
-            return [*swept, not_mended("flat-tokens", where, side_place(store, plan.group.path)[0])]
-    for place, plan in enumerate(plans):
-        if plan.starts is not None:
-            side, known = side_place(store, plan.group.path)[0], side_part(store, plan.group.path)
-            more = side_file_replaced(store, side, known, "sequences", len(plan.starts) - 1, write=write)
-            plans[place] = replace(plan, more=more)
-    done = [action for plan in plans for action in _actions(plan, _write(store, plan) if write else {})]
-    if write and done and store.exists(side_place(store, folders[0])[0]):
-        write_flat_manifest(store, path, options, replace=True)
-    return swept + done
+            yield not_repaired("flat-tokens.changed", where, side_place(store, plan.group.path)[0])
+            return
+    lost = {
+        plan.group.path: Recorded(
+            side_place(store, plan.group.path)[0],
+            side_part(store, plan.group.path),
+            "sequences",
+            len(plan.starts) - 1,
+        ).kept(store, write=write)
+        for plan in plans
+        if plan.starts is not None
+    }
+    for plan in plans:
+        yield from _rewrites(store, plan, lost.get(plan.group.path, ""), write=write)
+    if write and plans and store.exists(side_place(store, folders[0])[0]):
+        write_flat_manifest(store, path, damaged.options, replace=True)
 
 
-def _sweep(store: Store, folders: Sequence[str], *, write: bool) -> list[Action]:
+def _settle(store: Store, folders: Sequence[str], *, write: bool) -> list[Action]:
     """Complete or remove the side file that a writer left that was killed while it replaced a group."""
     side_path, _ = side_place(store, folders[0])
     belongs = any(
@@ -110,6 +115,12 @@ def _sweep(store: Store, folders: Sequence[str], *, write: bool) -> list[Action]
         for part in (side_place(store, folder)[1],)
     )
     return sweep_next(store, "flat-tokens.next", [side_path], belongs, write=write)
+
+
+repair_flat_tokens = repaired_by(
+    Repair(_plan_groups, always=True),
+    at=lambda store, path: (opened_zip(store, path.rstrip("/")), path.rstrip("/") or path),
+)
 
 
 def _plan(store: Store, group: Group) -> _Plan | None:
@@ -179,42 +190,31 @@ def _current(store: Store, group: Group) -> IntArray | None:
         return None
 
 
-def _actions(plan: _Plan, kept: Mapping[str, str]) -> Iterator[Action]:
-    """Yield the actions of a plan; `kept` maps what was replaced to the path of its backup."""
+def _rewrites(store: Store, plan: _Plan, more: str, *, write: bool) -> Iterator[Rewrite]:
+    """Yield the arrays and attributes of a plan; `more` is what the side file tells about lost sequences."""
     group = plan.group
+    if write and plan.starts is not None and not store.stages_folders:
+        hint = "Copy the group to this machine, repair it, and upload it under a new name"
+        raise Unsupported("an array in this store can't be replaced atomically", path=group.path, hint=hint)
+    outer = side_place(store, group.path)[0].removesuffix(".penstock")
+    copy = outer + group.path.removeprefix(outer).replace("/", ".")
+    if write:
+        for folder in {group.path, outer}:
+            _drop_consolidated(store, folder, copy)
+
+    def keep(store: Store, path: str) -> str:
+        return _keep(store, path, f"{copy}.{path.rpartition('/')[2].lstrip('.')}.bak")
+
     if plan.starts is not None:
         what = f"rebuild `seq_starts` from the start bits: {len(plan.starts) - 1} sequences"
         if plan.lost:
             what += f", {plan.lost} fewer than before, as empty ones have no start bit"
-        where = f"{group.path}/{STARTS}"
-        yield Action(f"flat-tokens.{STARTS}", where, what + plan.more + _backup(kept, STARTS), STARTS in kept)
+        make = functools.partial(_write_starts, store, group, plan.starts, outer)
+        yield Rewrite(f"flat-tokens.{STARTS}", f"{group.path}/{STARTS}", what + more, make, keep=keep)
     if plan.limit is not None:
         where, what = f"{group.path}/{ATTRIBUTES_FILE[group.zarr_format]}", f"set `max_token_id` to {plan.limit}"
-        yield Action(f"flat-tokens.{LIMIT}", where, what + _backup(kept, LIMIT), LIMIT in kept)
-
-
-def _backup(kept: Mapping[str, str], name: str) -> str:
-    return f"; the old one is kept as {kept[name]}" if kept.get(name) else ""
-
-
-def _write(store: Store, plan: _Plan) -> dict[str, str]:
-    """Carry out a plan; return the array or attribute that was replaced → path of its backup, empty without one."""
-    group, kept = plan.group, dict[str, str]()
-    if plan.starts is not None and not store.stages_folders:
-        hint = "Copy the group to this machine, repair it, and upload it under a new name"
-        raise Unsupported("an array in this store can't be replaced atomically", path=group.path, hint=hint)
-    outer = side_place(store, group.path)[0].removesuffix(".penstock")
-    label = group.path.removeprefix(outer).replace("/", ".")
-    for folder in {group.path, outer}:
-        _drop_consolidated(store, folder, f"{outer}{label}")
-    if plan.starts is not None:
-        kept[STARTS] = _keep(store, f"{group.path}/{STARTS}", f"{outer}{label}.{STARTS}.bak")
-        _write_starts(store, group, plan.starts, outer)
-    if plan.limit is not None:
-        name = ATTRIBUTES_FILE[group.zarr_format]
-        kept[LIMIT] = _keep(store, f"{group.path}/{name}", f"{outer}{label}.{name.lstrip('.')}.bak")
-        _write_limit(store, group, plan.limit)
-    return kept
+        make = functools.partial(_write_limit, store, group, plan.limit)
+        yield Rewrite(f"flat-tokens.{LIMIT}", where, what, make, keep=keep)
 
 
 def _write_starts(store: Store, group: Group, starts: IntArray, outer: str) -> None:

@@ -6,7 +6,7 @@ Token files are never changed: their names contain their digests.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import cast
 
@@ -14,7 +14,7 @@ from penstock.abc import TokenSource
 from penstock.codec.joined_digest import JoinedDigest, is_joinable
 from penstock.errors import Corrupt, NotFound, PenstockError
 from penstock.formats import get_format
-from penstock.formats._side_checks import repaired
+from penstock.formats._repairs import Damaged, Repair, Rewrite, repaired_by
 from penstock.formats.tokens.common import document_runs
 from penstock.formats.tokens.folder.files import SIDE_NAME, folder_of, manifest_of, read_index_bytes
 from penstock.formats.tokens.folder.found import find_token_files
@@ -33,48 +33,38 @@ from penstock.store.base import Store
 from penstock.store.names import NEXT, WORK
 from penstock.store.put import put
 from penstock.store.side_file import encode_manifest, is_next, load_manifest, sweep_next
-from penstock.types import Action, Finding, Manifest, OpenOptions
+from penstock.types import Action, Manifest, OpenOptions
 
 _INDEX_CODES = (f"{NAME}.index", f"{NAME}.unfinished", f"{NAME}.max-token-id")
 _AGAIN = "copy it again, or re-run the command that wrote it"
 _BY_FORMAT = {suffix: format for format, suffix in SUFFIXES.items()}
 
 
-def _repair_found(
-    store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-) -> list[Action]:
-    found = find_token_files(store, path, options)
-    kind, actions = get_format(found.format), list[Action]()
-    for number in range(len(found)):
-        file = found.path(number)
-        own = [one for one in findings if one.path.startswith(file.removesuffix(".bin"))]
-        actions += kind.repair(store, file, options, own, write=write)
-    return actions
-
-
-def repair_token_files(
-    store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-) -> list[Action]:
-    """Rebuild an index that is lost or damaged; the old one is kept as `index.json.bak`.
+def _repair(damaged: Damaged) -> Iterator[Rewrite | Action]:
+    """Yield an index that is lost or damaged.
 
     This needs the side file of each file, no gap in their numbers, and the folder's own side file as a proof that these
     are all files. Otherwise nothing is done, and the action names the reason. Leftovers of a killed writer are
     completed or removed. Without an index, each file is repaired by its own format.
     """
-    root = folder_of(path)
-    if not any(one.code in _INDEX_CODES for one in findings) and not store.exists(f"{root}/{INDEX_NAME}"):
-        return _repair_found(store, path, options, findings, write=write)
-    actions = _sweep(store, root, write=write)
+    store, options, findings = damaged.store, damaged.options, damaged.findings
+    root = folder_of(damaged.path)
     code = next((one.code for one in findings if one.code in _INDEX_CODES), None)
+    if code is None and not store.exists(f"{root}/{INDEX_NAME}"):
+        found = find_token_files(store, damaged.path, options)
+        for file in map(found.path, range(len(found))):
+            own = [one for one in findings if one.path.startswith(file.removesuffix(".bin"))]
+            yield from get_format(found.format).repair(store, file, options, own, write=damaged.write)
+        return
+    yield from _settle(store, root, write=damaged.write)
     if code is not None:
-        actions.append(_remake(store, root, code, options, write=write))
+        yield _plan_index(store, root, code, options)
     for one in findings:
-        if one.severity == "error" and one.code not in _INDEX_CODES and not one.path.endswith((INDEX_NAME, SIDE_NAME)):
-            actions.append(Action(one.code, one.path, f"token files aren't changed: {_AGAIN}", possible=False))
-    return actions
+        if one.code not in _INDEX_CODES and not one.path.endswith((INDEX_NAME, SIDE_NAME)):
+            yield Action(one.code, one.path, f"token files aren't changed: {_AGAIN}", possible=False)
 
 
-def _remake(store: Store, root: str, code: str, options: OpenOptions, *, write: bool) -> Action:
+def _plan_index(store: Store, root: str, code: str, options: OpenOptions) -> Rewrite | Action:
     where, side = f"{root}/{INDEX_NAME}", f"{root}/{SIDE_NAME}"
     try:
         index = remade_index(store, root, options)
@@ -91,7 +81,7 @@ def _remake(store: Store, root: str, code: str, options: OpenOptions, *, write: 
 
     num_tokens = sum(one.tokens for one in index.files)
     what = f"list {len(index.files)} files with {num_tokens:,} tokens, from their side files"
-    return repaired(store, code, where, what, make, write=write, old="the old index")
+    return Rewrite(code, where, what, make, "the old index")
 
 
 def remade_index(store: Store, root: str, options: OpenOptions) -> TokenFileIndex:
@@ -177,14 +167,17 @@ def _number(name: str) -> int:
     return int(name.split("-")[1])
 
 
-def _sweep(store: Store, root: str, *, write: bool) -> list[Action]:
+def _settle(store: Store, root: str, *, write: bool) -> Iterable[Action]:
     """Give a side file that a killed writer left its final name, or remove it."""
     where, side = f"{root}/{INDEX_NAME}", f"{root}/{SIDE_NAME}"
     if not store.exists(side + NEXT) or store.exists(f"{root}/{WORK}"):
-        return []
+        return ()
     try:
         data = read_index_bytes(store, root)
         facts = functools.partial(folder_facts, data, decode_index(data, where))
     except PenstockError:
-        return []  # it may be the proof of the rebuilt index
+        return ()  # it may be the proof of the rebuilt index
     return sweep_next(store, f"{NAME}.next", [side], is_next(store, side, facts), write=write)
+
+
+repair_token_files = repaired_by(Repair(_repair, always=True))

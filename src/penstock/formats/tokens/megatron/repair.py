@@ -5,7 +5,7 @@ Tokens are never changed, and the old index is kept as `<prefix>.idx.bak`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from penstock.errors import PenstockError
 from penstock.formats._manifest import DATA
-from penstock.formats._side_checks import begins_otherwise, not_mended, repaired, side_file_replaced
+from penstock.formats._repairs import Damaged, Recorded, Repair, Rewrite, not_repaired, repaired_by
+from penstock.formats._side_checks import begins_otherwise
 from penstock.formats.tokens.checks import are_others, document_ends
 from penstock.formats.tokens.ids import FileIds
 from penstock.formats.tokens.megatron.index import TRAILING, IndexArrays, filling_kind, index_problems
@@ -47,7 +48,7 @@ from penstock.formats.tokens.megatron.writer import write_megatron_manifest
 from penstock.store.base import Store
 from penstock.store.put import aborting
 from penstock.store.side_file import load_manifest
-from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions, TokenArray
+from penstock.types import Action, IntArray, Manifest, OpenOptions, TokenArray
 
 _RUN_TOKENS = 1 << 22
 
@@ -57,28 +58,27 @@ class _Plan:
     """A repaired index.
 
     Attributes:
-        action: code and text.
+        what: what is done.
         kind: how ids are stored.
         lengths: int64[n_sequences], in tokens.
         pointers: int64[n_sequences], in bytes.
         borders: int64[n_docs + 1].
         modes: int8[n_sequences], or None.
+        code: of the finding that is repaired.
     """
 
-    action: Action
+    what: str
     kind: Kind
     lengths: IntArray
     pointers: IntArray
     borders: IntArray
     modes: NDArray[np.int8] | None = None
+    code: str = "megatron.index"
 
 
-def repair_megatron(
-    store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-) -> list[Action]:
-    """List the repairs, or make them if `write`. Memory: 40 bytes per sequence and 64 MiB.
+def _plan_index(damaged: Damaged) -> Iterator[Rewrite | Action]:
+    """Yield the new index. Memory: 40 bytes per sequence and 64 MiB.
 
-    - A dataset is restored if its replacement was killed.
     - Wrong pointers are set to the sums of the lengths, if these fill the tokens.
     - A wrong document index becomes one document per sequence.
     - Incomplete documents of a truncated file are dropped from the index, and a side file is written for it.
@@ -86,53 +86,56 @@ def repair_megatron(
       one that ends before the tokens do, only if `options.eos_id` does. The dtype is that of the header, else of the
       side file, else `layout=`, such as `"uint16"`.
     """
-    store = reading_commit(store, path)
-    prefix = named_prefix(store, path)
-    kept = _repair_kept(store, prefix, write=write)
-    if write:
-        store.stage(side_file_path(prefix), overwrite=True).abort()  # removes the leftovers of a killed repair
-    if not any(one.severity == "error" and one.code != KEPT for one in findings):
-        return kept
-    if is_half_replaced(store, prefix):
-        return kept  # other faults are found once the old dataset is restored
-    if not store.exists(bin_path(prefix)):
-        return kept
-    manifest = load_manifest(store, side_file_path(prefix), to_write=True)
+    store, prefix, options = damaged.store, damaged.path, damaged.options
+    tokens_path, side_path = bin_path(prefix), side_file_path(prefix)
+    # After a half-made replacement, other faults are found once the old dataset is restored.
+    if is_half_replaced(store, prefix) or not store.exists(tokens_path):
+        return
+    manifest = load_manifest(store, side_path, to_write=True)
     plans = _plans(store, prefix, options)
     plan = next(
         (one for one in plans if _is_proved(store, prefix, manifest, one, options)), plans[0] if plans else None
     )
     if plan is None:
-        return kept
+        return
     if _are_others(store, prefix, manifest, plan, options):
-        return [*kept, not_mended("megatron", bin_path(prefix), side_file_path(prefix))]
+        yield not_repaired("megatron.changed", tokens_path, side_path)
+        return
     num_tokens = int(plan.lengths.sum())
-    counts = len(plan.borders) - 1, num_tokens
-    told = side_file_replaced(store, side_file_path(prefix), manifest, "documents", *counts, write=write)
 
     def make() -> None:
         _write(store, prefix, plan)
-        if manifest is not None or num_tokens * plan.kind.itemsize != store.size(bin_path(prefix)):
+        if manifest is not None or num_tokens * plan.kind.itemsize != store.size(tokens_path):
             # Only a side file tells tokens that were dropped on purpose from an index that is older than its tokens.
             known_eos = replace(options, eos_id=_recorded_eos(store, prefix))
             write_megatron_manifest(store, prefix, known_eos, manifest, replace=True)
 
-    path, what = idx_path(prefix), plan.action.what
-    return [*kept, repaired(store, plan.action.code, path, what, make, write=write, old="the old index", more=told)]
+    recorded = Recorded(side_path, manifest, "documents", len(plan.borders) - 1, num_tokens)
+    yield Rewrite(plan.code, idx_path(prefix), plan.what, make, "the old index", recorded)
 
 
-def _repair_kept(store: Store, prefix: str, *, write: bool) -> list[Action]:
+def _end_replacement(damaged: Damaged) -> Iterator[Action]:
     """Restore the old dataset of a replacement that was killed; remove the leftovers of a finished one."""
+    store, prefix = damaged.store, damaged.path
     half, left = is_half_replaced(store, prefix), left_names(store, prefix)
-    if not left:
-        return []
-    what = "restore the old dataset" if half else f"remove {', '.join(left)}, left over from a replaced dataset"
-    if prefix_of(store, prefix) == new_prefix(prefix):
-        what = "put the new index in place: it matches the tokens"
-    if write:
-        put_back(store, prefix) if half else drop_kept(store, prefix)
-        end_replacement(store, prefix)
-    return [Action(KEPT, idx_path(prefix), what, done=write)]
+    if left:
+        what = "restore the old dataset" if half else f"remove {', '.join(left)}, left over from a replaced dataset"
+        if prefix_of(store, prefix) == new_prefix(prefix):
+            what = "put the new index in place: it matches the tokens"
+        if damaged.write:
+            put_back(store, prefix) if half else drop_kept(store, prefix)
+            end_replacement(store, prefix)
+        yield Action(KEPT, idx_path(prefix), what, done=damaged.write)
+    if damaged.write:
+        store.stage(side_file_path(prefix), overwrite=True).abort()  # removes the leftovers of a killed repair
+
+
+def _at(store: Store, path: str) -> tuple[Store, str]:
+    store = reading_commit(store, path)
+    return store, named_prefix(store, path)
+
+
+repair_megatron = repaired_by(Repair(_end_replacement, always=True), Repair(_plan_index), at=_at)
 
 
 def _plans(store: Store, prefix: str, options: OpenOptions) -> list[_Plan]:
@@ -158,7 +161,7 @@ def _plans(store: Store, prefix: str, options: OpenOptions) -> list[_Plan]:
     if eos_id is None or not 0 <= eos_id < kind.id_limit:
         return plans
     ids = FileIds(store, bin_path(prefix), 0, bin_bytes // kind.itemsize, kind.stored, options.read)
-    plan = _plan_from_tokens(ids, kind, prefix, eos_id)
+    plan = _plan_from_tokens(ids, kind, eos_id)
     return plans if plan is None else [*plans, plan]
 
 
@@ -193,8 +196,8 @@ def _plan_width(index: IndexArrays, kind: Kind) -> list[_Plan]:
         return []
     what = f"record {kind.itemsize}-byte tokens ({kind.name}) instead of {header.kind.name}, and set the pointers"
     ends = np.cumsum(lengths, dtype=np.int64) * kind.itemsize
-    action = Action("megatron.width", idx_path(index.prefix), what)
-    return [_Plan(action, kind, lengths, ends - lengths * kind.itemsize, borders, index.modes())]
+    pointers = ends - lengths * kind.itemsize
+    return [_Plan(what, kind, lengths, pointers, borders, index.modes(), "megatron.width")]
 
 
 def _plan_arrays(index: IndexArrays) -> _Plan | None:
@@ -227,11 +230,10 @@ def _plan_arrays(index: IndexArrays) -> _Plan | None:
         lengths, pointers, modes = lengths[kept], pointers[kept], None if modes is None else modes[kept]
     if not changes:
         return None
-    action = Action("megatron.index", idx_path(index.prefix), "; ".join(changes))
-    return _Plan(action, header.kind, lengths, pointers, borders, modes)
+    return _Plan("; ".join(changes), header.kind, lengths, pointers, borders, modes)
 
 
-def _plan_from_tokens(ids: FileIds, kind: Kind, prefix: str, eos_id: int) -> _Plan | None:
+def _plan_from_tokens(ids: FileIds, kind: Kind, eos_id: int) -> _Plan | None:
     try:
         ends = document_ends(ids, ids.num_tokens, eos_id)
     except PenstockError:
@@ -244,8 +246,7 @@ def _plan_from_tokens(ids: FileIds, kind: Kind, prefix: str, eos_id: int) -> _Pl
         what += f"; drop the last {rest} tokens, which don't end with EOS"
     lengths = np.diff(ends, prepend=0)
     pointers = (ends - lengths) * kind.itemsize
-    action = Action("megatron.index", idx_path(prefix), what)
-    return _Plan(action, kind, lengths, pointers, np.arange(len(lengths) + 1, dtype=np.int64))
+    return _Plan(what, kind, lengths, pointers, np.arange(len(lengths) + 1, dtype=np.int64))
 
 
 def _documents(store: Store, prefix: str, plan: _Plan, options: OpenOptions) -> Iterator[tuple[TokenArray, IntArray]]:

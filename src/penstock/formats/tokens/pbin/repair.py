@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from penstock.codec.tokens import TOKEN_BYTES, dtype_for
 from penstock.errors import PenstockError
 from penstock.formats._manifest import DATA, Provenance, side_path
-from penstock.formats._side_checks import begins_otherwise, not_mended, repaired, side_file_replaced
+from penstock.formats._repairs import Damaged, Recorded, Repair, Rewrite, not_repaired, repaired_by
+from penstock.formats._side_checks import begins_otherwise
 from penstock.formats.tokens.checks import are_others, document_ends
 from penstock.formats.tokens.common import TokenFile
 from penstock.formats.tokens.pbin.index import index_problems, is_merged, read_index
@@ -35,7 +36,7 @@ from penstock.formats.tokens.pbin.source import pbin_facts
 from penstock.formats.tokens.pbin.writer import PbinWriter
 from penstock.store.base import Store
 from penstock.store.side_file import is_next, load_manifest, sweep_next
-from penstock.types import Action, Finding, IntArray, Manifest, OpenOptions
+from penstock.types import Action, IntArray, Manifest, OpenOptions
 
 RUN_TOKENS = 1 << 22
 _MOST_PLACES = 16  # where an index may begin: tokens may look like it
@@ -47,47 +48,46 @@ class _Plan:
     """Content of a repaired file.
 
     Attributes:
-        action: code and text.
+        code: of the finding that is repaired.
+        what: what is done.
         file: the existing tokens.
         doc_lengths: int64[n_docs], in tokens, of the documents to keep, starting at the first token.
         eos_id: id that ends them all, if known.
     """
 
-    action: Action
+    code: str
+    what: str
     file: TokenFile
     doc_lengths: IntArray
     eos_id: int | None
 
 
-def repair_pbin(
-    store: Store, path: str, options: OpenOptions, findings: Sequence[Finding], *, write: bool
-) -> list[Action]:
-    """List the repairs, or make them if `write`. Memory: 8 bytes per document and 64 MiB.
+def _plan_file(damaged: Damaged) -> Iterator[Rewrite | Action]:
+    """Yield the new file. Memory: 8 bytes per document and 64 MiB.
 
     - Offsets of `merge_packed_data` become the sums of the lengths.
     - An unfinished header gets its length if the index exists.
     - An index that is truncated, damaged or missing is rebuilt from the EOS tokens if `options.eos_id` or a side file
       names them. Tokens after the last EOS of a truncated file are dropped.
-    - Leftovers of a killed writer are completed or removed.
     """
-    swept = _sweep(store, path, options, write=write)
-    if not any(one.severity == "error" for one in findings):
-        return swept
-    known = _told(store, path)
+    store, path, options = damaged.store, damaged.path, damaged.options
+    known = load_manifest(store, side_path(path), to_write=True)  # even if the damaged file differs from it
+    if known is not None and known.format != "pbin":
+        known = None
     eos_id = options.eos_id if options.eos_id is not None or known is None else known.eos_id
     plan = _plan(store, path, options, eos_id)
     if plan is None:
-        return swept
+        return
     runs = ((plan.file.tokens(start, stop), lengths) for start, stop, lengths in document_runs(plan.doc_lengths))
     num_tokens = int(plan.doc_lengths.sum())
     # The first block holds the header, which may be what is damaged.
     digests = () if known is None else known.block_digests.get(DATA, ())
     if are_others(known, num_tokens, runs) or begins_otherwise(store, path, digests, 1):
-        return [*swept, not_mended("pbin", path, side_path(path))]
-    counts = len(plan.doc_lengths), num_tokens
-    told = side_file_replaced(store, side_path(path), known, "documents", *counts, write=write)
-    code, what, make = plan.action.code, plan.action.what, functools.partial(_write, store, path, plan, known)
-    return [*swept, repaired(store, code, path, what, make, write=write, old="the old file", more=told)]
+        yield not_repaired("pbin.changed", path, side_path(path))
+        return
+    recorded = Recorded(side_path(path), known, "documents", len(plan.doc_lengths), num_tokens)
+    make = functools.partial(_write, store, path, plan, known)
+    yield Rewrite(plan.code, path, plan.what, make, "the old file", recorded)
 
 
 def document_runs(doc_lengths: IntArray) -> Iterator[tuple[int, int, IntArray]]:
@@ -101,13 +101,17 @@ def document_runs(doc_lengths: IntArray) -> Iterator[tuple[int, int, IntArray]]:
         first, start = stop_doc, stop
 
 
-def _sweep(store: Store, path: str, options: OpenOptions, *, write: bool) -> list[Action]:
+def _settle(damaged: Damaged) -> list[Action]:
+    store, path = damaged.store, damaged.path
     side = side_path(path)
-    geometry = find_layout(store, path, options.layout)
+    geometry = find_layout(store, path, damaged.options.layout)
     belongs = isinstance(geometry, Geometry) and is_next(
         store, side, functools.partial(pbin_facts, store, path, geometry)
     )
-    return sweep_next(store, "pbin.next", [side], belongs, write=write)
+    return sweep_next(store, "pbin.next", [side], belongs, write=damaged.write)
+
+
+repair_pbin = repaired_by(Repair(_settle, always=True), Repair(_plan_file))
 
 
 def _plan(store: Store, path: str, options: OpenOptions, eos_id: int | None) -> _Plan | None:
@@ -131,7 +135,7 @@ def _plan_index(store: Store, path: str, geometry: Geometry, eos_id: int | None)
     if pairs is not None:
         if is_merged(pairs, geometry) and not (pairs[:, 1] % geometry.token_bytes).any():
             what = f"set the offsets of {len(pairs)} documents to the sums of their lengths"
-            return _Plan(Action("pbin.merged-offsets", path, what), file, pairs[:, 1] // geometry.token_bytes, eos_id)
+            return _Plan("pbin.merged-offsets", what, file, pairs[:, 1] // geometry.token_bytes, eos_id)
         if not any(True for _ in index_problems(pairs, geometry)):
             return None
     found = None if pairs is not None else _plan_found("pbin.index", store, path, geometry, eos_id)
@@ -172,10 +176,10 @@ def _plan_rebuilt(code: str, path: str, file: TokenFile, eos_id: int | None, *, 
     what = f"rebuild the index from the EOS id {eos_id}: {len(ends)} documents"
     if rest and keep_rest:
         what += f", plus one of the last {rest} tokens, which don't end with EOS"
-        return _Plan(Action(code, path, what), file, np.diff(ends, prepend=0, append=file.num_tokens), None)
+        return _Plan(code, what, file, np.diff(ends, prepend=0, append=file.num_tokens), None)
     if rest:
         what += f"; drop the last {rest} tokens, which don't end with EOS"
-    return _Plan(Action(code, path, what), file, np.diff(ends, prepend=0), eos_id)
+    return _Plan(code, what, file, np.diff(ends, prepend=0), eos_id)
 
 
 def _as_far_as_there(store: Store, path: str, options: OpenOptions) -> Geometry | None:
@@ -199,7 +203,7 @@ def _plan_found(code: str, store: Store, path: str, geometry: Geometry, eos_id: 
         if pairs is not None:
             what = f"set the data length to {there.data_bytes} bytes, as in the index of {len(pairs)} documents"
             lengths = pairs[:, 1] // there.token_bytes
-            return _Plan(Action(code, path, what), _tokens(store, path, there), lengths, eos_id)
+            return _Plan(code, what, _tokens(store, path, there), lengths, eos_id)
     return None
 
 
@@ -229,12 +233,6 @@ def _bytes_of(store: Store, path: str) -> NDArray[np.uint8]:
 def _tokens(store: Store, path: str, geometry: Geometry) -> TokenFile:
     stored = dtype_for(geometry.token_bytes, geometry.layout.byte_order)
     return TokenFile(store, path, geometry.layout.header_bytes, geometry.num_tokens, stored)
-
-
-def _told(store: Store, path: str) -> Manifest | None:
-    """Return the side file, even if the damaged file differs from it."""
-    manifest = load_manifest(store, side_path(path), to_write=True)
-    return None if manifest is None or manifest.format != "pbin" else manifest
 
 
 def _write(store: Store, path: str, plan: _Plan, known: Manifest | None) -> None:
